@@ -1,0 +1,71 @@
+//! What all rows share: the server, the network, and how thoroughly to measure.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::fleet::Pace;
+use crate::proxy::Proxy;
+use crate::server::Server;
+
+/// How long a byte travels one way through the proxy.
+const ONE_WAY: Duration = Duration::from_micros(2500);
+
+/// How thoroughly to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Scale {
+    /// For figures that are shown.
+    Full,
+    /// For a look.
+    Quick,
+    /// For the test of the benchmark itself.
+    Smoke,
+}
+
+impl Scale {
+    /// Chooses one of three values.
+    pub(crate) fn pick<T>(self, full: T, quick: T, smoke: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+            Self::Smoke => smoke,
+        }
+    }
+}
+
+/// One run of the benchmark.
+pub(crate) struct Bench {
+    pub(crate) program: String,
+    pub(crate) scale: Scale,
+    pub(crate) rounds: u32,
+    pub(crate) pace: Pace,
+    pub(crate) server: Server,
+    proxy: Option<Proxy>,
+}
+
+impl Bench {
+    pub(crate) fn start(program: String, scale: Scale, rounds: Option<u32>) -> Result<Self> {
+        let millis = Duration::from_millis;
+        Ok(Self {
+            server: Server::start(&program)?,
+            program,
+            scale,
+            rounds: rounds.unwrap_or(scale.pick(5, 3, 1)).max(1),
+            pace: Pace {
+                warm_up: scale.pick(millis(400), millis(60), millis(40)),
+                window: scale.pick(millis(1000), millis(150), millis(60)),
+            },
+            proxy: None,
+        })
+    }
+
+    /// Returns the proxy before the server.
+    pub(crate) fn proxy(&mut self) -> Result<&Proxy> {
+        if self.proxy.is_none() {
+            self.proxy = Some(Proxy::start(self.server.port(), ONE_WAY)?);
+        }
+        self.proxy.as_ref().ok_or_else(|| "the proxy is gone".into())
+    }
+}

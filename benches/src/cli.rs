@@ -1,0 +1,117 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::bench::{Bench, Scale};
+use crate::report::Report;
+use crate::row::{ROWS, Row};
+use crate::{Result, child, proxy, server};
+
+/// Measures the lock library beside plain Redis commands and other lock crates.
+///
+/// Starts a redis-server of its own on loopback and stops it at the end. Every figure is a median of
+/// interleaved rounds; compare ratios, not rates. The exit code says whether it could be measured,
+/// not whether the targets were met.
+#[derive(Debug, Parser)]
+#[command(name = "lock-bench", version)]
+struct Arguments {
+    /// Take less than a minute: shorter windows, fewer rounds, smaller watchdog and growth
+    #[arg(long)]
+    quick: bool,
+    /// As small as possible, for the test of this program
+    #[arg(long, hide = true)]
+    smoke: bool,
+    /// Measure only this row; can be given more than once
+    #[arg(long = "row", value_name = "NAME")]
+    rows: Vec<String>,
+    /// How many rounds [default: 5, with --quick 3]
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// Also write everything that was measured to this file
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+    /// List the rows and what they are about
+    #[arg(long)]
+    list: bool,
+    /// The program to start as server
+    #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
+    redis_server: String,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+/// What this program does in the processes that it starts itself.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Does a job that its input names
+    #[command(hide = true)]
+    Work,
+    /// Runs a proxy that delays
+    #[command(hide = true)]
+    Delay {
+        #[arg(long)]
+        upstream: u16,
+        #[arg(long)]
+        micros: u64,
+    },
+    /// Runs a server until the input ends
+    #[command(hide = true)]
+    KeepServer {
+        #[arg(long)]
+        program: String,
+        #[arg(long)]
+        port: u16,
+    },
+}
+
+/// Does what the command line asks for.
+pub(crate) fn run() -> Result<()> {
+    let arguments = Arguments::parse();
+    match &arguments.part {
+        Some(Part::Work) => child::run(),
+        Some(Part::Delay { upstream, micros }) => proxy::run(*upstream, Duration::from_micros(*micros)),
+        Some(Part::KeepServer { program, port }) => server::keep(program, *port),
+        None if arguments.list => {
+            for row in &ROWS {
+                println!("{:<16} {}", row.name, row.about);
+            }
+            Ok(())
+        }
+        None => measure(arguments),
+    }
+}
+
+fn measure(arguments: Arguments) -> Result<()> {
+    let rows = chosen(&arguments.rows)?;
+    let scale = match (arguments.smoke, arguments.quick) {
+        (true, _) => Scale::Smoke,
+        (_, true) => Scale::Quick,
+        _ => Scale::Full,
+    };
+    if cfg!(debug_assertions) && scale != Scale::Smoke {
+        eprintln!("lock-bench: this build is not optimised; use cargo run --release -p lock-bench");
+    }
+    let mut bench = Bench::start(arguments.redis_server, scale, arguments.rounds)?;
+    let mut report = Report::begin(&mut bench)?;
+    for row in rows {
+        let outcome = row.measure(&mut bench)?;
+        report.add(row, outcome);
+    }
+    report.finish();
+    if let Some(path) = arguments.json {
+        let text = serde_json::to_string_pretty(&report)?;
+        std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Row>> {
+    if let Some(unknown) = names.iter().find(|name| ROWS.iter().all(|row| row.name != **name)) {
+        let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        return Err(format!("there is no row {unknown:?}; the rows are {}", known.join(", ")).into());
+    }
+    Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
+}

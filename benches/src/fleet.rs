@@ -1,0 +1,213 @@
+//! Starts the processes of one run, gives the signal, and puts together what they tell.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::child::{Go, Job};
+use crate::contestant::Kind;
+use crate::load::{Account, Load};
+use crate::record::{self, Findings, Record, Window, examine};
+use crate::server::Server;
+use crate::spy::{Seen, Spy};
+use crate::stats::ratio;
+use crate::{Result, clock};
+
+/// The work of all processes of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) processes: u32,
+    /// In each process.
+    pub(crate) tasks: u32,
+    pub(crate) keys_per_task: u32,
+    pub(crate) hold_us: u64,
+    pub(crate) multi_thread: bool,
+    pub(crate) times: Option<u64>,
+}
+
+impl Work {
+    /// One process whose tasks each go through keys of their own.
+    pub(crate) fn distinct(tasks: u32) -> Self {
+        let keys_per_task = (1024 / tasks).max(16);
+        Self { processes: 1, tasks, keys_per_task, hold_us: 0, multi_thread: false, times: None }
+    }
+
+    /// Processes whose tasks all want the same key.
+    pub(crate) fn hot(processes: u32, tasks: u32) -> Self {
+        Self { processes, keys_per_task: 0, ..Self::distinct(tasks) }
+    }
+
+    pub(crate) fn holding(self, hold_us: u64) -> Self {
+        Self { hold_us, ..self }
+    }
+
+    pub(crate) fn multi_thread(self) -> Self {
+        Self { multi_thread: true, ..self }
+    }
+
+    pub(crate) fn waiters(&self) -> u32 {
+        self.processes * self.tasks
+    }
+}
+
+/// How long a run takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) warm_up: Duration,
+    pub(crate) window: Duration,
+}
+
+/// What one run of one contestant gave.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sample {
+    #[serde(flatten)]
+    pub(crate) found: Findings,
+    /// Commands that clients sent, for each acquisition.
+    pub(crate) commands_per_acquisition: Option<f64>,
+    /// Processor time of all processes, for each acquisition.
+    pub(crate) client_us: Option<f64>,
+    pub(crate) server_us: Option<f64>,
+    pub(crate) errors: u64,
+    pub(crate) error: Option<String>,
+}
+
+impl Sample {
+    /// Processor time of both sides, for each acquisition.
+    pub(crate) fn cost_us(&self) -> f64 {
+        self.client_us.unwrap_or(f64::NAN) + self.server_us.unwrap_or(0.0)
+    }
+}
+
+/// Runs a contestant. With `spy`, finds out during the warm-up which commands are sent.
+pub(crate) fn run(
+    server: &mut Server,
+    port: u16,
+    kind: Kind,
+    work: Work,
+    pace: Pace,
+    seen: &mut Option<Seen>,
+) -> Result<Sample> {
+    let mut children = Vec::new();
+    for process in 0..work.processes {
+        let load = Load {
+            kind,
+            port,
+            tasks: work.tasks,
+            first_task: process * work.tasks,
+            keys_per_task: work.keys_per_task,
+            hold_us: work.hold_us,
+            multi_thread: work.multi_thread,
+            times: work.times,
+        };
+        children.push(Worker::start(&Job::Load(load))?);
+    }
+    for child in &mut children {
+        child.wait_ready()?;
+    }
+    let start = clock::now();
+    let from = start + clock::as_nanos(pace.warm_up);
+    let go = Go { from, to: from + clock::as_nanos(pace.window) };
+    let spy = if seen.is_none() { Some(Spy::open(server.port())?) } else { None };
+    for child in &mut children {
+        child.tell(&go)?;
+    }
+    if let Some(spy) = spy {
+        *seen = Some(spy.listen(start + clock::as_nanos(pace.warm_up) / 2));
+    }
+    std::thread::sleep(clock::until(go.from));
+    let before = server.sample()?;
+    let readers: Vec<_> = children.into_iter().map(|child| std::thread::spawn(move || child.account())).collect();
+    while clock::now() < go.to && !readers.iter().all(std::thread::JoinHandle::is_finished) {
+        std::thread::sleep(clock::until(go.to).min(Duration::from_millis(if work.times.is_some() {
+            5
+        } else {
+            10_000
+        })));
+    }
+    let after = server.sample()?;
+
+    let (mut account, mut records) = (Account::default(), Vec::new());
+    for reader in readers {
+        let (one, more) = reader.join().map_err(|_| "a thread of the benchmark panicked")??;
+        account.cpu += one.cpu;
+        account.errors += one.errors;
+        account.error = account.error.or(one.error);
+        account.open.extend(one.open);
+        records.extend(more);
+    }
+    let window = Window { from: go.from, to: go.to, tasks: work.waiters(), tasks_per_process: work.tasks };
+    let found = examine(records, &account.open, window);
+    let count = found.acquisitions as f64;
+    let empty = Seen::default();
+    let names = seen.as_ref().unwrap_or(&empty);
+    let commands = after.commands_since(&before, &names.top_level);
+    let uses_server = kind != Kind::Local;
+    Ok(Sample {
+        commands_per_acquisition: ratio(commands as f64, count).filter(|_| uses_server && names.ambiguous.is_empty()),
+        client_us: ratio(account.cpu as f64 / 1e3, count),
+        server_us: ratio(after.cpu - before.cpu, count).filter(|_| uses_server),
+        errors: account.errors,
+        error: account.error,
+        found,
+    })
+}
+
+/// A process that works. Killed if it is dropped before its end.
+pub(crate) struct Worker {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    pub(crate) fn start(job: &Job) -> Result<Self> {
+        let mut process =
+            Command::new(std::env::current_exe()?).arg("work").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = process.stdin.take().ok_or("a process has no input")?;
+        let output = BufReader::with_capacity(1 << 20, process.stdout.take().ok_or("a process has no output")?);
+        let mut worker = Self { process, input, output };
+        worker.tell(job)?;
+        Ok(worker)
+    }
+
+    pub(crate) fn tell(&mut self, what: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        Ok(self.input.write_all(&line)?)
+    }
+
+    pub(crate) fn wait_ready(&mut self) -> Result<()> {
+        if self.line()? == "ready\n" { Ok(()) } else { Err("a process of the benchmark failed, see above".into()) }
+    }
+
+    /// Reads one answer.
+    pub(crate) fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let line = self.line()?;
+        serde_json::from_str(&line).map_err(|_| "a process of the benchmark failed, see above".into())
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// Reads the account and the history, to the end of the process.
+    fn account(mut self) -> Result<(Account, Vec<Record>)> {
+        let account: Account = self.answer()?;
+        let records = record::read(&mut self.output, account.records)?;
+        let _ = self.output.read_to_end(&mut Vec::new());
+        self.process.wait()?;
+        Ok((account, records))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,194 @@
+//! The loop that every contestant runs: acquire, hold, release, again.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
+use tokio::time::sleep;
+
+use crate::child::{Go, hear, say};
+use crate::contestant::{Contestant, Kind, Local, Ours, Raw, Rslock};
+use crate::record::{self, Record};
+use crate::{Result, clock};
+
+/// How long tasks that hold a lock may take to give it back when the window has ended.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Without a hold, one time in so many, others may run while a task is inside: else it would be inside
+/// for too short a time to ever be caught with somebody else.
+const LINGER: u64 = 64;
+
+/// The work of one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Load {
+    pub(crate) kind: Kind,
+    pub(crate) port: u16,
+    pub(crate) tasks: u32,
+    /// The number of the first task: they are numbered through all processes.
+    pub(crate) first_task: u32,
+    /// How many keys of its own each task goes through; 0 if all tasks of all processes share one.
+    pub(crate) keys_per_task: u32,
+    pub(crate) hold_us: u64,
+    /// Two worker threads instead of the calling one.
+    pub(crate) multi_thread: bool,
+    /// How often each task acquires before it ends, if it does not go on to the end of the window.
+    pub(crate) times: Option<u64>,
+}
+
+/// What one process tells at the end. As many records follow as it says.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Account {
+    pub(crate) records: usize,
+    /// How long the waits have lasted that had not ended, ns.
+    pub(crate) open: Vec<u64>,
+    pub(crate) errors: u64,
+    /// The text of one of them.
+    pub(crate) error: Option<String>,
+    /// Processor time within the window, ns.
+    pub(crate) cpu: u64,
+}
+
+/// Runs the work of one process, from connecting to the account of it.
+pub(crate) fn run(load: &Load) -> Result<()> {
+    let runtime = if load.multi_thread {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?
+    } else {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?
+    };
+    let port = load.port;
+    match load.kind {
+        Kind::Raw { nodelay } => race(&runtime, runtime.block_on(Raw::connect(port, nodelay))?, load),
+        Kind::Rslock { retry_ms } => race(&runtime, Rslock::new(port, retry_ms), load),
+        Kind::Local => race(&runtime, Local::default(), load),
+        Kind::Ours { background } => race(&runtime, runtime.block_on(Ours::connect(port, background))?, load),
+    }
+}
+
+fn race<C: Contestant>(runtime: &Runtime, contestant: C, load: &Load) -> Result<()> {
+    // Scripts are loaded and connections opened before the clock starts.
+    runtime.block_on(async {
+        let (held, _) = contestant.acquire(&format!("bench:{}:ready", load.first_task)).await?;
+        contestant.release(held).await
+    })?;
+    say("ready")?;
+    let go: Go = hear()?;
+    let (account, logs) = runtime.block_on(measure(contestant, load, go))?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    serde_json::to_writer(&mut out, &account)?;
+    out.write_all(b"\n")?;
+    for log in &logs {
+        record::write(&mut out, &log.records)?;
+    }
+    out.flush()?;
+    // What is still open was measured; tidying up after it is not, and the server is emptied.
+    std::process::exit(0)
+}
+
+/// What one task notes down. Locked by nobody else until the end.
+#[derive(Debug, Default)]
+struct Log {
+    records: Vec<Record>,
+    errors: u64,
+    error: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    log: Mutex<Log>,
+    /// Since when the task waits; 0 if it does not.
+    waits_since: AtomicU64,
+}
+
+impl Notes {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn measure<C: Contestant>(contestant: C, load: &Load, go: Go) -> Result<(Account, Vec<Log>)> {
+    let mut tasks = Vec::new();
+    for index in 0..load.tasks {
+        let notes = Arc::new(Notes::default());
+        let work = work(contestant.clone(), load.clone(), index, Arc::clone(&notes), go.to);
+        tasks.push((notes, tokio::spawn(work)));
+    }
+    sleep(clock::until(go.from)).await;
+    let cpu = clock::cpu();
+    while clock::now() < go.to && tasks.iter().any(|(_, task)| !task.is_finished()) {
+        // A task may end early only if the work is counted.
+        sleep(if load.times.is_some() { Duration::from_millis(5) } else { clock::until(go.to) }).await;
+    }
+    let mut account = Account { cpu: clock::cpu() - cpu, ..Account::default() };
+    let waits = tasks.iter().map(|(notes, _)| notes.waits_since.load(Ordering::Relaxed));
+    account.open = waits.filter(|since| *since != 0).map(|since| go.to.saturating_sub(since)).collect();
+    let give_up_at = clock::now() + clock::as_nanos(GRACE) + load.hold_us * 1000;
+    while clock::now() < give_up_at && tasks.iter().any(|(notes, task)| is_busy(load, notes, task.is_finished())) {
+        sleep(Duration::from_millis(2)).await;
+    }
+    let mut logs = Vec::new();
+    for (notes, task) in tasks {
+        task.abort();
+        let log = std::mem::take(&mut *notes.log());
+        account.records += log.records.len();
+        account.errors += log.errors;
+        account.error = account.error.or_else(|| log.error.clone());
+        logs.push(log);
+    }
+    Ok((account, logs))
+}
+
+/// Returns whether a task will end soon: it is inside, or waits for a key that nobody else wants.
+fn is_busy(load: &Load, notes: &Notes, finished: bool) -> bool {
+    !finished && (load.keys_per_task > 0 || notes.waits_since.load(Ordering::Relaxed) == 0)
+}
+
+async fn work<C: Contestant>(contestant: C, load: Load, index: u32, notes: Arc<Notes>, stop: u64) {
+    let mut name = String::new();
+    let task = load.first_task + index;
+    for turn in 0..load.times.unwrap_or(u64::MAX) {
+        let key = match u64::from(load.keys_per_task) {
+            0 => 0,
+            keys => index_of(u64::from(task) * keys + turn % keys),
+        };
+        name.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(name, "bench:{key}");
+        let start = clock::now();
+        if start >= stop {
+            return;
+        }
+        notes.waits_since.store(start, Ordering::Relaxed);
+        let acquired = contestant.acquire(&name).await;
+        let enter = clock::now();
+        notes.waits_since.store(0, Ordering::Relaxed);
+        let outcome = match acquired {
+            Ok((held, token)) => {
+                if load.hold_us > 0 {
+                    sleep(Duration::from_micros(load.hold_us)).await;
+                } else if turn % LINGER == 0 {
+                    tokio::task::yield_now().await;
+                }
+                let exit = clock::now();
+                notes.log().records.push(Record { start, enter, exit, token, key, task });
+                contestant.release(held).await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            {
+                let mut log = notes.log();
+                log.errors += 1;
+                log.error = Some(error.to_string());
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn index_of(key: u64) -> u32 {
+    u32::try_from(key).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,40 @@
+//! Measures the library beside plain Redis commands and other lock crates, in one interleaved run.
+//!
+//! `benches/README.md` says how to read what it prints.
+
+mod bench;
+mod child;
+mod cli;
+mod clock;
+mod contestant;
+mod fleet;
+mod hold;
+mod load;
+mod proxy;
+mod race;
+mod record;
+mod report;
+mod row;
+mod server;
+mod spy;
+mod stats;
+mod target;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Why a measurement could not be made. The program prints it and stops.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// A result of a step of the benchmark.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lock-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

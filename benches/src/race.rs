@@ -1,0 +1,91 @@
+//! Interleaved rounds of several contestants at the same work.
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::bench::Bench;
+use crate::contestant::Kind;
+use crate::fleet::{self, Pace, Sample, Work};
+use crate::spy::Seen;
+use crate::stats::median;
+
+/// The names of the lines.
+pub(crate) const RAW: &str = "raw";
+pub(crate) const RSLOCK: &str = "rslock";
+pub(crate) const TUNED: &str = "rslock, retry 2 ms";
+pub(crate) const LOCAL: &str = "tokio Mutex";
+pub(crate) const OURS: &str = "us";
+
+/// One contestant at one work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) work: Work,
+    pub(crate) port: u16,
+}
+
+/// What the rounds of one line gave.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Lane {
+    pub(crate) name: &'static str,
+    pub(crate) rounds: Vec<Sample>,
+    /// Commands that clients send and scripts call too, so that they cannot be counted.
+    #[serde(skip)]
+    pub(crate) seen: Option<Seen>,
+}
+
+/// The lines of one row, and their rounds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Race {
+    /// Whether all tasks wanted the same key.
+    pub(crate) shared_key: bool,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+impl Race {
+    /// Runs every line once in each round.
+    pub(crate) fn run(bench: &mut Bench, lines: &[Line]) -> Result<Self> {
+        let pace = bench.pace;
+        Self::run_at(bench, lines, pace)
+    }
+
+    /// Runs with windows of another length than usual.
+    pub(crate) fn run_at(bench: &mut Bench, lines: &[Line], pace: Pace) -> Result<Self> {
+        let lane = |line: &Line| Lane { name: line.name, rounds: Vec::new(), seen: None };
+        let shared_key = lines.iter().any(|line| line.work.keys_per_task == 0);
+        let mut race = Self { shared_key, lanes: lines.iter().map(lane).collect() };
+        for round in 0..bench.rounds {
+            // Each round starts with another line, so that none always follows the same.
+            for place in 0..lines.len() {
+                let index = (place + usize::try_from(round)?) % lines.len();
+                let (line, lane) = (&lines[index], &mut race.lanes[index]);
+                bench.server.flush()?;
+                let sample = fleet::run(&mut bench.server, line.port, line.kind, line.work, pace, &mut lane.seen)
+                    .map_err(|error| format!("{}: {error}", line.name))?;
+                lane.rounds.push(sample);
+            }
+        }
+        Ok(race)
+    }
+
+    /// Returns the median of a figure of one line.
+    pub(crate) fn median(&self, line: &str, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
+        median(self.lane(line)?.rounds.iter().map(figure).collect())
+    }
+
+    /// Returns the ratio of a figure of two lines: of each round, then the median.
+    pub(crate) fn ratio(&self, line: &str, to: &str, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
+        let pairs = self.lane(line)?.rounds.iter().zip(&self.lane(to)?.rounds);
+        median(pairs.map(|(one, other)| figure(one) / figure(other)).collect())
+    }
+
+    /// Returns the sum of a count of one line.
+    pub(crate) fn total(&self, line: &str, count: impl Fn(&Sample) -> u64) -> Option<f64> {
+        Some(self.lane(line)?.rounds.iter().map(count).sum::<u64>() as f64)
+    }
+
+    fn lane(&self, name: &str) -> Option<&Lane> {
+        self.lanes.iter().find(|lane| lane.name == name)
+    }
+}

@@ -1,0 +1,193 @@
+//! The history of one run: who was inside when. Every figure and every check is read from it.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::stats::{percentile, ratio};
+
+/// One acquisition. Moments are nanoseconds of the machine's monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// When the acquire was called.
+    pub(crate) start: u64,
+    /// When it had returned: the holder may believe to be alone from here.
+    pub(crate) enter: u64,
+    /// Right before the release was called: up to here.
+    pub(crate) exit: u64,
+    /// The fencing token, 0 if there is none.
+    pub(crate) token: u64,
+    pub(crate) key: u32,
+    /// The task, numbered through all processes.
+    pub(crate) task: u32,
+}
+
+const BYTES: usize = 40;
+
+/// Writes records for [`read`].
+pub(crate) fn write(mut to: impl Write, records: &[Record]) -> Result<()> {
+    for record in records {
+        for word in [record.start, record.enter, record.exit, record.token] {
+            to.write_all(&word.to_le_bytes())?;
+        }
+        to.write_all(&record.key.to_le_bytes())?;
+        to.write_all(&record.task.to_le_bytes())?;
+    }
+    Ok(to.flush()?)
+}
+
+/// Reads a number of records.
+pub(crate) fn read(mut from: impl Read, count: usize) -> Result<Vec<Record>> {
+    let mut records = Vec::with_capacity(count);
+    let mut bytes = [0; BYTES];
+    for _ in 0..count {
+        from.read_exact(&mut bytes)?;
+        let (words, halves) = bytes.split_at(32);
+        let word = |index: usize| words[index * 8..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let half = |index: usize| halves[index * 4..].first_chunk().map_or(0, |half| u32::from_le_bytes(*half));
+        let (start, enter, exit, token) = (word(0), word(1), word(2), word(3));
+        records.push(Record { start, enter, exit, token, key: half(0), task: half(1) });
+    }
+    Ok(records)
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// How many tasks took part, in all processes.
+    pub(crate) tasks: u32,
+    /// How many of them in one process.
+    pub(crate) tasks_per_process: u32,
+}
+
+/// What a history says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Findings {
+    pub(crate) acquisitions: u64,
+    pub(crate) rate: f64,
+    pub(crate) wait_p50_us: f64,
+    pub(crate) wait_p99_us: f64,
+    pub(crate) wait_max_us: f64,
+    /// How many of the waits had not ended when the window did. They are in the figures above.
+    pub(crate) open_waits: u64,
+    /// How many acquisitions followed one of another task, per second. Only for a single key.
+    pub(crate) changes_per_second: f64,
+    pub(crate) changes_per_acquisition: f64,
+    /// Acquisitions of the poorest process by those of the richest.
+    pub(crate) process_share: Option<f64>,
+    /// The same of tasks.
+    pub(crate) task_share: f64,
+    /// How many tasks never got in.
+    pub(crate) starved: u64,
+    pub(crate) hold_mean_us: f64,
+    /// How often somebody entered while another was inside.
+    pub(crate) violations: u64,
+    /// How often somebody entered with a token not greater than one that was there before.
+    pub(crate) inversions: u64,
+}
+
+/// Reads the figures out of a history. `open` are waits that had not ended, in nanoseconds.
+pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) -> Findings {
+    let mut found = Findings::default();
+    check(&mut records, &mut found);
+    records.retain(|record| (window.from..window.to).contains(&record.enter));
+    let count = u64::try_from(records.len()).unwrap_or(0);
+    let seconds = (window.to - window.from) as f64 / 1e9;
+    found.acquisitions = count;
+    found.rate = count as f64 / seconds;
+
+    let mut waits: Vec<u64> = records.iter().map(|record| record.enter - record.start).collect();
+    waits.extend_from_slice(open);
+    waits.sort_unstable();
+    found.open_waits = u64::try_from(open.len()).unwrap_or(0);
+    found.wait_p50_us = percentile(&waits, 500) as f64 / 1e3;
+    found.wait_p99_us = percentile(&waits, 990) as f64 / 1e3;
+    found.wait_max_us = percentile(&waits, 1000) as f64 / 1e3;
+
+    let changes = records.windows(2).filter(|pair| pair[0].task != pair[1].task).count() as f64;
+    found.changes_per_second = changes / seconds;
+    found.changes_per_acquisition = ratio(changes, count.saturating_sub(1) as f64).unwrap_or(0.0);
+    let held: u64 = records.iter().map(|record| record.exit.saturating_sub(record.enter)).sum();
+    found.hold_mean_us = ratio(held as f64 / 1e3, count as f64).unwrap_or(0.0);
+
+    let by_task = counts(&records, window.tasks, |record| record.task);
+    found.task_share = share(&by_task);
+    found.starved = u64::try_from(by_task.iter().filter(|count| **count == 0).count()).unwrap_or(0);
+    let processes = window.tasks / window.tasks_per_process.max(1);
+    if processes > 1 {
+        found.process_share =
+            Some(share(&counts(&records, processes, |record| record.task / window.tasks_per_process)));
+    }
+    found
+}
+
+/// Checks exclusion and the order of tokens for each key, over the whole history: warm-up and end
+/// included. Leaves the records in the order of their entry.
+fn check(records: &mut [Record], found: &mut Findings) {
+    records.sort_unstable_by_key(|record| record.enter);
+    let mut last: HashMap<u32, (u64, u64)> = HashMap::new();
+    for record in records.iter() {
+        let (left, newest) = last.entry(record.key).or_default();
+        found.violations += u64::from(record.enter < *left);
+        found.inversions += u64::from(record.token != 0 && record.token <= *newest);
+        *left = record.exit.max(*left);
+        *newest = record.token.max(*newest);
+    }
+}
+
+fn counts(records: &[Record], of: u32, who: impl Fn(&Record) -> u32) -> Vec<u64> {
+    let mut counts = vec![0; usize::try_from(of).unwrap_or(0)];
+    for record in records {
+        if let Some(count) = usize::try_from(who(record)).ok().and_then(|index| counts.get_mut(index)) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+fn share(counts: &[u64]) -> f64 {
+    let (least, most) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
+    ratio(least as f64, most as f64).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Record, Window, examine, read, write};
+
+    const WINDOW: Window = Window { from: 0, to: 1_000_000_000, tasks: 4, tasks_per_process: 2 };
+
+    fn record(start: u64, enter: u64, exit: u64, token: u64, task: u32) -> Record {
+        Record { start, enter, exit, token, key: 0, task }
+    }
+
+    #[test]
+    fn records_survive_the_pipe() {
+        let records = vec![record(1, 2, 3, 4, 5), Record { key: 9, ..record(6, 7, 8, 9, 10) }];
+        let mut bytes = Vec::new();
+        write(&mut bytes, &records).unwrap();
+        assert_eq!(read(bytes.as_slice(), 2).unwrap(), records);
+    }
+
+    #[test]
+    fn a_clean_history() {
+        let records =
+            vec![record(0, 20_000, 30_000, 2, 2), record(0, 10_000, 20_000, 1, 0), record(0, 31_000, 32_000, 3, 2)];
+        let found = examine(records, &[500_000], WINDOW);
+        assert_eq!((found.violations, found.inversions, found.acquisitions, found.open_waits), (0, 0, 3, 1));
+        assert_eq!((found.changes_per_second, found.changes_per_acquisition), (1.0, 0.5));
+        assert_eq!((found.process_share, found.task_share, found.starved), (Some(0.5), 0.0, 2));
+        assert_eq!((found.wait_p50_us, found.wait_max_us, found.hold_mean_us), (20.0, 500.0, 7.0));
+    }
+
+    #[test]
+    fn two_inside_and_a_late_token_are_found() {
+        let nested = examine(vec![record(0, 1, 9, 1, 0), record(0, 2, 3, 2, 1), record(0, 4, 5, 3, 2)], &[], WINDOW);
+        assert_eq!((nested.violations, nested.inversions), (2, 0));
+        let late = examine(vec![record(0, 1, 2, 5, 0), record(0, 3, 4, 5, 1), record(0, 5, 6, 4, 1)], &[], WINDOW);
+        assert_eq!((late.violations, late.inversions), (0, 2));
+    }
+}

@@ -1,0 +1,84 @@
+//! Nobody contends: what the lock costs when it is free.
+
+use crate::Result;
+use crate::bench::Bench;
+use crate::contestant::Kind;
+use crate::fleet::{Sample, Work};
+use crate::race::{Line, OURS, RAW, RSLOCK, Race};
+use crate::row::{Outcome, safety};
+use crate::target::Target;
+
+const BACKGROUND: &str = "us, background release";
+const NODELAY: &str = "raw, TCP_NODELAY";
+
+const PLAIN: Kind = Kind::Raw { nodelay: false };
+const PEER: Kind = Kind::Rslock { retry_ms: None };
+const US: Kind = Kind::Ours { background: false };
+
+pub(super) fn idle(bench: &mut Bench) -> Result<Outcome> {
+    one_task(bench, Work::distinct(1))
+}
+
+pub(super) fn idle_mt(bench: &mut Bench) -> Result<Outcome> {
+    one_task(bench, Work::distinct(1).multi_thread())
+}
+
+fn one_task(bench: &mut Bench, work: Work) -> Result<Outcome> {
+    let mut lines = trio(work, bench.server.port());
+    lines.push(Line { name: BACKGROUND, kind: Kind::Ours { background: true }, work, port: bench.server.port() });
+    let race = Race::run(bench, &lines)?;
+    let mut targets = vec![
+        Target::at_least("rate, us / raw", race.ratio(OURS, RAW, rate), 0.9),
+        Target::at_least("rate, background release / raw", race.ratio(BACKGROUND, RAW, rate), 1.6),
+    ];
+    targets.extend(safety(&race));
+    Ok(Outcome { race, targets, ..Outcome::default() })
+}
+
+pub(super) fn many_ct(bench: &mut Bench) -> Result<Outcome> {
+    throughput(bench, Work::distinct(64), 1.0, 1.5)
+}
+
+pub(super) fn many_mt(bench: &mut Bench) -> Result<Outcome> {
+    throughput(bench, Work::distinct(64).multi_thread(), 1.0, 1.5)
+}
+
+pub(super) fn crowd(bench: &mut Bench) -> Result<Outcome> {
+    throughput(bench, Work::distinct(1024).multi_thread(), 1.3, 2.5)
+}
+
+fn throughput(bench: &mut Bench, work: Work, of_raw: f64, of_peer: f64) -> Result<Outcome> {
+    let lines = trio(work, bench.server.port());
+    let race = Race::run(bench, &lines)?;
+    let commands = race.median(OURS, |sample| sample.commands_per_acquisition.unwrap_or(f64::NAN));
+    let mut targets = vec![
+        Target::at_least("rate, us / raw", race.ratio(OURS, RAW, rate), of_raw),
+        Target::at_least("rate, us / rslock", race.ratio(OURS, RSLOCK, rate), of_peer),
+        Target::at_most("commands per acquire and release", commands, 1.3),
+    ];
+    targets.extend(safety(&race));
+    Ok(Outcome { race, targets, ..Outcome::default() })
+}
+
+pub(super) fn network(bench: &mut Bench) -> Result<Outcome> {
+    let (work, port) = (Work::distinct(64).multi_thread(), bench.proxy()?.port);
+    let mut lines = trio(work, port);
+    lines.push(Line { name: NODELAY, kind: Kind::Raw { nodelay: true }, work, port });
+    let race = Race::run(bench, &lines)?;
+    let mut targets = vec![
+        Target::at_least("rate, us / rslock", race.ratio(OURS, RSLOCK, rate), 1.6),
+        Target::at_most("wait p50, us / rslock", race.ratio(OURS, RSLOCK, |sample| sample.found.wait_p50_us), 0.6),
+    ];
+    targets.extend(safety(&race));
+    Ok(Outcome { race, targets, ..Outcome::default() })
+}
+
+/// Raw, the peer, and us. The peer's retry makes no difference where nobody contends.
+fn trio(work: Work, port: u16) -> Vec<Line> {
+    let line = |name, kind| Line { name, kind, work, port };
+    vec![line(RAW, PLAIN), line(RSLOCK, PEER), line(OURS, US)]
+}
+
+fn rate(sample: &Sample) -> f64 {
+    sample.found.rate
+}

@@ -1,0 +1,85 @@
+//! Whether an acquisition costs the same when there is more of everything.
+
+use std::time::Duration;
+
+use crate::Result;
+use crate::bench::Bench;
+use crate::contestant::Kind;
+use crate::fleet::{self, Pace, Sample, Work};
+use crate::race::{Lane, Line, OURS, Race};
+use crate::row::{Outcome, safety};
+use crate::server::Server;
+use crate::spy::Seen;
+use crate::target::Target;
+
+const OURS_MANY: &str = "us, many";
+const RAW_FEW: &str = "raw";
+const RAW_MANY: &str = "raw, many";
+/// How long filling a server with keys may take.
+const FILL_WITHIN: Duration = Duration::from_secs(120);
+
+/// A line of the row: its name, whether it has many keys, and who runs.
+const LINES: [(&str, bool, Kind); 4] = [
+    (RAW_FEW, false, Kind::Raw { nodelay: false }),
+    (RAW_MANY, true, Kind::Raw { nodelay: false }),
+    (OURS, false, Kind::Ours { background: false }),
+    (OURS_MANY, true, Kind::Ours { background: false }),
+];
+
+/// 1,000 keys and 1,000,000. Each key that was ever locked has left its fence in the server.
+pub(super) fn keys(bench: &mut Bench) -> Result<Outcome> {
+    const TASKS: u32 = 64;
+    let (few, many) = (1024 / TASKS, bench.scale.pick(1 << 20, 1 << 16, 1 << 12) / TASKS);
+    let over = |keys_per_task| Work { keys_per_task, ..Work::distinct(TASKS) };
+
+    // A server of its own for each line and size, so that what one leaves does not meet another.
+    let mut lanes = Vec::new();
+    for (name, is_many, kind) in LINES {
+        let mut server = Server::start(&bench.program)?;
+        let work = over(if is_many { many } else { few });
+        fill(&mut server, kind, work)?;
+        lanes.push((server, kind, work, Lane { name, rounds: Vec::new(), seen: None }));
+    }
+    for round in 0..bench.rounds {
+        let start = usize::try_from(round)? % lanes.len();
+        for place in 0..lanes.len() {
+            let index = (start + place) % LINES.len();
+            let (server, kind, work, lane) = &mut lanes[index];
+            let port = server.port();
+            lane.rounds.push(fleet::run(server, port, *kind, *work, bench.pace, &mut lane.seen)?);
+        }
+    }
+    let race = Race { shared_key: false, lanes: lanes.into_iter().map(|(.., lane)| lane).collect() };
+    let what = format!("processor time per acquisition, {} keys / {} keys", many * TASKS, few * TASKS);
+    let mut targets = vec![Target::at_most(what, race.ratio(OURS_MANY, OURS, Sample::cost_us), 1.2)];
+    targets.extend(safety(&race));
+    Ok(Outcome { race, targets, ..Outcome::default() })
+}
+
+/// Locks every key once.
+fn fill(server: &mut Server, kind: Kind, work: Work) -> Result<()> {
+    let tasks = 1024;
+    let keys_per_task = (work.tasks * work.keys_per_task).div_ceil(tasks);
+    let filling = Work { tasks, keys_per_task, times: Some(u64::from(keys_per_task)), ..work };
+    let pace = Pace { warm_up: Duration::ZERO, window: FILL_WITHIN };
+    let port = server.port();
+    fleet::run(server, port, kind, filling, pace, &mut Some(Seen::default()))?;
+    Ok(())
+}
+
+/// 10 tasks and 10,000.
+pub(super) fn waiters(bench: &mut Bench) -> Result<Outcome> {
+    let (few, many) = (10, bench.scale.pick(10_000, 10_000, 500));
+    let line = |name, tasks| Line {
+        name,
+        kind: Kind::Ours { background: false },
+        work: Work::hot(1, tasks),
+        port: bench.server.port(),
+    };
+    let lines = [line(OURS, few), line(OURS_MANY, many)];
+    let race = Race::run(bench, &lines)?;
+    let what = format!("processor time per acquisition, {many} waiters / {few} waiters");
+    let mut targets = vec![Target::at_most(what, race.ratio(OURS_MANY, OURS, Sample::cost_us), 1.2)];
+    targets.extend(safety(&race));
+    Ok(Outcome { race, targets, ..Outcome::default() })
+}

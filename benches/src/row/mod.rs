@@ -1,0 +1,92 @@
+//! The rows: what is measured, and what is to be reached.
+
+pub(crate) mod attribute;
+mod distinct;
+mod growth;
+mod hot;
+pub(crate) mod telemetry;
+mod watchdog;
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::bench::Bench;
+use crate::race::{OURS, Race};
+use crate::stats::median;
+use crate::target::Target;
+
+/// One row of the table.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    run: fn(&mut Bench) -> Result<Outcome>,
+}
+
+impl Row {
+    pub(crate) fn measure(&self, bench: &mut Bench) -> Result<Outcome> {
+        (self.run)(bench).map_err(|error| format!("row {}: {error}", self.name).into())
+    }
+}
+
+/// Every row, in the order of the table.
+pub(crate) const ROWS: [Row; 17] = [
+    Row { name: "idle", about: "latency: 1 task, distinct keys, current-thread", run: distinct::idle },
+    Row { name: "idle-mt", about: "latency: 1 task, distinct keys, multi-thread", run: distinct::idle_mt },
+    Row { name: "64-ct", about: "throughput: 64 tasks, distinct keys, current-thread", run: distinct::many_ct },
+    Row { name: "64-mt", about: "throughput: 64 tasks, distinct keys, multi-thread", run: distinct::many_mt },
+    Row { name: "1024-mt", about: "throughput: 1,024 tasks, distinct keys, multi-thread", run: distinct::crowd },
+    Row {
+        name: "network",
+        about: "64 tasks, distinct keys, multi-thread, a round trip of 5 ms or more",
+        run: distinct::network,
+    },
+    Row { name: "hot-ct", about: "hot key: 1 process of 64 tasks, hold 0, current-thread", run: hot::process_ct },
+    Row { name: "hot-mt", about: "hot key: 1 process of 64 tasks, hold 0, multi-thread", run: hot::process_mt },
+    Row { name: "fleet", about: "hot key: 4 processes of 16 tasks, hold 0", run: hot::fleet },
+    Row { name: "fleet-hold", about: "hot key: 4 processes of 16 tasks, hold 1 ms", run: hot::fleet_hold },
+    Row {
+        name: "remote",
+        about: "hot key: 4 processes of 1 task, hold 0, a round trip of 5 ms or more",
+        run: hot::remote,
+    },
+    Row { name: "remote-hold", about: "hot key: 4 processes of 1 task, hold 1 ms, loopback", run: hot::remote_hold },
+    Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
+    Row { name: "telemetry", about: "what the metrics observer costs", run: telemetry::run },
+    Row { name: "attribute", about: "the attribute beside the guard API, in memory, uncontended", run: attribute::run },
+    Row { name: "growth-keys", about: "64 tasks over few and over many distinct keys", run: growth::keys },
+    Row { name: "growth-waiters", about: "hot key: 1 process of few and of many tasks, hold 0", run: growth::waiters },
+];
+
+/// What a row gave.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Outcome {
+    /// Contestants at the same work, if the row has them.
+    pub(crate) race: Race,
+    /// Other figures.
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A figure that was measured in each round.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) median: Option<f64>,
+    pub(crate) rounds: Vec<f64>,
+}
+
+impl Figure {
+    pub(crate) fn new(name: &'static str, unit: &'static str, rounds: Vec<f64>) -> Self {
+        Self { name, unit, median: median(rounds.clone()), rounds }
+    }
+}
+
+/// What must hold wherever our line contends.
+fn safety(race: &Race) -> [Target; 3] {
+    [
+        Target::at_most("exclusion violations", race.total(OURS, |sample| sample.found.violations), 0.0),
+        Target::at_most("token inversions", race.total(OURS, |sample| sample.found.inversions), 0.0),
+        Target::at_most("errors", race.total(OURS, |sample| sample.errors), 0.0),
+    ]
+}

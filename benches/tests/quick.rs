@@ -1,0 +1,71 @@
+//! The benchmark measures every row, says so as JSON, and our line excludes while it does.
+//!
+//! No figure is tested: machines are noisy, and a timed test fails on the wrong day.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn every_row_is_measured() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{}.json", std::process::id()));
+    let run = Command::new(env!("CARGO_BIN_EXE_lock-bench")).arg("--smoke").arg("--json").arg(&path).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{said}\n{complained}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+
+    let list = Command::new(env!("CARGO_BIN_EXE_lock-bench")).arg("--list").output().unwrap();
+    let names = String::from_utf8(list.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), names.lines().count());
+    for row in rows {
+        check(row);
+    }
+    assert!(said.contains("targets met"), "{said}");
+}
+
+fn check(row: &Value) {
+    let name = row["name"].as_str().expect("text");
+    let targets = row["targets"].as_array().expect("a list");
+    assert!(!targets.is_empty(), "{name} has no target");
+    for target in targets {
+        let what = target["what"].as_str().expect("text");
+        assert!(target["met"].is_boolean() && target["reach"].is_number(), "{name}: {target}");
+        // Ratios may be off in so short a run, or lack a rival that got in; these may not.
+        if ["exclusion violations", "token inversions", "errors", "locks lost"].contains(&what) {
+            assert_eq!(target["value"], 0.0, "{name}: {what}");
+        }
+    }
+    let lanes = row["race"]["lanes"].as_array().expect("a list");
+    assert!(!lanes.is_empty() || !row["figures"].as_array().expect("a list").is_empty(), "{name} has no figures");
+    for lane in lanes {
+        for sample in lane["rounds"].as_array().expect("a list") {
+            for field in ["rate", "wait_p50_us", "wait_p99_us", "wait_max_us", "changes_per_second", "task_share"] {
+                assert!(sample[field].is_number(), "{name}: {field} of {}", lane["name"]);
+            }
+            for field in ["open_waits", "starved", "violations", "inversions", "errors"] {
+                assert!(sample[field].is_u64(), "{name}: {field} of {}", lane["name"]);
+            }
+            let ours = lane["name"].as_str().expect("text").starts_with("us");
+            assert!(!ours || sample["acquisitions"].as_u64().expect("a count") > 0, "{name}: we never got in");
+            assert!(sample["client_us"].is_number() || sample["acquisitions"] == 0, "{name}: no processor time");
+        }
+    }
+    for figure in row["figures"].as_array().expect("a list") {
+        assert!(figure["median"].is_number(), "{name}: {figure}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let run = |arguments: &[&str]| {
+        let run = Command::new(env!("CARGO_BIN_EXE_lock-bench")).args(arguments).output().unwrap();
+        assert!(!run.status.success(), "{arguments:?}");
+        String::from_utf8(run.stderr).unwrap()
+    };
+    assert!(run(&["--redis-server", "no-such-server"]).contains("--redis-server"));
+    assert!(run(&["--row", "no-such-row"]).contains("the rows are idle"));
+}

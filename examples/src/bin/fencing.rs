@@ -1,0 +1,72 @@
+//! Fencing: what a lock alone cannot do, and a token can.
+//!
+//! A holder may be paused for longer than its lease: by the scheduler, by a virtual machine that
+//! moves, by swapping. It wakes up, does not know that the lock has passed on, and writes. No lock
+//! with a lease can prevent that, but the resource can refuse: each grant has a greater token than
+//! all before it, and the resource remembers the greatest.
+//!
+//! ```sh
+//! cargo run -p lock-examples --bin fencing
+//! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-examples --bin fencing
+//! ```
+
+use std::env;
+use std::error::Error;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::{FencingGate, FencingToken, LockManager, Renew, StaleToken};
+
+/// The resource. In real life a database or a service of its own, which keeps the gate.
+#[derive(Debug, Default)]
+struct Document {
+    gate: FencingGate,
+    text: Mutex<String>,
+}
+
+impl Document {
+    /// Writes, unless a later holder has written before.
+    fn write(&self, token: FencingToken, text: &str) -> Result<(), StaleToken> {
+        // Checked and written in one step, as a database does it in one transaction.
+        let mut current = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gate.admit(token)?;
+        text.clone_into(&mut current);
+        println!("token {token} wrote {text:?}");
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
+    let locks = LockManager::connect(&url).await?;
+    let outcome = pause_too_long(&locks).await;
+    locks.shutdown(Duration::from_secs(5)).await;
+    outcome
+}
+
+async fn pause_too_long(locks: &LockManager) -> Result<(), Box<dyn Error>> {
+    let document = Document::default();
+
+    // Without the watchdog the lease ends after 300 ms, whatever happens: as if we were paused.
+    let first = locks.lock("document:7").with_ttl(Duration::from_millis(300)).with_renew(Renew::Off).await?;
+    document.write(first.token(), "the first holder was here")?;
+    println!("the first holder falls asleep ...");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+
+    let second = locks.lock("document:7").await?;
+    document.write(second.token(), "the second holder was here")?;
+
+    println!("... and wakes up, sure to hold the lock");
+    let Err(refusal) = document.write(first.token(), "the first holder again") else {
+        return Err("the stale write went through".into());
+    };
+    println!("refused: {refusal}");
+
+    // A careful holder asks first. That makes a stale write rare; only the token makes it impossible.
+    if let Err(lost) = first.ensure_held() {
+        println!("and ensure_held agrees: {lost}");
+    }
+    second.release().await?;
+    Ok(())
+}

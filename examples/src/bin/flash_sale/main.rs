@@ -1,0 +1,156 @@
+//! A flash sale: thousands of orders for a few products of which there is not enough.
+//!
+//! The stock is kept in plain files that are read, changed and written back. Two purchases of one
+//! product at once would lose one of them, or sell what is not there. One line prevents that, above
+//! `purchase` in `sale.rs`. Everything else here sets the sale up, measures it, and checks it.
+//!
+//! ```sh
+//! cargo run -p lock-examples                                # one process, the store built in
+//! cargo run -p lock-examples -- --without-lock              # what happens without the lock
+//! cargo run -p lock-examples -- --redis --processes 4       # four processes on Redis
+//! cargo run -p lock-examples -- --help
+//! ```
+
+mod args;
+mod check;
+mod data;
+mod ledger;
+mod processes;
+mod progress;
+mod report;
+mod sale;
+mod stopwatch;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use lock_core::LockManager;
+use lock_metrics::MetricsHandle;
+use tokio::signal;
+
+use crate::args::Args;
+use crate::check::Audit;
+use crate::data::{Data, Order};
+use crate::ledger::Ledger;
+use crate::processes::{Outcome, share};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::sale::Sale;
+use crate::stopwatch::Stopwatch;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse_or_exit();
+    let outcome = match (args.worker, &args.ledger) {
+        (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
+        _ => hold_sale(&args).await,
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("flash_sale: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Opens the ledger, sells, audits, and reports.
+async fn hold_sale(args: &Args) -> Result<ExitCode> {
+    let data = Data::load(args.data.as_deref())?;
+    let orders = placed(args, &data)?;
+    // Removed when it goes out of scope, also after an error or Ctrl-C.
+    let folder =
+        tempfile::Builder::new().prefix("flash-sale-").tempdir().context("cannot make a folder for the ledger")?;
+    let ledger = Ledger::create(folder.path(), &data.stock)?;
+    let metrics = install_metrics(args)?;
+    announce(args, orders.len(), data.stock.len());
+
+    let progress = Progress::default();
+    let sale = async {
+        if args.processes > 1 {
+            processes::run(args, folder.path(), &progress).await
+        } else {
+            sell(args, folder.path(), orders.to_vec(), args.buyers, &progress).await
+        }
+    };
+    let Outcome { takings, times } = progress.show_while(orders.len(), sale).await?;
+
+    let audit = Audit::of(orders, &takings.answers, &data.stock, &ledger);
+    let elapsed = takings.closed.duration_since(takings.opened).unwrap_or_default();
+    let verdict = Report { orders: orders.len(), elapsed, times, audit, locked: !args.without_lock }.print();
+    if let Some(address) = metrics.listener() {
+        println!("serving http://{address}/metrics until Ctrl-C");
+        interrupted().await;
+    }
+    Ok(verdict)
+}
+
+/// Sells the share of one process, and hands the outcome to the parent.
+async fn work(args: &Args, worker: u32, folder: &Path) -> Result<()> {
+    let data = Data::load(args.data.as_deref())?;
+    install_metrics(args)?;
+    let step = args.processes.max(1) as usize;
+    let orders = placed(args, &data)?.iter().skip(worker as usize).step_by(step).cloned().collect();
+    let buyers = share(args.buyers, args.processes, worker).max(1);
+    let progress = Progress::default();
+    let outcome = tokio::select! {
+        outcome = sell(args, folder, orders, buyers, &progress) => outcome?,
+        () = processes::report_progress(worker, folder, &progress) => unreachable!("reporting never ends"),
+    };
+    processes::hand_over(worker, folder, &outcome)
+}
+
+/// Connects to the lock store, sells in this process, and gives every lock back.
+async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progress: &Progress) -> Result<Outcome> {
+    let locked = !args.without_lock;
+    let stopwatch = Stopwatch::default();
+    // Without the lock the store is not needed, so its place is taken by the one that is always there.
+    let store = if locked { args.store.as_str() } else { "memory://" };
+    let locks = LockManager::connect(store).await.context("cannot use the lock store")?;
+    locks.observe(stopwatch.clone());
+    locks.clone().install()?;
+
+    let sale = Sale { ledger: Ledger::open(folder), orders, buyers, locked };
+    let takings = tokio::select! {
+        takings = sale.run(progress) => Ok(takings),
+        () = interrupted() => Err(anyhow!("interrupted, the sale is off")),
+    };
+    let shutdown = locks.shutdown(Duration::from_secs(5)).await;
+    let takings = takings?;
+    ensure!(shutdown.is_clean(), "some locks could not be given back: {shutdown:?}");
+    Ok(Outcome { takings, times: stopwatch.read() })
+}
+
+/// Returns the orders that this run places.
+fn placed<'a>(args: &Args, data: &'a Data) -> Result<&'a [Order]> {
+    let all = data.orders.as_slice();
+    let Some(count) = args.orders else { return Ok(all) };
+    all.get(..count as usize).with_context(|| format!("--orders {count}: the order file has only {}", all.len()))
+}
+
+fn install_metrics(args: &Args) -> Result<MetricsHandle> {
+    let mut metrics = lock_metrics::builder();
+    if let Some(address) = args.serve {
+        metrics = metrics.with_listener(address);
+    }
+    metrics.install().context("cannot serve metrics")
+}
+
+fn announce(args: &Args, orders: usize, products: usize) {
+    let store = if args.without_lock { "no lock".to_owned() } else { format!("locks in {}", args.store_name()) };
+    let plural = if args.processes == 1 { "" } else { "es" };
+    let (buyers, processes) = (args.buyers, args.processes);
+    eprintln!("{orders} orders for {products} products, {buyers} buyers in {processes} process{plural}, {store}");
+}
+
+/// Waits for Ctrl-C or, on Unix, for a polite request to end.
+pub(crate) async fn interrupted() {
+    #[cfg(unix)]
+    if let Ok(mut terminate) = signal::unix::signal(signal::unix::SignalKind::terminate()) {
+        tokio::select! {
+            _ = signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+        return;
+    }
+    let _ = signal::ctrl_c().await;
+}

@@ -1,0 +1,148 @@
+//! The sale by several processes: the parent starts them, each takes its share of the orders, and
+//! writes what it has to say into files next to the ledger.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use tokio::process::{Child, Command};
+
+use crate::args::Args;
+use crate::interrupted;
+use crate::progress::Progress;
+use crate::sale::Takings;
+use crate::stopwatch::Times;
+
+const WATCH_EVERY: Duration = Duration::from_millis(50);
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// What a process hands over.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) takings: Takings,
+    pub(crate) times: Times,
+}
+
+/// Returns the share of one of `processes` in something that is counted.
+pub(crate) fn share(total: u32, processes: u32, worker: u32) -> u32 {
+    total / processes + u32::from(worker < total % processes)
+}
+
+/// Starts the processes and waits for all of them. The first failure, and Ctrl-C, end the others.
+pub(crate) async fn run(args: &Args, folder: &Path, progress: &Progress) -> Result<Outcome> {
+    let mut children = Vec::new();
+    for worker in 0..args.processes {
+        let child = command(args, folder, worker)?.spawn();
+        children.push(child.with_context(|| format!("cannot start process {worker}"))?);
+    }
+    let ended = tokio::select! {
+        ended = watch(&mut children, folder, progress) => ended,
+        () = interrupted() => Err(anyhow!("interrupted, the sale is off")),
+    };
+    if let Err(error) = ended {
+        // Awaited, so that nobody writes into the folder any more when it is removed. What they
+        // held is free again when its lease ends.
+        for child in &mut children {
+            let _ = child.kill().await;
+        }
+        return Err(error);
+    }
+    collect(args.processes, folder)
+}
+
+/// Follows the processes until all have succeeded or one has failed.
+async fn watch(children: &mut [Child], folder: &Path, progress: &Progress) -> Result<()> {
+    loop {
+        let (mut running, mut answered) = (false, 0);
+        for (worker, child) in (0..).zip(children.iter_mut()) {
+            match child.try_wait().with_context(|| format!("cannot wait for process {worker}"))? {
+                None => running = true,
+                Some(status) if status.success() => {}
+                Some(status) => bail!("process {worker} failed with {status}; its message is above"),
+            }
+            answered += told(folder, worker).unwrap_or(0);
+        }
+        progress.reach(answered);
+        if !running {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH_EVERY).await;
+    }
+}
+
+/// Reads how far a process is, if it has told.
+fn told(folder: &Path, worker: u32) -> Option<usize> {
+    fs::read_to_string(progress_file(folder, worker)).ok()?.parse().ok()
+}
+
+/// Tells the parent how far this process is, for as long as it is awaited.
+pub(crate) async fn report_progress(worker: u32, folder: &Path, progress: &Progress) {
+    loop {
+        tokio::time::sleep(PROGRESS_EVERY).await;
+        // A courtesy: without it the parent shows an older number.
+        let _ = fs::write(progress_file(folder, worker), progress.get().to_string());
+    }
+}
+
+/// Hands the outcome of this process over to the parent.
+pub(crate) fn hand_over(worker: u32, folder: &Path, outcome: &Outcome) -> Result<()> {
+    fs::write(progress_file(folder, worker), outcome.takings.answers.len().to_string())?;
+    let text = serde_json::to_vec(outcome)?;
+    let file = outcome_file(folder, worker);
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn command(args: &Args, folder: &Path, worker: u32) -> Result<Command> {
+    let mut command = Command::new(env::current_exe().context("cannot find this program")?);
+    command
+        .arg(format!("--processes={}", args.processes))
+        .arg(format!("--buyers={}", args.buyers))
+        .arg(format!("--worker={worker}"))
+        .arg("--ledger")
+        .arg(folder)
+        // Not as an argument: it may carry a password, and everybody can list arguments.
+        .env("LOCK_URL", &args.store)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true);
+    if let Some(orders) = args.orders {
+        command.arg(format!("--orders={orders}"));
+    }
+    if let Some(data) = &args.data {
+        command.arg("--data").arg(data);
+    }
+    if args.without_lock {
+        command.arg("--without-lock");
+    }
+    Ok(command)
+}
+
+fn collect(processes: u32, folder: &Path) -> Result<Outcome> {
+    let read = |worker| -> Result<Outcome> {
+        let file = outcome_file(folder, worker);
+        let text =
+            fs::read(&file).with_context(|| format!("process {worker} left no outcome in {}", file.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("the outcome of process {worker} is garbled"))
+    };
+    let mut all = read(0)?;
+    for worker in 1..processes {
+        let Outcome { takings, times } = read(worker)?;
+        all.takings.answers.extend(takings.answers);
+        all.takings.opened = all.takings.opened.min(takings.opened);
+        all.takings.closed = all.takings.closed.max(takings.closed);
+        all.times.add(times);
+    }
+    Ok(all)
+}
+
+fn progress_file(folder: &Path, worker: u32) -> PathBuf {
+    folder.join(format!("process-{worker}.progress"))
+}
+
+fn outcome_file(folder: &Path, worker: u32) -> PathBuf {
+    folder.join(format!("process-{worker}.json"))
+}

@@ -1,0 +1,68 @@
+//! The guard: locks taken by hand, where an attribute does not fit.
+//!
+//! ```sh
+//! cargo run -p lock-examples --bin guard_api
+//! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-examples --bin guard_api
+//! ```
+
+use std::env;
+use std::error::Error;
+use std::time::Duration;
+
+use lock_core::{LockError, LockErrorKind, LockManager};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
+    let locks = LockManager::connect(&url).await?;
+    let outcome = tour(&locks).await;
+    locks.shutdown(Duration::from_secs(5)).await;
+    Ok(outcome?)
+}
+
+async fn tour(locks: &LockManager) -> Result<(), LockError> {
+    // Awaiting a request acquires. The options are the manager's defaults unless set here.
+    let guard = locks.lock("report:daily").with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(2)).await?;
+    println!("acquired {} with token {}, {:.0?} left", guard.key(), guard.token(), guard.remaining());
+
+    // Who has it? Good for an error page, never for a decision: the answer is old when it arrives.
+    if let Some(holder) = locks.holder("report:daily").await? {
+        println!("held by {holder}");
+    }
+
+    // Taken is not an error here ...
+    assert!(locks.lock("report:daily").try_acquire().await?.is_none());
+    println!("try_acquire found it taken");
+
+    // ... and is one here, after the time that the request is willing to wait.
+    let refused = locks.lock("report:daily").with_wait(Duration::from_millis(100)).acquire().await;
+    match refused {
+        Err(error) if error.kind() == LockErrorKind::Timeout => println!("refused: {error}"),
+        Err(error) => return Err(error),
+        Ok(_) => unreachable!("the lock is held by the guard above"),
+    }
+
+    // Before a step that must not happen twice: is the lock still ours? Reads the clock, sends nothing.
+    guard.ensure_held()?;
+
+    // The watchdog renews a lease every third of it. Before a step in which nothing can renew, such
+    // as a long blocking call, take a longer one.
+    guard.extend(Duration::from_secs(60)).await?;
+    println!("extended, {:.0?} left", guard.remaining());
+
+    // Waits for the confirmation. Dropping the guard releases too, in the background.
+    let outcome = guard.release().await?;
+    println!("released: {outcome:?}");
+
+    // The same in one piece, and the body is dropped at its next await if the lock is lost.
+    let pages = locks
+        .lock("report:daily")
+        .run(async |guard| {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            println!("writing under token {}", guard.token());
+            Ok::<_, LockError>(12)
+        })
+        .await?;
+    println!("wrote {pages} pages");
+    Ok(())
+}

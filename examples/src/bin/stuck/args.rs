@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::Parser;
+
+const MORE: &str = "\
+Durations are written like 500ms, 40s, 5m, 1h.
+
+Examples:
+  stuck                                              until Ctrl-C, at the pace of a real incident
+  stuck --stuck-after 5s --stuck-for 40s             the whole story in a minute
+  LOCK_URL=redis://10.0.0.5:6379 stuck --port 9500   another Redis, another port";
+
+/// Makes a stuck, a lost, an orphaned and a contended lock on purpose, and says where to look.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "stuck", after_help = MORE)]
+pub(crate) struct Args {
+    /// Take the locks in this Redis
+    #[arg(
+        long = "redis",
+        value_name = "URL",
+        env = "LOCK_URL",
+        hide_env_values = true,
+        default_value = "redis://127.0.0.1:6379"
+    )]
+    pub(crate) store: String,
+
+    /// Serve /metrics on this port; 0 takes any free one
+    #[arg(long, value_name = "PORT", default_value_t = 9464)]
+    pub(crate) port: u16,
+
+    /// Serve /metrics on this address; only inside of a container is another one a good idea
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub(crate) address: IpAddr,
+
+    /// Hold the stuck lock for this long before it is released
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    pub(crate) stuck_for: Duration,
+
+    /// The age at which a hold counts as stuck
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) stuck_after: Duration,
+
+    /// Rest for this long between two stuck holds
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(crate) rest: Duration,
+
+    /// Take a lock away from its holder this often
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pub(crate) lose_every: Duration,
+
+    /// The lease of the process that is killed while it holds a lock
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
+    pub(crate) orphan_ttl: Duration,
+
+    /// Stop after this long instead of at Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) run_for: Option<Duration>,
+
+    /// Set by the parent in the process that it kills
+    #[arg(long, hide = true)]
+    pub(crate) orphan: bool,
+
+    /// Set by the parent: the key to take
+    #[arg(long, hide = true, default_value = "")]
+    pub(crate) key: String,
+}
+
+impl Args {
+    /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.
+    pub(crate) fn parse_or_exit() -> Self {
+        Self::parse()
+    }
+
+    /// Returns the store's URL without the password it may carry.
+    pub(crate) fn store_name(&self) -> String {
+        match (self.store.split_once("://"), self.store.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+            _ => self.store.clone(),
+        }
+    }
+}
+
+/// Reads `500ms`, `40s`, `5m` or `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| "write a whole number and a unit, like 40s".to_owned())?;
+    let milliseconds = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let milliseconds = milliseconds.ok_or("the unit is one of ms, s, m, h")?;
+    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(|| "that is too long".to_owned())
+}

@@ -1,0 +1,67 @@
+//! Which locks there are, and where to look at them.
+
+use std::net::SocketAddr;
+use std::process;
+
+use crate::args::Args;
+
+/// The keys of one run. They carry the process id, so that two runs share no lock and each may
+/// delete its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    pub(crate) run: u32,
+}
+
+impl Keys {
+    pub(crate) fn of_this_process() -> Self {
+        Self { run: process::id() }
+    }
+
+    pub(crate) fn stuck(&self) -> String {
+        format!("demo:stuck:books:{}", self.run)
+    }
+
+    pub(crate) fn lost(&self) -> String {
+        format!("demo:lost:import:{}", self.run)
+    }
+
+    pub(crate) fn orphaned(&self) -> String {
+        format!("demo:orphaned:export:{}", self.run)
+    }
+
+    fn contended(&self) -> String {
+        format!("demo:contended:stock:{}", self.run)
+    }
+}
+
+/// Says what to look at.
+pub(crate) fn print(args: &Args, keys: &Keys, address: SocketAddr) {
+    let stuck = keys.stuck();
+    println!("serving http://{address}/metrics");
+    println!("locks are in {}\n", args.store_name());
+    row("what goes wrong", "key", "alerts");
+    row(
+        &format!("stuck: held for {:.0?}", args.stuck_for),
+        &stuck,
+        &format!("LockStuck, LockStuckWithWaiters (from {:.0?} on)", args.stuck_after),
+    );
+    row(&format!("lost: taken away every {:.0?}", args.lose_every), &keys.lost(), "LockLost");
+    row("orphaned: its process was killed", &keys.orphaned(), "LockOrphanedHold (needs the fleet inspector)");
+    row("contended: six callers, one slow", &keys.contended(), "none; see \"Who makes them wait\"");
+    println!("\nwhere to look");
+    look(&format!("http://{address}/locks"), "every hold and wait of this process, with its key");
+    look("http://127.0.0.1:9090/alerts", "Prometheus, if it runs as dashboards/README.md says");
+    look("http://127.0.0.1:3000", "Grafana, dashboard \"Locks: on call\"");
+    look("lockctl list", "every lock in the store");
+    look(&format!("lockctl show {stuck}"), "its holder, call site and token");
+    look(&format!("lockctl waiters {stuck}"), "who waits for it");
+    println!("\nCtrl-C ends it and gives every lock back.");
+}
+
+fn row(what: &str, key: &str, alerts: &str) {
+    println!("  {what:<34}{key:<36}{alerts}");
+}
+
+fn look(place: &str, what: &str) {
+    println!("  {place:<46}{what}");
+}

@@ -1,0 +1,118 @@
+//! Four locks with a problem each, made on purpose: one stuck, one lost, one orphaned, one contended.
+//!
+//! For watching what alerts, dashboards, the live view and `lockctl` tell of them, before the first
+//! night on which it matters. `dashboards/README.md` says how to bring the whole stack up.
+//!
+//! ```sh
+//! redis-server &
+//! cargo run -p lock-examples --bin stuck
+//! cargo run -p lock-examples --bin stuck -- --stuck-for 40s --stuck-after 5s --run-for 90s
+//! cargo run -p lock-examples --bin stuck -- --help
+//! ```
+
+mod args;
+mod guide;
+mod orphan;
+mod story;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use lock_core::LockManager;
+use tokio::signal;
+use tokio::task::JoinSet;
+
+use crate::args::Args;
+use crate::guide::Keys;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse_or_exit();
+    let outcome = if args.orphan { orphan::hold_until_killed(&args).await } else { run(&args).await };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("stuck: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells the stories until it is time to stop, then leaves nothing behind.
+async fn run(args: &Args) -> Result<()> {
+    let metrics = lock_metrics::builder()
+        .with_listener(SocketAddr::new(args.address, args.port))
+        .install()
+        .context("cannot serve the metrics; is the port taken? --port sets another one, 0 any free one")?;
+    let locks = connect(args).await?;
+    let keys = Keys::of_this_process();
+    orphan::leave_behind(args, &locks, &keys).await?;
+    if let Some(address) = metrics.listener() {
+        guide::print(args, &keys, address);
+    }
+
+    let mut stories = JoinSet::new();
+    story::tell(&mut stories, args, &locks, &keys);
+    let outcome = tokio::select! {
+        outcome = first_failure(&mut stories) => outcome,
+        () = time_to_stop(args.run_for) => Ok(()),
+    };
+    stories.shutdown().await;
+    orphan::clean_up(args, &keys).await?;
+    let report = locks.shutdown(Duration::from_secs(5)).await;
+    println!("stopped; every lock given back: {}", report.is_clean());
+    outcome
+}
+
+async fn connect(args: &Args) -> Result<LockManager> {
+    let unreachable = || {
+        format!(
+            "cannot use the lock store {}; start a Redis with `redis-server`, or set LOCK_URL to one that runs",
+            args.store_name()
+        )
+    };
+    let locks = LockManager::connect(&args.store).await.with_context(unreachable)?;
+    locks.ping().await.with_context(unreachable)?;
+    Ok(locks)
+}
+
+/// Waits for a story that cannot go on. They never end otherwise.
+async fn first_failure(stories: &mut JoinSet<Result<()>>) -> Result<()> {
+    match stories.join_next().await {
+        Some(ended) => ended?,
+        None => Ok(()),
+    }
+}
+
+async fn time_to_stop(run_for: Option<Duration>) {
+    let timer = async {
+        match run_for {
+            Some(run_for) => tokio::time::sleep(run_for).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = timer => {}
+        // Without signals it cannot be asked to stop; it runs until it is killed.
+        Ok(()) = signal::ctrl_c() => {}
+        () = terminated() => {}
+    }
+}
+
+/// What a container is sent instead of Ctrl-C.
+#[cfg(unix)]
+async fn terminated() {
+    match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            terminate.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+async fn terminated() {
+    std::future::pending().await
+}

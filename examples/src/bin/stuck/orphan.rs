@@ -1,0 +1,58 @@
+//! The orphaned lock: its process was killed, so nobody renews it and nobody will release it.
+
+use std::env;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use lock_core::{LockManager, Renew};
+use redis::AsyncCommands as _;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Command;
+
+use crate::args::Args;
+use crate::guide::Keys;
+
+const LABEL: &str = "demo:orphaned:export:<run>";
+const READY: &str = "the lock is taken";
+
+/// Starts a process that takes the lock, and kills it.
+pub(crate) async fn leave_behind(args: &Args, locks: &LockManager, keys: &Keys) -> Result<()> {
+    let program = env::current_exe().context("cannot find this program again")?;
+    let mut child = Command::new(program)
+        .args(["--orphan", "--key", &keys.orphaned()])
+        .arg(format!("--orphan-ttl={}ms", args.orphan_ttl.as_millis()))
+        // Not as an argument: it may carry a password, and everybody can list arguments.
+        .env("LOCK_URL", &args.store)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("cannot start the process that is to be killed")?;
+    let said = child.stdout.take().context("the process that is to be killed has no output")?;
+    let line = BufReader::new(said).lines().next_line().await?;
+    child.kill().await?;
+    ensure!(line.as_deref() == Some(READY), "the process that was to be killed did not take its lock");
+    let holder = locks.holder(keys.orphaned()).await?;
+    ensure!(holder.is_some(), "the orphaned lock is gone");
+    Ok(())
+}
+
+/// What the child does.
+pub(crate) async fn hold_until_killed(args: &Args) -> Result<()> {
+    let locks = LockManager::connect(&args.store).await?;
+    let request = locks.lock(args.key.as_str()).with_label(LABEL).with_ttl(args.orphan_ttl).with_renew(Renew::Off);
+    let _guard = request.await?;
+    println!("{READY}");
+    // Not for ever, in case that the parent is gone.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    Ok(())
+}
+
+/// Deletes the orphan. Its key is of this run only.
+pub(crate) async fn clean_up(args: &Args, keys: &Keys) -> Result<()> {
+    let client = redis::Client::open(args.store.as_str())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let _: u32 = connection.del(keys.orphaned()).await?;
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! Runs every example as its users do: as a program.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
+
+mod flash_sale;
+mod on_redis;
+mod program;
+mod small;
+mod stuck;
+mod web_service;

@@ -1,0 +1,68 @@
+//! On a real Redis, a server for each test. Without `redis-server` these tests fail; they never skip.
+
+use lock_core::testing::RedisServer;
+
+use crate::flash_sale::{assert_nothing_went_wrong, wait_for_sales};
+use crate::program::{http, run, start};
+use crate::{small, web_service};
+
+const FLASH_SALE: &str = env!("CARGO_BIN_EXE_flash_sale");
+
+#[test]
+fn four_processes_sell_without_losing_anything() {
+    let server = RedisServer::start();
+    let ended = run(FLASH_SALE, &["--processes=4", "--orders=800", "--redis", &server.url()], &[]);
+    assert_nothing_went_wrong(&ended, 800);
+    assert!(ended.number("refused") > 0, "some products sell out: {ended:#?}");
+}
+
+#[test]
+fn the_environment_names_the_store_and_its_password_stays_unsaid() {
+    let server = RedisServer::builder().with_password("open-sesame").start();
+    let ended = run(FLASH_SALE, &["--processes=2", "--orders=100"], &[("LOCK_URL", &server.url())]);
+    assert_nothing_went_wrong(&ended, 100);
+    assert!(!ended.stderr.contains("sesame") && ended.stderr.contains("redis://127.0.0.1"), "{ended:#?}");
+}
+
+#[test]
+fn a_process_that_fails_fails_the_sale() {
+    let mut server = RedisServer::start();
+    let url = server.url();
+    server.kill();
+    let ended = run(FLASH_SALE, &["--processes=3", "--redis", &url], &[]);
+    ended.assert_failure(1, "its message is above");
+    assert!(ended.stderr.contains("cannot use the lock store"), "{ended:#?}");
+}
+
+#[test]
+fn ctrl_c_ends_every_process() {
+    let server = RedisServer::start();
+    let program = start(FLASH_SALE, &["--processes=3", "--redis", &server.url()], &[]);
+    wait_for_sales(&program);
+    let clients = || server.command(&["CLIENT", "LIST"]).text().lines().count();
+    assert!(clients() > 3, "three processes and this question are connected");
+    program.interrupt();
+    program.end().assert_failure(1, "interrupted");
+    assert_eq!(clients(), 1, "only this question is connected");
+}
+
+#[test]
+fn the_small_examples_run_on_redis() {
+    let server = RedisServer::start();
+    small::run_all(&[("LOCK_URL", &server.url())]);
+}
+
+#[test]
+fn the_web_service_says_503_while_redis_is_away() {
+    let mut server = RedisServer::start();
+    let (program, service) = web_service::serve(&[("LOCK_URL", &server.url())]);
+    web_service::charge_twice_at_once(&service);
+    server.kill();
+    let (status, answer) = http(&service, "POST", "/users/42/charge");
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer.to_lowercase().contains("retry-after: 5"), "{answer}");
+    server.restart();
+    assert_eq!(http(&service, "POST", "/users/42/charge").0, 200, "it recovers by itself");
+    program.interrupt();
+    program.end().assert_success();
+}

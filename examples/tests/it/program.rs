@@ -1,0 +1,159 @@
+//! A program under test: started, talked to, and never left behind.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a program may take to end, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A running program with a folder for temporary files of its own. It is killed when this is dropped.
+pub(crate) struct Program {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    said: String,
+    folder: TempDir,
+}
+
+/// What a program that has ended left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// The names of temporary files that were not removed.
+    pub(crate) litter: Vec<String>,
+}
+
+/// Starts a program with nothing of the test's own environment that could change what it does.
+pub(crate) fn start(path: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(path)
+        .args(arguments)
+        .env_remove("LOCK_URL")
+        .env_remove("LISTEN")
+        .env("TMPDIR", folder.path())
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    Program { child, stdout, said: String::new(), folder }
+}
+
+/// Runs a program to its end.
+pub(crate) fn run(path: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
+    start(path, arguments, environment).end()
+}
+
+impl Program {
+    /// Waits for a line on standard output that starts with this, and returns the rest of it.
+    pub(crate) fn wait_for_line(&mut self, start: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let bytes = self.stdout.read_line(&mut line).unwrap();
+            if bytes == 0 {
+                panic!("the program ended without saying {start:?}: {}{}", self.complaints(), self.said);
+            }
+            self.said.push_str(&line);
+            if let Some(rest) = line.trim_end().strip_prefix(start) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    /// Presses Ctrl-C.
+    pub(crate) fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    }
+
+    /// Returns where the program puts its temporary files.
+    pub(crate) fn temporary_folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Waits until the program ends.
+    pub(crate) fn end(mut self) -> Ended {
+        let status = self.wait();
+        let mut stdout = std::mem::take(&mut self.said);
+        self.stdout.read_to_string(&mut stdout).unwrap();
+        let stderr = self.complaints();
+        let litter = self.folder.path().read_dir().unwrap();
+        let litter = litter.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        Ended { code: status.code(), stdout, stderr, litter }
+    }
+
+    // The examples print far less than a pipe holds, so they never block on one that is read late.
+    fn wait(&mut self) -> ExitStatus {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(since.elapsed() < PATIENCE, "the program does not end; so far: {}", self.said);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn complaints(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = self.child.kill();
+            stderr.read_to_string(&mut text).unwrap();
+        }
+        text
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// Checks that the program succeeded and cleaned up.
+    pub(crate) fn assert_success(&self) {
+        assert_eq!((self.code, self.litter.len()), (Some(0), 0), "{self:#?}");
+    }
+
+    /// Checks that the program ended with this code, said why on standard error, and cleaned up.
+    pub(crate) fn assert_failure(&self, code: i32, why: &str) {
+        assert_eq!((self.code, self.litter.len()), (Some(code), 0), "{self:#?}");
+        assert!(self.stderr.contains(why), "{why:?} is not in {self:#?}");
+    }
+
+    /// Returns a row of the flash sale's report.
+    pub(crate) fn row(&self, name: &str) -> &str {
+        let rows = self.stdout.lines().filter_map(|line| line.strip_prefix(name));
+        let mut values = rows.filter(|rest| rest.starts_with(' ')).map(str::trim);
+        values.next().unwrap_or_else(|| panic!("no row {name:?} in {self:#?}"))
+    }
+
+    /// Returns the number that a row of the flash sale's report starts with.
+    pub(crate) fn number(&self, name: &str) -> u32 {
+        self.row(name).split(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+/// Sends a request to `http://host:port` and returns the status and everything else of the answer.
+pub(crate) fn http(server: &str, method: &str, path: &str) -> (u16, String) {
+    let address = server.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}

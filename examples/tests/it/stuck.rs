@@ -1,0 +1,57 @@
+//! The program in which locks go wrong, against a real Redis. Without `redis-server` this fails; it never skips.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lock_core::testing::RedisServer;
+
+use crate::program::{http, run, start};
+
+const STUCK: &str = env!("CARGO_BIN_EXE_stuck");
+
+#[test]
+fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let flags = ["--port=0", "--stuck-after=1s", "--stuck-for=2m", "--lose-every=2s", "--run-for=2m"];
+    let mut program = start(STUCK, &flags, &[("LOCK_URL", &url)]);
+    let server = program.wait_for_line("serving ").replace("/metrics", "");
+    let wanted = [
+        (r#"waiters{lock="demo:stuck:books:<run>"}"#, 2.0),
+        (r#"stuck_after_seconds{lock="demo:stuck:books:<run>"}"#, 1.0),
+        (r#"lost_total{lock="demo:lost:import:<run>",reason="stolen"}"#, 1.0),
+        (r#"waiters{lock="demo:orphaned:export:<run>"}"#, 1.0),
+        (r#"acquisitions_total{lock="demo:orphaned:export:<run>",outcome="timeout"}"#, 1.0),
+        (r#"acquisitions_total{lock="demo:contended:stock:<run>",outcome="acquired"}"#, 20.0),
+    ];
+    let mut seen = [false; 6];
+    let since = Instant::now();
+    while seen.contains(&false) {
+        assert!(since.elapsed() < Duration::from_secs(60), "{seen:?} of {wanted:#?}");
+        let (_, metrics) = http(&server, "GET", "/metrics");
+        for (seen, (series, least)) in seen.iter_mut().zip(wanted) {
+            let value = metrics.lines().find_map(|line| line.strip_prefix(&format!("distributed_lock_{series} ")));
+            *seen |= value.is_some_and(|value| value.parse::<f64>().unwrap() >= least);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    let keys = || redis.command(&["KEYS", "demo:*"]);
+    assert!(format!("{:?}", keys()).contains("demo:orphaned:export:"), "{:?}", keys());
+    program.interrupt();
+    let ended = program.end();
+    ended.assert_success();
+    assert!(ended.stdout.contains("every lock given back: true"), "{ended:#?}");
+    assert!(!format!("{:?}", keys()).contains("demo:"), "{:?}", keys());
+}
+
+#[test]
+fn a_redis_that_is_not_there_is_named_without_its_password() {
+    let ended = run(STUCK, &["--port=0"], &[("LOCK_URL", "redis://:open-sesame@127.0.0.1:1")]);
+    ended.assert_failure(1, "start a Redis with `redis-server`, or set LOCK_URL");
+    assert!(!ended.stderr.contains("sesame"), "{ended:#?}");
+}
+
+#[test]
+fn a_duration_without_a_unit_is_refused() {
+    run(STUCK, &["--stuck-for=40"], &[]).assert_failure(2, "the unit is one of ms, s, m, h");
+}

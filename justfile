@@ -1,0 +1,22 @@
+# A convenience; the README's commands need nothing but cargo and sh.
+
+# List what there is
+default:
+    @just --list
+
+# Run every check, as CI does
+check:
+    sh scripts/test.sh
+
+# Run the tests only
+test:
+    sh scripts/test.sh --fast
+
+# Show the flash sale, with the lock and without
+demo:
+    cargo run -p lock-examples
+    cargo run -p lock-examples -- --without-lock
+
+# Build the documentation and open it
+docs:
+    cargo doc --workspace --no-deps --all-features --open

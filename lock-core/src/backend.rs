@@ -1,0 +1,359 @@
+//! The contract between the machinery and a store.
+//!
+//! A store knows keys, owners, leases and tokens. It knows nothing of waiting, renewal schedules or
+//! guards: that is the machinery's part, which in turn knows no store.
+
+mod erased;
+mod inbox;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::owner::{Holder, HolderInfo, OwnerId};
+
+pub(crate) use erased::{BoxFuture, DynBackend};
+pub use inbox::Inbox;
+pub(crate) use inbox::Message;
+
+/// A store of locks.
+///
+/// Implementations write plain `async fn`s. Every method must be safe to drop at any await point
+/// and safe to repeat with the same claim: the machinery retries, the store's own client must not.
+///
+/// An `Err` always means *unknown* (or, built with [`LockError::not_executed`], *certainly not
+/// done*). It never means that a lock is lost.
+pub trait LockBackend: Debug + Send + Sync + 'static {
+    /// Returns the store's name, as in `"redis"`.
+    fn kind(&self) -> &'static str;
+
+    /// Returns what the store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Tells the store which clock its manager runs on. Stores with a clock of their own ignore it.
+    fn attach(&self, clock: &Clock) {
+        let _ = clock;
+    }
+
+    /// Opens and keeps the connections for background work, until it fails.
+    ///
+    /// Runs on the keeper, and is run again after a pause when it returns. `inbox` takes what the
+    /// store reports by itself.
+    fn drive(&self, inbox: Inbox) -> impl Future<Output = LockError> + Send;
+
+    /// Checks that the store answers and accepts our credentials.
+    fn ping(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Returns which of the store's independent parts serves this key.
+    ///
+    /// Renewals of different lanes never share a batch, so a part that is slow or down delays only
+    /// its own keys.
+    fn lane(&self, key: &LockKey) -> u16 {
+        let _ = key;
+        0
+    }
+
+    /// Returns the name of the node behind a lane, without credentials: a metric label.
+    fn node(&self, lane: u16) -> &str {
+        let _ = lane;
+        self.kind()
+    }
+
+    /// Takes the lock if it is free and nobody who can be reached waits for it, or if it already
+    /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
+    ///
+    /// Repeating it with the same claim answers `Granted` again, with the same token, and raises
+    /// the lease to the full ttl; or it confirms the place in the queue.
+    fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send;
+
+    /// Ends one claim and makes another for the same key, which queues behind all others, in one call.
+    ///
+    /// Idempotent in both claims. The new one counts as arrived before the lock moves on, so it is
+    /// granted at once where nobody else waits.
+    fn requeue(&self, release: &Release, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send {
+        async {
+            self.release(release).await?;
+            self.try_acquire(request).await
+        }
+    }
+
+    /// Raises the leases of claims of one lane. Answers come in the order of the claims.
+    ///
+    /// Never re-creates a key and never shortens a lease.
+    fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send;
+
+    /// Frees the lock if it belongs to this claim, and leaves the queue. A lock that is free then
+    /// passes to the first in the queue that can be reached.
+    ///
+    /// Must work when the store refuses writes for want of memory.
+    fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
+
+    /// Leaves the queue, and frees the lock if it was granted meanwhile.
+    fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<Freed>> + Send;
+
+    /// Returns who holds the key now.
+    fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
+}
+
+/// One store behind several managers: they exclude each other as processes do.
+impl<B: LockBackend> LockBackend for Arc<B> {
+    fn kind(&self) -> &'static str {
+        B::kind(self)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        B::capabilities(self)
+    }
+
+    fn attach(&self, clock: &Clock) {
+        B::attach(self, clock);
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        B::drive(self, inbox).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        B::ping(self).await
+    }
+
+    fn lane(&self, key: &LockKey) -> u16 {
+        B::lane(self, key)
+    }
+
+    fn node(&self, lane: u16) -> &str {
+        B::node(self, lane)
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        B::try_acquire(self, request).await
+    }
+
+    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
+        B::requeue(self, release, request).await
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        B::renew(self, one_lane).await
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        B::release(self, release).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        B::withdraw(self, claim).await
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        B::holder(self, key).await
+    }
+}
+
+/// What a store can do, as data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Waiters are queued by the store and granted in order of arrival. Otherwise they poll.
+    pub queue: bool,
+    /// The store reports foreign changes of held keys by itself. May turn false while it is used,
+    /// when a server refuses to.
+    pub push_loss: bool,
+    /// The lock survives a restart of this process.
+    pub shared: bool,
+}
+
+impl Capabilities {
+    /// Describes a store that waiters poll.
+    #[must_use]
+    pub const fn polled() -> Self {
+        Self { queue: false, push_loss: false, shared: true }
+    }
+
+    /// Says that the store queues waiters and grants to them in order.
+    #[must_use]
+    pub const fn with_queue(mut self) -> Self {
+        self.queue = true;
+        self
+    }
+
+    /// Says that the store reports foreign changes of leases that were renewed, by
+    /// [`Inbox::suspect`]. Leases are then first renewed soon after they are granted.
+    #[must_use]
+    pub const fn with_push_loss(mut self) -> Self {
+        self.push_loss = true;
+        self
+    }
+
+    /// Says that only this process sees the store.
+    #[must_use]
+    pub const fn in_process(mut self) -> Self {
+        self.shared = false;
+        self
+    }
+}
+
+/// One wish for one key: it lives from before the first byte is sent until the first release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Claim {
+    /// The key.
+    pub key: LockKey,
+    /// The identity that proves ownership.
+    pub owner: OwnerId,
+    /// The lease.
+    pub ttl: Duration,
+}
+
+impl Claim {
+    /// Makes a claim with a fresh identity.
+    #[must_use]
+    pub fn new(key: LockKey, ttl: Duration) -> Self {
+        Self { key, owner: OwnerId::random(), ttl }
+    }
+}
+
+/// What [`LockBackend::try_acquire`] is asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AcquireRequest {
+    /// The claim.
+    pub claim: Claim,
+    /// Who asks, stored beside the owner for people to read.
+    pub info: HolderInfo,
+    /// How many consecutive tokens to reserve, at least one: one for each local holder that the
+    /// grant may be passed to.
+    pub block: u32,
+    /// The newest token this client knows of the key: the grant must exceed it.
+    pub floor: FencingToken,
+    /// How long the store may take to execute this. After that it must refuse, because the caller
+    /// may be gone.
+    pub execute_within: Duration,
+    /// How to queue, if the caller waits.
+    pub ticket: Option<Ticket>,
+}
+
+/// How a claim stands in the store's queue. A grant uses what the ticket says, never what the
+/// releaser would want for itself.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Ticket {
+    /// Whom to tell of the grant: [`Inbox::id`].
+    pub inbox: Arc<str>,
+    /// When the caller sent this, on a clock of its own. The queue keeps the newest and the grant
+    /// echoes it: that is what the lease is counted from.
+    pub stamp: u64,
+    /// For how long the lock is granted until the process takes it up.
+    pub grant_ttl: Duration,
+}
+
+impl Ticket {
+    /// Makes a ticket for a process whose grants arrive at `inbox`.
+    #[must_use]
+    pub fn new(inbox: Arc<str>, stamp: u64, grant_ttl: Duration) -> Self {
+        Self { inbox, stamp, grant_ttl }
+    }
+}
+
+/// A lock that the store has assigned to a claim in its queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The claim. Its ttl is the `grant_ttl` of the ticket.
+    pub claim: Claim,
+    /// The first token of the block.
+    pub token: FencingToken,
+    /// How many tokens were reserved.
+    pub block: u32,
+    /// The stamp of the newest confirmation of the place in the queue.
+    pub stamp: u64,
+}
+
+impl Grant {
+    /// Describes a grant.
+    #[must_use]
+    pub fn new(claim: Claim, token: FencingToken, block: u32, stamp: u64) -> Self {
+        Self { claim, token, block, stamp }
+    }
+}
+
+impl AcquireRequest {
+    /// Asks for one token.
+    #[must_use]
+    pub fn new(claim: Claim, info: HolderInfo) -> Self {
+        let execute_within = (claim.ttl / 6).max(Duration::from_millis(20));
+        Self { claim, info, block: 1, floor: FencingToken::default(), execute_within, ticket: None }
+    }
+}
+
+/// The answer to [`LockBackend::try_acquire`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Attempt {
+    /// The lock belongs to the claim, for its whole ttl from now.
+    Granted {
+        /// The first token of the reserved block.
+        token: FencingToken,
+        /// How many tokens are reserved: what was asked for, or one if the claim held the lock
+        /// already.
+        block: u32,
+    },
+    /// The lock belongs to somebody else.
+    Held {
+        /// Who, and for how long at most.
+        holder: Holder,
+    },
+    /// The lock belongs to somebody else, and the claim stands in the store's queue.
+    Queued {
+        /// Who holds it, and for how long at most.
+        holder: Holder,
+    },
+}
+
+/// The answer to [`LockBackend::renew`] for one claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Renewal {
+    /// The lease runs for its whole ttl from now.
+    Renewed,
+    /// The key is gone or belongs to somebody else.
+    Lost,
+}
+
+/// What [`LockBackend::release`] is asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Release {
+    /// The claim that ends.
+    pub claim: Claim,
+    /// The last token of the reserved block that was really used, so that the rest is not skipped.
+    pub last_token: Option<FencingToken>,
+    /// How long the key stays taken before it frees itself: what is left of a `min_hold`. Zero
+    /// frees it at once.
+    pub keep_for: Duration,
+}
+
+impl Release {
+    /// Ends a claim at once.
+    #[must_use]
+    pub fn new(claim: Claim) -> Self {
+        Self { claim, last_token: None, keep_for: Duration::ZERO }
+    }
+}
+
+/// The answer to [`LockBackend::release`] and [`LockBackend::withdraw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Freed {
+    /// The claim held the lock, and holds it no more.
+    Released,
+    /// The claim did not hold the lock.
+    NotHeld,
+}

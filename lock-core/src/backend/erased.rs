@@ -1,0 +1,81 @@
+//! The boxed twin of the contract, so that handles carry no type parameter.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::backend::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal};
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::key::LockKey;
+use crate::owner::Holder;
+
+/// A future on the heap.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The boxed twin of [`LockBackend`], so that handles carry no type parameter.
+pub(crate) trait DynBackend: Debug + Send + Sync {
+    fn capabilities_dyn(&self) -> Capabilities;
+    fn attach_dyn(&self, clock: &Clock);
+    fn drive_dyn(self: Arc<Self>, inbox: Inbox) -> BoxFuture<'static, LockError>;
+    fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
+    fn lane_dyn(&self, key: &LockKey) -> u16;
+    fn node_dyn(&self, lane: u16) -> &str;
+    fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
+    fn requeue_dyn(self: Arc<Self>, release: Release, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
+    fn renew_dyn(self: Arc<Self>, one_lane: Vec<Claim>) -> BoxFuture<'static, Vec<Result<Renewal>>>;
+    fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>>;
+    fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>>;
+    fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>>;
+}
+
+impl<B: LockBackend> DynBackend for B {
+    fn capabilities_dyn(&self) -> Capabilities {
+        self.capabilities()
+    }
+
+    fn attach_dyn(&self, clock: &Clock) {
+        self.attach(clock);
+    }
+
+    fn drive_dyn(self: Arc<Self>, inbox: Inbox) -> BoxFuture<'static, LockError> {
+        Box::pin(async move { self.drive(inbox).await })
+    }
+
+    fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.ping().await })
+    }
+
+    fn lane_dyn(&self, key: &LockKey) -> u16 {
+        self.lane(key)
+    }
+
+    fn node_dyn(&self, lane: u16) -> &str {
+        self.node(lane)
+    }
+
+    fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>> {
+        Box::pin(async move { self.try_acquire(&request).await })
+    }
+
+    fn requeue_dyn(self: Arc<Self>, release: Release, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>> {
+        Box::pin(async move { self.requeue(&release, &request).await })
+    }
+
+    fn renew_dyn(self: Arc<Self>, one_lane: Vec<Claim>) -> BoxFuture<'static, Vec<Result<Renewal>>> {
+        Box::pin(async move { self.renew(&one_lane).await })
+    }
+
+    fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>> {
+        Box::pin(async move { self.release(&release).await })
+    }
+
+    fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>> {
+        Box::pin(async move { self.withdraw(&claim).await })
+    }
+
+    fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>> {
+        Box::pin(async move { self.holder(&key).await })
+    }
+}

@@ -1,0 +1,85 @@
+//! What a store reports by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::backend::Grant;
+use crate::event::{Notice, Observers};
+use crate::key::LockKey;
+use crate::owner::OwnerId;
+
+/// Takes what a store reports by itself.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    id: Arc<str>,
+    /// Whether grants would arrive.
+    open: Arc<AtomicBool>,
+    sender: tokio::sync::mpsc::UnboundedSender<Message>,
+    observers: Arc<Observers>,
+}
+
+/// What a store reported.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// The lock passed to a claim of ours.
+    Granted(Grant),
+    /// A key may have changed hands.
+    Suspect(LockKey),
+    /// The connection was made anew: nothing that was pushed before can be relied on.
+    Reconnected,
+}
+
+impl Inbox {
+    pub(crate) fn new(observers: Arc<Observers>) -> (Self, tokio::sync::mpsc::UnboundedReceiver<Message>) {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        let id = OwnerId::random().to_hex().into();
+        (Self { id, open: Arc::default(), sender, observers }, receiver)
+    }
+
+    /// Makes one of the same name that leads elsewhere.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn stand_in(&self) -> (Self, tokio::sync::mpsc::UnboundedReceiver<Message>) {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        let (id, observers) = (Arc::clone(&self.id), Arc::clone(&self.observers));
+        (Self { id, open: Arc::default(), sender, observers }, receiver)
+    }
+
+    /// Returns the name by which the store addresses this process.
+    #[must_use]
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// Says whether grants reach this inbox from now on. While they do not, callers poll.
+    pub fn set_open(&self, open: bool) {
+        self.open.store(open, Ordering::Release);
+    }
+
+    /// Returns whether grants reach this inbox.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Delivers a grant.
+    pub fn granted(&self, grant: Grant) {
+        let _ = self.sender.send(Message::Granted(grant));
+    }
+
+    /// Reports that somebody else may have changed a key since the store renewed its lease, which
+    /// is then verified at once. A hint about a lease that was never renewed says nothing.
+    pub fn suspect(&self, key: LockKey) {
+        let _ = self.sender.send(Message::Suspect(key));
+    }
+
+    /// Reports that the connection was made anew, or that all keys may have changed: every lease
+    /// is verified at once.
+    pub fn reconnected(&self) {
+        let _ = self.sender.send(Message::Reconnected);
+    }
+
+    /// Tells the observers.
+    pub fn notice(&self, notice: &Notice<'_>) {
+        self.observers.notice(notice);
+    }
+}

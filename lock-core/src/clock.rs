@@ -1,0 +1,153 @@
+//! Time as leases count it: it keeps running while the machine is suspended.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// Later than every moment.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    /// Returns the moment `by` later, the end of time on overflow.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(by)))
+    }
+
+    /// Returns the moment `by` earlier, the start of the clock on overflow.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(by)))
+    }
+
+    /// Returns the time from `earlier` to this moment, zero if it lies in the future.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Draws a random duration between two bounds.
+pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
+    least + most.saturating_sub(least).mul_f64(fastrand::f64())
+}
+
+/// The clock of one manager and of the stores it drives.
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    /// CLOCK_BOOTTIME. `std::time::Instant` stops during suspend and would let a laptop that was
+    /// closed for an hour believe in its lease.
+    Boot,
+    /// The clock of a tokio runtime, which its tests may pause.
+    Runtime { handle: tokio::runtime::Handle, origin: tokio::time::Instant },
+}
+
+impl Clock {
+    /// Returns the machine's clock since boot, suspension included.
+    #[must_use]
+    pub const fn system() -> Self {
+        Self(Source::Boot)
+    }
+
+    /// Returns the clock of the current tokio runtime: virtual time under `tokio::time::pause`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn of_current_runtime() -> Self {
+        Self(Source::Runtime { handle: tokio::runtime::Handle::current(), origin: tokio::time::Instant::now() })
+    }
+
+    /// Returns the present moment.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Source::Boot => boot_time(),
+            Source::Runtime { handle, origin } => {
+                // Foreign threads must read the runtime's clock, not their own.
+                let _context = handle.enter();
+                Timestamp(nanos(tokio::time::Instant::now().duration_since(*origin)))
+            }
+        }
+    }
+
+    /// Sleeps until `moment`. Only for code that runs on the runtime that this clock belongs to.
+    pub(crate) async fn sleep_until(&self, moment: Timestamp) {
+        if moment == Timestamp::NEVER {
+            return std::future::pending().await;
+        }
+        let left = moment.since(self.now());
+        #[expect(clippy::disallowed_methods, reason = "the one timer of the keeper's own runtime")]
+        tokio::time::sleep(left).await;
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn boot_time() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Timestamp(seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// CLOCK_MONOTONIC, which on Apple's systems and on Windows is what std measures.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn boot_time() -> Timestamp {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    let now = Instant::now();
+    Timestamp(nanos(now.duration_since(*ORIGIN.get_or_init(|| now))))
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Source::Boot => "Clock(boot)",
+            Source::Runtime { .. } => "Clock(runtime)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Clock, Timestamp};
+
+    #[tokio::test(start_paused = true)]
+    async fn follows_the_paused_runtime_also_from_other_threads() {
+        let clock = Clock::of_current_runtime();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let seen = std::thread::spawn(move || clock.now()).join().unwrap();
+        assert_eq!(seen, Timestamp::from_nanos(3_600_000_000_000));
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        let start = Timestamp::from_nanos(5);
+        assert_eq!(start.since(Timestamp::from_nanos(9)), Duration::ZERO);
+        assert_eq!(start.after(Duration::MAX), Timestamp::NEVER);
+        assert_eq!(start.before(Duration::MAX), Timestamp::from_nanos(0));
+        assert!(Clock::system().now() > Timestamp::from_nanos(0));
+    }
+}

@@ -1,0 +1,291 @@
+//! The one error type: few kinds, each with a sentence that says what to do next.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::LockKey;
+use crate::owner::Holder;
+
+/// A result whose error is a [`LockError`].
+pub type Result<T, E = LockError> = std::result::Result<T, E>;
+
+/// Why a lock was not acquired, kept or released.
+///
+/// Match on [`kind`](Self::kind); print the error for a person. It is a pointer wide and cheap to
+/// clone.
+#[derive(Clone)]
+pub struct LockError(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: LockErrorKind,
+    message: Cow<'static, str>,
+    key: Option<LockKey>,
+    /// How long the caller waited, for `Timeout`.
+    waited: Option<Duration>,
+    /// Who was in the way, for `Timeout` and `Busy`.
+    holder: Option<Holder>,
+    /// Why it was lost, for `Lost`.
+    reason: Option<LossReason>,
+    /// Whether the store certainly did not execute the command, for `Unavailable`.
+    not_executed: bool,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// What kind of failure a [`LockError`] is: decide by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockErrorKind {
+    /// The lock stayed taken for the whole wait.
+    Timeout,
+    /// The lock is taken and the caller did not want to wait.
+    Busy,
+    /// The lock was held and is held no more.
+    Lost,
+    /// The store cannot be reached, or cannot serve now. Trying later may help.
+    Unavailable,
+    /// The same task already holds this key: waiting for it would never end.
+    WouldDeadlock,
+    /// The key is empty, too long, or has an empty part.
+    InvalidKey,
+    /// A setting, a credential or the key's type is wrong. Trying again does not help.
+    Misconfigured,
+    /// No manager is installed where the attribute looks for one.
+    NotInstalled,
+    /// The manager has been shut down.
+    ShutDown,
+}
+
+/// Why a lock that was held is held no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ran out before it could be renewed.
+    Expired,
+    /// The key is gone or belongs to somebody else: deleted, flushed, evicted or overwritten.
+    Stolen,
+    /// The store could not be reached until the lease ran out.
+    Unreachable,
+    /// The hold reached its `max_hold`.
+    MaxHold,
+    /// The manager was shut down, or an operator took the lock away.
+    Revoked,
+}
+
+impl LossReason {
+    /// Returns the reason as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Stolen => "stolen",
+            Self::Unreachable => "unreachable",
+            Self::MaxHold => "max_hold",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out before it was renewed",
+            Self::Stolen => "its key was deleted or taken by somebody else",
+            Self::Unreachable => "the store could not be reached until its lease ran out",
+            Self::MaxHold => "it was held for its max_hold",
+            Self::Revoked => "it was revoked",
+        })
+    }
+}
+
+impl LockError {
+    fn build(kind: LockErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            key: None,
+            waited: None,
+            holder: None,
+            reason: None,
+            not_executed: false,
+            source: None,
+        }))
+    }
+
+    fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+
+    pub(crate) fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", held by {holder}"));
+        Self::build(
+            LockErrorKind::Timeout,
+            format!(
+                "still taken after waiting {waited:.3?}{who}; wait longer, hold it for less time, or look for a holder that \
+                 waits for this caller",
+            ),
+        )
+        .edit(|inner| {
+            inner.waited = Some(waited);
+            inner.holder = holder;
+        })
+    }
+
+    pub(crate) fn busy(holder: Option<Holder>) -> Self {
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(" by {holder}"));
+        Self::build(LockErrorKind::Busy, format!("taken{who}; set a wait to queue for it"))
+            .edit(|inner| inner.holder = holder)
+    }
+
+    pub(crate) fn lost(reason: LossReason) -> Self {
+        Self::build(LockErrorKind::Lost, format!("lost: {reason}; stop writing under it and acquire again"))
+            .edit(|inner| inner.reason = Some(reason))
+    }
+
+    pub(crate) fn would_deadlock() -> Self {
+        Self::build(
+            LockErrorKind::WouldDeadlock,
+            "this task already holds it, so waiting would never end; pass the guard down, or make the inner call reentrant",
+        )
+    }
+
+    pub(crate) fn not_installed() -> Self {
+        Self::build(
+            LockErrorKind::NotInstalled,
+            "no lock manager is installed here; call LockManager::connect(url).await?.install() at start-up, \
+             LockManager::scope or set_default in tests, or name one with client = …",
+        )
+    }
+
+    pub(crate) fn no_keys() -> Self {
+        Self::build(LockErrorKind::InvalidKey, "no key was given, so nothing would be locked; name at least one")
+    }
+
+    pub(crate) fn shut_down() -> Self {
+        Self::build(
+            LockErrorKind::ShutDown,
+            "the lock manager was shut down; acquire before shutdown, or connect a new one",
+        )
+    }
+
+    /// Reports a key that cannot name a lock. For implementations of [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn invalid_key(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::InvalidKey, message)
+    }
+
+    /// Reports something that trying again cannot mend. For implementations of
+    /// [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn misconfigured(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::Misconfigured, message)
+    }
+
+    /// Reports a command that may or may not have been executed: a time-out, a reset. For
+    /// implementations of [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::Unavailable, message)
+    }
+
+    /// Reports a command that the store certainly did not execute: it was refused, or never sent.
+    /// For implementations of [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn not_executed(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::Unavailable, message).edit(|inner| inner.not_executed = true)
+    }
+
+    /// Attaches the error that caused this one.
+    #[must_use]
+    pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.edit(|inner| inner.source = Some(Arc::new(source)))
+    }
+
+    /// Attaches the key this is about, unless one is attached already.
+    #[must_use]
+    pub fn with_key(self, key: &LockKey) -> Self {
+        if self.0.key.is_some() {
+            return self;
+        }
+        self.edit(|inner| inner.key = Some(key.clone()))
+    }
+
+    /// Returns what kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> LockErrorKind {
+        self.0.kind
+    }
+
+    /// Returns the key this is about, if the failure concerns one.
+    #[must_use]
+    pub fn key(&self) -> Option<&LockKey> {
+        self.0.key.as_ref()
+    }
+
+    /// Returns how long the caller waited, for [`LockErrorKind::Timeout`].
+    #[must_use]
+    pub fn waited(&self) -> Option<Duration> {
+        self.0.waited
+    }
+
+    /// Returns who was in the way, for [`LockErrorKind::Timeout`] and [`LockErrorKind::Busy`], if
+    /// it was seen.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        self.0.holder.as_ref()
+    }
+
+    /// Returns why the lock was lost, for [`LockErrorKind::Lost`].
+    #[must_use]
+    pub fn loss_reason(&self) -> Option<LossReason> {
+        self.0.reason
+    }
+
+    /// Returns whether trying the same again may succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind(), LockErrorKind::Timeout | LockErrorKind::Busy | LockErrorKind::Unavailable)
+    }
+
+    /// Returns whether the store may have executed the command that failed.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.kind() == LockErrorKind::Unavailable && !self.0.not_executed
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0.key, self.kind()) {
+            (Some(key), LockErrorKind::InvalidKey) => write!(f, "invalid lock key {key:?}: {}", self.0.message),
+            (Some(key), _) => write!(f, "lock {key:?}: {}", self.0.message),
+            (None, _) => f.write_str(&self.0.message),
+        }
+    }
+}
+
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockError({:?}: {self}", self.kind())?;
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl StdError for LockError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| source.as_ref() as &(dyn StdError + 'static))
+    }
+}
+
+/// Compares kind, key and sentence: enough for a test to say what it expects.
+impl PartialEq for LockError {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind() == other.kind() && self.0.key == other.0.key && self.0.message == other.0.message
+    }
+}

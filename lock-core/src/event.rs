@@ -1,0 +1,348 @@
+//! What happens to locks, told to whoever observes: the seam through which metrics leave.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::error::{LockError, LossReason};
+use crate::fencing::FencingToken;
+use crate::key::{LockKey, LockLabel};
+use crate::owner::{Holder, OwnerId};
+
+/// Receives every [`LockEvent`] and [`Notice`].
+///
+/// Called inline, on the hot path, from the caller's task and from the keeper: count and return.
+/// A panic is caught and dropped, because telemetry must never break locking.
+pub trait LockObserver: Send + Sync + 'static {
+    /// Takes note of one step in the life of one acquire.
+    fn on_event(&self, event: &LockEvent<'_>);
+
+    /// Takes note of something that belongs to no single acquire.
+    fn on_notice(&self, notice: &Notice<'_>) {
+        let _ = notice;
+    }
+}
+
+impl<F: Fn(&LockEvent<'_>) + Send + Sync + 'static> LockObserver for F {
+    fn on_event(&self, event: &LockEvent<'_>) {
+        self(event);
+    }
+}
+
+/// One step in the life of one acquire.
+///
+/// The steps of one [`attempt`](Self::attempt) always follow this grammar, with exactly one
+/// terminal step, so that a gauge that goes up at one and down at another cannot leak:
+///
+/// ```text
+/// WaitStarted Contended*
+///     ( Busy | TimedOut | Cancelled | Failed
+///     | Acquired (Renewed | RenewFailed)* (Released | Lost | Abandoned) )
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockEvent<'a> {
+    /// Identifies the acquire within this process.
+    pub attempt: u64,
+    /// The family of locks: the metric label.
+    pub label: &'a LockLabel,
+    /// The rendered key. For logs and live views, never for a metric label.
+    pub key: &'a LockKey,
+    /// The function or source line that acquires.
+    pub site: &'a str,
+    /// The lease asked for.
+    pub ttl: Duration,
+    /// The age at which the hold counts as stuck.
+    pub stuck_after: Duration,
+    /// What happened.
+    pub kind: LockEventKind<'a>,
+}
+
+impl<'a> LockEvent<'a> {
+    /// Builds an event, for tests of observers.
+    #[must_use]
+    pub fn new(attempt: u64, label: &'a LockLabel, key: &'a LockKey, site: &'a str, kind: LockEventKind<'a>) -> Self {
+        let ttl = Duration::from_secs(30);
+        Self { attempt, label, key, site, ttl, stuck_after: ttl * 3, kind }
+    }
+}
+
+/// What happened in a [`LockEvent`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LockEventKind<'a> {
+    /// An acquire began.
+    WaitStarted,
+    /// The lock was found taken, and the caller waits. Sent whenever the holder seen changes.
+    Contended {
+        /// Who holds it, if the store could tell.
+        holder: Option<&'a Holder>,
+    },
+    /// Terminal: the lock was taken and the caller did not want to wait.
+    Busy {
+        /// Time since the acquire began.
+        waited: Duration,
+        /// Who holds it, if the store could tell.
+        holder: Option<&'a Holder>,
+    },
+    /// Terminal: the lock stayed taken for the whole wait.
+    TimedOut {
+        /// Time since the acquire began.
+        waited: Duration,
+        /// The last holder seen.
+        holder: Option<&'a Holder>,
+    },
+    /// Terminal: the caller dropped the acquire.
+    Cancelled {
+        /// Time since the acquire began.
+        waited: Duration,
+        /// The last holder seen.
+        holder: Option<&'a Holder>,
+    },
+    /// Terminal: the acquire failed for another reason than a taken lock.
+    Failed {
+        /// Time since the acquire began.
+        waited: Duration,
+        /// Why.
+        error: &'a LockError,
+    },
+    /// The lock was granted.
+    Acquired {
+        /// Time since the acquire began.
+        waited: Duration,
+        /// The fencing token of the grant.
+        token: FencingToken,
+        /// The identity of the grant.
+        owner: OwnerId,
+        /// How the grant came about.
+        path: GrantPath,
+        /// The time left of the lease.
+        lease_left: Duration,
+        /// The last holder that this caller waited for, if it waited.
+        waited_for: Option<&'a Holder>,
+    },
+    /// The watchdog prolonged the lease.
+    Renewed {
+        /// The time that was left of the lease before.
+        lease_was_left: Duration,
+        /// The time left now.
+        lease_left: Duration,
+        /// How much later than planned the renewal was sent.
+        lateness: Duration,
+    },
+    /// A renewal got no definite answer. It is tried again until the lease ends.
+    RenewFailed {
+        /// Why.
+        error: &'a LockError,
+        /// The time left of the lease.
+        lease_left: Duration,
+    },
+    /// Terminal: the lock was given back.
+    Released {
+        /// Time since the grant.
+        held: Duration,
+        /// Whether the guard was dropped instead of released.
+        dropped: bool,
+        /// Whether the store said so; otherwise an earlier release, whose answer got lost, did it.
+        confirmed: bool,
+    },
+    /// Terminal: the lock was lost while it was held.
+    Lost {
+        /// Time since the grant.
+        held: Duration,
+        /// Why.
+        reason: LossReason,
+    },
+    /// Terminal: the lock was released, but the store could not be told before the lease ended.
+    Abandoned {
+        /// Time since the grant.
+        held: Duration,
+    },
+}
+
+impl LockEventKind<'_> {
+    /// Returns whether this step ends its acquire.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        !matches!(
+            self,
+            Self::WaitStarted
+                | Self::Contended { .. }
+                | Self::Acquired { .. }
+                | Self::Renewed { .. }
+                | Self::RenewFailed { .. }
+        )
+    }
+}
+
+/// How a grant came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GrantPath {
+    /// The lock was free at the first attempt.
+    Uncontended,
+    /// The previous holder's release assigned the lock to this process.
+    Granted,
+    /// The lock was found free by asking again.
+    Polled,
+    /// A holder in this process passed the lock on without the store.
+    Handoff,
+    /// An enclosing scope of the same task already held it.
+    Reentrant,
+}
+
+impl GrantPath {
+    /// Returns the path as a metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Uncontended => "uncontended",
+            Self::Granted => "granted",
+            Self::Polled => "polled",
+            Self::Handoff => "handoff",
+            Self::Reentrant => "reentrant",
+        }
+    }
+}
+
+/// Something that belongs to no single acquire.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Notice<'a> {
+    /// A command to the store ended.
+    Command {
+        /// What it did: `acquire`, `renew`, `release`, `withdraw` or `holder`.
+        op: &'static str,
+        /// The node that served it, without credentials.
+        node: &'a str,
+        /// From send to answer.
+        elapsed: Duration,
+        /// Why it failed, if it did.
+        error: Option<&'a LockError>,
+    },
+    /// The keeper's connection to a node came up or went down.
+    Connection {
+        /// The node, without credentials.
+        node: &'a str,
+        /// Whether it is up now.
+        up: bool,
+    },
+    /// The store may evict locks under memory pressure: its `maxmemory-policy` is not `noeviction`.
+    EvictionPolicy {
+        /// The node, without credentials.
+        node: &'a str,
+        /// The policy it reports.
+        policy: &'a str,
+    },
+    /// A protected body ran without its lock, because the user allowed it.
+    UnlockedRun {
+        /// The family of locks.
+        label: &'a LockLabel,
+    },
+    /// A [`FencingGate`](crate::FencingGate) refused a stale token.
+    FencingRejected {
+        /// The token of the refused write.
+        token: FencingToken,
+        /// The newest token admitted.
+        newest: FencingToken,
+    },
+    /// The store granted a token that is not greater than one it gave before: it lost data.
+    FencingRegressed {
+        /// The family of locks.
+        label: &'a LockLabel,
+        /// The token granted.
+        token: FencingToken,
+        /// The newest token seen before.
+        newest: FencingToken,
+    },
+}
+
+/// An append-only list of observers, so that the order of registration does not matter.
+#[derive(Default)]
+pub(crate) struct Observers(Node);
+
+#[derive(Default)]
+struct Node(OnceLock<(Arc<dyn LockObserver>, Box<Node>)>);
+
+impl Observers {
+    pub(crate) const fn new() -> Self {
+        Self(Node(OnceLock::new()))
+    }
+
+    pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
+        let mut node = &self.0;
+        let mut entry = (observer, Box::default());
+        while let Err(back) = node.0.set(entry) {
+            entry = back;
+            match node.0.get() {
+                Some((_, next)) => node = next,
+                None => return,
+            }
+        }
+    }
+
+    fn for_each(&self, call: impl Fn(&dyn LockObserver)) {
+        let mut node = &self.0;
+        while let Some((observer, next)) = node.0.get() {
+            let _ = catch_unwind(AssertUnwindSafe(|| call(observer.as_ref())));
+            node = next;
+        }
+    }
+
+    /// Tells these observers and the process-wide ones.
+    pub(crate) fn event(&self, event: &LockEvent<'_>) {
+        self.for_each(|observer| observer.on_event(event));
+        EVERYWHERE.for_each(|observer| observer.on_event(event));
+    }
+
+    /// Tells these observers and the process-wide ones.
+    pub(crate) fn notice(&self, notice: &Notice<'_>) {
+        self.for_each(|observer| observer.on_notice(notice));
+        notify_all(notice);
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observers")
+    }
+}
+
+static EVERYWHERE: Observers = Observers::new();
+
+/// Registers an observer of every manager of this process, present and future.
+///
+/// There is no way to remove it. [`LockManager::observe`](crate::LockManager::observe) watches a
+/// single manager.
+pub fn observe_all(observer: impl LockObserver) {
+    EVERYWHERE.add(Arc::new(observer));
+}
+
+/// Tells the process-wide observers.
+pub(crate) fn notify_all(notice: &Notice<'_>) {
+    EVERYWHERE.for_each(|observer| observer.on_notice(notice));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::{LockEvent, LockEventKind, Observers};
+    use crate::key::{LockKey, LockLabel};
+
+    #[test]
+    fn a_panicking_observer_hurts_nobody() {
+        let seen = Arc::new(AtomicU32::new(0));
+        let observers = Observers::new();
+        observers.add(Arc::new(|_: &LockEvent<'_>| panic!("observer bug, expected in this test")));
+        let count = Arc::clone(&seen);
+        observers.add(Arc::new(move |_: &LockEvent<'_>| {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        let (label, key) = (LockLabel::from("x"), LockKey::new("x").unwrap());
+        observers.event(&LockEvent::new(1, &label, &key, "here", LockEventKind::WaitStarted));
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,271 @@
+//! Random operations on a gate beside a model that is too simple to be wrong: a list.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::{Cargo, Gate, Seated, Turn};
+use crate::key::LockKey;
+
+/// What became of cargo that nobody took: its number, once for each time it was abandoned.
+type Lost = Arc<Mutex<Vec<u32>>>;
+
+/// Cargo that goes to the next or is written down. Counts how much of it there is.
+struct Parcel {
+    number: u32,
+    lost: Lost,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Parcel {
+    fn new(number: u32, lost: &Lost, alive: &Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, Ordering::SeqCst);
+        Self { number, lost: Arc::clone(lost), alive: Arc::clone(alive) }
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Cargo for Parcel {
+    type Terms = u8;
+    type Holder = ();
+
+    fn abandon(self, turn: Turn<Self>) {
+        self.lost.lock().unwrap().push(self.number);
+        drop(turn);
+    }
+}
+
+/// One thing that a caller does. Who does it is taken from those who can.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Enter(u8),
+    TryEnter,
+    /// A seat is polled, and takes the turn if it is called.
+    Poll(usize),
+    /// A seat is left, perhaps after it was called.
+    Leave(usize),
+    /// The turn is passed on empty.
+    Pass,
+    /// The turn is handed on with a cargo for those of these terms.
+    HandOn(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..2_u8).prop_map(Step::Enter),
+        1 => Just(Step::TryEnter),
+        4 => (0..8_usize).prop_map(Step::Poll),
+        3 => (0..8_usize).prop_map(Step::Leave),
+        3 => Just(Step::Pass),
+        3 => (0..2_u8).prop_map(Step::HandOn),
+    ]
+}
+
+/// What a gate should be.
+#[derive(Default)]
+struct Model {
+    /// Who waits, in order, with what terms.
+    queue: VecDeque<(usize, u8)>,
+    /// Who was called and has not taken the turn, and with which cargo.
+    called: Option<(usize, Option<u32>)>,
+    /// Whether somebody has the turn in hand.
+    taken: bool,
+}
+
+impl Model {
+    fn is_free(&self) -> bool {
+        !self.taken && self.called.is_none()
+    }
+
+    fn call_next(&mut self) {
+        self.taken = false;
+        self.called = self.queue.pop_front().map(|(seat, _)| (seat, None));
+    }
+}
+
+/// A real gate beside its model.
+struct Pair {
+    gate: Arc<Gate<Parcel>>,
+    key: LockKey,
+    model: Model,
+    seats: HashMap<usize, Seated<Parcel>>,
+    turn: Option<Turn<Parcel>>,
+    next_seat: usize,
+    next_parcel: u32,
+    lost: Lost,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            gate: Arc::new(Gate::new()),
+            key: LockKey::new("k").unwrap(),
+            model: Model::default(),
+            seats: HashMap::new(),
+            turn: None,
+            next_seat: 0,
+            next_parcel: 0,
+            lost: Lost::default(),
+            alive: Arc::default(),
+        }
+    }
+
+    fn pick(&self, index: usize) -> Option<usize> {
+        let mut seats: Vec<usize> = self.seats.keys().copied().collect();
+        seats.sort_unstable();
+        (!seats.is_empty()).then(|| seats[index % seats.len()])
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Enter(terms) => match self.gate.enter(&self.key, terms) {
+                Ok(turn) => self.begin(turn),
+                Err(seat) => {
+                    assert!(!self.model.is_free(), "a free key has no queue");
+                    self.model.queue.push_back((self.next_seat, terms));
+                    self.seats.insert(self.next_seat, seat);
+                    self.next_seat += 1;
+                }
+            },
+            Step::TryEnter => match self.gate.try_enter(&self.key) {
+                Ok(turn) => self.begin(turn),
+                Err(_) => assert!(!self.model.is_free(), "a free key is had at once"),
+            },
+            Step::Poll(index) => {
+                if let Some(seat) = self.pick(index) {
+                    self.poll(seat);
+                }
+            }
+            Step::Leave(index) => {
+                let Some(seat) = self.pick(index) else { return };
+                drop(self.seats.remove(&seat));
+                self.model.queue.retain(|(other, _)| *other != seat);
+                if let Some((_, cargo)) = self.model.called.filter(|(called, _)| *called == seat) {
+                    let abandoned = self.lost.lock().unwrap().pop();
+                    assert_eq!(abandoned, cargo, "what nobody took is abandoned, once");
+                    self.model.call_next();
+                }
+            }
+            Step::Pass => {
+                if let Some(turn) = self.turn.take() {
+                    drop(turn);
+                    self.model.call_next();
+                }
+            }
+            Step::HandOn(wanted) => {
+                let Some(turn) = self.turn.take() else { return };
+                let parcel = Parcel::new(self.next_parcel, &self.lost, &self.alive);
+                let fits = self.model.queue.front().is_some_and(|(_, terms)| *terms == wanted);
+                match turn.hand_on(parcel, |terms| terms == wanted) {
+                    Ok(()) => {
+                        assert!(fits, "handed to somebody whom it does not fit");
+                        self.model.call_next();
+                        if let Some((_, cargo)) = &mut self.model.called {
+                            *cargo = Some(self.next_parcel);
+                        }
+                    }
+                    Err((turn, parcel)) => {
+                        assert!(!fits, "the first in the queue was passed over");
+                        assert_eq!(parcel.number, self.next_parcel);
+                        self.turn = Some(turn);
+                    }
+                }
+                self.next_parcel += 1;
+            }
+        }
+        self.check();
+    }
+
+    fn begin(&mut self, turn: Turn<Parcel>) {
+        assert!(self.model.is_free(), "two turns at once");
+        self.turn = Some(turn);
+        self.model.taken = true;
+    }
+
+    fn poll(&mut self, seat: usize) {
+        let Some(place) = self.seats.get_mut(&seat) else { return };
+        let called = self.model.called.is_some_and(|(called, _)| called == seat);
+        match Pin::new(place).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(mut turn) => {
+                assert!(called, "the turn of somebody else");
+                let cargo = turn.unload().map(|parcel| parcel.number);
+                assert_eq!(cargo, self.model.called.take().and_then(|(_, cargo)| cargo));
+                self.seats.remove(&seat);
+                self.turn = Some(turn);
+                self.model.taken = true;
+            }
+            Poll::Pending => assert!(!called, "called, and not told"),
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.gate.waiters(&self.key), self.model.queue.len());
+        let carried = usize::from(self.model.called.is_some_and(|(_, cargo)| cargo.is_some()));
+        assert_eq!(self.alive.load(Ordering::SeqCst), carried, "cargo is where it should be, once");
+        assert!(self.lost.lock().unwrap().is_empty(), "abandoned without a reason");
+    }
+
+    /// Lets everybody who still waits have the turn, one after the other.
+    fn finish(mut self) {
+        while !self.model.is_free() {
+            match (self.turn.take(), self.model.called) {
+                (Some(turn), _) => {
+                    drop(turn);
+                    self.model.call_next();
+                }
+                (None, Some((seat, _))) => self.poll(seat),
+                (None, None) => unreachable!("nobody has the turn"),
+            }
+        }
+        assert!(self.seats.is_empty(), "somebody waits for ever");
+        assert!(self.gate.try_enter(&self.key).is_ok(), "the room was not closed");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_seat_gets_the_turn_in_order_once(steps in vec(step(), 1..60)) {
+        let mut pair = Pair::new();
+        for step in steps {
+            pair.step(step);
+        }
+        pair.finish();
+    }
+}
+
+/// All sequences of a few steps, so that no corner of a small gate is left to chance.
+#[test]
+fn every_short_sequence() {
+    let all =
+        [Step::Enter(0), Step::Enter(1), Step::Poll(0), Step::Leave(0), Step::Leave(1), Step::Pass, Step::HandOn(0)];
+    let mut sequences = 0;
+    for code in 0..all.len().pow(5) {
+        let mut pair = Pair::new();
+        // Somebody has the turn and two wait, or nothing interesting fits into so few steps.
+        for first in [Step::Enter(0), Step::Enter(0), Step::Enter(1)] {
+            pair.step(first);
+        }
+        let mut rest = code;
+        for _ in 0..5 {
+            pair.step(all[rest % all.len()]);
+            rest /= all.len();
+        }
+        pair.finish();
+        sequences += 1;
+    }
+    println!("figure: sequences of operations on the gate: {sequences}");
+}

@@ -1,0 +1,118 @@
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::{Cargo, Gate, Seated, Turn};
+use crate::key::LockKey;
+
+/// A parcel that, if nobody takes it, goes to the next.
+#[derive(Debug, PartialEq)]
+struct Parcel(u32);
+
+impl Cargo for Parcel {
+    type Terms = char;
+    type Holder = u32;
+
+    fn abandon(self, turn: Turn<Self>) {
+        let _ = turn.hand_on(self, |_| true);
+    }
+}
+
+type Place = Seated<Parcel>;
+
+fn poll(seat: &mut Place) -> Poll<Turn<Parcel>> {
+    std::pin::Pin::new(seat).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn gate() -> (Arc<Gate<Parcel>>, LockKey) {
+    (Arc::new(Gate::new()), LockKey::new("k").unwrap())
+}
+
+fn is_empty(gate: &Gate<Parcel>) -> bool {
+    gate.shards.iter().all(|shard| shard.lock().unwrap().is_empty())
+}
+
+#[test]
+fn first_in_first_out() {
+    let (gate, key) = gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let mut second = gate.enter(&key, 'a').unwrap_err();
+    let mut third = gate.enter(&key, 'a').unwrap_err();
+    assert_eq!(gate.waiters(&key), 2);
+    assert!(poll(&mut second).is_pending());
+    drop(turn);
+    assert!(poll(&mut third).is_pending());
+    let Poll::Ready(turn) = poll(&mut second) else { panic!("second has the turn") };
+    drop(turn);
+    assert!(poll(&mut third).is_ready());
+}
+
+#[test]
+fn a_seat_that_is_left_is_skipped_also_when_it_was_just_called() {
+    let (gate, key) = gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let left = gate.enter(&key, 'a').unwrap_err();
+    let called = gate.enter(&key, 'a').unwrap_err();
+    let mut last = gate.enter(&key, 'a').unwrap_err();
+    drop(left);
+    drop(turn);
+    drop(called);
+    assert!(poll(&mut last).is_ready());
+}
+
+#[test]
+fn rooms_close_behind_the_last() {
+    let (gate, key) = gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    gate.set_holder(&key, 7);
+    assert_eq!(gate.try_enter(&key).unwrap_err(), Some(7));
+    drop(turn);
+    assert!(is_empty(&gate));
+    assert!(gate.try_enter(&key).is_ok());
+    assert!(is_empty(&gate));
+}
+
+#[test]
+fn a_cargo_goes_to_the_first_whom_it_fits() {
+    let (gate, key) = gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let mut first = gate.enter(&key, 'b').unwrap_err();
+    let (turn, parcel) = turn.hand_on(Parcel(1), |terms| terms == 'a').unwrap_err();
+    assert_eq!(parcel, Parcel(1));
+    assert!(poll(&mut first).is_pending(), "a cargo that does not fit costs nobody the place");
+    turn.hand_on(parcel, |terms| terms == 'b').unwrap();
+    let Poll::Ready(mut turn) = poll(&mut first) else { panic!("called") };
+    assert_eq!(turn.unload(), Some(Parcel(1)));
+}
+
+#[test]
+fn a_cargo_that_nobody_takes_finds_the_next() {
+    let (gate, key) = gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let first = gate.enter(&key, 'a').unwrap_err();
+    let mut second = gate.enter(&key, 'a').unwrap_err();
+    turn.hand_on(Parcel(1), |_| true).unwrap();
+    drop(first);
+    let Poll::Ready(mut turn) = poll(&mut second) else { panic!("called") };
+    assert_eq!(turn.unload(), Some(Parcel(1)));
+    drop(turn);
+    assert!(is_empty(&gate));
+}
+
+#[test]
+fn many_that_leave_are_swept() {
+    let (gate, key) = gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let mut seats: Vec<Place> = (0..1000).map(|_| gate.enter(&key, 'a').unwrap_err()).collect();
+    let mut last = seats.pop().unwrap();
+    drop(seats);
+    assert_eq!(gate.waiters(&key), 1);
+    assert!(
+        gate.shards
+            .iter()
+            .map(|shard| shard.lock().unwrap().get(&key).map_or(0, |room| room.queue.len()))
+            .sum::<usize>()
+            < 10
+    );
+    drop(turn);
+    assert!(poll(&mut last).is_ready());
+}

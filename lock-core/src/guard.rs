@@ -1,0 +1,211 @@
+//! The proof that a lock is held.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::Renewal;
+use crate::blocking::block_on;
+use crate::context::Frame;
+use crate::error::{LockError, LossReason, Result};
+use crate::fencing::FencingToken;
+use crate::keeper::{Caller, Hold, ReleaseOutcome};
+use crate::key::LockKey;
+use crate::options::{MAX_TTL, MIN_FIXED_TTL};
+
+/// A lock that is held, renewed by the watchdog until it is released.
+///
+/// Dropping the guard releases in the background: anywhere, without blocking, without a runtime.
+/// [`release`](Self::release) waits for the confirmation.
+///
+/// `let _ = request.acquire().await?` drops the guard at once, and with it the lock. Bind it to a
+/// name, or use [`LockRequest::run`](crate::LockRequest::run), which cannot be misused that way.
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct LockGuard {
+    hold: Hold,
+    /// The other keys of a request for several.
+    more: Vec<Hold>,
+}
+
+impl LockGuard {
+    pub(crate) fn new(hold: Hold) -> Self {
+        Self { hold, more: Vec::new() }
+    }
+
+    /// Adds the hold of another key.
+    pub(crate) fn join(&mut self, hold: Hold) {
+        self.more.push(hold);
+    }
+
+    fn holds(&self) -> impl Iterator<Item = &Hold> {
+        std::iter::once(&self.hold).chain(&self.more)
+    }
+
+    /// The context of code that runs under this guard.
+    pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
+        Frame::around(self.hold.engine.identity(), self.holds().map(|hold| Arc::clone(&hold.lease)))
+    }
+
+    /// Returns the key that is locked, the first in order if there are several.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.hold.lease.story.key
+    }
+
+    /// Returns every key that is locked, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        self.holds().map(|hold| &hold.lease.story.key)
+    }
+
+    /// Returns the fencing token of this grant. Send it along with every write.
+    ///
+    /// Of several keys each has a token of its own: this is the first one's, see
+    /// [`token_of`](Self::token_of).
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.lease.token
+    }
+
+    /// Returns the fencing token of one of the keys. `None` if it is not locked by this guard.
+    #[must_use]
+    pub fn token_of(&self, key: &LockKey) -> Option<FencingToken> {
+        self.holds().find(|hold| hold.lease.story.key == *key).map(|hold| hold.lease.token)
+    }
+
+    /// Returns how long the lock may be believed in without another renewal, zero if it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.holds().map(|hold| hold.lease.remaining()).min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Checks that the lock is still held, by the clock: also true right after a long pause of the
+    /// process, when no background task had time to notice. Sends nothing.
+    ///
+    /// Call it before each step that must not happen twice. It narrows the window for a stale
+    /// write; only a fencing token closes it.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) with the reason.
+    pub fn ensure_held(&self) -> Result<()> {
+        self.holds().try_for_each(|hold| hold.lease.ensure_held())
+    }
+
+    /// Waits until the lock is lost, and says why. Pending for as long as it is held.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: dropping the future changes nothing.
+    pub async fn lost(&self) -> LossReason {
+        if self.more.is_empty() {
+            return self.hold.lease.lost().await;
+        }
+        let mut losses: Vec<_> = self.holds().map(|hold| Box::pin(hold.lease.lost())).collect();
+        poll_fn(|cx| {
+            let lost = losses.iter_mut().find_map(|loss| match loss.as_mut().poll(cx) {
+                Poll::Ready(reason) => Some(reason),
+                Poll::Pending => None,
+            });
+            lost.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Prolongs the lease to `by` from now, if that is later than it runs already.
+    ///
+    /// Needed where the watchdog is off, or before a step during which it may not run.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store
+    /// gave no answer (the lock is then as it was), [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if `by` is
+    /// under 50 ms or over 30 days.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe. Whether the store prolonged the lease is then unknown; it is never shortened.
+    pub async fn extend(&self, by: Duration) -> Result<()> {
+        if !(MIN_FIXED_TTL..=MAX_TTL).contains(&by) {
+            return Err(LockError::misconfigured(format!(
+                "extending by {by:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days"
+            ))
+            .with_key(self.key()));
+        }
+        self.ensure_held()?;
+        for hold in self.holds() {
+            extend(hold, by).await?;
+        }
+        self.ensure_held()
+    }
+
+    /// Releases the lock and waits for the confirmation.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store could not be told before the lease ran out;
+    /// the store then frees the lock by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a release once begun is finished in the background.
+    pub fn release(self) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
+        self.release_by(Caller::Async)
+    }
+
+    /// Releases the lock and blocks this thread until it is confirmed.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<ReleaseOutcome> {
+        if !self.hold.engine.serves_blocking_callers() {
+            return Err(LockError::misconfigured(
+                "this manager is driven by the current runtime, which a blocking call would stop; use release().await",
+            ));
+        }
+        block_on(self.release_by(Caller::Blocking))
+    }
+
+    fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
+        let first = self.hold.release(caller);
+        // All are begun before the first is awaited.
+        let more: Vec<_> = self.more.into_iter().map(|hold| hold.release(caller)).collect();
+        async move {
+            let mut outcome = first.await;
+            for other in more {
+                let next = other.await;
+                // What went wrong first is told.
+                if outcome == Ok(ReleaseOutcome::Released) {
+                    outcome = next;
+                }
+            }
+            outcome
+        }
+    }
+}
+
+async fn extend(hold: &Hold, by: Duration) -> Result<()> {
+    let Hold { engine, lease, .. } = hold;
+    let key = &lease.story.key;
+    let mut claim = lease.tenure.claim.clone();
+    claim.ttl = by;
+    let sent_at = engine.clock.now();
+    let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
+    let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
+    let until = sent_at.after(lease.tenure.command_timeout);
+    let mut answers = engine.bounded("renew", key, until, command).await?;
+    match answers.pop() {
+        Some(Ok(Renewal::Renewed)) => {
+            lease.tenure.raise(sent_at, by);
+            Ok(())
+        }
+        Some(Ok(Renewal::Lost)) => {
+            hold.declare_lost();
+            lease.ensure_held()
+        }
+        Some(Err(error)) => Err(error.with_key(key)),
+        None => Err(LockError::unavailable("the store gave no answer").with_key(key)),
+    }
+}

@@ -1,0 +1,130 @@
+//! Where the store's grants meet the claims that wait for them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::backend::Grant;
+use crate::owner::OwnerId;
+
+/// The claims of this process that stand, or stood, in the store's queue.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    claims: Mutex<HashMap<OwnerId, Arc<Slot>>>,
+    registered: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    number: u64,
+    state: Mutex<SlotState>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    grant: Option<Grant>,
+    /// Whether nothing that was heard before can be relied on.
+    verify: bool,
+    /// Whether the claim holds the lock, so that a late grant tells nothing new.
+    held: bool,
+}
+
+/// What a waiting claim hears.
+#[derive(Debug)]
+pub(crate) enum News {
+    Granted(Grant),
+    /// The connection was made anew: ask again.
+    Verify,
+}
+
+impl Grants {
+    /// Registers a claim, before its first entry into the queue is sent.
+    pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Listener {
+        let number = self.registered.fetch_add(1, Ordering::Relaxed);
+        let slot = Arc::new(Slot { number, ..Slot::default() });
+        self.claims().insert(owner, Arc::clone(&slot));
+        Listener { grants: Arc::clone(self), owner, slot }
+    }
+
+    /// Delivers a grant. Gives it back if no claim waits for it or holds the lock: then it must be
+    /// released.
+    pub(crate) fn deliver(&self, grant: Grant) -> Result<(), Grant> {
+        let Some(slot) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
+        let mut state = slot.state();
+        if !state.held {
+            state.grant = Some(grant);
+            drop(state);
+            slot.news.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Makes every waiting claim ask again.
+    pub(crate) fn verify_all(&self) {
+        let mut slots: Vec<Arc<Slot>> = self.claims().values().cloned().collect();
+        // In a fixed order, so that a run on virtual time can be repeated.
+        slots.sort_unstable_by_key(|slot| slot.number);
+        for slot in slots {
+            slot.state().verify = true;
+            slot.news.notify_one();
+        }
+    }
+
+    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The ear of one claim. Dropped when the claim has ended.
+pub(crate) struct Listener {
+    grants: Arc<Grants>,
+    owner: OwnerId,
+    slot: Arc<Slot>,
+}
+
+impl Listener {
+    /// Waits for the next news. Safe to drop: news that was not returned stays.
+    pub(crate) async fn next(&self) -> News {
+        loop {
+            {
+                let mut state = self.slot.state();
+                if let Some(grant) = state.grant.take() {
+                    return News::Granted(grant);
+                }
+                if std::mem::take(&mut state.verify) {
+                    return News::Verify;
+                }
+            }
+            self.slot.news.notified().await;
+        }
+    }
+
+    /// Notes that the claim holds the lock.
+    pub(crate) fn settle(&self) {
+        let mut state = self.slot.state();
+        state.held = true;
+        state.grant = None;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.grants.claims().remove(&self.owner);
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener({:?})", self.owner)
+    }
+}

@@ -1,0 +1,155 @@
+//! The sole owner of a hold, which releases it whatever becomes of its caller.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::claim::Known;
+use crate::clock::Timestamp;
+use crate::error::{LossReason, Result};
+use crate::event::LockEventKind;
+use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
+use crate::keeper::{Anchor, Caller, Engine, watchdog};
+use crate::lease::{Lease, Story};
+use crate::tenure::Ending;
+
+/// The sole owner of a hold. Releases it in the background when dropped.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) lease: Arc<Lease>,
+    /// The acquire that joined the grant of another, and when, if this one did.
+    joined: Option<(Story, Timestamp)>,
+    ended: bool,
+    /// Dropped after the release was handed to the keeper.
+    anchor: Arc<Anchor>,
+}
+
+impl Hold {
+    /// Takes a hold over from the machinery and puts it under the watchdog.
+    pub(crate) fn new(anchor: Arc<Anchor>, lease: Arc<Lease>, first_of_tenure: bool) -> Self {
+        let engine = Arc::clone(&anchor.engine);
+        engine.gate.set_holder(&lease.story.key, Known::Here(Arc::downgrade(&lease)));
+        let lost = {
+            let mut state = lease.tenure.state();
+            state.holder = Arc::downgrade(&lease);
+            state.over
+        };
+        if first_of_tenure || lease.ends_by != Timestamp::NEVER {
+            watchdog::watch(&engine, &lease.tenure);
+        }
+        // Lost between two holders, when there was nobody to tell.
+        if let Some(Ending::Lost(reason)) = lost {
+            lease.lose(reason);
+        }
+        let hold = Self { engine, lease, joined: None, ended: false, anchor };
+        if hold.engine.is_closed() {
+            let (engine, tenure) = (Arc::clone(&hold.engine), Arc::clone(&hold.lease.tenure));
+            watchdog::end(&engine, &tenure, LossReason::Revoked);
+            hold.engine.clean_up(async move {
+                let _ = revoke(&engine, &tenure).await;
+            });
+        }
+        hold
+    }
+
+    /// Joins a grant that an outer scope of the same task holds, after [`Lease::share`].
+    pub(crate) fn shared(anchor: Arc<Anchor>, lease: Arc<Lease>, story: Story) -> Self {
+        let engine = Arc::clone(&anchor.engine);
+        let joined = Some((story, engine.clock.now()));
+        Self { engine, lease, joined, ended: false, anchor }
+    }
+
+    /// Releases the lock. If the future is dropped, the keeper finishes it.
+    pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
+        let begun = self.begin(caller, false);
+        Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun) }
+    }
+
+    /// Ends the lease after the store said that the key is not ours.
+    pub(crate) fn declare_lost(&self) {
+        let expired = self.engine.clock.now() >= self.lease.tenure.deadline();
+        let reason = if expired { LossReason::Expired } else { LossReason::Stolen };
+        watchdog::end(&self.engine, &self.lease.tenure, reason);
+    }
+
+    fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
+        self.ended = true;
+        let (engine, lease) = (&self.engine, &self.lease);
+        if let Some((story, since)) = self.joined.take() {
+            let held = engine.clock.now().since(since);
+            story.tell(match lease.ensure_held().err().and_then(|error| error.loss_reason()) {
+                Some(reason) => LockEventKind::Lost { held, reason },
+                None => LockEventKind::Released { held, dropped, confirmed: true },
+            });
+        }
+        if lease.unshare() {
+            return Begun::Done(ReleaseOutcome::Released);
+        }
+        match lease.begin_release() {
+            Ok(turn) => release(engine, lease, turn, caller, dropped),
+            Err(reason) => {
+                // The key may have outlived the loss, so the claim is ended all the same. Only after
+                // a max_hold is it certainly still ours: then whoever releases waits for that.
+                let claim = lease.tenure.claim.clone();
+                let keep_for = lease.keep_until.since(engine.clock.now());
+                let (worker, settled_at) = (Arc::clone(engine), settled_at(&lease.tenure));
+                let end = async move {
+                    // What cannot be freed now ends with its lease.
+                    let _ = free(&worker, claim, keep_for, settled_at).await;
+                };
+                if reason == LossReason::MaxHold {
+                    return Begun::Settling(Box::pin(async move {
+                        end.await;
+                        Ok(ReleaseOutcome::AlreadyLost(reason))
+                    }));
+                }
+                engine.clean_up(end);
+                Begun::Done(ReleaseOutcome::AlreadyLost(reason))
+            }
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.ended {
+            let begun = self.begin(Caller::Async, true);
+            drop(Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun) });
+        }
+    }
+}
+
+/// A release that is finished by the keeper if its caller drops it.
+struct Finished {
+    anchor: Arc<Anchor>,
+    begun: Option<Begun>,
+}
+
+impl Future for Finished {
+    type Output = Result<ReleaseOutcome>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = match &mut self.begun {
+            Some(Begun::Done(outcome)) => Poll::Ready(Ok(*outcome)),
+            Some(Begun::Settling(work)) => work.as_mut().poll(cx),
+            None => Poll::Pending,
+        };
+        if done.is_ready() {
+            self.begun = None;
+        }
+        done
+    }
+}
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        if let Some(Begun::Settling(work)) = self.begun.take() {
+            self.anchor.engine.clean_up(async move {
+                // Told by its event.
+                let _ = work.await;
+            });
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The shared state of one holder: its part of a tenure, and whether it was lost.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::claim::Cargo;
+use crate::clock::{Clock, Timestamp};
+use crate::error::{LockError, LossReason, Result};
+use crate::event::{LockEvent, LockEventKind, Observers};
+use crate::fencing::FencingToken;
+use crate::gate::Turn;
+use crate::key::{LockKey, LockLabel};
+use crate::options::LockOptions;
+use crate::owner::{Holder, HolderInfo};
+use crate::tenure::Tenure;
+
+/// Who acquires what, for the events of one acquire.
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    pub(crate) attempt: u64,
+    pub(crate) key: LockKey,
+    pub(crate) label: LockLabel,
+    pub(crate) info: HolderInfo,
+    pub(crate) ttl: Duration,
+    pub(crate) stuck_after: Duration,
+    pub(crate) observers: Arc<Observers>,
+}
+
+impl Story {
+    /// Tells the observers of one step.
+    pub(crate) fn tell(&self, kind: LockEventKind<'_>) {
+        self.observers.event(&LockEvent {
+            attempt: self.attempt,
+            label: &self.label,
+            key: &self.key,
+            site: &self.info.site,
+            ttl: self.ttl,
+            stuck_after: self.stuck_after,
+            kind,
+        });
+    }
+}
+
+/// One holder, shared by its guard, the watchdog and the gate.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) story: Story,
+    pub(crate) token: FencingToken,
+    pub(crate) tenure: Arc<Tenure>,
+    granted_at: Timestamp,
+    /// When the hold reaches its `max_hold`.
+    pub(crate) ends_by: Timestamp,
+    /// When the `min_hold` is over.
+    pub(crate) keep_until: Timestamp,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Signals that the lock is lost.
+    lost: Notify,
+    /// Held while observers are told of a renewal, so that they hear of the end after it.
+    telling: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// Whether the observers have been told of the loss, so that its holder may learn of it.
+    announced: bool,
+    /// How many re-entrant guards share the grant with the first.
+    shares: usize,
+    /// The place at the head of the local queue, which holder and lease give up together.
+    turn: Option<Turn<Cargo>>,
+}
+
+/// How far a hold has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Held,
+    Lost(LossReason),
+    Released,
+}
+
+impl Lease {
+    /// Makes the next holder of a tenure.
+    pub(crate) fn new(
+        clock: Clock,
+        story: Story,
+        options: &LockOptions,
+        token: FencingToken,
+        tenure: Arc<Tenure>,
+        turn: Turn<Cargo>,
+    ) -> Self {
+        let now = clock.now();
+        Self {
+            story,
+            token,
+            tenure,
+            granted_at: now,
+            ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
+            keep_until: now.after(options.min_hold),
+            clock,
+            state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
+            lost: Notify::new(),
+            telling: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how long the lock may still be believed in.
+    pub(crate) fn remaining(&self) -> Duration {
+        let stage = self.state().stage;
+        match stage {
+            Stage::Held => self.tenure.deadline().min(self.ends_by).since(self.clock.now()),
+            Stage::Lost(_) | Stage::Released => Duration::ZERO,
+        }
+    }
+
+    /// Compares the clock with the deadline. A flag that somebody else must set would be late
+    /// after a pause of the whole process.
+    pub(crate) fn ensure_held(&self) -> Result<()> {
+        let stage = self.state().stage;
+        let now = self.clock.now();
+        let reason = match stage {
+            Stage::Lost(reason) => reason,
+            Stage::Released => LossReason::Revoked,
+            Stage::Held if now >= self.ends_by => LossReason::MaxHold,
+            Stage::Held if now >= self.tenure.deadline() => self.tenure.state().loss_by_time(),
+            Stage::Held => return Ok(()),
+        };
+        Err(LockError::lost(reason).with_key(&self.story.key))
+    }
+
+    /// Ends the hold as lost, unless it has ended before.
+    pub(crate) fn lose(&self, reason: LossReason) {
+        let turn = {
+            let mut state = self.state();
+            if state.stage != Stage::Held {
+                return;
+            }
+            state.stage = Stage::Lost(reason);
+            state.turn.take()
+        };
+        let held = self.held();
+        self.tell_end(LockEventKind::Lost { held, reason });
+        self.state().announced = true;
+        self.lost.notify_waiters();
+        // Others of this process may try again: the store, not this process, excludes from here.
+        drop(turn);
+    }
+
+    /// Tells of a renewal, unless the end has come: another thread may be about to tell of that.
+    pub(crate) fn tell_renewal(&self, kind: LockEventKind<'_>) {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.state().stage == Stage::Held;
+        if held {
+            self.story.tell(kind);
+        }
+    }
+
+    /// Tells of the end, after every renewal that was told of before.
+    pub(crate) fn tell_end(&self, kind: LockEventKind<'_>) {
+        drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
+        self.story.tell(kind);
+    }
+
+    /// Adds a guard to the grant. Returns false if it is over.
+    pub(crate) fn share(&self) -> bool {
+        let mut state = self.state();
+        let held = state.stage == Stage::Held;
+        state.shares += usize::from(held);
+        held
+    }
+
+    /// Takes one guard off a grant that others keep. Returns false if this was the last.
+    pub(crate) fn unshare(&self) -> bool {
+        let mut state = self.state();
+        let shared = state.stage == Stage::Held && state.shares > 0;
+        state.shares -= usize::from(shared);
+        shared
+    }
+
+    /// Ends the hold by its release. Returns `Err` with the reason if it was lost before.
+    pub(crate) fn begin_release(&self) -> Result<Option<Turn<Cargo>>, LossReason> {
+        let mut state = self.state();
+        match state.stage {
+            Stage::Held => {
+                state.stage = Stage::Released;
+                Ok(state.turn.take())
+            }
+            Stage::Lost(reason) => Err(reason),
+            Stage::Released => Err(LossReason::Revoked),
+        }
+    }
+
+    /// Waits until the lock is lost. Never ends if it is released before.
+    pub(crate) async fn lost(&self) -> LossReason {
+        loop {
+            let mut signal = std::pin::pin!(self.lost.notified());
+            signal.as_mut().enable();
+            let (stage, announced) = {
+                let state = self.state();
+                (state.stage, state.announced)
+            };
+            if let (Stage::Lost(reason), true) = (stage, announced) {
+                return reason;
+            }
+            signal.await;
+        }
+    }
+
+    /// Returns how long the lock has been held.
+    pub(crate) fn held(&self) -> Duration {
+        self.clock.now().since(self.granted_at)
+    }
+
+    /// Describes this holder to others of this process who wait for it.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder::new(self.story.info.clone(), self.tenure.claim.owner, self.token, Some(self.remaining()))
+    }
+}

@@ -1,0 +1,106 @@
+//! Distributed locks on Redis: fair, fenced, watched, and observable.
+//!
+//! Annotate a function and at most one caller in the whole fleet is inside it for one key:
+//!
+//! ```
+//! # #[cfg(feature = "macros")] {
+//! use lock_core::{LockError, LockManager, distributed_lock};
+//!
+//! #[distributed_lock(key = "lock:user:<user_id>", ttl = "10s")]
+//! async fn charge(user_id: u64, amount: u64) -> Result<u64, LockError> {
+//!     Ok(amount)
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let locks = LockManager::connect("memory://").await?;
+//! locks.scope(charge(42, 100)).await?; // or, once in `main`: locks.install()?
+//! locks.shutdown(std::time::Duration::from_secs(1)).await;
+//! # Ok::<(), LockError>(())
+//! # }).unwrap();
+//! # }
+//! ```
+//!
+//! | to … | look at |
+//! |---|---|
+//! | connect, install, shut down | [`LockManager`] |
+//! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
+//! | check, extend, release what is held | [`LockGuard`] |
+//! | protect a resource against holders that paused too long | [`FencingToken`], [`FencingGate`] |
+//! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
+//! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
+//! | watch what happens | [`LockObserver`]; the crate `lock-metrics` turns it into Prometheus series |
+//! | add a store | [`LockBackend`], [`MemoryStore`] as the specification, `conformance` (feature `test-util`) |
+//!
+//! # What it guarantees
+//!
+//! Leases never overlap as long as the clocks of client and server run at the same rate within one
+//! percent, the server's clock does not jump forward, and the server does not lose acknowledged
+//! writes. No lease lock is exclusive under arbitrary pauses of a process: for that there is the
+//! fencing token, which a resource checks.
+//!
+//! # Features
+//!
+//! `redis` (default), `macros` (default), `tls` for `rediss://`, `test-util` for the tools of tests.
+
+#[doc(hidden)]
+pub mod __private;
+mod acquire;
+pub mod backend;
+mod blocking;
+mod claim;
+mod clock;
+#[cfg(feature = "test-util")]
+pub mod conformance;
+mod context;
+mod error;
+mod event;
+mod fencing;
+mod gate;
+mod global;
+mod guard;
+mod keeper;
+mod key;
+mod lease;
+mod lock;
+mod manager;
+mod memory;
+mod multi;
+mod options;
+mod outcome;
+mod owner;
+mod protect;
+#[cfg(feature = "redis")]
+mod redis;
+mod site;
+mod tenure;
+#[cfg(feature = "test-util")]
+pub mod testing;
+
+#[cfg(feature = "redis")]
+pub use crate::redis::{RedisStore, inspect};
+pub use backend::{
+    AcquireRequest, Attempt, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal, Ticket,
+};
+pub use clock::{Clock, Timestamp};
+pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
+pub use error::{LockError, LockErrorKind, LossReason, Result};
+pub use event::{GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
+pub use fencing::{FencingGate, FencingToken, StaleToken};
+pub use global::{AlreadyInstalled, DefaultGuard};
+pub use guard::LockGuard;
+pub use keeper::ReleaseOutcome;
+pub use key::{IntoLockKey, KeyBuilder, LockKey, LockLabel, MAX_KEY_BYTES};
+pub use lock::LockRequest;
+#[cfg(feature = "macros")]
+pub use lock_macros::{distributed_lock, lock_key};
+pub use manager::{LockManager, LockManagerBuilder, ShutdownReport};
+pub use memory::MemoryStore;
+pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEWED_TTL, Renew, Wait};
+pub use outcome::{FromLockError, LockFailure};
+pub use owner::{Holder, HolderInfo, OwnerId};
+pub use site::{Site, sites};
+
+/// Compiles the examples of the README.
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -1,0 +1,246 @@
+//! One wish for a lock: how long, how patiently, under which name.
+
+use std::future::{Future, IntoFuture};
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::{Wish, acquire};
+use crate::blocking::block_on;
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::event::Observers;
+use crate::guard::LockGuard;
+use crate::keeper::{Caller, Engine};
+use crate::key::{LockKey, LockLabel, intern_call_site};
+use crate::lease::Story;
+use crate::manager::LockManager;
+use crate::multi::acquire_all;
+use crate::options::{LockOptions, Renew, Wait};
+use crate::outcome::FromLockError;
+use crate::owner::HolderInfo;
+use crate::protect::{Drive, leave, settled};
+
+/// A lock that is not taken yet. Made by [`LockManager::lock`].
+///
+/// Awaiting it is the same as [`acquire`](Self::acquire).
+#[must_use = "nothing is locked until the request is awaited"]
+#[derive(Debug)]
+pub struct LockRequest {
+    manager: LockManager,
+    /// One key, or several in their order.
+    keys: Result<Vec<LockKey>>,
+    options: LockOptions,
+    label: Option<LockLabel>,
+    site: &'static str,
+    called_from: &'static Location<'static>,
+    /// Whether a grant that the current task holds already may be shared.
+    reentrant: bool,
+}
+
+impl LockRequest {
+    #[track_caller]
+    pub(crate) fn new(manager: LockManager, keys: Result<Vec<LockKey>>) -> Self {
+        let called_from = Location::caller();
+        let options = manager.options().clone();
+        Self { manager, keys, options, label: None, site: "", called_from, reentrant: false }
+    }
+
+    /// Sets the lease: how long the store keeps the lock after the last renewal.
+    ///
+    /// At least 1 s with renewal and 50 ms without. With renewal it is not a limit on the work: it
+    /// is how long others wait after this process died.
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = ttl;
+        self
+    }
+
+    /// Sets how long to wait for a lock that is taken.
+    pub fn with_wait(mut self, wait: impl Into<Wait>) -> Self {
+        self.options.wait = wait.into();
+        self
+    }
+
+    /// Refuses to wait: a taken lock is [`LockErrorKind::Busy`] at once.
+    pub fn without_waiting(self) -> Self {
+        self.with_wait(Wait::None)
+    }
+
+    /// Sets whether and how often the watchdog renews the lease.
+    pub fn with_renew(mut self, renew: Renew) -> Self {
+        self.options.renew = renew;
+        self
+    }
+
+    /// Limits how long the lock may be held: then it is lost, even if the work hangs.
+    pub fn with_max_hold(mut self, limit: Duration) -> Self {
+        self.options.max_hold = Some(limit);
+        self
+    }
+
+    /// Keeps the key taken for at least this long after the grant, even if released earlier.
+    pub fn with_min_hold(mut self, least: Duration) -> Self {
+        self.options.min_hold = least;
+        self
+    }
+
+    /// Sets the age at which alerts call this hold stuck.
+    pub fn with_stuck_after(mut self, age: Duration) -> Self {
+        self.options.stuck_after = Some(age);
+        self
+    }
+
+    /// Forbids the lock to pass directly from or to another caller of this process: each grant is
+    /// then the store's own.
+    pub fn without_handoff(mut self) -> Self {
+        self.options.handoff = false;
+        self
+    }
+
+    /// Names the family of locks in metrics. Default: the key's template, else the call site.
+    pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Names the call site that others see as the holder. Default: the source line.
+    pub fn with_site(mut self, site: &'static str) -> Self {
+        self.site = site;
+        self
+    }
+
+    /// Shares the grant if the current task holds the lock already, instead of refusing with
+    /// [`LockErrorKind::WouldDeadlock`].
+    ///
+    /// The guard then has the same fencing token, its ttl and limits are those of the first grant,
+    /// and the lock is freed with the last of the guards. Only locks of [`run`](Self::run) and of
+    /// the attribute are known to a task. Beware of `join!` inside such a body: both branches are
+    /// the same task, so both enter at once.
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    /// Acquires the lock, waiting as long as the request allows.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Timeout`] if it stayed taken (`Busy` if the request does not wait),
+    /// [`LockErrorKind::Unavailable`] if the store could not be asked, `InvalidKey`,
+    /// `Misconfigured`, `WouldDeadlock`, `ShutDown`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a future dropped at any await point leaves no key behind.
+    pub async fn acquire(self) -> Result<LockGuard> {
+        self.start(Caller::Async)?.await
+    }
+
+    /// Acquires the lock if it is free now. A lock that is taken is no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without `Timeout` and `Busy`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
+        match self.without_waiting().acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == LockErrorKind::Busy => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Acquires the lock, blocking this thread. For synchronous code.
+    ///
+    /// It works inside an asynchronous runtime too, but then blocks one of its threads: the wait
+    /// bounds how long a program can deadlock itself that way.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_blocking(self) -> Result<LockGuard> {
+        if !self.manager.engine().serves_blocking_callers() {
+            return Err(LockError::misconfigured(
+                "this manager is driven by the current runtime, which a blocking call would stop; use acquire().await",
+            ));
+        }
+        block_on(self.start(Caller::Blocking)?)
+    }
+
+    /// Runs `body` under the lock, and drops it at its next await if the lock is lost.
+    ///
+    /// A refused or lost lock becomes an error of `R`, so a body that returns `Result<_, E>` needs
+    /// `E: From<LockError>`.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let token = locks.lock("nightly").run(async |guard| Ok::<_, LockError>(guard.token())).await?;
+    /// # let _ = token;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    pub async fn run<R: FromLockError>(self, body: impl AsyncFnOnce(&LockGuard) -> R) -> R {
+        let guard = match self.acquire().await {
+            Ok(guard) => guard,
+            Err(error) => return R::from_lock_error(error),
+        };
+        let output = Drive::new(Some(&guard), Box::pin(body(&guard))).await;
+        settled(output, leave(guard).await).unwrap_or_else(R::from_lock_error)
+    }
+
+    /// Who is told what happens to this request.
+    pub(crate) fn observers(&self) -> Arc<Observers> {
+        Arc::clone(&self.manager.engine().observers)
+    }
+
+    /// Starts the acquire. Boxed, so that it adds little to the caller's future.
+    fn start(self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
+        let engine = Arc::clone(self.manager.engine());
+        let mut keys = self.keys?;
+        let called_from = self.called_from;
+        let site = if self.site.is_empty() { intern_call_site(called_from) } else { self.site };
+        let wish = |key: LockKey| Wish {
+            story: Story {
+                attempt: Engine::number_attempt(),
+                label: self
+                    .label
+                    .clone()
+                    .or_else(|| key.label().cloned())
+                    .unwrap_or_else(|| LockLabel::from_call_site(called_from)),
+                info: HolderInfo::new(Arc::clone(self.manager.host()), std::process::id(), site),
+                ttl: self.options.ttl,
+                stuck_after: self.options.stuck_threshold(),
+                observers: Arc::clone(&engine.observers),
+                key,
+            },
+            options: self.options.clone(),
+            caller,
+            reentrant: self.reentrant,
+            anchor: Arc::clone(self.manager.anchor()),
+        };
+        if keys.len() > 1 {
+            let wishes = keys.into_iter().map(wish).collect();
+            return Ok(Box::pin(acquire_all(engine, wishes)));
+        }
+        let wish = wish(keys.pop().ok_or_else(LockError::no_keys)?);
+        Ok(Box::pin(async move { acquire(engine, wish).await.map(LockGuard::new) }))
+    }
+}
+
+impl IntoFuture for LockRequest {
+    type Output = Result<LockGuard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}

@@ -1,0 +1,359 @@
+//! The handle that services keep: it connects to a store and makes requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{DynBackend, LockBackend};
+use crate::clock::Timestamp;
+use crate::error::{LockError, Result};
+use crate::event::{LockObserver, Observers};
+use crate::keeper::{Anchor, Caller, Engine, revoke};
+use crate::key::{IntoLockKey, LockKey};
+use crate::lock::LockRequest;
+use crate::memory::MemoryStore;
+use crate::multi::in_order;
+use crate::options::{LockOptions, Wait};
+use crate::owner::Holder;
+use crate::tenure::HandoffLimits;
+
+/// How long [`LockManager::connect`] waits for the store's first answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Takes locks in one store. Cheap to clone; clones share connections and watchdog.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use lock_core::LockManager;
+///
+/// # async fn demo() -> Result<(), lock_core::LockError> {
+/// let locks = LockManager::connect("redis://127.0.0.1/").await?;
+/// let guard = locks.lock("nightly-report").await?;
+/// guard.ensure_held()?;
+/// guard.release().await?;
+/// locks.shutdown(Duration::from_secs(1)).await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The last handle, or the last guard if it is dropped later, waits up to 250 ms for releases that are
+/// still on their way, so that a guard dropped right before `main` returns does not stay locked until
+/// its lease ends.
+/// An installed manager is never dropped: call [`shutdown`](Self::shutdown).
+#[derive(Clone, Debug)]
+pub struct LockManager {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    anchor: Arc<Anchor>,
+    options: LockOptions,
+    host: Arc<str>,
+}
+
+impl LockManager {
+    /// Connects to the store that a URL names, and checks that it answers.
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `memory://` | this process, for tests and programs that run alone |
+    /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
+    /// | `rediss://…` | the same over TLS (feature `tls`) |
+    /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood and for credentials
+    /// that are refused, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if there is no answer within 5 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is kept.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        let manager = match scheme {
+            "memory" => Self::builder(MemoryStore::new()).build()?,
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+unix" | "unix" => Self::builder(crate::redis::RedisStore::new(url)?).build()?,
+            #[cfg(not(feature = "redis"))]
+            "redis" | "rediss" | "redis+unix" | "unix" => {
+                return Err(LockError::misconfigured(
+                    "this build has no Redis store; enable the feature `redis` of lock-core",
+                ));
+            }
+            _ => {
+                return Err(LockError::misconfigured(format!(
+                    "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://… or redis+unix:///path",
+                )));
+            }
+        };
+        manager.ping().await?;
+        Ok(manager)
+    }
+
+    /// Creates a manager with a store of its own in this process.
+    ///
+    /// # Panics
+    ///
+    /// If the system refuses the keeper's thread.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        #[expect(
+            clippy::expect_used,
+            reason = "documented; a process that cannot start a thread cannot be helped here"
+        )]
+        Self::builder(MemoryStore::new()).build().expect("the system starts the keeper's thread")
+    }
+
+    /// Starts to build a manager over any store.
+    pub fn builder(backend: impl LockBackend) -> LockManagerBuilder {
+        LockManagerBuilder {
+            backend: Arc::new(backend),
+            options: LockOptions::default(),
+            observers: Observers::new(),
+            host: None,
+            handoff: HandoffLimits { passes: 64, slice: Duration::from_millis(10) },
+            on_current_runtime: false,
+        }
+    }
+
+    /// Asks for the lock of a key. Nothing is taken until the request is awaited.
+    #[track_caller]
+    pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
+        LockRequest::new(self.clone(), key.into_lock_key().map(|key| vec![key]))
+    }
+
+    /// Asks for the locks of several keys at once: all or nothing, under one budget.
+    ///
+    /// The keys are sorted and each is taken once, so that two callers with the same keys in
+    /// different orders never wait for each other. While it waits for one key, the caller holds
+    /// those before it.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.lock_all(["account:7", "account:3"]).await?;
+    /// assert_eq!(guard.keys().map(|key| key.as_str()).collect::<Vec<_>>(), ["account:3", "account:7"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn lock_all<K: IntoLockKey>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
+        LockRequest::new(self.clone(), in_order(keys.into_iter().map(IntoLockKey::into_lock_key)))
+    }
+
+    /// Returns who holds a key now.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey), [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holder(&self, key: impl IntoLockKey) -> Result<Option<Holder>> {
+        let key = key.into_lock_key()?;
+        let engine = self.engine();
+        let until = engine.clock.now().after(self.inner.options.command_timeout());
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
+        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Checks that the store answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn ping(&self) -> Result<()> {
+        let engine = self.engine();
+        let key = LockKey::new("ping")?;
+        let until = engine.clock.now().after(CONNECT_TIMEOUT);
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).ping_dyn());
+        engine.bounded("ping", &key, until, command).await
+    }
+
+    /// Tells an observer of everything that happens to locks of this manager, from now on.
+    pub fn observe(&self, observer: impl LockObserver) {
+        self.engine().observers.add(Arc::new(observer));
+    }
+
+    /// Refuses new acquires, takes every lock away from its holder, and releases it.
+    ///
+    /// Holders learn of it as [`LossReason::Revoked`](crate::LossReason::Revoked), so protected
+    /// bodies are dropped. Call it last, when the service has stopped serving.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; the rest goes on in the background. Calling it again reports what is left.
+    pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
+        let engine = self.engine();
+        let until = engine.clock.now().after(within);
+        engine.close();
+        let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
+        let mut unreleased: Vec<LockKey> = Vec::new();
+        for tenure in engine.schedule.tenures() {
+            unreleased.push(tenure.claim.key.clone());
+            let (worker, sender) = (Arc::clone(engine), sender.clone());
+            engine.clean_up(async move {
+                let freed = revoke(&worker, &tenure).await;
+                let _ = sender.send((tenure.claim.key.clone(), freed.is_ok()));
+            });
+        }
+        drop(sender);
+        let mut released = 0;
+        while let Some((key, true)) = self.next_before(until, &mut results).await {
+            released += 1;
+            unreleased.retain(|other| *other != key);
+        }
+        let drained = engine.drained(until).await;
+        ShutdownReport { released, unreleased, drained }
+    }
+
+    async fn next_before(
+        &self,
+        until: Timestamp,
+        results: &mut tokio::sync::mpsc::UnboundedReceiver<(LockKey, bool)>,
+    ) -> Option<(LockKey, bool)> {
+        tokio::select! {
+            biased;
+            result = results.recv() => result,
+            () = self.engine().schedule.sleep_until(until) => None,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.inner.anchor.engine
+    }
+
+    pub(crate) fn anchor(&self) -> &Arc<Anchor> {
+        &self.inner.anchor
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn host(&self) -> &Arc<str> {
+        &self.inner.host
+    }
+}
+
+/// What [`LockManager::shutdown`] could and could not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// How many held locks were freed.
+    pub released: usize,
+    /// The keys that could not be freed in time. The store frees them when their leases end.
+    pub unreleased: Vec<LockKey>,
+    /// Whether every earlier release had been sent and answered.
+    pub drained: bool,
+}
+
+impl ShutdownReport {
+    /// Returns whether nothing was left behind.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.unreleased.is_empty() && self.drained
+    }
+}
+
+/// Puts a [`LockManager`] together.
+#[must_use = "a builder does nothing until it is built"]
+#[derive(Debug)]
+pub struct LockManagerBuilder {
+    backend: Arc<dyn DynBackend>,
+    options: LockOptions,
+    observers: Observers,
+    host: Option<Arc<str>>,
+    handoff: HandoffLimits,
+    on_current_runtime: bool,
+}
+
+impl LockManagerBuilder {
+    /// Limits how often a lock passes directly between callers of this process before other
+    /// processes get their turn. Zero turns hand-offs off. Default 64.
+    pub fn handoff_limit(mut self, passes: u32) -> Self {
+        self.handoff.passes = passes;
+        self
+    }
+
+    /// Limits for how long a lock passes directly between callers of this process before other
+    /// processes get their turn. A quarter of the ttl is the limit in any case. Default 10 ms.
+    pub fn handoff_slice(mut self, slice: Duration) -> Self {
+        self.handoff.slice = slice;
+        self
+    }
+
+    /// Sets the default lease. Default 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = ttl;
+        self
+    }
+
+    /// Sets the default wait. Default 5 s.
+    pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
+        self.options.wait = wait.into();
+        self
+    }
+
+    /// Sets all defaults at once.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Adds an observer.
+    pub fn observer(self, observer: impl LockObserver) -> Self {
+        self.observers.add(Arc::new(observer));
+        self
+    }
+
+    /// Sets the name by which others see this host. Default: the system's host name.
+    pub fn host(mut self, host: impl Into<Arc<str>>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// Drives everything on the current tokio runtime and its clock instead of an own thread.
+    ///
+    /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
+    /// millisecond, the same way each run. For tests only: the lock then dies with the runtime, and
+    /// blocking calls are refused. Without it, a paused runtime fires its own time-outs at once
+    /// while the keeper's thread lives in real time.
+    pub fn drive_on_current_runtime(mut self) -> Self {
+        self.on_current_runtime = true;
+        self
+    }
+
+    /// Builds the manager and starts its keeper. Opens no connection yet.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the defaults cannot be kept, or if the keeper cannot be
+    /// started.
+    pub fn build(self) -> Result<LockManager> {
+        self.options.validate()?;
+        let observers = Arc::new(self.observers);
+        let engine = if self.on_current_runtime {
+            Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
+        } else {
+            Engine::start(self.backend, observers, self.handoff)?
+        };
+        let host = self.host.unwrap_or_else(host_name);
+        Ok(LockManager { inner: Arc::new(Inner { anchor: Arc::new(Anchor { engine }), options: self.options, host }) })
+    }
+}
+
+fn host_name() -> Arc<str> {
+    #[cfg(unix)]
+    return rustix::system::uname().nodename().to_string_lossy().into();
+    #[cfg(not(unix))]
+    return std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned()).into();
+}

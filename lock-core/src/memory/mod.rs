@@ -1,0 +1,274 @@
+//! The in-process store: always compiled, and the executable specification of every other store.
+
+mod queue;
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal};
+use crate::clock::{Clock, Timestamp};
+use crate::error::{LockError, Result};
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::memory::queue::Queue;
+use crate::owner::{Holder, HolderInfo, OwnerId};
+
+/// Locks in the memory of this process, for tests and for programs that run alone.
+///
+/// Managers that share one store, in an [`Arc`], exclude each other as processes do that share a
+/// Redis.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    state: Mutex<State>,
+    /// The clock of the first manager that uses this store.
+    clock: OnceLock<Clock>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    locks: HashMap<LockKey, Slot>,
+    queues: HashMap<LockKey, Queue>,
+    /// The processes that can be told of a grant.
+    inboxes: HashMap<Arc<str>, Inbox>,
+    /// The newest token given for any key. One sequence for all keys also grows for each of them,
+    /// and costs no memory for keys long forgotten.
+    last_token: u64,
+    /// The number of entries at which expired ones are swept out.
+    sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// `None` while a released lock is kept taken for its `min_hold`.
+    owner: Option<OwnerId>,
+    info: HolderInfo,
+    token: FencingToken,
+    /// The last token of the reserved block.
+    block_end: u64,
+    expires: Timestamp,
+}
+
+impl MemoryStore {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Deletes a key as a stranger would, without asking who owns it.
+    #[cfg(feature = "test-util")]
+    pub fn steal(&self, key: &LockKey) {
+        self.state().locks.remove(key);
+    }
+
+    /// Returns how many keys are taken now, or waited for.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let now = self.now();
+        let state = self.state();
+        state.locks.values().filter(|slot| slot.expires > now).count() + state.queues.len()
+    }
+
+    /// Returns whether no key is taken now, nor waited for.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.get_or_init(Clock::system).now()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn acquire(&mut self, request: &AcquireRequest, now: Timestamp) -> Attempt {
+        let Claim { key, owner, ttl } = &request.claim;
+        if let Some(slot) = self.locks.get_mut(key).filter(|slot| slot.expires > now && slot.owner == Some(*owner)) {
+            slot.expires = slot.expires.max(now.after(*ttl));
+            let token = slot.token;
+            self.leave_queue(key, *owner);
+            return Attempt::Granted { token, block: 1 };
+        }
+        if self.is_free(key, now) {
+            let granted = self.move_on(key, now, Some(*owner));
+            if granted || self.is_free(key, now) {
+                self.leave_queue(key, *owner);
+                let token = self.grant(request, *ttl, now);
+                return Attempt::Granted { token, block: request.block.max(1) };
+            }
+        }
+        let holder = self.locks.get(key).map_or_else(|| Holder::foreign(None), |slot| slot.holder(now));
+        if request.ticket.is_some() {
+            self.queues.entry(key.clone()).or_default().enter(request, now);
+            return Attempt::Queued { holder };
+        }
+        Attempt::Held { holder }
+    }
+
+    fn requeue(&mut self, release: &Release, request: &AcquireRequest, now: Timestamp) -> Attempt {
+        if self.owns(&release.claim, now) {
+            self.give_back_block(release);
+            self.locks.remove(&release.claim.key);
+        }
+        self.leave_queue(&release.claim.key, release.claim.owner);
+        let key = &request.claim.key;
+        if request.ticket.is_some() && !self.owns(&request.claim, now) {
+            // It enters before the walk, or a walk that finds nobody else would leave it waiting.
+            self.queues.entry(key.clone()).or_default().enter(request, now);
+        }
+        self.acquire(request, now)
+    }
+
+    fn free(&mut self, release: &Release, now: Timestamp) -> Freed {
+        let key = &release.claim.key;
+        self.leave_queue(key, release.claim.owner);
+        let freed = if self.owns(&release.claim, now) {
+            self.give_back_block(release);
+            if !release.keep_for.is_zero() {
+                if let Some(slot) = self.locks.get_mut(key) {
+                    slot.owner = None;
+                    slot.expires = slot.expires.min(now.after(release.keep_for));
+                }
+                return Freed::Released;
+            }
+            self.locks.remove(key);
+            Freed::Released
+        } else {
+            Freed::NotHeld
+        };
+        if self.is_free(key, now) {
+            self.move_on(key, now, None);
+        }
+        freed
+    }
+
+    fn renew(&mut self, claim: &Claim, now: Timestamp) -> Renewal {
+        match self.locks.get_mut(&claim.key) {
+            Some(slot) if slot.expires > now && slot.owner == Some(claim.owner) => {
+                slot.expires = slot.expires.max(now.after(claim.ttl));
+                Renewal::Renewed
+            }
+            _ => Renewal::Lost,
+        }
+    }
+
+    fn is_free(&self, key: &LockKey, now: Timestamp) -> bool {
+        self.locks.get(key).is_none_or(|slot| slot.expires <= now)
+    }
+
+    fn owns(&self, claim: &Claim, now: Timestamp) -> bool {
+        self.locks.get(&claim.key).is_some_and(|slot| slot.expires > now && slot.owner == Some(claim.owner))
+    }
+
+    fn grant(&mut self, request: &AcquireRequest, ttl: Duration, now: Timestamp) -> FencingToken {
+        let first = (self.last_token + 1).max(now.as_nanos() / 1_000).max(request.floor.get() + 1);
+        self.last_token = first + u64::from(request.block.max(1)) - 1;
+        let slot = Slot {
+            owner: Some(request.claim.owner),
+            info: request.info.clone(),
+            token: FencingToken::new(first),
+            block_end: self.last_token,
+            expires: now.after(ttl),
+        };
+        self.locks.insert(request.claim.key.clone(), slot);
+        self.sweep(now);
+        FencingToken::new(first)
+    }
+
+    /// Gives back the part of a block that was not used, or the sequence would outrun the clock.
+    fn give_back_block(&mut self, release: &Release) {
+        let end = self.locks.get(&release.claim.key).map(|slot| slot.block_end);
+        if let Some(used) = release.last_token
+            && end == Some(self.last_token)
+        {
+            self.last_token = used.get().min(self.last_token);
+        }
+    }
+
+    fn sweep(&mut self, now: Timestamp) {
+        if self.locks.len() > self.sweep_at.max(1024) {
+            self.locks.retain(|_, slot| slot.expires > now);
+            self.sweep_at = self.locks.len() * 2;
+        }
+    }
+}
+
+impl Slot {
+    fn holder(&self, now: Timestamp) -> Holder {
+        Holder {
+            info: Some(self.info.clone()),
+            owner: self.owner,
+            token: Some(self.token),
+            ttl_left: Some(self.expires.since(now)),
+        }
+    }
+}
+
+impl LockBackend for MemoryStore {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::polled().with_queue().in_process()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        let _ = self.clock.set(clock.clone());
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        self.state().inboxes.insert(Arc::clone(inbox.id()), inbox.clone());
+        let _registered = Registered { store: self, inbox: &inbox };
+        inbox.set_open(true);
+        pending().await
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        Ok(self.state().acquire(request, self.now()))
+    }
+
+    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
+        Ok(self.state().requeue(release, request, self.now()))
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        let now = self.now();
+        let mut state = self.state();
+        one_lane.iter().map(|claim| Ok(state.renew(claim, now))).collect()
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        Ok(self.state().free(release, self.now()))
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        Ok(self.state().free(&Release::new(claim.clone()), self.now()))
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        let now = self.now();
+        Ok(self.state().locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
+    }
+}
+
+/// Takes an inbox off the list when its process goes.
+struct Registered<'a> {
+    store: &'a MemoryStore,
+    inbox: &'a Inbox,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.inbox.set_open(false);
+        self.store.state().inboxes.remove(self.inbox.id());
+    }
+}

@@ -1,0 +1,182 @@
+//! What one acquire asks for, and the bounds it must keep.
+
+use std::time::Duration;
+
+use crate::error::{LockError, Result};
+
+/// The shortest lease that a watchdog can keep alive.
+pub const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
+/// The shortest lease that is never renewed.
+pub const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
+/// The longest lease.
+pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How long an acquire waits for a lock that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Not at all: one attempt.
+    None,
+    /// At most this long, over every stage of waiting together.
+    AtMost(Duration),
+    /// Until it is granted or the future is dropped.
+    Forever,
+}
+
+impl From<Duration> for Wait {
+    fn from(limit: Duration) -> Self {
+        if limit.is_zero() { Self::None } else { Self::AtMost(limit) }
+    }
+}
+
+/// Whether and how often the watchdog renews a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Renew {
+    /// Every third of the ttl.
+    Auto,
+    /// At this interval.
+    Every(Duration),
+    /// Never: the lock is lost when its ttl ends.
+    Off,
+}
+
+/// The settings of one acquire. A manager holds the defaults; a request changes a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockOptions {
+    /// The lease: how long the store keeps the lock after the last renewal. Default 30 s.
+    pub ttl: Duration,
+    /// How long to wait for a lock that is taken. Default 5 s.
+    pub wait: Wait,
+    /// The watchdog. Default every third of the ttl.
+    pub renew: Renew,
+    /// How long the lock may be held before the watchdog gives it up. Default unbounded.
+    pub max_hold: Option<Duration>,
+    /// How long the key stays taken after the grant, even if released earlier. Default zero.
+    pub min_hold: Duration,
+    /// How long a hold may last before alerts call it stuck. Default three times the ttl, at
+    /// least 30 s.
+    pub stuck_after: Option<Duration>,
+    /// Whether the lock may pass directly between callers of this process, and so save round trips
+    /// to the store. Default true.
+    pub handoff: bool,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(30),
+            wait: Wait::AtMost(Duration::from_secs(5)),
+            renew: Renew::Auto,
+            max_hold: None,
+            min_hold: Duration::ZERO,
+            stuck_after: None,
+            handoff: true,
+        }
+    }
+}
+
+impl LockOptions {
+    /// Returns the interval at which the lease is renewed, if it is.
+    #[must_use]
+    pub fn renew_interval(&self) -> Option<Duration> {
+        match self.renew {
+            Renew::Auto => Some(self.ttl / 3),
+            Renew::Every(interval) => Some(interval),
+            Renew::Off => None,
+        }
+    }
+
+    /// Returns the age at which a hold counts as stuck.
+    #[must_use]
+    pub fn stuck_threshold(&self) -> Duration {
+        self.stuck_after.unwrap_or_else(|| self.ttl.saturating_mul(3).max(Duration::from_secs(30)))
+    }
+
+    /// Returns how long one command to the store may take: a sixth of the ttl, so that several
+    /// attempts fit between a renewal and the end of the lease, and at most 5 s.
+    #[must_use]
+    pub fn command_timeout(&self) -> Duration {
+        (self.ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))
+    }
+
+    /// Checks that the settings can be kept.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), saying which value to
+    /// change and to what.
+    pub fn validate(&self) -> Result<()> {
+        let ttl = self.ttl;
+        if ttl > MAX_TTL {
+            return refuse(format!(
+                "ttl {ttl:?} is over the limit of 30 days; use a shorter lease, the watchdog renews it"
+            ));
+        }
+        if let Some(interval) = self.renew_interval() {
+            if ttl < MIN_RENEWED_TTL {
+                return refuse(format!(
+                    "ttl {ttl:?} leaves {:?} between renewals; use at least {MIN_RENEWED_TTL:?}, or turn renewal off",
+                    ttl / 3,
+                ));
+            }
+            if interval.is_zero() {
+                return refuse("a renewal interval of zero would never pause; use ttl / 3".to_owned());
+            }
+            if interval > ttl / 2 {
+                return refuse(format!(
+                    "renewing every {interval:?} leaves no second chance within a ttl of {ttl:?}; use at most half of the ttl \
+                     (a third is the default)",
+                ));
+            }
+        } else if ttl < MIN_FIXED_TTL {
+            return refuse(format!("ttl {ttl:?} is too short to hold anything; use at least {MIN_FIXED_TTL:?}"));
+        }
+        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
+            return refuse("max_hold of zero would lose every lock at once; leave it out for no limit".to_owned());
+        }
+        if self.min_hold > ttl {
+            return refuse(format!(
+                "min_hold {:?} is longer than the ttl {ttl:?} that carries it; raise the ttl",
+                self.min_hold
+            ));
+        }
+        if self.max_hold.is_some_and(|limit| limit < self.min_hold) {
+            return refuse(format!("max_hold {:?} is shorter than min_hold {:?}", self.max_hold, self.min_hold));
+        }
+        Ok(())
+    }
+}
+
+fn refuse(text: String) -> Result<()> {
+    Err(LockError::misconfigured(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{LockOptions, MAX_TTL, Renew};
+
+    fn with(ttl: Duration, renew: Renew) -> Result<(), String> {
+        LockOptions { ttl, renew, ..LockOptions::default() }.validate().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn bounds() {
+        assert_eq!(LockOptions::default().validate(), Ok(()));
+        assert!(with(Duration::ZERO, Renew::Auto).unwrap_err().contains("at least 1s"));
+        assert!(with(Duration::from_millis(200), Renew::Auto).unwrap_err().contains("66"));
+        assert!(with(Duration::ZERO, Renew::Off).unwrap_err().contains("at least 50ms"));
+        assert!(with(Duration::from_millis(50), Renew::Off).is_ok());
+        assert!(with(Duration::MAX, Renew::Auto).unwrap_err().contains("30 days"));
+        assert!(with(MAX_TTL, Renew::Auto).is_ok());
+        let second = Duration::from_secs(1);
+        assert!(with(second, Renew::Every(second)).unwrap_err().contains("at most half"));
+        assert!(with(second, Renew::Every(Duration::ZERO)).is_err());
+        assert!(with(second, Renew::Every(second / 2)).is_ok());
+        assert!(LockOptions { max_hold: Some(Duration::ZERO), ..LockOptions::default() }.validate().is_err());
+        assert!(LockOptions { min_hold: Duration::from_secs(31), ..LockOptions::default() }.validate().is_err());
+    }
+}

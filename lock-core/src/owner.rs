@@ -1,0 +1,146 @@
+//! Who holds a lock: the random identity of one grant, and what a person wants to know of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fencing::FencingToken;
+
+/// 128 random bits that identify one claim on one key.
+///
+/// An identity serves a single claim: it is born before the first byte is sent and dies when the
+/// first release of it is sent. It is what proves ownership, so `Debug` shows only its first
+/// four digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OwnerId([u8; 16]);
+
+impl OwnerId {
+    /// Draws a new identity from the operating system's random source.
+    ///
+    /// # Panics
+    ///
+    /// If the operating system has no random source. Exclusion cannot be had without one.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut bytes = [0; 16];
+        #[expect(clippy::expect_used, reason = "a predictable owner could release somebody else's lock")]
+        getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+        Self(bytes)
+    }
+
+    /// Reads the form that [`to_hex`](Self::to_hex) writes.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).ok()?;
+            *byte = u8::from_str_radix(digits, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// Returns 32 lower-case hexadecimal digits, as stored in Redis.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerId({:02x}{:02x}…)", self.0[0], self.0[1])
+    }
+}
+
+/// What a holder tells of itself: host, process and call site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The host's name.
+    pub host: Arc<str>,
+    /// The process id on that host.
+    pub pid: u32,
+    /// The function or source line that took the lock.
+    pub site: Arc<str>,
+}
+
+impl HolderInfo {
+    /// Describes a holder.
+    #[must_use]
+    pub fn new(host: impl Into<Arc<str>>, pid: u32, site: impl Into<Arc<str>>) -> Self {
+        Self { host: host.into(), pid, site: site.into() }
+    }
+}
+
+impl fmt::Display for HolderInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {} on {})", self.site, self.pid, self.host)
+    }
+}
+
+/// Who holds a key now, as the store tells it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The holder's own description. `None` for a client of the classic protocol, whose value is
+    /// an opaque string.
+    pub info: Option<HolderInfo>,
+    /// The identity of the grant. `None` for a client of the classic protocol.
+    pub owner: Option<OwnerId>,
+    /// The fencing token of the grant, or of the first of a tenure that is handed on locally.
+    pub token: Option<FencingToken>,
+    /// How long until the store frees the key by itself. `None` if it never will.
+    pub ttl_left: Option<Duration>,
+}
+
+impl Holder {
+    /// Describes one of our own holders.
+    #[must_use]
+    pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
+        Self { info: Some(info), owner: Some(owner), token: Some(token), ttl_left }
+    }
+
+    /// Describes a holder of which nothing but its key is known.
+    #[must_use]
+    pub fn foreign(ttl_left: Option<Duration>) -> Self {
+        Self { info: None, owner: None, token: None, ttl_left }
+    }
+
+    /// Returns the holder's call site, or `"foreign"` for a client of the classic protocol.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        self.info.as_ref().map_or("foreign", |info| &info.site)
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.info {
+            Some(info) => write!(f, "{info}")?,
+            None => f.write_str("another client")?,
+        }
+        match self.ttl_left {
+            Some(left) => write!(f, ", lease ends in {left:.1?} unless renewed"),
+            None => f.write_str(", without a lease"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OwnerId;
+
+    #[test]
+    fn hex_round_trip_and_redaction() {
+        let owner = OwnerId::random();
+        assert_eq!(OwnerId::from_hex(&owner.to_hex()), Some(owner));
+        assert_ne!(owner, OwnerId::random());
+        assert!(!format!("{owner:?}").contains(&owner.to_hex()));
+        for bad in ["", "zz", &"+f".repeat(16), &"é".repeat(16)] {
+            assert_eq!(OwnerId::from_hex(bad), None, "{bad}");
+        }
+    }
+}

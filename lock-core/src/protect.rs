@@ -1,0 +1,96 @@
+//! A body under a lock: stopped when the lock is lost, released when it ends.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::context::{Frame, Scoped, within};
+use crate::error::{LockError, LossReason, Result};
+use crate::guard::LockGuard;
+use crate::keeper::ReleaseOutcome;
+
+/// The context in which a body runs under this guard.
+fn frame(guard: Option<&LockGuard>) -> Option<Arc<Frame>> {
+    guard.and_then(LockGuard::frame)
+}
+
+/// Runs a body until it ends or the lock is lost, whichever is first.
+pub struct Drive<'a, F: Future + ?Sized> {
+    guard: Option<&'a LockGuard>,
+    /// Wakes the task when the lock is lost.
+    lost: Option<Pin<Box<dyn Future<Output = LossReason> + Send + 'a>>>,
+    body: Scoped<F>,
+}
+
+impl<'a, F: Future + ?Sized> Drive<'a, F> {
+    pub(crate) fn new(guard: Option<&'a LockGuard>, body: Pin<Box<F>>) -> Self {
+        let lost = guard.map(|guard| Box::pin(guard.lost()) as Pin<Box<dyn Future<Output = LossReason> + Send + 'a>>);
+        Self { guard, lost, body: Scoped::new(frame(guard), body) }
+    }
+}
+
+impl<F: Future + ?Sized> Future for Drive<'_, F> {
+    type Output = Result<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let (Some(guard), Some(lost)) = (this.guard, &mut this.lost) {
+            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+                this.body.stop();
+                return Poll::Ready(Err(LockError::lost(reason).with_key(guard.key())));
+            }
+            // The clock knows first, after a pause of the whole process.
+            if let Err(error) = guard.ensure_held() {
+                this.body.stop();
+                return Poll::Ready(Err(error));
+            }
+        }
+        Pin::new(&mut this.body).poll(cx).map(Ok)
+    }
+}
+
+impl<F: Future + ?Sized> fmt::Debug for Drive<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drive").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+/// Joins how the body and the lock ended: the body counts only if the lock was held to its end.
+pub fn settled<T>(output: Result<T>, left: Result<()>) -> Result<T> {
+    output.and_then(|output| left.map(|()| output))
+}
+
+/// Runs a body to its end, lost or not.
+pub(crate) fn accompany<F: Future + ?Sized>(guard: Option<&LockGuard>, body: Pin<Box<F>>) -> Scoped<F> {
+    Scoped::new(frame(guard), body)
+}
+
+/// Runs a synchronous body.
+pub(crate) fn call<R>(guard: Option<&LockGuard>, body: impl FnOnce() -> R) -> R {
+    match guard {
+        Some(_) => within(&frame(guard), body),
+        None => body(),
+    }
+}
+
+/// Releases, and says whether the lock was held until now.
+pub(crate) async fn leave(guard: LockGuard) -> Result<()> {
+    let (key, until_now) = (guard.key().clone(), guard.ensure_held());
+    ended(&guard.release().await, until_now).map_err(|error| error.with_key(&key))
+}
+
+/// As [`leave`], blocking.
+pub(crate) fn leave_blocking(guard: LockGuard) -> Result<()> {
+    let (key, until_now) = (guard.key().clone(), guard.ensure_held());
+    ended(&guard.release_blocking(), until_now).map_err(|error| error.with_key(&key))
+}
+
+fn ended(released: &Result<ReleaseOutcome>, until_now: Result<()>) -> Result<()> {
+    match released {
+        Ok(ReleaseOutcome::AlreadyLost(reason)) => until_now.and(Err(LockError::lost(*reason))),
+        // A release that failed is told by an event; the store frees the lock when its lease ends.
+        Ok(ReleaseOutcome::Released) | Err(_) => until_now,
+    }
+}

@@ -1,0 +1,277 @@
+//! Where a store connects to: its URL, the settings of its sockets, the first exchange.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, RedisError, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::redis::error;
+use crate::redis::link::ServerTime;
+use crate::redis::pool::Presence;
+
+/// How long opening a connection may take, name look-up and handshakes included.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the operating system waits for a peer that acknowledges nothing. A link that silently
+/// drops everything would otherwise look alive for a quarter of an hour.
+const PEER_SILENCE: Duration = Duration::from_secs(10);
+
+/// How many commands may queue before callers wait. The client's own default of 50 caps what is
+/// sent in one write, and makes 1,000 tasks wait for the queue instead of for the server.
+const QUEUED_COMMANDS: usize = 4096;
+
+/// How many bytes are gathered before they are written.
+const WRITE_BUFFER: usize = 64 * 1024;
+
+const SUPPORTED: &str = "supported are redis://host:port/db, rediss:// (TLS, with the cargo feature `tls`) and \
+                         redis+unix:///path?db=0 (or unix://), each with user:password@ where needed";
+
+/// One server, and how to reach it.
+#[derive(Clone)]
+pub(super) struct Target {
+    client: redis::Client,
+    /// Host and port, or the path of the socket, and the database unless it is 0. Never a credential.
+    node: String,
+}
+
+impl Target {
+    /// Reads a URL. Opens nothing.
+    ///
+    /// No error repeats any part of the URL but its scheme: a password with a forgotten
+    /// percent-encoding can end up in any other.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(misconfigured(format!("this is not a URL of a Redis server; {SUPPORTED}")));
+        };
+        match scheme {
+            "redis" | "redis+unix" | "unix" => {}
+            "rediss" if cfg!(feature = "tls") => {}
+            "rediss" => {
+                return Err(misconfigured(
+                    "rediss:// needs TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
+                ));
+            }
+            _ => return Err(misconfigured(format!("the Redis store does not serve {scheme:?} URLs; {SUPPORTED}"))),
+        }
+        if rest.ends_with("#insecure") {
+            return Err(misconfigured(
+                "the Redis URL asks not to check certificates, which lock-core always does; remove #insecure and \
+                 install the authority that signed the server's certificate",
+            ));
+        }
+        let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        if !scheme.ends_with("unix") && rest[authority..].contains('@') {
+            return Err(misconfigured(
+                "the Redis URL has an @ after its host, as when a password contains /, ? or #; percent-encode \
+                 the password",
+            ));
+        }
+        let info: ConnectionInfo = url.parse().map_err(|_: RedisError| {
+            misconfigured(format!(
+                "the Redis URL cannot be read; percent-encode special characters of user and password; {SUPPORTED}"
+            ))
+        })?;
+        Self::of(info)
+    }
+
+    fn of(info: ConnectionInfo) -> Result<Self> {
+        let mut node = match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
+                format!("[{host}]:{port}")
+            }
+            address => address.to_string(),
+        };
+        let settings = info.redis_settings().clone();
+        if settings.db() != 0 {
+            node = format!("{node}/{}", settings.db());
+        }
+        // RESP3, because the end of a connection is noticed through its push channel.
+        let settings =
+            settings.set_protocol(ProtocolVersion::RESP3).set_lib_name("lock-core", env!("CARGO_PKG_VERSION"));
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings());
+        match redis::Client::open(info) {
+            Ok(client) => Ok(Self { client, node }),
+            Err(error) => Err(error::connecting(&node, &error)),
+        }
+    }
+
+    /// Returns the server's name, without credentials.
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Opens a connection whose driver runs on the current runtime and owns `presence`.
+    pub(super) async fn open(&self, presence: Presence) -> Result<(MultiplexedConnection, ServerTime)> {
+        #[cfg(feature = "tls")]
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Lost only to another thread that installs one at this moment, which serves as well.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
+        let opened = tokio::time::timeout(CONNECT_WITHIN, self.greet(presence)).await;
+        match opened {
+            Ok(Ok((connection, Ok(time)))) => Ok((connection, time)),
+            Ok(Ok((_, Err(refused)))) => Err(refused),
+            Ok(Err(error)) => Err(error::connecting(&self.node, &error)),
+            Err(_) => Err(LockError::not_executed(format!(
+                "{} did not answer within {CONNECT_WITHIN:?} of connecting; check the network and whether it is stalled",
+                self.node,
+            ))),
+        }
+    }
+
+    /// Opens a connection that listens to one channel, and to changes of the keys it reads.
+    pub(super) async fn listen(&self, channel: &str) -> Result<Listening> {
+        let (sender, pushes) = unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(None)
+            .set_pipeline_buffer_size(QUEUED_COMMANDS)
+            .set_push_sender(sender);
+        let subscribing = async {
+            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            connection.subscribe(channel).await?;
+            let tracks = track(&mut connection).await?;
+            Ok::<_, RedisError>((connection, tracks))
+        };
+        #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
+        let opened = tokio::time::timeout(CONNECT_WITHIN, subscribing).await;
+        match opened {
+            Ok(Ok((connection, tracks))) => Ok(Listening { connection, pushes, tracks }),
+            Ok(Err(error)) => Err(error::executing(&self.node, "subscribe to grants", &error)),
+            Err(_) => Err(LockError::not_executed(format!(
+                "{} did not answer within {CONNECT_WITHIN:?} of subscribing; check the network and whether it is stalled",
+                self.node,
+            ))),
+        }
+    }
+
+    async fn greet(
+        &self,
+        presence: Presence,
+    ) -> std::result::Result<(MultiplexedConnection, Result<ServerTime>), RedisError> {
+        let config = AsyncConnectionConfig::new()
+            // The keeper has one deadline per operation; a timer per command would cost a tenth.
+            .set_response_timeout(None)
+            .set_connection_timeout(None)
+            .set_pipeline_buffer_size(QUEUED_COMMANDS)
+            .set_write_backpressure_boundary(WRITE_BUFFER)
+            .set_push_sender(move |_push| {
+                let _ = &presence;
+                Ok::<(), redis::aio::SendError>(())
+            });
+        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut greeting = redis::pipe();
+        greeting.cmd("TIME");
+        // For people who read CLIENT LIST. A user without the permission goes unnamed.
+        greeting.cmd("CLIENT").arg("SETNAME").arg(format!("lock-core:{}", std::process::id()));
+        let answers = connection.send_packed_commands(&greeting, 0, 2).await?;
+        let received = Clock::system().now();
+        let time = match answers.into_iter().next() {
+            Some(Value::ServerError(refusal)) => Err(error::executing(&self.node, "read its time", &refusal.into())),
+            Some(answer) => redis::from_redis_value(answer)
+                .map(|(seconds, micros): (u64, u64)| ServerTime::new(seconds * 1_000_000 + micros, received))
+                .map_err(|_| error::unreadable(&self.node, "TIME")),
+            None => Err(error::unreadable(&self.node, "TIME")),
+        };
+        Ok((connection, time))
+    }
+}
+
+/// A connection that listens.
+pub(super) struct Listening {
+    pub(super) connection: MultiplexedConnection,
+    /// What it hears, and its end.
+    pub(super) pushes: UnboundedReceiver<PushInfo>,
+    /// Whether the server tells it of changes to the keys it reads.
+    pub(super) tracks: bool,
+}
+
+/// Asks the server to tell of changes to keys that are read over this connection from now on.
+/// Returns whether it will.
+async fn track(connection: &mut MultiplexedConnection) -> std::result::Result<bool, RedisError> {
+    let mut asking = redis::pipe();
+    // Known since 7.0, which renewals that track need for `PEXPIRE GT`.
+    asking.cmd("EVAL").arg("return redis.REDIS_VERSION_NUM and 1 or 0").arg(0);
+    asking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
+    let answers = connection.send_packed_commands(&asking, 0, 2).await?;
+    Ok(matches!(answers.as_slice(), [Value::Int(1), Value::Okay]))
+}
+
+/// Hides the client, which knows the password.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({})", self.node)
+    }
+}
+
+fn tcp_settings() -> TcpSettings {
+    let keepalive = TcpKeepalive::new().with_time(PEER_SILENCE).with_interval(Duration::from_secs(3));
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(PEER_SILENCE);
+    settings
+}
+
+fn misconfigured(text: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
+    LockError::misconfigured(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Target;
+    use crate::error::LockErrorKind;
+
+    #[test]
+    fn nodes_carry_no_credentials() {
+        for (url, node) in [
+            ("redis://localhost", "localhost:6379"),
+            ("redis://user:s3cret@10.0.0.1:7000/3", "10.0.0.1:7000/3"),
+            ("redis://:s3cret%2F@h", "h:6379"),
+            ("redis://[::1]:7000", "[::1]:7000"),
+            ("redis+unix:///run/redis.sock?db=2&pass=s3cret", "/run/redis.sock/2"),
+            ("unix:///run/redis.sock", "/run/redis.sock"),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!(target.node(), node, "{url}");
+            assert!(!format!("{target:?}").contains("s3cret"), "{target:?}");
+        }
+    }
+
+    #[test]
+    fn bad_urls_say_what_to_write_and_repeat_nothing() {
+        for (url, says) in [
+            ("", "redis://host:port/db"),
+            ("localhost:6379", "redis://host:port/db"),
+            ("memory://", "redis+unix:///path"),
+            ("http://s3cret@h", "does not serve \"http\""),
+            ("redis://", "cannot be read"),
+            ("redis://:s3/cret@h", "percent-encode"),
+            ("redis://s3cret?@h", "percent-encode"),
+            ("redis://:s3cret@h:port", "cannot be read"),
+            ("redis://:s3cret@h/nine", "cannot be read"),
+            ("redis://0.0.0.0", "cannot be read"),
+            ("redis://:s3cret@h/#insecure", "always does"),
+        ] {
+            let error = Target::parse(url).unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+            assert!(!format!("{error:?}").contains("s3"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn tls_is_a_feature() {
+        let target = Target::parse("rediss://:s3cret@h");
+        if cfg!(feature = "tls") {
+            assert_eq!(target.unwrap().node(), "h:6379");
+        } else {
+            assert!(target.unwrap_err().to_string().contains("feature `tls`"));
+        }
+    }
+}

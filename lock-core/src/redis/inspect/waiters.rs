@@ -1,0 +1,76 @@
+//! Reads the server's queue of a key.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::owner::{HolderInfo, OwnerId};
+use crate::redis::keys::Keys;
+use crate::redis::{RedisStore, value};
+
+/// The most waiters that are listed of one key.
+const MAX_LISTED: isize = 1000;
+
+const LIST: &str = "list the waiters";
+
+/// One process in the server's queue. Inside of it, more callers may wait behind this one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Its place in the queue; the first is 1.
+    pub position: usize,
+    /// The identity of its claim.
+    pub owner: OwnerId,
+    /// What it tells of itself.
+    pub info: Option<HolderInfo>,
+    /// How long it has stood in the queue, by the server's clock.
+    pub waiting_for: Duration,
+    /// How long ago it last said that it still waits. One that has not for three of its intervals
+    /// is passed over.
+    pub confirmed: Option<Duration>,
+}
+
+/// Adds the command that counts the waiters of a key: one answer, a number. No queue is a queue
+/// of none.
+pub(super) fn count(commands: &mut Pipeline, key: &LockKey) -> Result<()> {
+    commands.cmd("ZCARD").arg(Keys::of(key)?.queue);
+    Ok(())
+}
+
+/// Lists the waiters of a key in order of arrival. No queue is a queue of none.
+pub(super) async fn read(store: &RedisStore, key: &LockKey) -> Result<Vec<Waiter>> {
+    let keys = Keys::of(key)?;
+    let link = store.pool.link().await?;
+    let mut command = redis::cmd("ZRANGE");
+    command.arg(&keys.queue).arg(0).arg(MAX_LISTED - 1).arg("WITHSCORES");
+    let answer = link.send(&command).await.map_err(|error| store.failed(LIST, &error))?;
+    let queue: Vec<(String, f64)> = redis::from_redis_value(answer).map_err(|_| store.unreadable(LIST))?;
+    if queue.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut command = redis::cmd("HMGET");
+    command.arg(&keys.waiters);
+    for (owner, _) in &queue {
+        command.arg(owner);
+    }
+    let answer = link.send(&command).await.map_err(|error| store.failed(LIST, &error))?;
+    let Value::Array(entries) = answer else { return Err(store.unreadable(LIST)) };
+    let now = link.time.estimate(Clock::system().now());
+    let read = |(at, ((owner, arrived), entry)): (usize, ((String, f64), Value))| {
+        // It may have been granted the lock between the two commands.
+        let entry = if let Value::BulkString(text) = entry { value::waiter(&text) } else { None };
+        #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact until the year 2255")]
+        let micros = (now as f64 - arrived).max(0.0);
+        Some(Waiter {
+            position: at + 1,
+            owner: OwnerId::from_hex(&owner)?,
+            waiting_for: Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default(),
+            confirmed: entry.as_ref().map(|(_, at)| Duration::from_micros(now.saturating_sub(*at))),
+            info: entry.map(|(info, _)| info),
+        })
+    };
+    Ok(queue.into_iter().zip(entries).enumerate().filter_map(read).collect())
+}

@@ -1,0 +1,231 @@
+//! One connection: it runs scripts, notices its own silence, and knows the server's time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use tokio::sync::watch;
+
+use crate::clock::{Clock, Timestamp};
+use crate::redis::scripts::Script;
+
+/// How long a connection may leave every command unanswered before it is given up. None of our
+/// commands takes a millisecond, so this is a stalled server or a dead path.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// A command that is dropped sooner than this was cancelled by its caller, and by itself says
+/// nothing about the connection.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// An open connection of one runtime.
+pub(super) struct Link {
+    connection: MultiplexedConnection,
+    /// Counts the connections of the store: what was sent on one is not ordered with another.
+    pub(super) generation: u64,
+    /// The server's clock, as last heard on this connection.
+    pub(super) time: ServerTime,
+    /// When the oldest command was sent that no answer has followed, in ns; 0 if there is none.
+    silent_since: AtomicU64,
+    /// When the first command was sent that was cancelled early and that no answer has followed, in
+    /// ns; 0 if there is none.
+    first_cancelled: AtomicU64,
+    /// When the last command was cancelled early.
+    last_cancelled: AtomicU64,
+    /// Closes when the driver of the connection has ended.
+    gone: watch::Receiver<()>,
+}
+
+impl Link {
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        generation: u64,
+        time: ServerTime,
+        gone: watch::Receiver<()>,
+    ) -> Self {
+        Self {
+            connection,
+            generation,
+            time,
+            silent_since: AtomicU64::new(0),
+            first_cancelled: AtomicU64::new(0),
+            last_cancelled: AtomicU64::new(0),
+            gone,
+        }
+    }
+
+    /// Returns whether commands have gone unanswered for so long that a new connection is due.
+    pub(super) fn is_silent(&self) -> bool {
+        let lasted = |since, until: Timestamp| since != 0 && until.since(Timestamp::from_nanos(since)) >= SILENCE;
+        // Leases so short that their commands are given up early cancel one after the other.
+        let last_cancelled = Timestamp::from_nanos(self.last_cancelled.load(Ordering::Relaxed));
+        lasted(self.silent_since.load(Ordering::Relaxed), Clock::system().now())
+            || lasted(self.first_cancelled.load(Ordering::Relaxed), last_cancelled)
+    }
+
+    /// Returns a handle that closes when the connection has ended. It does not keep it alive.
+    pub(super) fn gone(&self) -> watch::Receiver<()> {
+        self.gone.clone()
+    }
+
+    /// Runs a script by its hash, or by its text if the server does not know the hash: after a
+    /// restart, a failover or SCRIPT FLUSH.
+    ///
+    /// The text goes along with the call, instead of being loaded first, so that nothing can flush
+    /// it in between and no permission for SCRIPT LOAD is needed.
+    pub(super) async fn eval(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: impl Fn(&mut Cmd),
+    ) -> Result<Value, RedisError> {
+        let call = |name: &str, script: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(script).arg(keys.len()).arg(keys);
+            args(&mut command);
+            command
+        };
+        match self.send(&call("EVALSHA", &script.sha)).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.send(&call("EVAL", &script.text)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sends one command. Dropping the future does not call it back.
+    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
+        self.watched(self.connection.clone().send_packed_command(command)).await?.extract_error()
+    }
+
+    /// Sends several commands at once. An error of one is its answer, and leaves the others alone.
+    pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        self.watched(self.connection.clone().send_packed_commands(commands, 0, commands.len())).await
+    }
+
+    async fn watched<T>(&self, answer: impl Future<Output = T>) -> T {
+        let sent = Clock::system().now().as_nanos().max(1);
+        let _ = self.silent_since.compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
+        let waiting = Waiting { link: self, sent };
+        let answer = answer.await;
+        self.silent_since.store(0, Ordering::Relaxed);
+        self.first_cancelled.store(0, Ordering::Relaxed);
+        drop(waiting);
+        answer
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link(generation {})", self.generation)
+    }
+}
+
+/// A command that has not been answered yet.
+struct Waiting<'a> {
+    link: &'a Link,
+    /// When it was sent, in ns.
+    sent: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let now = Clock::system().now();
+        let Link { silent_since, first_cancelled, last_cancelled, .. } = self.link;
+        let cancelled_early =
+            silent_since.load(Ordering::Relaxed) == self.sent && now.since(Timestamp::from_nanos(self.sent)) < PATIENCE;
+        if cancelled_early {
+            let _ = first_cancelled.compare_exchange(0, self.sent, Ordering::Relaxed, Ordering::Relaxed);
+            last_cancelled.store(now.as_nanos(), Ordering::Relaxed);
+            let _ = silent_since.compare_exchange(self.sent, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How old a reading of the server's clock may become while tighter ones fail to come.
+const READING_KEPT: Duration = Duration::from_secs(10);
+
+/// An estimate of the server's clock that is never late.
+///
+/// It counts from the *receipt* of an answer, while the server wrote its time before: the estimate
+/// lags by the way back. A deadline computed from it is therefore never later than meant, however
+/// long the answer took; at worst the server calls it stale, and says what time it is.
+#[derive(Debug)]
+pub(super) struct ServerTime(Mutex<Reading>);
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// The server's time, in µs since 1970.
+    micros: u64,
+    /// When the answer with it was received.
+    received: Timestamp,
+}
+
+impl Reading {
+    fn at(self, now: Timestamp) -> u64 {
+        let elapsed = now.since(self.received).as_micros();
+        self.micros.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX))
+    }
+}
+
+impl ServerTime {
+    pub(super) fn new(micros: u64, received: Timestamp) -> Self {
+        Self(Mutex::new(Reading { micros, received }))
+    }
+
+    /// Takes a new reading into account: a tighter one at once, any other when the old one is old,
+    /// since the two clocks drift, and the server's may be set back.
+    pub(super) fn observe(&self, micros: u64, received: Timestamp) {
+        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if micros > reading.at(received) || received.since(reading.received) > READING_KEPT {
+            *reading = Reading { micros, received };
+        }
+    }
+
+    /// Returns what time it is on the server, in µs.
+    pub(super) fn estimate(&self, now: Timestamp) -> u64 {
+        self.deadline(now, Duration::ZERO)
+    }
+
+    /// Returns the server time, in µs, after which a command sent now must not be executed.
+    pub(super) fn deadline(&self, now: Timestamp, within: Duration) -> u64 {
+        let reading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reading.at(now).saturating_add(u64::try_from(within.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::ServerTime;
+    use crate::clock::Timestamp;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_estimate_is_never_late() {
+        let time = ServerTime::new(1_000_000_000, at(5));
+        let deadline = |now| time.deadline(at(now), Duration::from_secs(1));
+        assert_eq!(deadline(5), 1_001_000_000);
+        assert_eq!(deadline(8), 1_004_000_000);
+        // An answer that took two seconds to come is looser, and ignored.
+        time.observe(1_002_000_000, at(9));
+        assert_eq!(deadline(9), 1_005_000_000);
+        // A tighter one is taken.
+        time.observe(1_006_000_000, at(10));
+        assert_eq!(deadline(10), 1_007_000_000);
+        // After a while every reading is better than an old one.
+        time.observe(900_000_000, at(21));
+        assert_eq!(deadline(21), 901_000_000);
+    }
+
+    #[test]
+    fn deadlines_saturate() {
+        let time = ServerTime::new(u64::MAX - 1, at(0));
+        assert_eq!(time.deadline(at(100), Duration::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,190 @@
+-- What the scripts that take, free and pass on a lock share. Put before each of them.
+--
+-- KEYS[1]  the lock K: a string `owner|token|ttl|host|pid|site`
+-- KEYS[2]  the fence of K: the last token given
+-- KEYS[3]  the queue of K: owners by order of arrival, a sorted set
+-- KEYS[4]  the waiters of K: by owner, all that a grant needs, a hash of
+--          `inbox|stamp|confirmed|reach|grant_ttl|block|floor|ttl|host|pid|site`
+--          reach is 0 at first, 1 once passed over, 2 when it asked again after that
+-- ARGV[1]  retention of the fence, ms
+--
+-- Returns  what the script that follows says.
+--
+-- Atomic, because who is next must not change between freeing a lock and granting it.
+
+local call, pcall = redis.call, redis.pcall
+local LOCK, FENCE, QUEUE, WAITERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local RETENTION = ARGV[1]
+
+-- How many entries one move looks at; what follows is the next one's work.
+local WALK = 32
+-- Nothing outlives its processes: a queue that nobody confirms goes away.
+local QUEUE_KEPT = 30000
+
+-- Lua's own conversion would write 1.79e+15.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function failed(answer)
+  return type(answer) == 'table' and answer.err
+end
+
+local function mistyped(answer)
+  return string.find(answer.err, 'WRONGTYPE', 1, true)
+end
+
+local function clock()
+  local time = call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local function is_of(value, owner)
+  return value and string.sub(value, 1, 33) == owner .. '|'
+end
+
+-- Reserves a block of tokens and writes K. Returns the first token, or false and what was refused.
+-- Never leaves a lock that nobody was told of.
+local function grant(owner, ttl, block, floor, tail, now)
+  local token = math.max(now, floor + 1)
+  -- The fence first: if memory is full, this is what is refused, and nothing has been done. A fence
+  -- that is ahead of a lock that was not taken does no harm. The clock is nearly always ahead of
+  -- the last token, so the fence is written at once and corrected if need be.
+  local last = pcall('SET', FENCE, text(token + block - 1), 'PX', RETENTION, 'GET')
+  if failed(last) then
+    return false, mistyped(last) and { 'type', FENCE } or last
+  end
+  last = last and tonumber(last)
+  -- Foreign text counts as no token, and so does what a block could not exceed exactly (2^53 is
+  -- 9007199254740992).
+  if last and last >= token and last <= 9002000000000000 then
+    token = last + 1
+    call('SET', FENCE, text(token + block - 1), 'PX', RETENTION)
+  end
+  local granted = text(token)
+  local set = pcall('SET', LOCK, owner .. '|' .. granted .. '|' .. tail, 'PX', ttl)
+  if failed(set) then
+    return false, set
+  end
+  return granted
+end
+
+-- By pcall: whatever has become of the queue, a lock must be freed.
+local function leave(owner)
+  if pcall('ZREM', QUEUE, owner) == 1 then
+    pcall('HDEL', WAITERS, owner)
+  end
+end
+
+-- Puts a claim at the tail, or confirms its place. Returns what was refused, if anything.
+local function enter(owner, inbox, stamp, grant_ttl, block, floor, tail, now)
+  local known, place = pcall('HGET', WAITERS, owner), pcall('ZSCORE', QUEUE, owner)
+  if failed(known) then
+    return mistyped(known) and { 'type', WAITERS } or known
+  end
+  if failed(place) then
+    return mistyped(place) and { 'type', QUEUE } or place
+  end
+  local reach = '0'
+  if known and place then
+    reach = string.match(known, '^[^|]*|[^|]*|[^|]*|(%d)') or '0'
+    -- It asked again after it was passed over: it lives, and will learn of a grant by asking.
+    if reach == '1' then
+      reach = '2'
+    end
+  else
+    local tail_of_queue = call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]
+    call('ZADD', QUEUE, math.max(now, (tonumber(tail_of_queue) or 0) + 1), owner)
+    call('PEXPIRE', QUEUE, QUEUE_KEPT)
+  end
+  local entry = table.concat({ inbox, stamp, text(now), reach, grant_ttl, block, floor, tail }, '|')
+  call('HSET', WAITERS, owner, entry)
+  call('PEXPIRE', WAITERS, QUEUE_KEPT)
+  call('PEXPIRE', QUEUE, QUEUE_KEPT)
+end
+
+-- Grants a free K to the first in the queue that can be reached. Returns 'caller' if that is the
+-- caller, who is granted in the reply instead, 'granted' if K has a new owner, or false.
+local function move_on(caller, now)
+  local owners = pcall('ZRANGE', QUEUE, 0, WALK - 1)
+  if failed(owners) then
+    return false
+  end
+  for _, owner in ipairs(owners) do
+    if owner == caller then
+      return 'caller'
+    end
+    local entry = pcall('HGET', WAITERS, owner)
+    local inbox, stamp, confirmed, reach, grant_ttl, block, floor, tail =
+      string.match(type(entry) == 'string' and entry or '', '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|(%d+)|(%d+)|(.*)$')
+    if not inbox or now - tonumber(confirmed) > tonumber(grant_ttl) * 1000 then
+      -- Three confirmations are missing: its process is gone.
+      leave(owner)
+    else
+      local token, refused = grant(owner, grant_ttl, tonumber(block), tonumber(floor), tail, now)
+      if not token then
+        -- Memory is full, say. K stays free, and the queue as it is.
+        return false
+      end
+      local message = table.concat({ owner, token, block, grant_ttl, stamp, LOCK }, '|')
+      local heard = pcall('PUBLISH', inbox, message)
+      if (failed(heard) or heard == 0) and reach ~= '2' then
+        -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
+        call('DEL', LOCK)
+        entry = table.concat({ inbox, stamp, confirmed, '1', grant_ttl, block, floor, tail }, '|')
+        call('HSET', WAITERS, owner, entry)
+      else
+        leave(owner)
+        return 'granted'
+      end
+    end
+  end
+  return false
+end
+
+-- Gives back the part of a block that was not used, or the sequence would outrun the clock, and
+-- tokens would fall after a flush. Only for the owner of K, whose value is given.
+local function give_back(value, used)
+  if used > 0 then
+    used = math.max(used, tonumber(string.match(value, '^%x+|(%d+)|') or '0'))
+    local reserved = tonumber(pcall('GET', FENCE))
+    if not reserved or reserved > used then
+      pcall('SET', FENCE, text(used), 'PX', RETENTION)
+    end
+  end
+end
+
+-- Takes K for a claim, confirms it, or tells who has it. A ticket is { inbox, stamp, grant_ttl }.
+local function acquire(owner, ttl, floor, block, tail, ticket, now)
+  local value = pcall('GET', LOCK)
+  if failed(value) then
+    return mistyped(value) and { 'type', LOCK } or value
+  end
+  if is_of(value, owner) then
+    -- A repeat: its answer may have been lost. Only ever raise the expiry.
+    if call('PTTL', LOCK) < tonumber(ttl) then
+      call('PEXPIRE', LOCK, ttl)
+    end
+    leave(owner)
+    return { 'mine', string.match(value, '^%x+|(%d+)|') or '0', text(now) }
+  end
+  if not value then
+    local waiting = call('EXISTS', QUEUE) == 1
+    if not waiting or move_on(owner, now) ~= 'granted' then
+      if waiting then
+        leave(owner)
+      end
+      local token, refused = grant(owner, ttl, tonumber(block), tonumber(floor), tail, now)
+      return token and { 'granted', token, text(now) } or refused
+    end
+    value = call('GET', LOCK)
+  end
+  if ticket[1] ~= '' then
+    local refused = enter(owner, ticket[1], ticket[2], ticket[3], block, floor, tail, now)
+    if refused then
+      return refused
+    end
+    return { 'queued', value, call('PTTL', LOCK), text(now) }
+  end
+  return { 'held', value, call('PTTL', LOCK), text(now) }
+end

@@ -1,0 +1,361 @@
+//! Locks on one Redis server.
+
+mod connect;
+mod error;
+pub mod inspect;
+mod keys;
+mod link;
+mod pool;
+mod push;
+mod reply;
+mod scripts;
+mod value;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::{RedisError, Value};
+
+use crate::backend::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal};
+use crate::clock::{Clock, jitter};
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::event::Notice;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::owner::Holder;
+use crate::redis::connect::Target;
+use crate::redis::keys::Keys;
+use crate::redis::link::Link;
+use crate::redis::pool::Pool;
+use crate::redis::push::Ears;
+use crate::redis::reply::Acquired;
+use crate::redis::scripts::SCRIPTS;
+
+/// How long the last token of a key is remembered. It only has to outlast backward steps of the
+/// server's clock, from which every token is seeded.
+const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Tokens stay below this, so that a block on top of it is still exact in Lua's numbers (2^53).
+const MAX_TOKEN: u64 = 9_000_000_000_000_000;
+
+/// How often an acquire that came too late for its deadline is sent again, with a corrected one.
+const STALE_RETRIES: usize = 3;
+
+/// How many locks one script renews: about half a millisecond of the server's time.
+const RENEW_BATCH: usize = 100;
+
+/// The pause before reconnecting, at most: the first, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// A store on one Redis server, version 6.2 or later.
+///
+/// A lock is a plain string at exactly the key the user wrote, taken if absent and with an expiry.
+/// Clients of the classic `SET NX PX` protocol in any language exclude it and are excluded by it.
+///
+/// Each tokio runtime that uses the store gets its own connection, opened at the first call. A
+/// manager adds one that listens.
+///
+/// A server of version 7 or later that permits `CLIENT TRACKING` and `GETEX` tells of a lock that is
+/// deleted, overwritten, evicted or expired, and of `FLUSHALL`, within milliseconds. That covers every
+/// lock that has been held for a fifth of a second, with or without renewal. Otherwise, and while the
+/// listening connection is down, the next renewal finds out.
+///
+/// ```
+/// use lock_core::RedisStore;
+///
+/// let store = RedisStore::new("redis://:s3cret@127.0.0.1:6379/2")?;
+/// assert_eq!(format!("{store:?}"), "RedisStore(127.0.0.1:6379/2)");
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
+pub struct RedisStore {
+    pool: Pool,
+    ears: Ears,
+    /// Whether the log has been told of the server's eviction policy.
+    warned_of_eviction: AtomicBool,
+}
+
+impl RedisStore {
+    /// Names a server by its URL. Opens nothing yet.
+    ///
+    /// Understood are `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for
+    /// TLS (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`] if the URL cannot be
+    /// read or its scheme is not compiled in. The text never repeats the URL.
+    pub fn new(url: &str) -> Result<Self> {
+        let pool = Pool::new(Target::parse(url)?);
+        Ok(Self { pool, ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) })
+    }
+
+    /// Returns how many runtimes have a connection now, open or being opened. For tests.
+    #[cfg(any(test, feature = "test-util"))]
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.pool.connections()
+    }
+
+    /// Sends a claim, together with the release of another if there is one.
+    async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
+        let claim = &request.claim;
+        let keys = Keys::of(&claim.key)?;
+        if request.floor.get() > MAX_TOKEN {
+            return Err(LockError::misconfigured(format!(
+                "the newest token known, {}, leaves no room for a greater one; find out which resource stored it, the \
+                 store gives tokens below {MAX_TOKEN}",
+                request.floor,
+            )));
+        }
+        let owner = claim.owner.to_hex();
+        let tail = value::tail(claim.ttl, &request.info);
+        let inbox = request.ticket.as_ref().map_or_else(String::new, |ticket| keys::inbox_channel(&ticket.inbox));
+        let (stamp, grant_ttl) =
+            request.ticket.as_ref().map_or((0, 0), |ticket| (ticket.stamp, value::millis(ticket.grant_ttl)));
+        for _ in 0..=STALE_RETRIES {
+            let link = self.pool.link().await?;
+            let deadline = link.time.deadline(Clock::system().now(), request.execute_within);
+            let script = if before.is_some() { &SCRIPTS.requeue } else { &SCRIPTS.acquire };
+            let answer = link
+                .eval(script, &keys.all(), |command| {
+                    command.arg(value::millis(FENCE_KEPT));
+                    command.arg(&owner).arg(value::millis(claim.ttl)).arg(deadline).arg(request.floor.get());
+                    command.arg(request.block.max(1)).arg(&tail).arg(&inbox).arg(stamp).arg(grant_ttl);
+                    if let Some(release) = before {
+                        command.arg(release.claim.owner.to_hex());
+                        command.arg(release.last_token.map_or(0, FencingToken::get));
+                    }
+                })
+                .await
+                .map_err(|error| self.failed("acquire", &error))?;
+            let received = Clock::system().now();
+            match Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
+                Acquired::Granted { token, now } => {
+                    link.time.observe(now, received);
+                    return Ok(Attempt::Granted { token, block: request.block.max(1) });
+                }
+                Acquired::Mine { token, now } => {
+                    link.time.observe(now, received);
+                    return Ok(Attempt::Granted { token, block: 1 });
+                }
+                Acquired::Held { holder, queued, now } => {
+                    link.time.observe(now, received);
+                    return Ok(if queued { Attempt::Queued { holder } } else { Attempt::Held { holder } });
+                }
+                Acquired::Stale { now } => link.time.observe(now, received),
+                Acquired::Mistyped { name } => return Err(error::mistyped(&name)),
+            }
+        }
+        Err(LockError::not_executed(format!(
+            "{} was reached only after the acquire's deadline of {:?}, {} times; it is stalled, or the ttl is too short \
+             for this network",
+            self.pool.node(),
+            request.execute_within,
+            STALE_RETRIES + 1,
+        )))
+    }
+
+    async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
+        let keys = Keys::of(&release.claim.key)?;
+        let keep = if release.keep_for.is_zero() { 0 } else { value::millis(release.keep_for) };
+        let link = self.pool.link().await?;
+        let answer = link
+            .eval(&SCRIPTS.release, &keys.all(), |command| {
+                command.arg(value::millis(FENCE_KEPT)).arg(release.claim.owner.to_hex());
+                command.arg(release.last_token.map_or(0, FencingToken::get)).arg(keep);
+            })
+            .await
+            .map_err(|error| self.failed(op, &error))?;
+        match answer {
+            Value::Int(1) => Ok(Freed::Released),
+            Value::Int(0) => Ok(Freed::NotHeld),
+            _ => Err(self.unreadable(op)),
+        }
+    }
+
+    /// Renews at most [`RENEW_BATCH`] claims.
+    async fn renew_batch(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
+        if let Some(answers) = self.renew_tracked(claims).await {
+            return answers;
+        }
+        let link = self.pool.link().await?;
+        self.renew_over(&link, claims, false).await
+    }
+
+    async fn renew_over(&self, link: &Link, claims: &[Claim], track: bool) -> Result<Vec<Result<Renewal>>> {
+        let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
+        let answer = link
+            .eval(&SCRIPTS.renew, &keys, |command| {
+                for claim in claims {
+                    command.arg(claim.owner.to_hex()).arg(value::millis(claim.ttl));
+                }
+                if track {
+                    command.arg("track");
+                }
+            })
+            .await
+            .map_err(|error| self.failed("renew", &error))?;
+        let Value::Array(answers) = answer else { return Err(self.unreadable("renew")) };
+        if answers.len() != claims.len() {
+            return Err(self.unreadable("renew"));
+        }
+        let read = |(claim, answer): (&Claim, Value)| match answer {
+            Value::Int(1) => Ok(Renewal::Renewed),
+            Value::Int(0) => Ok(Renewal::Lost),
+            Value::BulkString(text) => {
+                let error = error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(&text));
+                Err(error.with_key(&claim.key))
+            }
+            _ => Err(self.unreadable("renew").with_key(&claim.key)),
+        };
+        Ok(claims.iter().zip(answers).map(read).collect())
+    }
+
+    async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        let link = self.pool.link().await?;
+        let answer = link
+            .eval(&SCRIPTS.holder, &[Keys::of(key)?.lock], |_| {})
+            .await
+            .map_err(|error| self.failed("look at the holder", &error))?;
+        reply::holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
+    }
+
+    /// Reports a server that may throw locks away when its memory is full.
+    async fn check_eviction(&self, link: &Link, inbox: &Inbox) {
+        let Some(policy) = eviction_policy(link).await else { return };
+        if policy == "noeviction" {
+            return;
+        }
+        inbox.notice(&Notice::EvictionPolicy { node: self.pool.node(), policy: &policy });
+        if !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                node = self.pool.node(),
+                policy,
+                "this server evicts keys when its memory is full, and locks are the first to go; \
+                 set maxmemory-policy to noeviction",
+            );
+        }
+    }
+
+    /// Keeps a connection open on the keeper, and ends only when that can never succeed.
+    async fn keep_connected(&self, inbox: &Inbox) -> LockError {
+        let clock = Clock::system();
+        let node = self.pool.node();
+        let (mut was_up, mut told_down, mut pause) = (false, false, BACKOFF.0);
+        loop {
+            match self.pool.link().await {
+                Ok(link) => {
+                    inbox.notice(&Notice::Connection { node, up: true });
+                    tracing::debug!(node, generation = link.generation, "connected");
+                    if was_up {
+                        inbox.reconnected();
+                    }
+                    (was_up, told_down, pause) = (true, false, BACKOFF.0);
+                    let mut gone = link.gone();
+                    self.check_eviction(&link, inbox).await;
+                    // Held no longer: a connection that was given up must be able to close.
+                    drop(link);
+                    let _ = gone.changed().await;
+                    tracing::debug!(node, "disconnected");
+                }
+                Err(error) if error.kind() == LockErrorKind::Misconfigured => return error,
+                Err(error) => tracing::debug!(node, %error, "cannot connect"),
+            }
+            if !told_down {
+                inbox.notice(&Notice::Connection { node, up: false });
+                told_down = true;
+            }
+            // Full jitter, so that a fleet does not come back in step.
+            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
+            pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    fn failed(&self, op: &str, error: &RedisError) -> LockError {
+        error::executing(self.pool.node(), op, error)
+    }
+
+    fn unreadable(&self, op: &str) -> LockError {
+        error::unreadable(self.pool.node(), op)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisStore({})", self.pool.node())
+    }
+}
+
+impl LockBackend for RedisStore {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let known = Capabilities::polled().with_queue();
+        if self.ears.can_hear() { known.with_push_loss() } else { known }
+    }
+
+    fn node(&self, _lane: u16) -> &str {
+        self.pool.node()
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        tokio::select! {
+            error = self.keep_connected(&inbox) => error,
+            () = self.listen(&inbox) => LockError::unavailable("listening for grants ended"),
+        }
+    }
+
+    async fn ping(&self) -> Result<()> {
+        // Opening a connection logs in and reads the server's time.
+        self.pool.link().await.map(drop)
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        self.acquire(request, None).await.map_err(|error| error.with_key(&request.claim.key))
+    }
+
+    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
+        self.acquire(request, Some(release)).await.map_err(|error| error.with_key(&request.claim.key))
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(one_lane.len());
+        for batch in one_lane.chunks(RENEW_BATCH) {
+            match self.renew_batch(batch).await {
+                Ok(batch) => answers.extend(batch),
+                Err(error) => answers.extend(batch.iter().map(|claim| Err(error.clone().with_key(&claim.key)))),
+            }
+        }
+        answers
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        self.free("release", release).await.map_err(|error| error.with_key(&release.claim.key))
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        self.free("withdraw", &Release::new(claim.clone())).await.map_err(|error| error.with_key(&claim.key))
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        self.read_holder(key).await.map_err(|error| error.with_key(key))
+    }
+}
+
+/// Asks for the eviction policy, in the way that managed servers allow if the direct one is barred.
+async fn eviction_policy(link: &Link) -> Option<String> {
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("maxmemory-policy");
+    if let Ok(Value::Map(found)) = link.send(&config).await
+        && let Some((_, Value::BulkString(policy))) = found.into_iter().next()
+    {
+        return String::from_utf8(policy).ok();
+    }
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(|policy| policy.trim().to_owned())
+}

@@ -1,0 +1,177 @@
+//! One connection for each tokio runtime that asks.
+//!
+//! A socket belongs to the runtime whose reactor polls it, and dies with it. So each runtime has its
+//! own: the application's, where first attempts and awaited releases are polled, and the keeper's.
+//! An entry lives exactly as long as its connection: whatever ends the one removes the other.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::runtime::{Handle, Id};
+use tokio::sync::watch;
+
+use crate::error::{LockError, Result};
+use crate::redis::connect::Target;
+use crate::redis::link::Link;
+
+/// The connections of one store.
+#[derive(Debug)]
+pub(super) struct Pool {
+    target: Target,
+    slots: Arc<Slots>,
+}
+
+/// What a runtime's callers wait for: nothing yet, or how connecting ended.
+type Outcome = Option<Result<Arc<Link>>>;
+
+#[derive(Debug, Default)]
+struct Slots {
+    /// Never locked while a link is dropped: the end of a link locks it too.
+    by_runtime: Mutex<HashMap<Id, Slot>>,
+    generations: AtomicU64,
+}
+
+/// A connection of one runtime, open or being opened.
+#[derive(Debug)]
+struct Slot {
+    generation: u64,
+    outcome: watch::Receiver<Outcome>,
+}
+
+impl Pool {
+    pub(super) fn new(target: Target) -> Self {
+        Self { target, slots: Arc::default() }
+    }
+
+    pub(super) fn node(&self) -> &str {
+        self.target.node()
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Returns the connection of the current runtime, opening it if there is none.
+    ///
+    /// Callers that come while it is being opened share the result. Dropping the future lets the
+    /// attempt go on, for the next caller.
+    pub(super) async fn link(&self) -> Result<Arc<Link>> {
+        let runtime = Handle::try_current().map_err(|_| {
+            LockError::misconfigured(
+                "the Redis store was polled outside of a tokio runtime; call it from a task of one built with enable_all()",
+            )
+        })?;
+        let mut outcome = self.outcome(&runtime);
+        if let Some(known) = outcome.borrow().as_ref() {
+            return known.clone();
+        }
+        match outcome.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(known)) => known.clone(),
+            Ok(None) | Err(_) => Err(LockError::not_executed(format!(
+                "the tokio runtime that was connecting to {} is shutting down; ask from one that keeps running",
+                self.node(),
+            ))),
+        }
+    }
+
+    fn outcome(&self, runtime: &Handle) -> watch::Receiver<Outcome> {
+        // Dropped after the lock.
+        let mut _retired = None;
+        let (generation, publish, outcome) = {
+            let mut slots = self.slots.lock();
+            let entry = slots.entry(runtime.id());
+            if let Entry::Occupied(found) = &entry
+                && found.get().is_usable()
+            {
+                return found.get().outcome.clone();
+            }
+            let generation = self.slots.generations.fetch_add(1, Ordering::Relaxed) + 1;
+            let (publish, outcome) = watch::channel(None);
+            let slot = Slot { generation, outcome: outcome.clone() };
+            match entry {
+                Entry::Occupied(mut found) => _retired = Some(found.insert(slot)),
+                Entry::Vacant(empty) => {
+                    empty.insert(slot);
+                }
+            }
+            (generation, publish, outcome)
+        };
+        // Also dropped after the lock: a runtime that is shutting down drops a task at once.
+        self.spawn_connect(runtime, generation, publish);
+        outcome
+    }
+
+    fn spawn_connect(&self, runtime: &Handle, generation: u64, publish: watch::Sender<Outcome>) {
+        let (alive, gone) = watch::channel(());
+        let presence =
+            Presence { slots: Arc::downgrade(&self.slots), runtime: runtime.id(), generation, _alive: alive };
+        let target = self.target.clone();
+        // A runtime without I/O or timers panics at the first socket: in a task of its own, so that
+        // the panic is an answer and not the end of the caller.
+        let opening = runtime.spawn(async move { target.open(presence).await });
+        let node = self.node().to_owned();
+        runtime.spawn(async move {
+            let opened = match opening.await {
+                Ok(Ok((connection, time))) => Ok(Arc::new(Link::new(connection, generation, time, gone))),
+                Ok(Err(error)) => Err(error),
+                Err(ended) if ended.is_panic() => Err(LockError::misconfigured(format!(
+                    "connecting to {node} panicked, as it does on a tokio runtime without I/O or time; \
+                     build the runtime with enable_all()",
+                ))),
+                Err(_) => return,
+            };
+            // Nobody is left to tell when the store was dropped meanwhile.
+            let _ = publish.send(Some(opened));
+        });
+    }
+
+    /// Returns how many runtimes have a connection, open or being opened.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn connections(&self) -> usize {
+        self.slots.lock().len()
+    }
+}
+
+impl Slots {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot>> {
+        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, runtime: Id, generation: u64) {
+        let _dropped_after_the_lock = match self.lock().entry(runtime) {
+            Entry::Occupied(found) if found.get().generation == generation => Some(found.remove()),
+            _ => None,
+        };
+    }
+}
+
+impl Slot {
+    /// Returns whether the next caller should use this, rather than connect anew.
+    fn is_usable(&self) -> bool {
+        match self.outcome.borrow().as_ref() {
+            Some(Ok(link)) => !link.is_silent(),
+            Some(Err(_)) => false,
+            // The connecting task ends without a word when its runtime shuts down.
+            None => self.outcome.has_changed().is_ok(),
+        }
+    }
+}
+
+/// Proof that a connection exists or is being opened. Its driver owns it; when it is dropped, for
+/// whatever reason, the slot is free for a new connection.
+pub(super) struct Presence {
+    slots: Weak<Slots>,
+    runtime: Id,
+    generation: u64,
+    _alive: watch::Sender<()>,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if let Some(slots) = self.slots.upgrade() {
+            slots.forget(self.runtime, self.generation);
+        }
+    }
+}

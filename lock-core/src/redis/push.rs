@@ -1,0 +1,226 @@
+//! The connection that hears: grants of the queue, and changes to locks that were renewed over it.
+//!
+//! Redis remembers who read a key (`CLIENT TRACKING`) and tells of its next change: `DEL`, `SET`,
+//! expiry, eviction, `FLUSHALL`. It remembers per connection. On this one nothing is read but by
+//! renewals, so a lock that is released before its first renewal costs nothing, and `NOLOOP` keeps
+//! our own renewals quiet. What is heard is only a hint: the keeper asks before it believes.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{PushInfo, PushKind, Value};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, watch};
+
+use crate::backend::{Claim, Inbox, Renewal};
+use crate::clock::{Clock, jitter};
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::key::LockKey;
+use crate::redis::link::{Link, ServerTime};
+use crate::redis::{BACKOFF, RedisStore, keys, reply};
+
+/// How long the connection may take to prove that it is alive, after a renewal without an answer.
+const PROOF_WITHIN: Duration = Duration::from_secs(1);
+
+/// The connections of one store that hear, one for each runtime with a keeper.
+#[derive(Debug, Default)]
+pub(super) struct Ears {
+    open: Mutex<HashMap<Id, Arc<Ear>>>,
+    /// Whether the server does not tell of changes, or does not let us ask for it.
+    refused: AtomicBool,
+}
+
+/// A connection on which the server tells of changes.
+#[derive(Debug)]
+struct Ear {
+    link: Link,
+    /// Whether a renewal got no answer. Until there is proof of life, others go another way.
+    in_doubt: AtomicBool,
+    doubted: Notify,
+}
+
+impl Ears {
+    /// Returns whether changes are told of, as far as is known.
+    pub(super) fn can_hear(&self) -> bool {
+        !self.refused.load(Ordering::Relaxed)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<Ear>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the connection to renew over, if this is a keeper and its connection seems alive.
+    fn current(&self) -> Option<Arc<Ear>> {
+        let runtime = Handle::try_current().ok()?.id();
+        self.open().get(&runtime).filter(|ear| !ear.in_doubt.load(Ordering::Relaxed)).cloned()
+    }
+}
+
+/// Makes a connection available to renewals, until it is dropped.
+struct Opened<'a> {
+    ears: &'a Ears,
+    runtime: Id,
+    ear: Arc<Ear>,
+}
+
+impl<'a> Opened<'a> {
+    fn new(ears: &'a Ears, runtime: Id, link: Link) -> Self {
+        let ear = Arc::new(Ear { link, in_doubt: AtomicBool::new(false), doubted: Notify::new() });
+        ears.open().insert(runtime, Arc::clone(&ear));
+        Self { ears, runtime, ear }
+    }
+
+    /// Demands proof of life after each renewal that got no answer. Ends when there is none.
+    async fn prove_alive(&self) {
+        loop {
+            self.ear.doubted.notified().await;
+            let ping = redis::cmd("PING");
+            #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
+            let proof = tokio::time::timeout(PROOF_WITHIN, self.ear.link.send(&ping)).await;
+            if !matches!(proof, Ok(Ok(_))) {
+                return;
+            }
+            self.ear.in_doubt.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        let mut open = self.ears.open();
+        // Another manager on the same runtime may have put its own here.
+        let removed = match open.get(&self.runtime) {
+            Some(ear) if Arc::ptr_eq(ear, &self.ear) => open.remove(&self.runtime),
+            _ => None,
+        };
+        drop(open);
+        drop(removed);
+    }
+}
+
+/// Casts doubt on a connection when it is dropped before the answer has come.
+struct Unanswered<'a>(Option<&'a Ear>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(ear) = self.0 {
+            ear.in_doubt.store(true, Ordering::Relaxed);
+            ear.doubted.notify_one();
+        }
+    }
+}
+
+impl RedisStore {
+    /// Listens for grants to this process, and for changes to its locks. While it cannot, callers
+    /// poll and renewals discover losses.
+    pub(super) async fn listen(&self, inbox: &Inbox) {
+        let clock = Clock::system();
+        let channel = keys::inbox_channel(inbox.id());
+        let (mut was_open, mut pause) = (false, BACKOFF.0);
+        loop {
+            match self.pool.target().listen(&channel).await {
+                Ok(mut listening) => {
+                    let connection = listening.connection;
+                    let (_open, gone) = watch::channel(());
+                    let time = ServerTime::new(0, clock.now());
+                    let told_before = self.ears.refused.swap(!listening.tracks, Ordering::Relaxed);
+                    if !listening.tracks && !told_before {
+                        tracing::info!(
+                            node = self.pool.node(),
+                            "this server does not tell of changes to locks, so renewals discover losses; it takes \
+                             Redis 7 and permission for CLIENT TRACKING",
+                        );
+                    }
+                    let opened = listening.tracks.then(|| {
+                        Opened::new(&self.ears, Handle::current().id(), Link::new(connection.clone(), 0, time, gone))
+                    });
+                    inbox.set_open(true);
+                    if was_open {
+                        // Grants and changes may have been missed, and nothing tells which.
+                        inbox.reconnected();
+                    }
+                    (was_open, pause) = (true, BACKOFF.0);
+                    let silenced = async {
+                        match &opened {
+                            Some(opened) => opened.prove_alive().await,
+                            None => pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = hear(&mut listening.pushes, inbox) => {}
+                        () = silenced => {}
+                    }
+                    inbox.set_open(false);
+                    drop(connection);
+                }
+                Err(error) => {
+                    if error.kind() == LockErrorKind::Misconfigured {
+                        self.ears.refused.store(true, Ordering::Relaxed);
+                    }
+                    tracing::debug!(node = self.pool.node(), %error, "cannot listen for grants");
+                }
+            }
+            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
+            pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    /// Renews claims over the connection that then hears of changes to them. `None` if there is no
+    /// such connection, or the server refuses.
+    pub(super) async fn renew_tracked(&self, claims: &[Claim]) -> Option<Result<Vec<Result<Renewal>>>> {
+        let ear = self.ears.current()?;
+        let mut unanswered = Unanswered(Some(&ear));
+        let answers = self.renew_over(&ear.link, claims, true).await;
+        if answers.is_ok() {
+            unanswered.0 = None;
+        }
+        let denied = |error: &LockError| error.kind() == LockErrorKind::Misconfigured;
+        let refused = match &answers {
+            Ok(answers) => answers.iter().any(|answer| answer.as_ref().is_err_and(denied)),
+            Err(error) => denied(error),
+        };
+        if refused {
+            // GETEX may be forbidden where GET is not. The other way tells whether that is all.
+            unanswered.0 = None;
+            self.ears.refused.store(true, Ordering::Relaxed);
+            let removed = self.ears.open().remove(&Handle::current().id());
+            drop(removed);
+            return None;
+        }
+        Some(answers)
+    }
+}
+
+/// Passes on what the server tells, until the connection ends.
+async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
+    while let Some(push) = pushes.recv().await {
+        match push.kind {
+            PushKind::Message => {
+                if let Some(Value::BulkString(text)) = push.data.last()
+                    && let Some(grant) = reply::grant(text)
+                {
+                    inbox.granted(grant);
+                }
+            }
+            PushKind::Invalidate => match push.data.first() {
+                Some(Value::Array(keys)) => {
+                    for key in keys {
+                        if let Value::BulkString(key) = key
+                            && let Some(key) = std::str::from_utf8(key).ok().and_then(|key| LockKey::new(key).ok())
+                        {
+                            inbox.suspect(key);
+                        }
+                    }
+                }
+                // No key: all of them, after FLUSHALL. The queue is gone too, so waiters ask again.
+                _ => inbox.reconnected(),
+            },
+            PushKind::Disconnection => return,
+            _ => {}
+        }
+    }
+}

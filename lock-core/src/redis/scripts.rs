@@ -1,0 +1,79 @@
+//! The table of scripts: text and hash, computed once.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// A script and the SHA-1 by which the server remembers it.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// The Lua text, sent when the server does not know the hash.
+    pub(super) text: Cow<'static, str>,
+    /// 40 hexadecimal digits.
+    pub(super) sha: String,
+}
+
+impl Script {
+    fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        let sha = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, sha }
+    }
+
+    /// A script that works on the queue.
+    fn queueing(text: &str) -> Self {
+        Self::new(format!("{}\n{text}", include_str!("lua/queue.lua")))
+    }
+}
+
+/// Every script of the store.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) requeue: Script,
+    pub(super) release: Script,
+    pub(super) renew: Script,
+    pub(super) holder: Script,
+}
+
+/// Constant text: data reaches a script only as a key or an argument.
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: Script::queueing(include_str!("lua/acquire.lua")),
+    requeue: Script::queueing(include_str!("lua/requeue.lua")),
+    release: Script::queueing(include_str!("lua/release.lua")),
+    renew: Script::new(include_str!("lua/renew.lua")),
+    holder: Script::new(include_str!("lua/holder.lua")),
+});
+
+#[cfg(test)]
+mod tests {
+    use super::SCRIPTS;
+
+    #[test]
+    fn every_script_opens_with_its_contract() {
+        let files = [
+            include_str!("lua/queue.lua"),
+            include_str!("lua/acquire.lua"),
+            include_str!("lua/requeue.lua"),
+            include_str!("lua/release.lua"),
+            include_str!("lua/renew.lua"),
+            include_str!("lua/holder.lua"),
+        ];
+        for text in files {
+            let (header, body) = text.split_once("\n\n").unwrap();
+            assert!(header.lines().all(|line| line.starts_with("--")));
+            for word in ["KEYS", "Returns ", "Atomic"] {
+                assert!(header.contains(word), "{word} is missing in: {header}");
+            }
+            assert_eq!(header.contains("ARGV["), body.contains("ARGV["), "{header}");
+        }
+    }
+
+    #[test]
+    fn no_script_is_refused_for_want_of_memory() {
+        for script in [&SCRIPTS.acquire, &SCRIPTS.requeue, &SCRIPTS.release, &SCRIPTS.renew, &SCRIPTS.holder] {
+            assert_eq!(script.sha.len(), 40);
+            // With a shebang the server would refuse the whole script when memory is full.
+            assert!(!script.text.starts_with("#!"));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The text stored in a lock: `owner|token|ttl|host|pid|site`.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::fencing::FencingToken;
+use crate::owner::{Holder, HolderInfo, OwnerId};
+
+/// The longest host or call site that is stored.
+const MAX_TEXT: usize = 200;
+
+/// Writes the part of the value that follows the token. The script puts owner and token before it.
+pub(super) fn tail(ttl: Duration, info: &HolderInfo) -> String {
+    format!("{}|{}|{}|{}", millis(ttl), plain(&info.host), info.pid, plain(&info.site))
+}
+
+/// Reads who stands behind a value. Text that is not ours belongs to a client of the classic
+/// protocol.
+pub(super) fn holder(value: &[u8], ttl_left: Option<Duration>) -> Holder {
+    read(value, ttl_left).unwrap_or_else(|| Holder::foreign(ttl_left))
+}
+
+fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
+    let mut parts = std::str::from_utf8(value).ok()?.splitn(6, '|');
+    let owner = OwnerId::from_hex(parts.next()?)?;
+    let token = FencingToken::new(parts.next()?.parse().ok()?);
+    let _ttl: u64 = parts.next()?.parse().ok()?;
+    let host = parts.next()?;
+    let pid = parts.next()?.parse().ok()?;
+    let site = parts.next()?;
+    let mut holder = Holder::new(HolderInfo::new(host, pid, site), owner, token, ttl_left);
+    if value.starts_with(&[b'0'; 32]) {
+        // Released, but kept for the rest of its `min_hold`: no grant stands behind it.
+        holder.owner = None;
+    }
+    Some(holder)
+}
+
+/// Reads who waits, and when it last said so in server µs, from the text that `queue.lua` keeps of a
+/// claim.
+pub(super) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
+    let mut parts = std::str::from_utf8(entry).ok()?.splitn(11, '|');
+    let confirmed = parts.nth(2)?.parse().ok()?;
+    let host = parts.nth(5)?;
+    let pid = parts.next()?.parse().ok()?;
+    Some((HolderInfo::new(host, pid, parts.next()?), confirmed))
+}
+
+/// Returns whole milliseconds, at least one, since Redis refuses an expiry of zero.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// Takes out what would end the field or garble a terminal.
+fn plain(text: &str) -> Cow<'_, str> {
+    let bad = |c: char| c == '|' || c.is_control();
+    if text.len() <= MAX_TEXT && !text.contains(bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::new();
+    for c in text.chars() {
+        if plain.len() + c.len_utf8() > MAX_TEXT {
+            break;
+        }
+        plain.push(if bad(c) { '_' } else { c });
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{holder, tail, waiter};
+    use crate::fencing::FencingToken;
+    use crate::owner::{HolderInfo, OwnerId};
+
+    const LEFT: Option<Duration> = Some(Duration::from_secs(3));
+
+    fn value(owner: &str, info: &HolderInfo) -> String {
+        format!("{owner}|42|{}", tail(Duration::from_secs(10), info))
+    }
+
+    #[test]
+    fn round_trip() {
+        let info = HolderInfo::new("web-1", 7, "app::charge");
+        let owner = OwnerId::random();
+        let text = value(&owner.to_hex(), &info);
+        assert_eq!(text, format!("{}|42|10000|web-1|7|app::charge", owner.to_hex()));
+        let read = holder(text.as_bytes(), LEFT);
+        assert_eq!((read.info, read.owner, read.token), (Some(info), Some(owner), Some(FencingToken::new(42))));
+        assert_eq!(read.ttl_left, LEFT);
+    }
+
+    #[test]
+    fn separators_and_control_characters_are_taken_out() {
+        let info = HolderInfo::new("a|b", 7, format!("x\n\u{1b}[2J{}", "é".repeat(300)));
+        let read = holder(value(&OwnerId::random().to_hex(), &info).as_bytes(), None);
+        let read = read.info.unwrap();
+        assert_eq!((&*read.host, read.pid), ("a_b", 7));
+        assert!(read.site.starts_with("x__[2Jé") && read.site.len() <= 200, "{}", read.site);
+    }
+
+    #[test]
+    fn a_waiter_tells_who_it_is() {
+        let info = HolderInfo::new("web-1", 7, "app::charge");
+        let entry = format!("inbox:1|5|1700|0|3000|65|9|{}", tail(Duration::from_secs(10), &info));
+        assert_eq!(waiter(entry.as_bytes()), Some((info, 1700)));
+        for bad in ["", "a|b|c", "i|5|x|0|1|1|1|1|h|7|s", "i|5|1|0|1|1|1|1|h|x|s", "i|5|1|0|1|1|1|1|h|7"] {
+            assert_eq!(waiter(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_kept_key_has_no_owner() {
+        let read = holder(value(&"0".repeat(32), &HolderInfo::new("h", 1, "s")).as_bytes(), LEFT);
+        assert_eq!((read.owner, read.site()), (None, "s"));
+    }
+
+    #[test]
+    fn everything_else_is_foreign() {
+        let owner = OwnerId::random().to_hex();
+        for text in [
+            "".to_owned(),
+            "1".to_owned(),
+            owner.clone(),
+            format!("{owner}|"),
+            format!("{owner}|x|10000|h|1|s"),
+            format!("{owner}|1|10000|h|x|s"),
+            format!("{owner}|1|10000|h|1"),
+            format!("{}|1|10000|h|1|s", &owner[1..]),
+        ] {
+            let read = holder(text.as_bytes(), LEFT);
+            assert!(read.info.is_none() && read.owner.is_none() && read.token.is_none(), "{text}");
+            assert_eq!((read.site(), read.ttl_left), ("foreign", LEFT));
+        }
+        assert!(holder(&[0xff, 0xfe], None).info.is_none());
+    }
+}

@@ -1,0 +1,334 @@
+//! One stay of this process at a key: from the store's grant to the release that the store hears of.
+//!
+//! A tenure may serve several local holders one after the other. Its lease, its renewal and its
+//! block of fencing tokens are common to them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::backend::Claim;
+use crate::clock::{Clock, Timestamp};
+use crate::error::LossReason;
+use crate::fencing::FencingToken;
+use crate::keeper::grants::Listener;
+use crate::keeper::schedule::Ticket;
+use crate::lease::Lease;
+use crate::options::LockOptions;
+
+/// What is cut off a lease, because the clocks of client and server may drift apart: one percent,
+/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
+pub(crate) fn drift_margin(ttl: Duration) -> Duration {
+    (ttl / 100).max(Duration::from_millis(2))
+}
+
+/// The last moment at which a lease may be believed that was granted or renewed by a command sent
+/// at `sent_at`. Counted from the send, because the store may have executed it right then.
+pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
+    sent_at.after(ttl).before(drift_margin(ttl))
+}
+
+/// What holders must agree on to share a tenure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    pub(crate) renew_every: Option<Duration>,
+    pub(crate) min_hold: Duration,
+    /// Whether the request allows hand-offs at all.
+    pub(crate) handoff: bool,
+}
+
+impl Terms {
+    pub(crate) fn of(options: &LockOptions) -> Self {
+        Self {
+            ttl: options.ttl,
+            renew_every: options.renew_interval(),
+            min_hold: options.min_hold,
+            handoff: options.handoff,
+        }
+    }
+}
+
+/// How far local hand-offs may go before the other processes get their turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandoffLimits {
+    pub(crate) passes: u32,
+    pub(crate) slice: Duration,
+}
+
+/// How a tenure begins.
+pub(crate) struct Beginning {
+    /// The first token, and how many follow it.
+    pub(crate) token: FencingToken,
+    pub(crate) block: u32,
+    /// What the lease is counted from: when the command that was granted was sent.
+    pub(crate) sent_at: Timestamp,
+    /// For how long the store granted it.
+    pub(crate) granted_for: Duration,
+    /// Whether the store tells of changes to the key once it was renewed.
+    pub(crate) push_loss: bool,
+    /// Until when an earlier, unanswered send of the claim may still be executed.
+    pub(crate) unsettled_until: Option<Timestamp>,
+    /// Where grants for the claim arrive, if it ever queued.
+    pub(crate) listener: Option<Listener>,
+}
+
+/// One stay of this process at a key.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    pub(crate) claim: Claim,
+    pub(crate) terms: Terms,
+    /// How long one command about it may take.
+    pub(crate) command_timeout: Duration,
+    pub(crate) began: Timestamp,
+    /// For how long the store granted it at first: less than the ttl if it came through the queue.
+    granted_for: Duration,
+    /// Until when an earlier send of the claim may still be executed, and take the lock again.
+    pub(crate) unsettled_until: Option<Timestamp>,
+    last_token: FencingToken,
+    clock: Clock,
+    /// The moment until which the lock may be believed in. It only ever rises.
+    deadline: AtomicU64,
+    state: Mutex<TenureState>,
+    /// Keeps late grants for this claim from being taken for somebody else's.
+    _listener: Option<Listener>,
+}
+
+/// What changes during a tenure.
+#[derive(Debug)]
+pub(crate) struct TenureState {
+    /// Why it ended, once it has.
+    pub(crate) over: Option<Ending>,
+    /// The alarm of the watchdog.
+    pub(crate) alarm: Option<Ticket>,
+    /// When the next renewal is due.
+    pub(crate) renew_at: Timestamp,
+    /// Whether a renewal is on its way.
+    pub(crate) renewing: bool,
+    /// Whether the last renewal got no definite answer.
+    pub(crate) unanswered: bool,
+    /// Whether the lease has had its whole ttl.
+    whole: bool,
+    /// Whether the key may have changed hands since the renewal on its way was sent.
+    pub(crate) suspect: bool,
+    /// When the last renewal was sent that the store confirmed.
+    verified: Option<Timestamp>,
+    /// The holder of the moment.
+    pub(crate) holder: Weak<Lease>,
+    /// The token given last.
+    token: FencingToken,
+    /// How often the lock was passed on locally.
+    passes: u32,
+}
+
+impl TenureState {
+    /// Why the lease ended, if it ended by the clock.
+    pub(crate) fn loss_by_time(&self) -> LossReason {
+        if self.unanswered || self.renewing { LossReason::Unreachable } else { LossReason::Expired }
+    }
+}
+
+/// How a tenure ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Lost(LossReason),
+    /// Its release has begun; answers to earlier renewals count no more.
+    Released,
+}
+
+impl Tenure {
+    pub(crate) fn begin(clock: Clock, claim: Claim, options: &LockOptions, beginning: Beginning) -> Arc<Self> {
+        let now = clock.now();
+        let terms = Terms::of(options);
+        let deadline = deadline_of(beginning.sent_at, beginning.granted_for);
+        let whole = beginning.granted_for >= claim.ttl;
+        let mut renew_at = if whole {
+            terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval))
+        } else if terms.renew_every.is_some() {
+            // A grant that was handed to us is short. It is raised well before it ends.
+            now.after(deadline.since(now) / 3)
+        } else {
+            // A fixed lease was promised whole: it is raised once, now.
+            now
+        };
+        if beginning.push_loss {
+            // From its first renewal on, the store tells of changes.
+            renew_at = renew_at.min(first_look(beginning.sent_at));
+        }
+        let block = u64::from(beginning.block.max(1));
+        Arc::new(Self {
+            terms,
+            command_timeout: options.command_timeout(),
+            began: now,
+            granted_for: beginning.granted_for,
+            unsettled_until: beginning.unsettled_until,
+            last_token: FencingToken::new(beginning.token.get() + block - 1),
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            state: Mutex::new(TenureState {
+                over: None,
+                alarm: None,
+                renew_at,
+                renewing: false,
+                unanswered: false,
+                whole,
+                suspect: false,
+                verified: None,
+                holder: Weak::new(),
+                // A store that gives the token zero gives none: nothing is granted.
+                token: FencingToken::new(beginning.token.get().saturating_sub(1)),
+                passes: 0,
+            }),
+            claim,
+            clock,
+            _listener: beginning.listener,
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, TenureState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn deadline(&self) -> Timestamp {
+        Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn time_left(&self) -> Duration {
+        self.deadline().since(self.clock.now())
+    }
+
+    /// Gives the next token of the block, if the tenure is not over and the block not used up.
+    pub(crate) fn next_token(&self) -> Option<FencingToken> {
+        let mut state = self.state();
+        if state.over.is_some() || state.token >= self.last_token || self.time_left().is_zero() {
+            return None;
+        }
+        state.token = FencingToken::new(state.token.get() + 1);
+        Some(state.token)
+    }
+
+    /// Returns the token given last, for the release that gives the rest of the block back.
+    pub(crate) fn token(&self) -> FencingToken {
+        self.state().token
+    }
+
+    /// Counts one more local hand-off, if the lock may be passed on within this process.
+    pub(crate) fn may_pass(&self, limits: HandoffLimits) -> bool {
+        let now = self.clock.now();
+        let stay = now.since(self.began);
+        if !self.terms.handoff
+            || self.terms.renew_every.is_none()
+            || !self.terms.min_hold.is_zero()
+            || stay >= limits.slice
+            || stay >= self.granted_for / 4
+            || self.deadline().since(now) < self.granted_for / 4
+        {
+            return false;
+        }
+        let mut state = self.state();
+        if state.over.is_some() || state.passes >= limits.passes || state.token >= self.last_token {
+            return false;
+        }
+        state.passes += 1;
+        true
+    }
+
+    /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the
+    /// tenure is over: what is over is never revived.
+    pub(crate) fn raise(&self, sent_at: Timestamp, ttl: Duration) -> bool {
+        let state = self.state();
+        if state.over.is_some() || self.clock.now() >= self.deadline() {
+            return false;
+        }
+        self.deadline.fetch_max(deadline_of(sent_at, ttl).as_nanos(), Ordering::AcqRel);
+        true
+    }
+
+    /// Returns for how long a renewal asks. What is left of a fixed lease is only confirmed: it is
+    /// no longer than was promised.
+    pub(crate) fn asks_for(&self) -> Asked {
+        if self.terms.renew_every.is_some() || !self.state().whole {
+            return Asked::Renewal(self.claim.ttl);
+        }
+        Asked::Check(self.time_left())
+    }
+
+    /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
+    pub(crate) fn confirmed(&self, sent_at: Timestamp) {
+        let mut state = self.state();
+        (state.unanswered, state.whole, state.verified) = (false, true, Some(sent_at));
+        state.renew_at = self.terms.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval));
+        if std::mem::take(&mut state.suspect) {
+            state.verify_soon();
+        }
+    }
+
+    /// Ends the tenure, unless it has ended before. The caller cancels the alarm.
+    pub(crate) fn end(&self, how: Ending) -> Result<Ended, Ending> {
+        let mut state = self.state();
+        if let Some(before) = state.over {
+            return Err(before);
+        }
+        state.over = Some(how);
+        Ok(Ended { alarm: state.alarm.take(), holder: state.holder.upgrade() })
+    }
+}
+
+impl TenureState {
+    /// Brings the next renewal forward, because the key may have changed hands. Returns whether
+    /// anything is to be done.
+    pub(crate) fn suspected(&mut self) -> bool {
+        if self.over.is_some() {
+            return false;
+        }
+        if self.renewing {
+            // It may have been executed before the change: one more follows, however many hints come.
+            self.suspect = true;
+            return false;
+        }
+        // Never renewed, so the hint is about somebody who had the key before.
+        self.verified.is_some() && self.verify_soon()
+    }
+
+    fn verify_soon(&mut self) -> bool {
+        let soonest = self.verified.map_or(Timestamp::from_nanos(0), |at| at.after(VERIFY_EVERY));
+        let sooner = soonest < self.renew_at;
+        self.renew_at = self.renew_at.min(soonest);
+        sooner
+    }
+}
+
+/// What a renewal asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked {
+    /// The lease runs for so long from now.
+    Renewal(Duration),
+    /// A fixed lease still runs, for so long.
+    Check(Duration),
+}
+
+impl Asked {
+    pub(crate) fn ttl(self) -> Duration {
+        match self {
+            Self::Renewal(ttl) | Self::Check(ttl) => ttl,
+        }
+    }
+}
+
+/// A key that changes all the time without being lost is verified no more often than this.
+const VERIFY_EVERY: Duration = Duration::from_millis(10);
+
+/// How long after the grant a store is first asked about a lock, if that makes it tell of changes.
+/// What is held for a shorter time costs nothing.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+
+/// When a store is first asked about a lock: together with all others of the same tenth of a second.
+fn first_look(granted: Timestamp) -> Timestamp {
+    let step = u64::try_from(FIRST_LOOK.as_nanos()).unwrap_or(u64::MAX);
+    Timestamp::from_nanos(granted.after(FIRST_LOOK).as_nanos().div_ceil(step).saturating_mul(step))
+}
+
+/// What is left to do for whoever ended a tenure.
+pub(crate) struct Ended {
+    pub(crate) alarm: Option<Ticket>,
+    pub(crate) holder: Option<Arc<Lease>>,
+}

@@ -1,0 +1,123 @@
+//! A record of events, checked against their grammar.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
+
+/// An observer that remembers the names of all events. Clones share one record.
+#[derive(Clone, Debug, Default)]
+pub struct EventLog(Arc<Mutex<Vec<Entry>>>);
+
+#[derive(Debug)]
+struct Entry {
+    attempt: u64,
+    name: &'static str,
+    terminal: bool,
+    /// How the grant came about, if this is one.
+    path: Option<GrantPath>,
+}
+
+impl EventLog {
+    /// Returns the names of all events so far, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        self.entries().iter().map(|entry| entry.name).collect()
+    }
+
+    /// Returns how the grants so far came about, in order.
+    #[must_use]
+    pub fn paths(&self) -> Vec<GrantPath> {
+        self.entries().iter().filter_map(|entry| entry.path).collect()
+    }
+
+    /// Checks that every acquire so far followed the grammar of [`LockEvent`], and has ended.
+    ///
+    /// # Panics
+    ///
+    /// If one did not.
+    pub fn assert_complete(&self) {
+        let entries = self.entries();
+        let mut stories: HashMap<u64, Vec<(&str, bool)>> = HashMap::new();
+        for entry in entries.iter() {
+            stories.entry(entry.attempt).or_default().push((entry.name, entry.terminal));
+        }
+        for (attempt, story) in stories {
+            let names: Vec<&str> = story.iter().map(|(name, _)| *name).collect();
+            assert!(follows_grammar(&names), "acquire {attempt} broke the grammar of events: {names:?}");
+            assert_eq!(story.iter().filter(|(_, terminal)| *terminal).count(), 1, "acquire {attempt}: {names:?}");
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LockObserver for EventLog {
+    fn on_event(&self, event: &LockEvent<'_>) {
+        let path = match event.kind {
+            LockEventKind::Acquired { path, .. } => Some(path),
+            _ => None,
+        };
+        let (name, terminal) = (name(&event.kind), event.kind.is_terminal());
+        self.entries().push(Entry { attempt: event.attempt, name, terminal, path });
+    }
+}
+
+fn name(kind: &LockEventKind<'_>) -> &'static str {
+    match kind {
+        LockEventKind::WaitStarted => "WaitStarted",
+        LockEventKind::Contended { .. } => "Contended",
+        LockEventKind::Busy { .. } => "Busy",
+        LockEventKind::TimedOut { .. } => "TimedOut",
+        LockEventKind::Cancelled { .. } => "Cancelled",
+        LockEventKind::Failed { .. } => "Failed",
+        LockEventKind::Acquired { .. } => "Acquired",
+        LockEventKind::Renewed { .. } => "Renewed",
+        LockEventKind::RenewFailed { .. } => "RenewFailed",
+        LockEventKind::Released { .. } => "Released",
+        LockEventKind::Lost { .. } => "Lost",
+        LockEventKind::Abandoned { .. } => "Abandoned",
+    }
+}
+
+fn follows_grammar(names: &[&str]) -> bool {
+    let mut rest = names.iter().copied().peekable();
+    if rest.next() != Some("WaitStarted") {
+        return false;
+    }
+    while rest.next_if_eq(&"Contended").is_some() {}
+    match rest.next() {
+        Some("Busy" | "TimedOut" | "Cancelled" | "Failed") => {}
+        Some("Acquired") => {
+            while rest.next_if(|name| matches!(*name, "Renewed" | "RenewFailed")).is_some() {}
+            if !matches!(rest.next(), Some("Released" | "Lost" | "Abandoned")) {
+                return false;
+            }
+        }
+        _ => return false,
+    }
+    rest.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::follows_grammar;
+
+    #[test]
+    fn the_grammar_accepts_and_rejects() {
+        assert!(follows_grammar(&["WaitStarted", "Contended", "Contended", "Acquired", "Renewed", "Released"]));
+        assert!(follows_grammar(&["WaitStarted", "Cancelled"]));
+        for bad in [
+            &["Acquired", "Released"][..],
+            &["WaitStarted", "Acquired"],
+            &["WaitStarted", "Acquired", "Lost", "Released"],
+            &["WaitStarted", "Acquired", "Contended", "Released"],
+            &["WaitStarted", "TimedOut", "Cancelled"],
+            &["WaitStarted"],
+        ] {
+            assert!(!follows_grammar(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! An inbox to drive a store with, outside of a manager.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::backend::{Grant, Inbox, Message};
+use crate::event::{LockObserver, Observers};
+use crate::key::LockKey;
+
+/// Makes an [`Inbox`] for [`LockBackend::drive`](crate::LockBackend::drive), and the other end of it.
+///
+/// `observer` receives what the store notices.
+pub fn inbox(observer: impl LockObserver) -> (Inbox, Reports) {
+    let observers = Observers::new();
+    observers.add(Arc::new(observer));
+    let (inbox, messages) = Inbox::new(Arc::new(observers));
+    (inbox, Reports(messages))
+}
+
+/// Makes an [`Inbox`] that a store addresses by the same name as `inbox`. What it reports waits at
+/// the other end, for a network in between to pass on or to lose.
+#[must_use]
+pub fn stand_in(inbox: &Inbox) -> (Inbox, Reports) {
+    let (stand_in, messages) = inbox.stand_in();
+    (stand_in, Reports(messages))
+}
+
+/// What a store reported into an inbox made by [`inbox`] or [`stand_in`].
+#[derive(Debug)]
+pub struct Reports(UnboundedReceiver<Message>);
+
+/// One report of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Report {
+    /// The lock passed to a claim in the queue.
+    Granted(Grant),
+    /// A key may have changed hands.
+    Suspect(LockKey),
+    /// The connection was made anew.
+    Reconnected,
+}
+
+impl Reports {
+    /// Waits for the next report. `None` once the inbox is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no report.
+    pub async fn next(&mut self) -> Option<Report> {
+        self.0.recv().await.map(Report::from)
+    }
+
+    /// Waits for the next grant, past all other reports. `None` once the inbox is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no grant.
+    pub async fn next_grant(&mut self) -> Option<Grant> {
+        loop {
+            if let Message::Granted(grant) = self.0.recv().await? {
+                return Some(grant);
+            }
+        }
+    }
+
+    /// Returns the next report if it is there already.
+    pub fn try_next(&mut self) -> Option<Report> {
+        self.0.try_recv().ok().map(Report::from)
+    }
+}
+
+impl From<Message> for Report {
+    fn from(message: Message) -> Self {
+        match message {
+            Message::Granted(grant) => Self::Granted(grant),
+            Message::Suspect(key) => Self::Suspect(key),
+            Message::Reconnected => Self::Reconnected,
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! A TCP proxy that misbehaves on request.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clock::{Clock, Timestamp};
+
+/// Stands between clients and one server, on a thread of its own.
+///
+/// It passes bytes on faithfully until it is told otherwise. It never loses bytes out of the middle
+/// of a connection, which TCP does not do either: what it does not pass on, it holds back, or it
+/// ends the connection.
+#[derive(Debug)]
+pub struct FaultProxy {
+    address: SocketAddr,
+    faults: Arc<Faults>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The way that bytes take through a [`FaultProxy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the clients: requests.
+    ToServer,
+    /// From the server: replies.
+    ToClient,
+}
+
+/// What both directions are to do, now and for new connections.
+#[derive(Debug)]
+struct Faults {
+    to_server: Lane,
+    to_client: Lane,
+    /// Changes when every connection is to end.
+    kill: watch::Sender<u64>,
+    /// Changes when every connection of now is to pass nothing on any more.
+    strand: watch::Sender<u64>,
+    refuse: AtomicBool,
+    connections: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Lane {
+    policy: watch::Sender<Policy>,
+    passed: AtomicU64,
+    /// How many more bytes pass before their connection ends.
+    cut_after: Mutex<Option<usize>>,
+    /// How many more arrivals are thrown away, each with its connection.
+    swallow: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Policy {
+    delay: Duration,
+    blocked: bool,
+}
+
+impl FaultProxy {
+    /// Starts a proxy in front of a server on this machine.
+    ///
+    /// # Panics
+    ///
+    /// If no port can be had.
+    #[must_use]
+    pub fn start(server_port: u16) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime for the proxy can be built");
+        // Bound without the runtime: the caller may stand inside of another.
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        listener.set_nonblocking(true).expect("a socket can be made non-blocking");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let faults = Arc::new(Faults {
+            to_server: Lane::new(),
+            to_client: Lane::new(),
+            kill: watch::Sender::new(0),
+            strand: watch::Sender::new(0),
+            refuse: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let shared = Arc::clone(&faults);
+        let thread = std::thread::spawn(move || {
+            let handle = runtime.handle().clone();
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).expect("the runtime has I/O");
+                tokio::select! {
+                    () = accept(&listener, server_port, &shared, &handle) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { address, faults, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Returns the URL of the Redis server behind the proxy.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Delays every byte of a direction, as a long cable does: later bytes do not wait longer.
+    pub fn delay(&self, direction: Direction, delay: Duration) {
+        self.lane(direction).policy.send_modify(|policy| policy.delay = delay);
+    }
+
+    /// Holds back every byte of a direction until [`resume`](Self::resume). Connections stay open.
+    pub fn black_hole(&self, direction: Direction) {
+        self.lane(direction).policy.send_modify(|policy| policy.blocked = true);
+    }
+
+    /// Throws the next `count` replies away, and ends the connection of each.
+    ///
+    /// The server has executed the request, and the client will never know.
+    pub fn drop_replies(&self, count: u64) {
+        self.faults.to_client.swallow.store(count, Ordering::SeqCst);
+    }
+
+    /// Ends the connection that carries the `bytes`-th byte from now, after that byte.
+    pub fn cut_after(&self, direction: Direction, bytes: usize) {
+        *self.lane(direction).cut() = Some(bytes);
+    }
+
+    /// Ends every connection.
+    pub fn kill_connections(&self) {
+        self.faults.kill.send_modify(|generation| *generation += 1);
+    }
+
+    /// Passes nothing on any more over the connections of now, which stay open. New ones work.
+    pub fn strand_connections(&self) {
+        self.faults.strand.send_modify(|generation| *generation += 1);
+    }
+
+    /// Ends every new connection at once, or no longer.
+    pub fn refuse(&self, refuse: bool) {
+        self.faults.refuse.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Behaves again, in both directions. What was held back is passed on.
+    pub fn resume(&self) {
+        self.refuse(false);
+        for lane in [&self.faults.to_server, &self.faults.to_client] {
+            *lane.cut() = None;
+            lane.swallow.store(0, Ordering::SeqCst);
+            lane.policy.send_replace(Policy::default());
+        }
+    }
+
+    /// Returns how many bytes have passed in a direction.
+    #[must_use]
+    pub fn bytes(&self, direction: Direction) -> u64 {
+        self.lane(direction).passed.load(Ordering::SeqCst)
+    }
+
+    /// Returns how many connections were ever accepted and passed on.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.faults.connections.load(Ordering::SeqCst)
+    }
+
+    fn lane(&self, direction: Direction) -> &Lane {
+        self.faults.lane(direction)
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Faults {
+    fn lane(&self, direction: Direction) -> &Lane {
+        match direction {
+            Direction::ToServer => &self.to_server,
+            Direction::ToClient => &self.to_client,
+        }
+    }
+}
+
+impl Lane {
+    fn new() -> Self {
+        Self {
+            policy: watch::Sender::new(Policy::default()),
+            passed: AtomicU64::new(0),
+            cut_after: Mutex::new(None),
+            swallow: AtomicU64::new(0),
+        }
+    }
+
+    fn cut(&self) -> std::sync::MutexGuard<'_, Option<usize>> {
+        self.cut_after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how many of `length` bytes may pass, and whether their connection ends after them.
+    fn admit(&self, length: usize) -> (usize, bool) {
+        let swallow = self.swallow.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if swallow.is_ok() {
+            return (0, true);
+        }
+        let mut cut = self.cut();
+        match *cut {
+            Some(left) if left <= length => {
+                *cut = None;
+                (left, true)
+            }
+            Some(left) => {
+                *cut = Some(left - length);
+                (length, false)
+            }
+            None => (length, false),
+        }
+    }
+}
+
+async fn accept(listener: &TcpListener, port: u16, faults: &Arc<Faults>, handle: &tokio::runtime::Handle) {
+    while let Ok((client, _)) = listener.accept().await {
+        if faults.refuse.load(Ordering::SeqCst) {
+            continue;
+        }
+        let mut killed = faults.kill.subscribe();
+        let faults = Arc::clone(faults);
+        handle.spawn(async move {
+            tokio::select! {
+                _ = connect(client, port, &faults) => {}
+                _ = killed.changed() => {}
+            }
+        });
+    }
+}
+
+/// Serves one connection until either side ends it.
+async fn connect(client: TcpStream, port: u16, faults: &Faults) -> std::io::Result<()> {
+    let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    faults.connections.fetch_add(1, Ordering::SeqCst);
+    let mut stranded = faults.strand.subscribe();
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    // Not inside of the select, which would close the sockets of a stranded connection.
+    let mut requests = std::pin::pin!(pump(from_client, to_server, &faults.to_server));
+    let mut replies = std::pin::pin!(pump(from_server, to_client, &faults.to_client));
+    tokio::select! {
+        biased;
+        _ = stranded.changed() => std::future::pending().await,
+        () = requests.as_mut() => {}
+        () = replies.as_mut() => {}
+    }
+    Ok(())
+}
+
+/// Passes bytes on. Reading goes on while what was read is delayed, so that delays do not add up.
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
+    let (arrived, mut due) = mpsc::unbounded_channel::<(Timestamp, Vec<u8>)>();
+    let read = async move {
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            if arrived.send((Clock::system().now(), buffer[..length].to_vec())).is_err() {
+                break;
+            }
+        }
+        // What was read is still to be passed on: the writer ends both.
+        drop(arrived);
+        std::future::pending::<()>().await;
+    };
+    let write = async {
+        let clock = Clock::system();
+        let mut policy = lane.policy.subscribe();
+        while let Some((at, bytes)) = due.recv().await {
+            let delay = policy.borrow_and_update().delay;
+            clock.sleep_until(at.after(delay)).await;
+            if policy.wait_for(|policy| !policy.blocked).await.is_err() {
+                return;
+            }
+            let (length, ends) = lane.admit(bytes.len());
+            // Before they arrive, so that whoever has seen them finds them counted.
+            lane.passed.fetch_add(length as u64, Ordering::SeqCst);
+            if to.write_all(&bytes[..length]).await.is_err() || ends {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = read => {}
+        () = write => {}
+    }
+}

@@ -1,0 +1,344 @@
+//! A real `redis-server`, started for one test.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::clock::Clock;
+
+/// How long a server may take to start, and to answer one command.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A Redis server of its own: a free port, no persistence, a directory that goes with it.
+///
+/// It is killed and reaped when this is dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    settings: RedisServerBuilder,
+    port: u16,
+    directory: PathBuf,
+    /// `None` while it is killed.
+    child: Option<Child>,
+}
+
+/// Settings of a [`RedisServer`] to start.
+#[derive(Clone, Debug, Default)]
+pub struct RedisServerBuilder {
+    password: Option<String>,
+    unix_socket: bool,
+    arguments: Vec<String>,
+}
+
+impl RedisServerBuilder {
+    /// Asks clients for a password.
+    #[must_use]
+    pub fn with_password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self.with("requirepass", password)
+    }
+
+    /// Limits the memory, with an eviction policy such as `noeviction`.
+    #[must_use]
+    pub fn with_maxmemory(self, limit: &str, policy: &str) -> Self {
+        self.with("maxmemory", limit).with("maxmemory-policy", policy)
+    }
+
+    /// Listens on a Unix socket too.
+    #[must_use]
+    pub fn with_unix_socket(mut self) -> Self {
+        self.unix_socket = true;
+        self
+    }
+
+    /// Sets any directive of `redis.conf`.
+    #[must_use]
+    pub fn with(mut self, directive: &str, value: &str) -> Self {
+        self.arguments.extend([format!("--{directive}"), value.to_owned()]);
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If `redis-server` is not installed or does not start. A test never skips for want of it.
+    #[must_use]
+    pub fn start(self) -> RedisServer {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("lock-core-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("a directory for the server can be made");
+        let mut server = RedisServer { settings: self, port: 0, directory, child: None };
+        for _ in 0..5 {
+            server.port = free_port();
+            // Somebody may take the port before the server does.
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start; its log ends with:\n{}", server.log_tail());
+    }
+}
+
+impl RedisServer {
+    /// Starts a server with default settings and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServerBuilder::start`].
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Starts from default settings.
+    #[must_use]
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// Returns the URL to connect to, with the password if one is set.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.settings.password {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
+            None => format!("redis://127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// Returns the URL of the Unix socket.
+    #[must_use]
+    pub fn unix_url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// Returns the TCP port. It stays the same over a [`restart`](Self::restart).
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the process id.
+    ///
+    /// # Panics
+    ///
+    /// If the server was killed.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the server runs").id()
+    }
+
+    /// Stops the process without ending it: connections stay open, nothing is answered.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        // The signal is delivered later than it is sent.
+        let stopped = || fs::read_to_string(format!("/proc/{}/stat", self.pid())).map(|stat| stat.contains(") T "));
+        wait_until(|| stopped().unwrap_or(true));
+    }
+
+    /// Lets a paused process go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Ends the process at once, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it again on the same port, empty, killing it first if it runs.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        assert!(self.launch(), "redis-server does not start again; its log ends with:\n{}", self.log_tail());
+    }
+
+    /// Runs one command as any other client would, on a connection of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer within ten seconds.
+    #[expect(clippy::must_use_candidate, reason = "most commands are sent for what they do")]
+    pub fn command(&self, words: &[&str]) -> Reply {
+        self.try_command(words).unwrap_or_else(|error| panic!("{words:?} got no answer: {error}"))
+    }
+
+    fn try_command(&self, words: &[&str]) -> std::io::Result<Reply> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut stream = BufReader::new(stream);
+        if let Some(password) = &self.settings.password {
+            send(stream.get_mut(), &["AUTH", password])?;
+            Reply::read(&mut stream)?;
+        }
+        send(stream.get_mut(), words)?;
+        Reply::read(&mut stream)
+    }
+
+    fn launch(&mut self) -> bool {
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(self.port.to_string());
+        command.args(["--logfile", "server.log", "--dir"]).arg(&self.directory).args(&self.settings.arguments);
+        if self.settings.unix_socket {
+            command.arg("--unixsocket").arg(self.socket());
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        self.child = Some(child.unwrap_or_else(|error| {
+            panic!("cannot start redis-server ({error}); run `sh scripts/test.sh`, which says how to get one")
+        }));
+        let mut alive = true;
+        let ready = wait_until(|| {
+            alive = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+            !alive || self.try_command(&["PING"]).is_ok_and(|reply| reply == Reply::Text("PONG".to_owned()))
+        });
+        // A foreign server on the same port would have answered too, while ours could not bind.
+        let own = || self.command(&["INFO", "server"]).text().contains(&format!("process_id:{}\r", self.pid()));
+        let started = ready && alive && own();
+        if !started {
+            self.kill();
+        }
+        started
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process has a positive id");
+        kill_process(pid, signal).expect("an own child can be signalled");
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("redis.sock")
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read_to_string(self.directory.join("server.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
+    /// Returns the directory that is removed with the server.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What a server answers to [`RedisServer::command`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing: the key does not exist, the condition did not hold.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// A string or a status.
+    Text(String),
+    /// Several answers.
+    List(Vec<Self>),
+    /// An error, code first.
+    Error(String),
+}
+
+impl Reply {
+    /// Returns the text of a string.
+    ///
+    /// # Panics
+    ///
+    /// If this is something else.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            other => panic!("the server answered {other:?} where a string was expected"),
+        }
+    }
+
+    /// Returns the value of a number.
+    ///
+    /// # Panics
+    ///
+    /// If this is something else.
+    #[must_use]
+    pub fn int(&self) -> i64 {
+        match self {
+            Self::Int(number) => *number,
+            other => panic!("the server answered {other:?} where a number was expected"),
+        }
+    }
+
+    fn read(stream: &mut impl BufRead) -> std::io::Result<Self> {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let broken = || std::io::Error::other("the answer is cut off");
+        let line = line.strip_suffix("\r\n").ok_or_else(broken)?;
+        let (kind, rest) = line.split_at_checked(1).ok_or_else(broken)?;
+        let number = || rest.parse::<i64>().map_err(std::io::Error::other);
+        Ok(match kind {
+            "+" => Self::Text(rest.to_owned()),
+            "-" => Self::Error(rest.to_owned()),
+            ":" => Self::Int(number()?),
+            "$" => match usize::try_from(number()?) {
+                Err(_) => Self::Nil,
+                Ok(length) => {
+                    let mut text = vec![0; length + 2];
+                    stream.read_exact(&mut text)?;
+                    text.truncate(length);
+                    Self::Text(String::from_utf8_lossy(&text).into_owned())
+                }
+            },
+            "*" => match usize::try_from(number()?) {
+                Err(_) => Self::Nil,
+                Ok(length) => Self::List((0..length).map(|_| Self::read(stream)).collect::<Result<_, _>>()?),
+            },
+            _ => return Err(std::io::Error::other(format!("an answer of unknown kind: {line}"))),
+        })
+    }
+}
+
+fn send(stream: &mut impl Write, words: &[&str]) -> std::io::Result<()> {
+    let mut text = format!("*{}\r\n", words.len());
+    for word in words {
+        text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.write_all(text.as_bytes())
+}
+
+/// Returns a port that nobody listened on a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Asks every few milliseconds, until it holds or [`PATIENCE`] ends.
+fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
+    let clock = Clock::system();
+    let end = clock.now().after(PATIENCE);
+    loop {
+        if holds() {
+            return true;
+        }
+        if clock.now() >= end {
+            return false;
+        }
+        #[expect(clippy::disallowed_methods, reason = "tests start and stop processes outside of any runtime")]
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,213 @@
+//! Wrong keys, settings, credentials and servers: a typed error that says what to do, and no lock.
+
+use std::time::Instant;
+
+use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply};
+use lock_core::{GrantPath, LockError, LockErrorKind, LockManager, RedisStore, ReleaseOutcome, Renew};
+
+use crate::support::{MS, SECOND, exists, locked_keys, locks, take};
+
+/// What the library needs, and no more. Found by taking away what is refused last.
+const MINIMAL_ACL: &str =
+    "on >pw resetkeys ~lock:* ~{lock:* resetchannels -@all +eval +evalsha +time +get +set +del +exists +pexpire +pttl";
+
+/// What waiting in the server's queue needs on top of that.
+const WAITING_ACL: &str = "&distributed-lock:inbox:* +subscribe +publish +zadd +zrange +zrem +zrevrange +zscore +hget \
+                           +hset +hdel";
+
+async fn refused(url: &str) -> LockError {
+    let start = Instant::now();
+    let error = LockManager::connect(url).await.unwrap_err();
+    assert!(start.elapsed() < 6 * SECOND);
+    error
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_a_mistake_and_no_wait() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    server.command(&["HSET", "k", "field", "value"]);
+    for request in [locks.lock("k"), locks.lock("k").without_waiting()] {
+        let start = Instant::now();
+        let error = request.await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("choose another key, or delete it"), "{error}");
+        assert!(start.elapsed() < SECOND, "it waited for what cannot change");
+    }
+    assert_eq!(locks.holder("k").await.unwrap_err().kind(), LockErrorKind::Misconfigured);
+    assert_eq!(server.command(&["HGET", "k", "field"]).text(), "value");
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_named_without_being_repeated() {
+    let server = RedisServer::builder().with_password("c0rrect").start();
+    let address = format!("127.0.0.1:{}", server.port());
+    for (url, advice) in [
+        (format!("redis://:wr0ng@{address}"), "user or password is wrong"),
+        (format!("redis://wr0ng:wr0ng@{address}"), "user or password is wrong"),
+        (format!("redis://{address}"), "asks for a password"),
+    ] {
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+        let texts: Vec<String> = chain.map(|error| format!("{error} {error:?}")).collect();
+        assert!(texts[0].contains(advice), "{texts:?}");
+        assert!(texts.iter().all(|text| !text.contains("wr0ng") && !text.contains("c0rrect")), "{texts:?}");
+    }
+    // Not at `connect` but at the first lock, where the manager was only built.
+    let url = format!("redis://:wr0ng@{address}");
+    let locks = LockManager::builder(RedisStore::new(&url).unwrap()).build().unwrap();
+    let start = Instant::now();
+    let error = locks.lock("k").await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+    assert!(start.elapsed() < SECOND);
+    assert!(!format!("{locks:?} {error:?}").contains("wr0ng"));
+    take(&self::locks(&server), "k").await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_minimal_acl_suffices_and_less_is_a_mistake() {
+    let server = RedisServer::start();
+    let set_user = |rules: &str| {
+        let words: Vec<&str> = ["ACL", "SETUSER", "app", "reset"].into_iter().chain(rules.split(' ')).collect();
+        assert_eq!(server.command(&words), Reply::Text("OK".to_owned()));
+    };
+    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+    set_user(&format!("{MINIMAL_ACL} {WAITING_ACL}"));
+    let locks = LockManager::connect(&url).await.unwrap();
+    waits_without_polling(&url).await;
+    let guard = locks.lock("lock:a").with_ttl(SECOND).with_min_hold(10 * MS).await.unwrap();
+    tokio::time::sleep(1_500 * MS).await;
+    guard.ensure_held().unwrap();
+    assert!(locks.holder("lock:a").await.unwrap().is_some());
+    assert!(locks.lock("lock:a").try_acquire().await.unwrap().is_none());
+    guard.extend(9 * SECOND).await.unwrap();
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    let error = locks.lock("elsewhere").await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+    assert!(error.to_string().contains("ACL"), "{error}");
+    assert!(locked_keys(&server).is_empty());
+
+    // Each word is needed by something that a holder does.
+    for needless in MINIMAL_ACL.split(' ').filter(|word| word.starts_with('+')) {
+        let rules: Vec<&str> = MINIMAL_ACL.split(' ').filter(|word| *word != needless).collect();
+        set_user(&rules.join(" "));
+        server.command(&["SCRIPT", "FLUSH"]);
+        let outcome = whole_life(&url).await;
+        let error = outcome.expect_err(&format!("everything works without {needless}"));
+        assert!(matches!(error.kind(), LockErrorKind::Misconfigured | LockErrorKind::Lost), "{needless}: {error}");
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+/// Lets the lock pass from one process to another through the queue.
+async fn waits_without_polling(url: &str) {
+    let events = EventLog::default();
+    let (one, two) = (LockManager::connect(url).await.unwrap(), LockManager::connect(url).await.unwrap());
+    two.observe(events.clone());
+    let granted = || events.paths().contains(&GrantPath::Granted);
+    for _ in 0..50 {
+        let guard = one.lock("lock:passed").await.unwrap();
+        let (released, waited) = tokio::join!(
+            async {
+                tokio::time::sleep(20 * MS).await;
+                guard.release().await
+            },
+            two.lock("lock:passed").acquire(),
+        );
+        assert_eq!(released, Ok(ReleaseOutcome::Released));
+        waited.unwrap().release().await.unwrap();
+        // The first rounds may come before the inbox is open.
+        if granted() {
+            return;
+        }
+    }
+    panic!("no lock was ever assigned by a release: {:?}", events.paths());
+}
+
+/// Everything that a holder does, on a server that knows no script.
+async fn whole_life(url: &str) -> Result<(), LockError> {
+    let locks = LockManager::connect(url).await?;
+    let guard = locks.lock("lock:a").with_ttl(SECOND).await?;
+    guard.extend(9 * SECOND).await?;
+    locks.holder("lock:a").await?;
+    guard.release().await?;
+    let again = locks.lock("lock:a").await?;
+    again.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_no_server_can_serve_is_refused_before_it_is_asked() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    let misconfigured = [
+        locks.lock("k").with_ttl(std::time::Duration::ZERO),
+        locks.lock("k").with_ttl(999 * MS),
+        locks.lock("k").with_ttl(49 * MS).with_renew(Renew::Off),
+        locks.lock("k").with_ttl(std::time::Duration::MAX),
+        locks.lock("k").with_ttl(SECOND).with_renew(Renew::Every(SECOND)),
+        locks.lock("k").with_ttl(SECOND).with_renew(Renew::Every(std::time::Duration::ZERO)),
+        locks.lock("k").with_min_hold(2 * SECOND),
+        locks.lock("k").with_max_hold(std::time::Duration::ZERO),
+    ];
+    for request in misconfigured {
+        let error = request.await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+    }
+    for key in [String::new(), "x".repeat(513), "{a}@fence".to_owned(), "a:@queue".to_owned()] {
+        let error = locks.lock(key.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{key}: {error}");
+    }
+    assert_eq!(locked_keys(&server), [""; 0]);
+    // The longest key there is, and one of every kind of byte, work and stay apart.
+    let longest = "x".repeat(512);
+    let odd = "a b\"\r\n\\é😀{}*?[]";
+    for key in [longest.as_str(), odd] {
+        let guard = take(&locks, key).await;
+        assert!(exists(&server, key), "{key:?} lies at exactly the user's key");
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn urls_that_name_no_store_say_what_to_write() {
+    for (url, says) in [
+        ("", "redis://"),
+        ("localhost:6379", "redis://"),
+        ("postgres://localhost", "redis://"),
+        ("redis://", "cannot be read"),
+        ("redis://localhost:notaport", "cannot be read"),
+    ] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}: {error}");
+        assert!(error.to_string().contains(says), "{url}: {error}");
+    }
+    let error = refused("redis://no-such-host.invalid").await;
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_redis_is_an_error_in_time() {
+    // A listener that says nothing, one that hangs up, and one that speaks something else.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = refused(&format!("redis://{}", silent.local_addr().unwrap())).await;
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    proxy.refuse(true);
+    let error = refused(&proxy.url()).await;
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+
+    let web = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", web.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in web.incoming().map_while(Result::ok) {
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let error = refused(&url).await;
+    assert!(!error.to_string().is_empty() && error.kind() != LockErrorKind::Lost, "{error}");
+}

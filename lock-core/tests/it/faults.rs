@@ -1,0 +1,260 @@
+//! Faults on the way, met by whole managers: lost replies, cut connections, forgetful and full servers.
+
+use std::time::Instant;
+
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply};
+use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
+
+use crate::support::{MS, SECOND, SLACK, eventually, exists, figure, locked_keys, locks, locks_at, pttl, take, warm};
+
+/// The token that lies in the lock itself.
+fn stored_token(server: &RedisServer, key: &str) -> u64 {
+    server.command(&["GET", key]).text().split('|').nth(1).unwrap().parse().unwrap()
+}
+
+fn fence(server: &RedisServer, key: &str) -> u64 {
+    server.command(&["GET", &format!("{{{key}}}@fence")]).text().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_swallowed_reply_is_no_phantom_holder() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let locks = warm(&proxy.url()).await;
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    for round in 0..20 {
+        let key = format!("k{round}");
+        proxy.drop_replies(1);
+        let start = Instant::now();
+        let guard = take(&locks, &key).await;
+        assert!(start.elapsed() < SECOND, "{:?}: it waited for itself", start.elapsed());
+        assert_eq!(guard.token().get(), stored_token(&server, &key), "the token of the grant whose reply was lost");
+        assert_eq!(guard.token().get(), fence(&server, &key), "no second token was given");
+        // The reply of the release is lost as well, and the repeat finds nothing to free.
+        proxy.drop_replies(1);
+        assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+        assert!(!exists(&server, &key));
+    }
+    assert!(!events.names().contains(&"Contended"), "nobody else was there");
+    events.assert_complete();
+}
+
+#[tokio::test]
+async fn a_swallowed_reply_without_waiting_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    for round in 0..10 {
+        let proxy = FaultProxy::start(server.port());
+        let locks = warm(&proxy.url()).await;
+        let key = format!("k{round}");
+        proxy.drop_replies(1);
+        let error = locks.lock(key.as_str()).with_ttl(30 * SECOND).without_waiting().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        // Undone at once, and once more when the late command can come no more.
+        eventually("the refused acquire is undone", SECOND + SLACK, || !exists(&server, &key)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cut_at_every_byte_of_an_acquire_leaves_one_holder_and_no_orphan() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let locks = warm(&proxy.url()).await;
+    let length = |direction| {
+        let (proxy, locks) = (&proxy, &locks);
+        async move {
+            let before = proxy.bytes(direction);
+            let guard = take(locks, "length").await;
+            let after = proxy.bytes(direction);
+            guard.release().await.unwrap();
+            usize::try_from(after - before).unwrap()
+        }
+    };
+    let mut cuts = 0;
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        for bytes in 0..length(direction).await {
+            let key = format!("cut:{direction:?}:{bytes}");
+            proxy.cut_after(direction, bytes);
+            let guard = take(&locks, &key).await;
+            assert_eq!(guard.token().get(), stored_token(&server, &key), "{key}");
+            assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released), "{key}");
+            cuts += 1;
+        }
+    }
+    figure("cuts inside of an acquire and its reply", cuts);
+    assert!(cuts > 300, "{cuts}");
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_cut_at_every_byte_of_a_release_frees_the_key() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let locks = warm(&proxy.url()).await;
+    for (direction, length) in [(Direction::ToServer, 200), (Direction::ToClient, 4)] {
+        for bytes in (0..length).step_by(3) {
+            let key = format!("cut:{direction:?}:{bytes}");
+            let guard = take(&locks, &key).await;
+            proxy.cut_after(direction, bytes);
+            let released = guard.release().await;
+            proxy.resume();
+            assert_eq!(released, Ok(ReleaseOutcome::Released), "{key}");
+            assert!(!exists(&server, &key), "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn forgotten_scripts_are_not_felt() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    let long = take(&locks, "long").await;
+    let end = Instant::now() + 2 * SECOND;
+    let mut grants = 0;
+    while Instant::now() < end {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let guard = take(&locks, "k").await;
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+        grants += 1;
+    }
+    figure("grants between SCRIPT FLUSHes", grants);
+    long.ensure_held().unwrap();
+    assert_eq!(long.release().await, Ok(ReleaseOutcome::Released));
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_clearly_renews_and_releases() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    let guard = take(&locks, "k").await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    for request in [locks.lock("new").without_waiting(), locks.lock("new").with_wait(300 * MS)] {
+        let error = request.await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("OOM") && error.to_string().contains("maxmemory"), "{error}");
+    }
+    tokio::time::sleep(1_500 * MS).await;
+    guard.ensure_held().unwrap();
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    assert!(!exists(&server, "k"));
+    // A waiter is served as soon as there is room.
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").with_wait(5 * SECOND).await }
+    });
+    tokio::time::sleep(200 * MS).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_refuses_the_connection_at_once() {
+    let mut server = RedisServer::start();
+    let url = server.url();
+    server.kill();
+    let start = Instant::now();
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("check that the server runs"), "{error}");
+    assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up_after_five_seconds() {
+    let server = RedisServer::start();
+    server.pause();
+    let start = Instant::now();
+    let error = LockManager::connect(&server.url()).await.unwrap_err();
+    let took = start.elapsed();
+    server.resume();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("did not answer within"), "{error}");
+    assert!((5 * SECOND..5 * SECOND + SLACK).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn connections_killed_all_the_time_stop_no_work() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let end = Instant::now() + 3 * SECOND;
+    let workers: Vec<_> = (0..8)
+        .map(|task| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                let mut grants = 0;
+                while Instant::now() < end {
+                    let guard = take(&locks, &format!("k{}", task % 3)).await;
+                    tokio::time::sleep(MS).await;
+                    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+                    grants += 1;
+                }
+                grants
+            })
+        })
+        .collect();
+    let mut kills = 0;
+    while Instant::now() < end {
+        kills += server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).int();
+        tokio::time::sleep(20 * MS).await;
+    }
+    let mut grants = 0;
+    for worker in workers {
+        grants += worker.await.unwrap();
+    }
+    figure("grants and killed connections in 3 s", (grants, kills));
+    assert!(grants > 50, "{grants}");
+    eventually("nothing is left", SECOND, || locked_keys(&server).is_empty()).await;
+    events.assert_complete();
+}
+
+#[tokio::test]
+async fn a_slow_network_is_only_slow() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        proxy.delay(direction, 40 * MS);
+    }
+    let locks = locks_at(&proxy.url());
+    let guard = take(&locks, "k").await;
+    tokio::time::sleep(2 * SECOND).await;
+    guard.ensure_held().unwrap();
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    assert!(!exists(&server, "k"));
+}
+
+#[tokio::test]
+async fn the_lease_on_the_server_is_the_one_asked_for() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    for (ttl, least) in [(50 * MS, 1), (777 * MS, 600), (SECOND, 800), (24 * 3600 * SECOND, 86_390_000)] {
+        let guard = locks.lock("k").with_ttl(ttl).with_renew(lock_core::Renew::Off).await.unwrap();
+        let left = pttl(&server, "k");
+        let most = i64::try_from(ttl.as_millis()).unwrap();
+        assert!((least..=most).contains(&left), "{left} of {ttl:?}");
+        assert!(guard.remaining() < ttl, "believed for less than the server keeps it");
+        drop(guard);
+        eventually("freed", SECOND, || !exists(&server, "k")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_evicted_key_is_noticed_and_followed_by_a_greater_token() {
+    let server = RedisServer::builder().with_maxmemory("0", "allkeys-random").start();
+    let locks = locks(&server);
+    let guard = take(&locks, "k").await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    // A write makes the server evict; it fails once there is nothing left to evict.
+    eventually("the lock is evicted", SECOND, || {
+        let _: Reply = server.command(&["SET", "x", "y"]);
+        !exists(&server, "k") && !exists(&server, "{k}@fence")
+    })
+    .await;
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let next = take(&locks_at(&server.url()), "k").await;
+    assert!(next.token() > guard.token());
+    assert_eq!(guard.lost().await, lock_core::LossReason::Stolen);
+}

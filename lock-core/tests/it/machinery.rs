@@ -1,0 +1,181 @@
+//! The machinery on virtual time, over the memory store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::testing::EventLog;
+use lock_core::{LockErrorKind, LockManager, LossReason, MemoryStore, ReleaseOutcome, Renew};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn manager(store: &Arc<MemoryStore>) -> (LockManager, EventLog) {
+    let recorder = EventLog::default();
+    let manager =
+        LockManager::builder(Arc::clone(store)).observer(recorder.clone()).drive_on_current_runtime().build().unwrap();
+    (manager, recorder)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watchdog_keeps_a_lock_for_an_hour() {
+    let (locks, events) = manager(&Arc::default());
+    let guard = locks.lock("k").with_ttl(10 * SECOND).await.unwrap();
+    tokio::time::sleep(3600 * SECOND).await;
+    guard.ensure_held().unwrap();
+    assert!(guard.remaining() > 6 * SECOND, "{:?}", guard.remaining());
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
+    let renewals = events.names().iter().filter(|name| **name == "Renewed").count();
+    assert!((1000..1100).contains(&renewals), "{renewals}");
+    events.assert_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_ends_by_the_clock() {
+    let (locks, events) = manager(&Arc::default());
+    let guard = locks.lock("k").with_ttl(10 * SECOND).with_renew(Renew::Off).await.unwrap();
+    tokio::time::sleep(9 * SECOND).await;
+    guard.ensure_held().unwrap();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.ensure_held().unwrap_err().loss_reason(), Some(LossReason::Expired));
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::AlreadyLost(LossReason::Expired));
+    assert_eq!(events.names(), ["WaitStarted", "Acquired", "Lost"]);
+    events.assert_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_prolongs_a_fixed_lease() {
+    let (locks, _) = manager(&Arc::default());
+    let guard = locks.lock("k").with_ttl(2 * SECOND).with_renew(Renew::Off).await.unwrap();
+    guard.extend(60 * SECOND).await.unwrap();
+    tokio::time::sleep(50 * SECOND).await;
+    guard.ensure_held().unwrap();
+    assert_eq!(guard.extend(Duration::ZERO).await.unwrap_err().kind(), LockErrorKind::Misconfigured);
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(guard.extend(SECOND).await.unwrap_err().kind(), LockErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_ends_a_body_that_hangs() {
+    let (locks, events) = manager(&Arc::default());
+    let outcome: Result<(), lock_core::LockError> =
+        locks.lock("k").with_max_hold(100 * SECOND).run(async |_| std::future::pending().await).await;
+    assert_eq!(outcome.unwrap_err().loss_reason(), Some(LossReason::MaxHold));
+    locks.lock("k").without_waiting().await.unwrap().release().await.unwrap();
+    events.assert_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_theft_is_known_within_a_renewal() {
+    let store = Arc::default();
+    let (locks, events) = manager(&store);
+    let guard = locks.lock("k").with_ttl(9 * SECOND).await.unwrap();
+    store.steal(guard.key());
+    let known = tokio::time::timeout(3 * SECOND + SECOND / 10, guard.lost()).await;
+    assert_eq!(known.unwrap(), LossReason::Stolen);
+    drop(guard);
+    events.assert_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_is_first_come_first_served_within_one_budget() {
+    let (locks, events) = manager(&Arc::default());
+    let first = locks.lock("k").await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for index in 0..5 {
+        let (locks, order) = (locks.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let _guard = locks.lock("k").with_wait(60 * SECOND).await.unwrap();
+            order.lock().unwrap().push(index);
+            tokio::time::sleep(SECOND).await;
+        }));
+        tokio::time::sleep(SECOND / 100).await;
+    }
+    let impatient = locks.lock("k").with_wait(2 * SECOND).await.unwrap_err();
+    assert_eq!(impatient.kind(), LockErrorKind::Timeout);
+    assert!(impatient.waited().unwrap() >= 2 * SECOND);
+    assert!(impatient.holder().is_some(), "{impatient}");
+    first.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+    events.assert_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_managers_exclude_each_other() {
+    let store = Arc::default();
+    let (one, _) = manager(&store);
+    let (two, events) = manager(&store);
+    let guard = one.lock("k").await.unwrap();
+    assert!(two.lock("k").try_acquire().await.unwrap().is_none());
+    let waiter = tokio::spawn(async move { two.lock("k").with_wait(10 * SECOND).await });
+    tokio::time::sleep(SECOND).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let second = waiter.await.unwrap().unwrap();
+    assert!(second.token() > token);
+    assert!(events.names().contains(&"Contended"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_keeps_the_key_taken() {
+    let store = Arc::default();
+    let (locks, _) = manager(&store);
+    locks.lock("k").with_min_hold(5 * SECOND).await.unwrap().release().await.unwrap();
+    assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(locks.lock("k").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_releases_everything_and_wakes_everybody() {
+    let store = Arc::default();
+    let (locks, events) = manager(&store);
+    let guard = locks.lock("held").await.unwrap();
+    let waiting = {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.lock("held").await })
+    };
+    tokio::time::sleep(SECOND).await;
+    let report = locks.shutdown(SECOND).await;
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.released, 1);
+    assert!(store.is_empty());
+    assert_eq!(guard.lost().await, LossReason::Revoked);
+    assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
+    assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
+    drop(guard);
+    events.assert_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_settings_are_refused_before_anything_is_sent() {
+    let (locks, events) = manager(&Arc::default());
+    let misconfigured = [
+        locks.lock("k").with_ttl(Duration::ZERO),
+        locks.lock("k").with_ttl(SECOND / 5),
+        locks.lock("k").with_ttl(Duration::MAX),
+        locks.lock("k").with_renew(Renew::Every(60 * SECOND)),
+    ];
+    for request in misconfigured {
+        let error = request.await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("use "), "{error}");
+    }
+    assert_eq!(locks.lock("").await.unwrap_err().kind(), LockErrorKind::InvalidKey);
+    assert_eq!(locks.lock("x".repeat(600)).await.unwrap_err().kind(), LockErrorKind::InvalidKey);
+    events.assert_complete();
+}
+
+#[test]
+fn any_executor_will_do() {
+    let locks = LockManager::in_memory();
+    let guard = locks.lock("k").acquire_blocking().unwrap();
+    let refused = locks.lock("k").with_wait(SECOND / 20).acquire_blocking().unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::Timeout);
+    assert_eq!(guard.release_blocking().unwrap(), ReleaseOutcome::Released);
+    // Dropped without any runtime.
+    drop(locks.lock("k").acquire_blocking().unwrap());
+    drop(locks.lock("k").acquire_blocking().unwrap());
+}

@@ -1,0 +1,32 @@
+//! Integration tests of lock-core, in one binary.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
+
+#[cfg(feature = "redis")]
+mod bad_input;
+#[cfg(feature = "redis")]
+mod cancellation;
+mod conformance;
+#[cfg(feature = "redis")]
+mod contention;
+#[cfg(feature = "redis")]
+mod faults;
+#[cfg(feature = "redis")]
+mod handoff;
+#[cfg(feature = "redis")]
+mod loss;
+mod machinery;
+mod multi;
+#[cfg(feature = "redis")]
+mod peers;
+#[cfg(feature = "redis")]
+mod processes;
+#[cfg(feature = "redis")]
+mod proxy;
+#[cfg(feature = "redis")]
+mod push;
+#[cfg(feature = "redis")]
+mod redis_store;
+mod simulation;
+#[cfg(feature = "redis")]
+mod support;
+mod tidy;

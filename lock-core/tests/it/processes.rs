@@ -1,0 +1,227 @@
+//! Several processes on one server: they exclude each other, are killed and stopped, and end.
+
+use std::time::{Duration, Instant};
+
+use lock_core::testing::RedisServer;
+
+use crate::support::{
+    MS, Resource, SECOND, SLACK, Scratch, Worker, eventually, exists, figure, locked_keys, locks, pttl, seed, take,
+};
+
+#[tokio::test]
+async fn eight_processes_of_eight_tasks_exclude_each_other() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let resource = Resource::start(&scratch.history());
+    let (url, history, address, seed) = (server.url(), scratch.path("history"), resource.address(), seed());
+    let workers: Vec<Worker> = (0..8)
+        .map(|process: u64| {
+            let seed = seed.wrapping_add(process * 1_000).to_string();
+            Worker::start(
+                "contend",
+                &[
+                    ("url", url.as_str()),
+                    ("history", &history),
+                    ("resource", &address),
+                    ("ttl_ms", "2000"),
+                    ("tasks", "8"),
+                    ("keys", "5"),
+                    ("rounds", "12"),
+                    ("seed", &seed),
+                ],
+            )
+        })
+        .collect();
+    for mut worker in workers {
+        assert_eq!(worker.next().await, "done");
+        worker.ended().await;
+    }
+    let verdict = scratch.verdict();
+    assert_eq!(verdict.violations, []);
+    assert_eq!((verdict.grants, verdict.writes, verdict.keys), (8 * 8 * 12, 8 * 8 * 12, 5));
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+async fn holder(server: &RedisServer, scratch: &Scratch, resource: &Resource) -> Worker {
+    let mut worker = Worker::start(
+        "hold",
+        &[
+            ("url", &server.url()),
+            ("history", &scratch.path("history")),
+            ("resource", &resource.address()),
+            ("ttl_ms", "1500"),
+        ],
+    );
+    assert_eq!(worker.next().await, "ready");
+    worker
+}
+
+#[tokio::test]
+async fn a_killed_holder_is_followed_within_its_ttl() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let resource = Resource::start(&scratch.history());
+    let mut worker = holder(&server, &scratch, &resource).await;
+    let said = worker.order("acquire k").await;
+    let token: u64 = said.strip_prefix("held ").unwrap().parse().unwrap();
+    assert_eq!(worker.order("write").await, "written");
+    let next = locks(&server);
+    next.observe(scratch.recorder());
+    let waiting = {
+        let next = next.clone();
+        tokio::spawn(async move { next.lock("k").await })
+    };
+    tokio::time::sleep(700 * MS).await;
+    let pid = worker.pid();
+    worker.kill().await;
+    scratch.recorder().killed(pid);
+    let left = Duration::from_millis(u64::try_from(pttl(&server, "k")).unwrap());
+    let killed = Instant::now();
+    let guard = waiting.await.unwrap().unwrap();
+    let took = killed.elapsed();
+    figure("next owner after SIGKILL of a holder with a ttl of 1.5 s", (took, "left of its lease", left));
+    assert!(took < 1500 * MS + SECOND, "{took:?}");
+    assert!(guard.token().get() > token);
+    assert!(resource.write("k", guard.token()));
+    guard.release().await.unwrap();
+    assert_eq!(scratch.verdict().violations, []);
+}
+
+#[tokio::test]
+async fn a_killed_waiter_holds_up_nobody() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let resource = Resource::start(&scratch.history());
+    let mut worker = holder(&server, &scratch, &resource).await;
+    let locks = locks(&server);
+    let guard = take(&locks, "k").await;
+    worker.send("acquire k").await;
+    tokio::time::sleep(100 * MS).await;
+    let pid = worker.pid();
+    worker.kill().await;
+    scratch.recorder().killed(pid);
+    guard.release().await.unwrap();
+    let next = locks.lock("k").with_wait(SECOND).await.unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stopped_holder_finds_its_lock_lost_before_it_writes_again() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let resource = Resource::start(&scratch.history());
+    let mut worker = Worker::start(
+        "body",
+        &[
+            ("url", &server.url()),
+            ("history", &scratch.path("history")),
+            ("resource", &resource.address()),
+            ("ttl_ms", "1000"),
+            ("key", "k"),
+        ],
+    );
+    assert!(worker.next().await.starts_with("held "));
+    for _ in 0..5 {
+        assert_eq!(worker.next().await, "written");
+    }
+    worker.stop();
+    let stopped = Instant::now();
+    let next = locks(&server);
+    next.observe(scratch.recorder());
+    let guard = take(&next, "k").await;
+    figure("next owner after SIGSTOP of a holder with a ttl of 1 s", stopped.elapsed());
+    assert!(resource.write("k", guard.token()));
+    worker.resume();
+    // What it wrote before it was stopped, and at most one write that it was about to make: the check
+    // may have come right before the stop. The fence refuses that one.
+    let mut refused = 0;
+    let end = loop {
+        match worker.next().await.as_str() {
+            "written" => {}
+            "refused" => refused += 1,
+            end => break end.to_owned(),
+        }
+    };
+    assert!(end == "lost expired" || end == "lost unreachable", "{end}");
+    assert!(refused <= 1, "{refused} writes were tried under a lost lock");
+    worker.ended().await;
+    guard.ensure_held().unwrap();
+    scratch.recorder().release(guard.key(), guard.token());
+    guard.release().await.unwrap();
+    assert_eq!(scratch.verdict().violations, []);
+}
+
+#[tokio::test]
+async fn a_write_that_skips_the_check_is_refused_by_the_fence() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let resource = Resource::start(&scratch.history());
+    let mut worker = holder(&server, &scratch, &resource).await;
+    assert!(worker.order("acquire k").await.starts_with("held "));
+    assert_eq!(worker.order("write").await, "written");
+    worker.stop();
+    let next = locks(&server);
+    let guard = take(&next, "k").await;
+    assert!(resource.write("k", guard.token()));
+    // Both orders are read at once when it goes on.
+    worker.send("check").await;
+    worker.send("write").await;
+    worker.resume();
+    assert!(worker.next().await.starts_with("lost "));
+    assert_eq!(worker.next().await, "refused");
+    let released = worker.order("release").await;
+    assert!(released.starts_with("AlreadyLost("), "{released}");
+    // Its late release freed nothing of the next.
+    assert!(exists(&server, "k"));
+    guard.ensure_held().unwrap();
+    worker.ended().await;
+    assert_eq!(scratch.verdict().violations, []);
+}
+
+#[tokio::test]
+async fn a_stop_shorter_than_the_lease_costs_nothing() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let resource = Resource::start(&scratch.history());
+    let mut worker = holder(&server, &scratch, &resource).await;
+    assert!(worker.order("acquire k").await.starts_with("held "));
+    for _ in 0..3 {
+        worker.stop();
+        tokio::time::sleep(300 * MS).await;
+        worker.resume();
+        assert_eq!(worker.order("check").await, "held");
+        assert_eq!(worker.order("write").await, "written");
+        tokio::time::sleep(400 * MS).await;
+    }
+    assert_eq!(worker.order("release").await, "Released");
+    worker.ended().await;
+    assert_eq!(scratch.verdict().violations, []);
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_main_returns() {
+    let server = RedisServer::start();
+    let url = server.url();
+    for how in ["guard-then-manager", "inside", "blocking", "cancelled", "manager-then-guard"] {
+        for round in 0..12 {
+            let key = format!("{how}:{round}");
+            let worker = Worker::start("exit", &[("url", &url), ("ttl_ms", "30000"), ("key", &key), ("how", how)]);
+            worker.ended().await;
+            // A release may be on its way in the socket of a process that has ended.
+            eventually(&format!("{how}, round {round}: the key is free"), SLACK, || !exists(&server, &key)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_holder_is_named_across_processes() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let resource = Resource::start(&scratch.history());
+    let mut worker = holder(&server, &scratch, &resource).await;
+    assert!(worker.order("acquire k").await.starts_with("held "));
+    let locks = locks(&server);
+    let seen = locks.holder("k").await.unwrap().unwrap();
+    let info = seen.info.clone().unwrap();
+    assert_eq!(info.pid, worker.pid());
+    assert!(info.site.contains("tests/worker/main.rs"), "{info}");
+    let busy = locks.lock("k").without_waiting().await.unwrap_err();
+    assert_eq!(busy.holder().unwrap().info.as_ref(), Some(&info));
+    assert!(busy.to_string().contains(&format!("pid {}", worker.pid())), "{busy}");
+    assert_eq!(worker.order("release").await, "Released");
+    assert!(locks.holder("k").await.unwrap().is_none());
+    worker.ended().await;
+}

@@ -1,0 +1,300 @@
+//! Servers that refuse, stall, forget, or are set up wrongly.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Report, inbox};
+use lock_core::{
+    Attempt, Freed, LockBackend, LockError, LockErrorKind, LockEvent, LockObserver, Notice, RedisStore, Release,
+    Renewal,
+};
+
+use crate::redis_store::{acquire, claim, granted, held, release, request, store, token};
+
+#[tokio::test]
+async fn an_acquire_that_comes_too_late_is_refused() {
+    let server = RedisServer::start();
+    let store = Arc::new(store(&server));
+    granted(&store, &claim("warm")).await;
+    server.pause();
+    let late = claim("lock:late");
+    let mut hasty = request(&late);
+    hasty.execute_within = Duration::from_millis(50);
+    let pending = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.try_acquire(&hasty).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The caller gives up and is gone, as after a time-out; its bytes lie in the server's socket.
+    pending.abort();
+    let _ = pending.await;
+    server.resume();
+    // On the same connection, hence after the late command.
+    assert!(store.holder(&late.key).await.unwrap().is_none(), "an orphan was left");
+    assert_eq!(server.command(&["EXISTS", "lock:late"]), Reply::Int(0));
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_out_the_stall_is_served_with_a_fresh_deadline() {
+    let server = RedisServer::start();
+    let store = Arc::new(store(&server));
+    granted(&store, &claim("warm")).await;
+    server.pause();
+    let mut hasty = request(&claim("lock:a"));
+    hasty.execute_within = Duration::from_millis(50);
+    let pending = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.try_acquire(&hasty).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    server.resume();
+    token(pending.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_network_slower_than_the_deadline_ends_in_not_executed() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let store = RedisStore::new(&proxy.url()).unwrap();
+    granted(&store, &claim("warm")).await;
+    proxy.delay(Direction::ToServer, Duration::from_millis(60));
+    let mut hasty = request(&claim("lock:a"));
+    hasty.execute_within = Duration::from_millis(5);
+    let error = store.try_acquire(&hasty).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains("deadline of 5ms, 4 times"), "{error}");
+    assert_eq!(server.command(&["EXISTS", "lock:a"]), Reply::Int(0));
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_sent_again() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    for _ in 0..3 {
+        let claim = claim("lock:a");
+        granted(&store, &claim).await;
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(store.renew(std::slice::from_ref(&claim)).await, [Ok(Renewal::Renewed)]);
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert!(store.holder(&claim.key).await.unwrap().is_some());
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(release(&store, &claim).await, Freed::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
+    let server = RedisServer::builder().with_maxmemory("0", "noeviction").start();
+    let store = store(&server);
+    let [plain, kept, renewed] = ["lock:plain", "lock:kept", "lock:renewed"].map(claim);
+    for claim in [&plain, &kept, &renewed] {
+        let mut wide = request(claim);
+        wide.block = 9;
+        token(store.try_acquire(&wide).await.unwrap());
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = acquire(&store, &claim("lock:new")).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains("(OOM)") && error.to_string().contains("maxmemory"), "{error}");
+    assert_eq!(store.renew(&[renewed]).await, [Ok(Renewal::Renewed)]);
+    let mut used = Release::new(plain.clone());
+    used.last_token = Some(lock_core::FencingToken::new(1));
+    assert_eq!(store.release(&used).await.unwrap(), Freed::Released);
+    let mut early = Release::new(kept.clone());
+    early.keep_for = Duration::from_millis(400);
+    assert_eq!(store.release(&early).await.unwrap(), Freed::Released);
+    assert!((1..=400).contains(&server.command(&["PTTL", "lock:kept"]).int()));
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    for gone in ["lock:new", "{lock:new}@fence", "lock:plain"] {
+        assert_eq!(server.command(&["EXISTS", gone]), Reply::Int(0), "{gone}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_refuses_and_says_why() {
+    let master = RedisServer::start();
+    let server = RedisServer::start();
+    let store = store(&server);
+    let claim_a = claim("lock:a");
+    granted(&store, &claim_a).await;
+    let port = master.port().to_string();
+    server.command(&["REPLICAOF", "127.0.0.1", &port]);
+    let error = acquire(&store, &claim("lock:b")).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("READONLY"), "{error}");
+    drop(master);
+}
+
+#[tokio::test]
+async fn too_few_replicas_and_failed_saves_refuse_everything_but_lose_nothing() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let claim_a = claim("lock:a");
+    granted(&store, &claim_a).await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let errors: Vec<LockError> = vec![
+        acquire(&store, &claim("lock:b")).await.unwrap_err(),
+        store.renew(std::slice::from_ref(&claim_a)).await.remove(0).unwrap_err(),
+        store.release(&Release::new(claim_a.clone())).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.is_transient() && error.to_string().contains("NOREPLICAS"), "{error}");
+    }
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    assert_eq!(release(&store, &claim_a).await, Freed::Released);
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_a_mistake_and_are_not_repeated() {
+    let server = RedisServer::builder().with_password("hunter2").start();
+    granted(&store(&server), &claim("lock:a")).await;
+    let port = server.port();
+    for url in [
+        format!("redis://:wr0ng@127.0.0.1:{port}"),
+        format!("redis://wr0ng:wr0ng@127.0.0.1:{port}"),
+        format!("redis://127.0.0.1:{port}"),
+    ] {
+        let store = RedisStore::new(&url).unwrap();
+        let error = acquire(&store, &claim("lock:a")).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        for text in [error.to_string(), format!("{error:?}"), format!("{store:?}")] {
+            assert!(!text.contains("wr0ng") && text.contains(&port.to_string()), "{text}");
+        }
+        assert_eq!(store.connections(), 0);
+    }
+}
+
+#[tokio::test]
+async fn missing_permissions_are_a_mistake_and_the_minimal_ones_do() {
+    let server = RedisServer::start();
+    let rules = "on >pw ~lock:* ~{lock:* &distributed-lock:inbox:* -@all +hello +ping +eval +evalsha +time +get +set \
+                 +del +exists +pexpire +pttl +zadd +zrange +zrem +zrevrange +zscore +hget +hset +hdel +publish +subscribe";
+    let mut words = vec!["ACL", "SETUSER", "app"];
+    words.extend(rules.split(' '));
+    assert_eq!(server.command(&words), Reply::Text("OK".to_owned()));
+    let store = RedisStore::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
+    let claim_a = claim("lock:a");
+    granted(&store, &claim_a).await;
+    assert_eq!(store.renew(std::slice::from_ref(&claim_a)).await, [Ok(Renewal::Renewed)]);
+    assert!(store.holder(&claim_a.key).await.unwrap().is_some());
+    assert_eq!(release(&store, &claim_a).await, Freed::Released);
+    let error = acquire(&store, &claim("elsewhere")).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+    assert!(error.to_string().contains("NOPERM"), "{error}");
+    server.command(&["ACL", "SETUSER", "app", "-time"]);
+    let error = acquire(&store, &claim_a).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_a_mistake() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(&format!("{}/99", server.url())).unwrap();
+    let error = acquire(&store, &claim("lock:a")).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+    assert!(error.to_string().contains("database"), "{error}");
+    let store = RedisStore::new(&format!("{}/3", server.url())).unwrap();
+    granted(&store, &claim("lock:a")).await;
+    assert_eq!(server.command(&["EXISTS", "lock:a"]), Reply::Int(0), "it lies in database 3");
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_lock_taken_by_itself() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let store = RedisStore::new(&proxy.url()).unwrap();
+    let warm = claim("warm");
+    granted(&store, &warm).await;
+    // Now the server knows both scripts, and the replies to lose are theirs.
+    release(&store, &warm).await;
+    let claim_a = claim("lock:a");
+    proxy.drop_replies(1);
+    let error = acquire(&store, &claim_a).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("may or may not"), "{error}");
+    assert_eq!(server.command(&["EXISTS", "lock:a"]), Reply::Int(1));
+    granted(&store, &claim_a).await;
+    assert_eq!(held(&store, &claim("lock:a")).await.owner, Some(claim_a.owner));
+    proxy.drop_replies(1);
+    store.release(&Release::new(claim_a.clone())).await.unwrap_err();
+    assert_eq!(release(&store, &claim_a).await, Freed::NotHeld, "it had been executed");
+}
+
+#[tokio::test]
+async fn a_connection_cut_at_every_byte_never_confuses_the_store() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let store = RedisStore::new(&proxy.url()).unwrap();
+    granted(&store, &claim("warm")).await;
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        for bytes in (0..140).step_by(3) {
+            let claim_a = claim("lock:a");
+            proxy.cut_after(direction, bytes);
+            let first = acquire(&store, &claim_a).await;
+            proxy.resume();
+            let token_now = granted(&store, &claim_a).await;
+            if let Ok(Attempt::Granted { token, .. }) = first {
+                assert_eq!(token, token_now);
+            }
+            assert_eq!(release(&store, &claim_a).await, Freed::Released, "{direction:?} {bytes}");
+        }
+    }
+}
+
+/// Keeps what it is told as text.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl LockObserver for Seen {
+    fn on_event(&self, _event: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        let text = match notice {
+            Notice::Connection { up: true, .. } => "up".to_owned(),
+            Notice::Connection { up: false, .. } => "down".to_owned(),
+            Notice::EvictionPolicy { policy, .. } => (*policy).to_owned(),
+            other => format!("{other:?}"),
+        };
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+#[tokio::test]
+async fn the_keeper_reconnects_and_says_so() {
+    let mut server = RedisServer::builder().with_maxmemory("100mb", "volatile-lru").start();
+    let store = Arc::new(store(&server));
+    let seen = Seen::default();
+    let (inbox, mut reports) = inbox(seen.clone());
+    let keeper = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.drive(inbox).await }
+    });
+    let told = |count: usize| {
+        let seen = seen.clone();
+        async move {
+            while seen.0.lock().unwrap().len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            seen.0.lock().unwrap().clone()
+        }
+    };
+    assert_eq!(told(2).await, ["up", "volatile-lru"]);
+    server.kill();
+    assert_eq!(told(3).await[2..], ["down"]);
+    assert_eq!(reports.try_next(), None, "the first connection is not a reconnection");
+    server.restart();
+    assert_eq!(reports.next().await, Some(Report::Reconnected));
+    assert_eq!(told(5).await[3..], ["up", "volatile-lru"]);
+    granted(&store, &claim("lock:a")).await;
+    assert_eq!(store.connections(), 1, "the keeper and the caller share this runtime");
+    keeper.abort();
+}
+
+#[tokio::test]
+async fn the_keeper_ends_only_for_mistakes() {
+    let server = RedisServer::builder().with_password("hunter2").start();
+    let store = RedisStore::new(&format!("redis://127.0.0.1:{}", server.port())).unwrap();
+    let seen = Seen::default();
+    let (inbox, _reports) = inbox(seen.clone());
+    let error = store.drive(inbox).await;
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+    assert!(seen.0.lock().unwrap().is_empty(), "it was never up");
+}

@@ -1,0 +1,236 @@
+//! Connections and the runtimes they belong to.
+
+use std::future::Future as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply};
+use lock_core::{Attempt, Freed, LockErrorKind, RedisStore};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::redis_store::{acquire, claim, granted, release, store, token};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn clients(server: &RedisServer) -> usize {
+    let list = server.command(&["CLIENT", "LIST"]);
+    list.text().lines().filter(|line| line.contains("name=lock-core:")).count()
+}
+
+async fn wait_for(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(5), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves_as_well() {
+    let server = RedisServer::builder().with_unix_socket().start();
+    let store = RedisStore::new(&server.unix_url()).unwrap();
+    let claim_a = claim("lock:a");
+    granted(&store, &claim_a).await;
+    assert_eq!(release(&store, &claim_a).await, Freed::Released);
+    assert!(format!("{store:?}").ends_with("redis.sock)"), "{store:?}");
+}
+
+#[test]
+fn every_runtime_has_its_own_connection() {
+    let server = RedisServer::start();
+    let store = Arc::new(store(&server));
+    let runtimes = [runtime(), runtime(), runtime()];
+    for (n, runtime) in runtimes.iter().enumerate() {
+        for _ in 0..3 {
+            let claim = claim("lock:a");
+            runtime.block_on(granted(&store, &claim));
+            runtime.block_on(release(&store, &claim));
+        }
+        assert_eq!((store.connections(), clients(&server)), (n + 1, n + 1));
+    }
+    drop(runtimes);
+    assert_eq!(store.connections(), 0, "a connection goes with its runtime");
+    runtime().block_on(wait_for("the server sees them close", || clients(&server) == 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_users_share_one_connection() {
+    let server = RedisServer::start();
+    let store = Arc::new(store(&server));
+    let tasks: Vec<_> = (0..100)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { granted(&store, &claim(&format!("lock:{n}"))).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let stats = server.command(&["INFO", "stats"]);
+    assert_eq!((store.connections(), clients(&server)), (1, 1), "{}", stats.text());
+}
+
+#[test]
+fn a_runtime_that_ends_in_the_middle_hangs_and_leaks_nothing() {
+    let server = RedisServer::start();
+    let store = Arc::new(store(&server));
+    for round in 0..20_u64 {
+        let dying = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        for n in 0..20 {
+            let store = Arc::clone(&store);
+            dying.spawn(async move { acquire(&store, &claim(&format!("lock:{n}"))).await });
+        }
+        if round % 2 == 0 {
+            dying.block_on(async { tokio::time::sleep(Duration::from_micros(100 * round)).await });
+        }
+        dying.shutdown_timeout(Duration::from_secs(1));
+        assert_eq!(store.connections(), 0, "round {round}");
+    }
+    let runtime = runtime();
+    runtime.block_on(granted(&store, &claim("lock:after")));
+    drop(store);
+    runtime.block_on(wait_for("the server sees them close", || clients(&server) == 0));
+}
+
+#[test]
+fn a_caller_is_told_when_the_connecting_runtime_ends() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    proxy.black_hole(Direction::ToClient);
+    let store = Arc::new(RedisStore::new(&proxy.url()).unwrap());
+    let dying = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let waiting = {
+        let _context = dying.enter();
+        let store = Arc::clone(&store);
+        // Polled here, while its connection is being opened there.
+        async move { acquire(&store, &claim("lock:a")).await }
+    };
+    let handle = dying.handle().clone();
+    let thread = std::thread::spawn(move || handle.block_on(waiting));
+    while proxy.connections() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    dying.shutdown_background();
+    let error = thread.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains("shutting down"), "{error}");
+    runtime().block_on(wait_for("the connection is forgotten", || store.connections() == 0));
+}
+
+#[test]
+fn runtimes_without_io_and_no_runtime_at_all_are_told_so() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let bare = Builder::new_current_thread().build().unwrap();
+    let error = bare.block_on(acquire(&store, &claim("lock:a"))).unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+    assert!(error.to_string().contains("enable_all()"), "{error}");
+    assert_eq!(store.connections(), 0);
+
+    let claim_a = claim("lock:a");
+    let mut outside = std::pin::pin!(acquire(&store, &claim_a));
+    let waker = std::task::Waker::noop();
+    let mut context = std::task::Context::from_waker(waker);
+    let std::task::Poll::Ready(answer) = outside.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
+    assert!(answer.unwrap_err().to_string().contains("outside of a tokio runtime"));
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_found_again() {
+    let mut server = RedisServer::start();
+    let store = store(&server);
+    granted(&store, &claim("lock:a")).await;
+    server.kill();
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let error = acquire(&store, &claim("lock:a")).await.unwrap_err();
+        kinds.push(error.kind());
+        assert!(error.to_string().contains(&server.port().to_string()), "{error}");
+    }
+    assert_eq!(kinds, [LockErrorKind::Unavailable; 3]);
+    server.restart();
+    granted(&store, &claim("lock:a")).await;
+    assert_eq!(server.command(&["EXISTS", "lock:a"]), Reply::Int(1));
+}
+
+#[tokio::test]
+async fn a_server_that_was_never_there_is_unavailable() {
+    let mut server = RedisServer::start();
+    server.kill();
+    let store = store(&server);
+    let error = acquire(&store, &claim("lock:a")).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains("check that the server runs"), "{error}");
+    assert_eq!(store.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_dead_path_is_given_up_within_a_second_or_two() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let store = RedisStore::new(&proxy.url()).unwrap();
+    granted(&store, &claim("warm")).await;
+    proxy.black_hole(Direction::ToServer);
+    let claim_a = claim("lock:a");
+    // Callers give up one after the other, as the machinery does after a command's time-out.
+    for _ in 0..6 {
+        let patient = tokio::time::timeout(Duration::from_millis(200), acquire(&store, &claim_a));
+        assert!(patient.await.is_err());
+    }
+    let late = acquire(&store, &claim_a);
+    let heal = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        proxy.resume();
+    };
+    let (attempt, ()) = tokio::join!(late, heal);
+    token(attempt.unwrap());
+    assert_eq!(proxy.connections(), 2, "one new connection was made");
+}
+
+#[tokio::test]
+async fn cancelled_callers_do_not_cost_the_connection() {
+    let server = RedisServer::start();
+    let store = Arc::new(store(&server));
+    granted(&store, &claim("warm")).await;
+    for n in 0..50 {
+        let store = Arc::clone(&store);
+        let task = tokio::spawn(async move { acquire(&store, &claim(&format!("lock:{n}"))).await });
+        if n % 2 == 0 {
+            tokio::task::yield_now().await;
+        }
+        task.abort();
+    }
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    granted(&store, &claim("after")).await;
+    let opened = server.command(&["CLIENT", "LIST"]);
+    assert_eq!(clients(&server), 1, "{}", opened.text());
+    let first_id = opened.text().lines().next().unwrap().to_owned();
+    assert!(first_id.contains("name=lock-core"), "{first_id}");
+}
+
+#[tokio::test]
+async fn other_attempts_are_not_delayed_by_a_herd_of_them() {
+    let server = RedisServer::start();
+    let store = Arc::new(store(&server));
+    let tasks: Vec<_> = (0..2_000)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let claim = claim(&format!("lock:{}", n % 50));
+                match acquire(&store, &claim).await.unwrap() {
+                    Attempt::Granted { .. } => release(&store, &claim).await == Freed::Released,
+                    _ => false,
+                }
+            })
+        })
+        .collect();
+    let mut released = 0;
+    for task in tasks {
+        released += usize::from(task.await.unwrap());
+    }
+    assert!(released >= 50);
+    let left = (0..50).filter(|n| server.command(&["EXISTS", &format!("lock:{n}")]) == Reply::Int(1)).count();
+    assert_eq!(left, 0);
+}

@@ -1,0 +1,158 @@
+//! Reading the locks of every process.
+
+use std::time::{Duration, SystemTime};
+
+use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
+use lock_core::testing::{RedisServer, Reply};
+use lock_core::{Freed, LockErrorKind, LockKey, LockManager, OwnerId};
+
+async fn scan(fleet: &FleetReader, options: ScanOptions) -> (Vec<LockEntry>, bool) {
+    let mut scan = fleet.scan(options);
+    let mut entries = Vec::new();
+    while let Some(batch) = scan.next().await.unwrap() {
+        entries.extend(batch);
+    }
+    entries.sort_by(|one, two| one.key.cmp(&two.key));
+    (entries, scan.is_truncated())
+}
+
+fn keys(entries: &[LockEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| entry.key.as_str()).collect()
+}
+
+fn key(text: &str) -> LockKey {
+    LockKey::new(text).unwrap()
+}
+
+#[tokio::test]
+async fn locks_are_found_among_everything_else() {
+    let server = RedisServer::start();
+    server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
+    server.command(&["HSET", "lock:hash", "a", "b"]);
+    server.command(&["SET", "lock:classic", "nonce", "PX", "60000"]);
+    server.command(&["SET", "lock:eternal", "nonce"]);
+    server.command(&["SET", "lock:classic:@fence", "9"]);
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let before = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let _one = locks.lock("lock:user:1").with_site("shop::charge").acquire().await.unwrap();
+    let _two = locks.lock("job:{a}").acquire().await.unwrap();
+    let kept = locks.lock("lock:kept").with_min_hold(Duration::from_secs(9)).acquire().await.unwrap();
+    kept.release().await.unwrap();
+
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    let (entries, truncated) = scan(&fleet, ScanOptions::new()).await;
+    assert_eq!((keys(&entries), truncated), (vec!["job:{a}", "lock:kept", "lock:user:1"], false));
+    let states: Vec<EntryState> = entries.iter().map(|entry| entry.state).collect();
+    assert_eq!(states, [EntryState::Held, EntryState::Kept, EntryState::Held]);
+    let held = &entries[2];
+    assert_eq!((held.holder.site(), held.waiters), ("shop::charge", 0));
+    assert!(held.held_for.unwrap() < Duration::from_secs(60), "{held:?}");
+    let granted = held.granted_at.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(granted + Duration::from_secs(1) > before && granted < before + Duration::from_secs(60));
+    assert!(held.holder.ttl_left.unwrap() > Duration::from_secs(20));
+
+    let (entries, _) = scan(&fleet, ScanOptions::new().with_foreign_prefix("lock:")).await;
+    assert_eq!(keys(&entries), ["job:{a}", "lock:classic", "lock:eternal", "lock:kept", "lock:user:1"]);
+    assert_eq!((entries[1].state, entries[1].is_without_ttl()), (EntryState::Foreign, false));
+    assert!(entries[2].is_without_ttl());
+    let (entries, _) = scan(&fleet, ScanOptions::new().with_prefix("job:{")).await;
+    assert_eq!(keys(&entries), ["job:{a}"]);
+    let (entries, _) = scan(&fleet, ScanOptions::new().with_prefix("*")).await;
+    assert!(entries.is_empty(), "a prefix is no pattern: {entries:?}");
+    locks.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_budget_ends_a_scan() {
+    let server = RedisServer::start();
+    server.command(&["EVAL", "for i = 1, 5000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    let (_, truncated) = scan(&fleet, ScanOptions::new().with_max_keys(1000)).await;
+    assert!(truncated);
+    let (_, truncated) = scan(&fleet, ScanOptions::new().with_max_keys(1_000_000).with_pause(Duration::ZERO)).await;
+    assert!(!truncated);
+}
+
+#[tokio::test]
+async fn a_single_lock_is_read_or_explained() {
+    let server = RedisServer::start();
+    server.command(&["HSET", "hash", "a", "b"]);
+    server.command(&["SET", "classic", &"x".repeat(1_000_000)]);
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    assert!(fleet.entry(&key("free")).await.unwrap().is_none());
+    assert_eq!(fleet.entry(&key("classic")).await.unwrap().unwrap().state, EntryState::Foreign);
+    let error = fleet.entry(&key("hash")).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+    let error = fleet.entry(&key("x:@fence")).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::InvalidKey);
+    assert!(fleet.waiters(&key("free")).await.unwrap().is_empty());
+    assert_eq!(format!("{fleet:?}"), format!("FleetReader(127.0.0.1:{})", server.port()));
+}
+
+#[tokio::test]
+async fn only_the_owner_that_was_shown_is_released() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.lock("lock:user:1").with_ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
+    let freed = fleet.release(guard.key(), OwnerId::random(), "ana", "wrong").await.unwrap();
+    assert_eq!((freed, guard.ensure_held()), (Freed::NotHeld, Ok(())));
+    let freed = fleet.release(guard.key(), owner, "ana", "stuck since noon").await.unwrap();
+    assert_eq!(freed, Freed::Released);
+    assert_eq!(server.command(&["EXISTS", "lock:user:1"]), Reply::Int(0));
+    let reason = guard.lost().await;
+    assert_eq!(reason, lock_core::LossReason::Stolen);
+    let next = locks.lock("lock:user:1").acquire().await.unwrap();
+    assert!(next.token() > guard.token());
+    assert_eq!(fleet.release(guard.key(), owner, "ana", "again").await.unwrap(), Freed::NotHeld);
+    locks.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn the_queue_is_listed_in_order_and_served_after_a_release() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.lock("lock:user:1").acquire().await.unwrap();
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for (place, site) in [(1, "shop::refund"), (2, "shop::report")] {
+        let other = LockManager::connect(&server.url()).await.unwrap();
+        waiting.spawn(
+            async move { other.lock("lock:user:1").with_site(site).acquire().await.map(|guard| (other, guard)) },
+        );
+        while fleet.entry(guard.key()).await.unwrap().unwrap().waiters < place {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let waiters = fleet.waiters(guard.key()).await.unwrap();
+    let sites: Vec<&str> = waiters.iter().map(|waiter| &*waiter.info.as_ref().unwrap().site).collect();
+    assert_eq!(sites, ["shop::refund", "shop::report"]);
+    assert_eq!(waiters.iter().map(|waiter| waiter.position).collect::<Vec<_>>(), [1, 2]);
+    for waiter in &waiters {
+        assert!(waiter.waiting_for < Duration::from_secs(30) && waiter.confirmed.unwrap() < Duration::from_secs(10));
+        assert_eq!(waiter.info.as_ref().unwrap().pid, std::process::id());
+    }
+    let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
+    assert_eq!(fleet.release(guard.key(), owner, "ana", "stuck").await.unwrap(), Freed::Released);
+    let (_manager, next) = waiting.join_next().await.unwrap().unwrap().unwrap();
+    assert!(next.token() > guard.token());
+    let entry = fleet.entry(guard.key()).await.unwrap().unwrap();
+    assert_eq!((entry.holder.site(), entry.waiters), ("shop::refund", 1));
+    assert_eq!(fleet.waiters(guard.key()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_unavailable_and_never_quotes_the_password() {
+    let server = RedisServer::builder().with_password("open-sesame").start();
+    let wrong = FleetReader::new(&format!("redis://:closed-sesame@127.0.0.1:{}", server.port())).unwrap();
+    let error = wrong.ping().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+    assert!(!format!("{error:?} {error} {wrong:?}").contains("sesame"), "{error:?}");
+    let url = server.url();
+    drop(server);
+    let gone = FleetReader::new(&url).unwrap();
+    let error = gone.scan(ScanOptions::new()).next().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+}

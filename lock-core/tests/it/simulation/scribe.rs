@@ -1,0 +1,178 @@
+//! What the processes of one run did, and what that says about the queue.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::testing::{History, Record, Verdict};
+use lock_core::{LockEvent, LockEventKind, LockGuard, LockObserver};
+use tokio::time::Instant;
+
+/// What the processes of a run lock.
+pub(crate) const KEYS: [&str; 2] = ["a", "b"];
+
+/// Writes down on virtual time what one manager, a process of its own, does.
+#[derive(Clone)]
+pub(crate) struct Scribe {
+    pub(crate) process: u32,
+    book: Arc<Mutex<Book>>,
+}
+
+/// What all processes of one run did.
+pub(crate) struct Book {
+    origin: Instant,
+    records: Vec<Record>,
+    stories: HashMap<u64, Story>,
+    /// The process that is cut off from the store, and may wait for ever.
+    pub(crate) dead: Option<u32>,
+    pub(crate) trace: Vec<String>,
+}
+
+/// One acquire.
+#[derive(Clone, Debug)]
+struct Story {
+    /// Within this run, since those of the process include other tests'.
+    number: u64,
+    process: u32,
+    key: String,
+    token: u64,
+    started: Duration,
+    granted: Option<Duration>,
+    /// When its caller stopped waiting.
+    answered: Option<Duration>,
+    /// When its body stopped using the lock.
+    left: Option<Duration>,
+}
+
+impl Book {
+    pub(crate) fn open() -> Arc<Mutex<Self>> {
+        let (records, stories, trace) = (Vec::new(), HashMap::new(), Vec::new());
+        Arc::new(Mutex::new(Self { origin: Instant::now(), records, stories, dead: None, trace }))
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn record(&mut self, record: Record) {
+        self.trace.push(record.to_string());
+        self.records.push(record);
+    }
+
+    fn story(&mut self, process: u32, attempt: u64, key: &str) -> &mut Story {
+        let (number, started) = (self.stories.len() as u64, self.now());
+        let (key, token) = (key.to_owned(), 0);
+        self.stories.entry(attempt).or_insert(Story {
+            number,
+            process,
+            key,
+            token,
+            started,
+            granted: None,
+            answered: None,
+            left: None,
+        })
+    }
+
+    pub(crate) fn check(&self) -> Verdict {
+        History::new(self.records.clone()).check()
+    }
+
+    /// Returns the longest time, from `from` on, that a key was nobody's while somebody waited for it.
+    pub(crate) fn longest_idle(&self, from: Duration) -> Duration {
+        let mut longest = Duration::ZERO;
+        for key in KEYS {
+            // What changes when: how many hold the key, and how many wait for it.
+            let mut changes: Vec<(Duration, i32, i32)> = Vec::new();
+            for story in self.stories.values().filter(|story| story.key == key) {
+                let end = self.now();
+                if Some(story.process) != self.dead {
+                    changes.extend([(story.started, 0, 1), (story.answered.unwrap_or(end), 0, -1)]);
+                }
+                if let Some(granted) = story.granted {
+                    changes.extend([(granted, 1, 0), (story.left.unwrap_or(end), -1, 0)]);
+                }
+            }
+            changes.sort_unstable();
+            let (mut holders, mut waiters, mut idle_since) = (0, 0, None);
+            for (at, held, waiting) in changes {
+                if let Some(since) = idle_since {
+                    longest = longest.max(at.saturating_sub(from.max(since)));
+                }
+                holders += held;
+                waiters += waiting;
+                idle_since = (holders == 0 && waiters > 0).then(|| idle_since.unwrap_or(at));
+            }
+        }
+        longest
+    }
+
+    /// Returns how many who came later were served first, at most.
+    pub(crate) fn longest_bypass(&self) -> usize {
+        let bypassed = |story: &Story| {
+            let until = story.answered.unwrap_or(Duration::MAX);
+            let later = |other: &Story| {
+                other.key == story.key
+                    && other.started > story.started
+                    && other.granted.is_some_and(|granted| granted < until)
+            };
+            self.stories.values().filter(|other| later(other)).count()
+        };
+        self.stories.values().map(bypassed).max().unwrap_or(0)
+    }
+}
+
+impl Scribe {
+    pub(crate) fn new(process: u32, book: &Arc<Mutex<Book>>) -> Self {
+        Self { process, book: Arc::clone(book) }
+    }
+
+    /// Notes that a body is done with its lock, whose `min_hold` was `kept`. Call it before releasing.
+    pub(crate) fn leave(&self, guard: &LockGuard, kept: Duration) {
+        let mut book = self.book.lock().unwrap();
+        let (key, token, left) = (guard.key().as_str().to_owned(), guard.token().get(), book.now());
+        let story = book.stories.values_mut().find(|story| story.key == key && story.token == token);
+        if let Some(story) = story {
+            let kept_until = story.granted.unwrap_or_default() + kept;
+            story.left = Some(left.max(kept_until));
+        }
+        book.record(Record::Release { process: self.process, at: nanos(left), key, token });
+    }
+}
+
+impl LockObserver for Scribe {
+    fn on_event(&self, event: &LockEvent<'_>) {
+        let mut book = self.book.lock().unwrap();
+        let (process, now) = (self.process, book.now());
+        let story = book.story(process, event.attempt, event.key.as_str());
+        let (attempt, at) = (story.number, nanos(now));
+        let deadline = |left: Duration| at + nanos(left);
+        let record = match &event.kind {
+            LockEventKind::WaitStarted => Record::Start { process, attempt, at },
+            LockEventKind::Acquired { token, lease_left, .. } => {
+                (story.token, story.granted, story.answered) = (token.get(), Some(now), Some(now));
+                let (key, token, deadline) = (story.key.clone(), token.get(), deadline(*lease_left));
+                Record::Grant { process, attempt, at, key, token, deadline }
+            }
+            LockEventKind::Renewed { lease_left, .. } => {
+                Record::Renew { process, attempt, deadline: deadline(*lease_left) }
+            }
+            LockEventKind::Lost { .. } => {
+                book.record(Record::Lost { process, attempt, at });
+                Record::End { process, attempt, at, how: "lost".to_owned() }
+            }
+            kind if kind.is_terminal() => {
+                story.answered = story.answered.or(Some(now));
+                // Given up right after the grant, so that there was no body.
+                story.left = story.left.or(Some(now));
+                Record::End { process, attempt, at, how: "ended".to_owned() }
+            }
+            _ => return,
+        };
+        book.record(record);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap()
+}

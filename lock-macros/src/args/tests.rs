@@ -1,0 +1,53 @@
+use quote::quote;
+
+use super::{Args, FunctionForm};
+
+fn complaints(tokens: proc_macro2::TokenStream) -> Vec<String> {
+    let (args, mut errors) = Args::parse(tokens);
+    errors.extend(args.check(FunctionForm::Asynchronous));
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn takes_every_option() {
+    let tokens = quote! {
+        key = "a:<x>", ttl = "10s", wait = "none", on_busy = "error", on_error = |e| Err(e.into()), on_lost = "ignore",
+        map_err = MyError::lock, renew = "2s", max_hold = LIMIT, min_hold = "1s", reentrant, guard = lock,
+        client = self.locks, label = "a", stuck_after = "1m", docs = false, crate = ::lock_core,
+    };
+    assert_eq!(complaints(tokens), Vec::<String>::new());
+}
+
+#[test]
+fn reports_all_mistakes_at_once() {
+    let found = complaints(quote!(tll = "10s", wait = , ttl = "3s", ttl = "2s", renew = "10", key = 5, guard = 1));
+    assert_eq!(found.len(), 6, "{found:?}");
+    assert!(found[0].starts_with(r#"unknown argument "tll"; did you mean "ttl"? Known: key, keys, ttl"#));
+}
+
+#[test]
+fn later_work_is_unknown() {
+    for tokens in [quote!(mode = "shared"), quote!(permits = 3)] {
+        assert!(complaints(tokens)[0].starts_with("unknown argument"));
+    }
+}
+
+#[test]
+fn bounds_are_checked_when_known() {
+    for (tokens, part) in [
+        (quote!(ttl = "200ms"), r#"ttl 200ms leaves 66 ms between renewals; use at least "1s", or renew = false"#),
+        (quote!(ttl = "20ms", renew = false), "at least \"50ms\""),
+        (quote!(ttl = "31d"), "limit of 30d"),
+        (quote!(ttl = "10s", renew = "6s"), "at most half"),
+        (quote!(ttl = "10s", renew = "0s"), "never pause"),
+        (quote!(ttl = "10s", min_hold = "11s"), "longer than the ttl"),
+        (quote!(max_hold = "0s"), "leave it out"),
+        (quote!(max_hold = "1s", min_hold = "2s"), "shorter than min_hold"),
+        (quote!(stuck_after = "0s"), "every lock stuck"),
+    ] {
+        let found = complaints(tokens);
+        assert!(found.len() == 1 && found[0].contains(part), "{found:?}");
+    }
+    assert!(complaints(quote!(ttl = "200ms", renew = false)).is_empty());
+    assert!(complaints(quote!(ttl = TTL, renew = "6s", min_hold = "11s")).is_empty());
+}

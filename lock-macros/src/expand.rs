@@ -1,0 +1,96 @@
+//! From arguments and a function to the function under its lock.
+
+mod asynchronous;
+mod docs;
+mod future;
+mod parts;
+mod synchronous;
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::{Error, Type};
+
+use crate::args::{Action, Args, FunctionForm};
+use crate::function::{Form, Function};
+use parts::Parts;
+
+/// Expands the attribute. On any mistake the original item is given back next to the errors, so
+/// that whatever uses it still finds it.
+pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let original = item.clone();
+    let (args, mut errors) = Args::parse(arguments);
+    let function = match Function::parse(item) {
+        Ok(function) => Some(function),
+        Err(error) => {
+            errors.push(error);
+            None
+        }
+    };
+    if let Some(function) = &function {
+        errors.extend(check(&args, function));
+        if errors.is_empty() {
+            return build(&args, function);
+        }
+    }
+    let errors = errors.iter().map(Error::to_compile_error);
+    quote!(#(#errors)* #original)
+}
+
+/// Collects what is wrong with the arguments on this function.
+fn check(args: &Args, function: &Function) -> Vec<Error> {
+    let form = function.form();
+    let synchronous = matches!(form, Form::Sync);
+    let mut errors = function.check();
+    errors.extend(args.check(if synchronous { FunctionForm::Synchronous } else { FunctionForm::Asynchronous }));
+    let names = function.names();
+    let templates = args.key.iter().map(|key| &key.value).chain(args.keys.iter().flat_map(|keys| &keys.value));
+    let mut any = false;
+    for template in templates {
+        any = true;
+        errors.extend(template.check(&names));
+    }
+    if !any && !args.key_was_tried {
+        errors.push(Error::new(
+            Span::call_site(),
+            r#"which lock? Write key = "lock:user:<user_id>", with a parameter between the angle brackets"#,
+        ));
+    }
+    if let Type::Never(never) = output(function, &form) {
+        // A synchronous body that never returns has no end at which a loss could be told.
+        let lost = if synchronous { &args.on_error } else { &args.on_lost };
+        let diverges = [&args.on_busy, &args.on_error, lost].into_iter().all(|option| {
+            option.as_ref().is_some_and(|option| matches!(option.value, Action::Handler(_) | Action::Ignore))
+        });
+        if !diverges {
+            errors.push(Error::new(
+                never.bang_token.span,
+                "`!` cannot carry a lock failure: set on_busy, on_error and on_lost to closures that do not return",
+            ));
+        }
+    }
+    errors
+}
+
+/// Returns what the body gives: the type after the arrow, or the output of the future there.
+fn output(function: &Function, form: &Form) -> Type {
+    match form {
+        Form::Future { output, .. } => (**output).clone(),
+        Form::Async | Form::Sync => function.returned(),
+    }
+}
+
+fn build(args: &Args, function: &Function) -> TokenStream {
+    let form = function.form();
+    let parts = Parts::new(args, function, output(function, &form));
+    let block = match &form {
+        Form::Async => asynchronous::block(&parts, function),
+        Form::Future { boxed, .. } => future::block(&parts, function, *boxed),
+        Form::Sync => synchronous::block(&parts, function),
+    };
+    let Function { attrs, vis, sig, .. } = function;
+    let docs = docs::attributes(args, &parts.label());
+    quote!(#(#attrs)* #docs #vis #sig #block)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! `async fn`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
+use syn::Type;
+
+use super::parts::{Parts, body};
+use crate::args::Action;
+use crate::function::Function;
+
+/// The block of an `async fn`: acquire, run the boxed body beside the lost signal, release.
+pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
+    let (span, private) = (Span::mixed_site(), parts.private());
+    let (fake_return, user_body) = (parts.fake_return(), body(function));
+    // Boxed, because a block pinned in place would hold large arguments twice.
+    let inner = quote_spanned!(span=> #private::boxed(async move { #fake_return #user_body }));
+    let steps = steps(parts, &inner);
+    quote_spanned!(span=> { #steps })
+}
+
+/// The statements around a boxed body, in a place that may await.
+pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
+    let (span, private) = (Span::mixed_site(), parts.private());
+    let (enter, name_guard) = (parts.enter(true), parts.name_guard());
+    let on_lost = parts.on_lost(Action::Cancel);
+    let answer = parts.answer(&on_lost);
+    let never = matches!(parts.returned, Type::Never(_));
+    let run = match on_lost {
+        Action::Ignore | Action::Error => quote_spanned!(span=> #private::accompany(&__guard, #inner).await),
+        _ => quote_spanned!(span=> #private::drive(&__guard, #inner).await),
+    };
+    let end = match on_lost {
+        Action::Ignore if never => quote_spanned!(span=> __out),
+        Action::Ignore => quote_spanned!(span=>
+            let _ = #private::leave(__guard).await;
+            __out
+        ),
+        Action::Error => quote_spanned!(span=>
+            match #private::leave(__guard).await {
+                ::core::result::Result::Ok(()) => __out,
+                ::core::result::Result::Err(__error) => #answer,
+            }
+        ),
+        _ if never => quote_spanned!(span=>
+            match __out {
+                ::core::result::Result::Ok(_) => ::core::unreachable!(),
+                ::core::result::Result::Err(__error) => #answer,
+            }
+        ),
+        _ => quote_spanned!(span=>
+            // Also after a loss: at the end of a max_hold, leaving is what frees the key.
+            match #private::settled(__out, #private::leave(__guard).await) {
+                ::core::result::Result::Ok(__out) => __out,
+                ::core::result::Result::Err(__error) => #answer,
+            }
+        ),
+    };
+    quote_spanned!(span=>
+        #enter
+        let __out = { #name_guard #run };
+        #end
+    )
+}

@@ -1,0 +1,63 @@
+//! Plain functions that return a future, which is also what async-trait makes of methods.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
+use syn::visit_mut::{VisitMut, visit_type_mut};
+use syn::{GenericArgument, Lifetime, Type, TypeParamBound};
+
+use super::asynchronous::steps;
+use super::parts::{Parts, body};
+use crate::function::Function;
+
+/// The block of a function that returns a future: everything in it happens under the lock.
+pub(super) fn block(parts: &Parts<'_>, function: &Function, boxed: bool) -> TokenStream {
+    let (span, private) = (Span::mixed_site(), parts.private());
+    let (fake_return, user_body, output) = (parts.fake_return(), body(function), &parts.returned);
+    let arrow = boxed.then(|| {
+        let returned = with_inferred_lifetimes(function.returned());
+        quote_spanned!(span=> -> #returned)
+    });
+    let inner = quote_spanned!(span=>
+        #private::boxed(async move { #private::future_of::<#output, _>(move || #arrow #user_body).await })
+    );
+    let steps = steps(parts, &inner);
+    let whole = quote_spanned!(span=> async move { #fake_return #steps });
+    if boxed { quote_spanned!(span=> { #private::boxed(#whole) }) } else { quote_spanned!(span=> { #whole }) }
+}
+
+/// Lets the compiler choose the lifetime of the inner future, which may borrow our guard.
+fn with_inferred_lifetimes(mut returned: Type) -> Type {
+    struct Infer;
+    impl VisitMut for Infer {
+        fn visit_type_mut(&mut self, node: &mut Type) {
+            let inferred = Lifetime::new("'_", Span::mixed_site());
+            match node {
+                Type::TraitObject(object) => {
+                    let bounds = std::mem::take(&mut object.bounds).into_iter();
+                    object.bounds = bounds.filter(|bound| !matches!(bound, TypeParamBound::Lifetime(_))).collect();
+                    object.bounds.push(TypeParamBound::Lifetime(inferred));
+                }
+                Type::Path(path) => {
+                    // Only the path to the trait object; the output keeps its lifetimes.
+                    if let Some(segment) = path.path.segments.last_mut()
+                        && let syn::PathArguments::AngleBracketed(arguments) = &mut segment.arguments
+                    {
+                        for argument in &mut arguments.args {
+                            if let GenericArgument::Lifetime(lifetime) = argument {
+                                *lifetime = inferred.clone();
+                            }
+                        }
+                    }
+                    if path.path.segments.last().is_some_and(|segment| segment.ident == "Pin" || segment.ident == "Box")
+                    {
+                        visit_type_mut(self, node);
+                    }
+                }
+                Type::Paren(_) | Type::Group(_) => visit_type_mut(self, node),
+                _ => {}
+            }
+        }
+    }
+    Infer.visit_type_mut(&mut returned);
+    returned
+}

@@ -1,0 +1,50 @@
+//! Plain functions.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
+use syn::Type;
+use syn::spanned::Spanned;
+
+use super::parts::{Parts, body};
+use crate::args::Action;
+use crate::function::{Function, has_opaque};
+
+/// The block of a plain function: blocking acquire, the body as a closure, release.
+pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
+    let (span, private) = (Span::mixed_site(), parts.private());
+    let (enter, name_guard, user_body) = (parts.enter(false), parts.name_guard(), body(function));
+    let returned = &parts.returned;
+    let never = matches!(returned, Type::Never(_));
+    let probe = (!never && !has_opaque(&function.returned())).then(|| {
+        let at = span.located_at(returned.span());
+        quote_spanned!(at=> {
+            use #private::NotAFuture as _;
+            #private::synchronous(#private::Probe::<#returned>::new().verdict());
+        })
+    });
+    // Passed directly, so that the compiler takes it for an `FnOnce` and borrows can leave it.
+    let run = quote_spanned!(span=> #private::call(&__guard, move || -> #returned #user_body));
+    let on_lost = parts.on_lost(Action::Error);
+    let answer = parts.answer(&on_lost);
+    let end = match on_lost {
+        Action::Ignore => quote_spanned!(span=>
+            let _ = #private::leave_blocking(__guard);
+            __out
+        ),
+        _ => quote_spanned!(span=>
+            match #private::leave_blocking(__guard) {
+                ::core::result::Result::Ok(()) => __out,
+                ::core::result::Result::Err(__error) => #answer,
+            }
+        ),
+    };
+    if never {
+        return quote_spanned!(span=> { #enter #name_guard #run });
+    }
+    quote_spanned!(span=> {
+        #probe
+        #enter
+        let __out = { #name_guard #run };
+        #end
+    })
+}

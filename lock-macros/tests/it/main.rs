@@ -1,0 +1,15 @@
+//! Integration tests of the attribute, in one binary.
+
+#![deny(warnings)]
+#![allow(clippy::disallowed_methods, reason = "tests may sleep and spawn")]
+#![allow(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "helpers of tests are tests too")]
+
+mod behaviour;
+mod blocking;
+mod hygiene;
+mod loss;
+mod order;
+mod shapes;
+mod size;
+mod support;
+mod ui;

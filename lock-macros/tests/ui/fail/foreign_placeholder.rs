@@ -1,0 +1,30 @@
+#![allow(unused)]
+
+use lock_core::{LockError, distributed_lock};
+
+#[distributed_lock(key = "user:{user_id}")]
+async fn braces(user_id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "user:#user_id")]
+async fn hash(user_id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "user:#{user_id}")]
+async fn hash_braces(user_id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "user:${user_id}")]
+async fn dollar_braces(user_id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "user:%s")]
+async fn percent(user_id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}

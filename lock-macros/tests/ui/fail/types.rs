@@ -1,0 +1,49 @@
+#![allow(unused)]
+
+use lock_core::{LockError, distributed_lock};
+
+use std::time::Duration;
+
+const SECONDS: u64 = 10;
+
+struct Opaque;
+
+#[distributed_lock(key = "k", ttl = SECONDS)]
+async fn ttl() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", wait = SECONDS)]
+async fn wait() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", when = SECONDS)]
+async fn when() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", client = SECONDS)]
+async fn client() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k:<value>")]
+async fn not_shown(value: Opaque) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", ttl = Duration::from_secs(SECONDS))]
+async fn body() -> Result<u32, LockError> {
+    let text: u32 = "text";
+    Ok("not a number")
+}
+
+#[distributed_lock(key = "k")]
+fn synchronous_body() -> Result<u32, LockError> {
+    if SECONDS > 1 {
+        return Ok("not a number");
+    }
+}
+
+fn main() {}

@@ -1,0 +1,121 @@
+//! Measures what metrics add to a lock, in nanoseconds per acquire and release.
+//!
+//! ```text
+//! cargo run --release -p lock-metrics --example cost
+//! ```
+//!
+//! The observer is called as the core calls it, through `dyn LockObserver` and `catch_unwind`, with
+//! events built anew each time. The loop without an observer is measured beside it and shown; it is
+//! not subtracted. Five rounds, interleaved; the median of each line.
+
+use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Duration;
+
+use lock_core::{
+    FencingToken, GrantPath, Holder, HolderInfo, LockEvent, LockEventKind, LockKey, LockLabel, LockObserver, OwnerId,
+};
+
+const CYCLES: u64 = 400_000;
+const ROUNDS: usize = 5;
+
+struct Nobody;
+
+impl LockObserver for Nobody {
+    fn on_event(&self, event: &LockEvent<'_>) {
+        black_box(event);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Work {
+    name: &'static str,
+    threads: u64,
+    names: usize,
+    contended: bool,
+    /// Locks held all the while.
+    held: u64,
+}
+
+fn main() -> Result<(), lock_metrics::InstallError> {
+    let plain = Work { name: "uncontended", threads: 1, names: 1, contended: false, held: 0 };
+    let lines = [
+        plain,
+        Work { name: "uncontended, 2 threads", threads: 2, ..plain },
+        Work { name: "100 lock names in turn", names: 100, ..plain },
+        Work { name: "10,000 other locks held", held: 10_000, ..plain },
+        Work { name: "contended (one event more, wait charged)", contended: true, ..plain },
+    ];
+    let mut results = vec![(Vec::new(), Vec::new()); lines.len()];
+    for _ in 0..ROUNDS {
+        for (work, (with, without)) in lines.iter().zip(&mut results) {
+            let metrics = lock_metrics::builder().build()?;
+            without.push(measure(*work, &Nobody));
+            with.push(measure(*work, &metrics.observer()));
+        }
+    }
+    println!("{:<42} {:>12} {:>14}", "ns per acquire and release, each thread", "with metrics", "nobody listens");
+    for (work, (mut with, mut without)) in lines.iter().zip(results) {
+        println!("{:<42} {:>12} {:>14}", work.name, median(&mut with), median(&mut without));
+    }
+    Ok(())
+}
+
+fn measure(work: Work, observer: &dyn LockObserver) -> u64 {
+    let labels: Vec<LockLabel> = (0..work.names).map(|n| LockLabel::new(format!("lock:user:<user_id>:{n}"))).collect();
+    for attempt in 0..work.held {
+        let key = LockKey::new(format!("held:{attempt}")).expect("valid");
+        tell(observer, u64::MAX / 2 + attempt, &labels[0], &key, LockEventKind::WaitStarted);
+        tell(observer, u64::MAX / 2 + attempt, &labels[0], &key, acquired(None));
+    }
+    let labels = &labels;
+    let spent: Vec<Duration> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..work.threads).map(|thread| scope.spawn(move || cycles(work, thread, observer, labels))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let mean = spent.iter().sum::<Duration>() / u32::try_from(spent.len()).unwrap_or(1);
+    u64::try_from(mean.as_nanos()).unwrap_or(u64::MAX) / CYCLES
+}
+
+fn cycles(work: Work, thread: u64, observer: &dyn LockObserver, labels: &[LockLabel]) -> Duration {
+    let key = LockKey::new(format!("lock:user:42:{thread}")).expect("valid");
+    let holder = Holder::new(HolderInfo::new("host", 1, "shop::charge"), OwnerId::random(), FencingToken::new(1), None);
+    let kept = acquired(work.contended.then_some(&holder));
+    let clock = lock_core::Clock::system();
+    let start = clock.now();
+    for (cycle, label) in (0..CYCLES).zip(labels.iter().cycle()) {
+        // Numbered as a process numbers them: interleaved.
+        let attempt = cycle * work.threads + thread;
+        tell(observer, attempt, label, &key, LockEventKind::WaitStarted);
+        if work.contended {
+            tell(observer, attempt, label, &key, LockEventKind::Contended { holder: Some(&holder) });
+        }
+        tell(observer, attempt, label, &key, kept.clone());
+        let held = Duration::from_millis(3);
+        tell(observer, attempt, label, &key, LockEventKind::Released { held, dropped: false, confirmed: true });
+    }
+    clock.now().since(start)
+}
+
+fn acquired(waited_for: Option<&Holder>) -> LockEventKind<'_> {
+    LockEventKind::Acquired {
+        waited: Duration::from_micros(80),
+        token: FencingToken::new(7),
+        owner: OwnerId::from_hex("000102030405060708090a0b0c0d0e0f").expect("valid"),
+        path: if waited_for.is_some() { GrantPath::Granted } else { GrantPath::Uncontended },
+        lease_left: Duration::from_secs(30),
+        waited_for,
+    }
+}
+
+fn tell(observer: &dyn LockObserver, attempt: u64, label: &LockLabel, key: &LockKey, kind: LockEventKind<'_>) {
+    let event = LockEvent::new(attempt, label, key, "shop::orders::charge", kind);
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(black_box(&event))));
+}
+
+fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values[values.len() / 2]
+}

@@ -1,0 +1,39 @@
+//! Alerts on waiting that is too slow for too many: 99 % within 250 ms, over a month.
+
+use super::SITES;
+use crate::generate::recording::{answered, slow_share};
+use crate::generate::rule::{Alert, Severity};
+
+/// The share of waits that may be slow.
+const BUDGET: &str = "0.01";
+
+pub(crate) fn alerts() -> Vec<Alert> {
+    // A month's budget is gone in two days at 14.4, in five at 6, in ten at 3, on the last day at 1.
+    let fast = [("14.4", "1h", "5m"), ("6", "6h", "30m")];
+    let slow = [("3", "1d", "2h"), ("1", "3d", "6h")];
+    vec![
+        burn("LockWaitBudgetBurnFast", &fast, "{{ $labels.lock }} is slow to get: the month's budget is gone in days")
+            .after("2m"),
+        burn("LockWaitBudgetBurnSlow", &slow, "{{ $labels.lock }} is slow to get, and uses up the month's budget")
+            .after("1h"),
+    ]
+}
+
+/// Over the long window it matters, over the short one it still goes on.
+fn burn(name: &'static str, windows: &[(&str, &str, &str)], summary: &'static str) -> Alert {
+    let conditions: Vec<String> = windows
+        .iter()
+        .map(|(factor, long, short)| {
+            let (long, short) = (slow_share(long), slow_share(short));
+            format!("({long} > {factor} * {BUDGET} and {short} > {factor} * {BUDGET})")
+        })
+        .collect();
+    let busy = answered("5m");
+    let template = format!("({}) and on (job, lock) {busy} > 0.05", conditions.join(" or "));
+    // Waiting costs time, not data: nobody is woken.
+    Alert::new(name, Severity::Warning, &template, summary).says(&format!(
+        "{{{{ $value | humanizePercentage }}}} of the waits for the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} \
+         took more than 250 ms or failed, and 1 % may. It is taken by:{SITES} The panel \"Who makes them wait\" names the \
+         one to make faster. If the lock is meant to queue, silence this alert for it."
+    ))
+}

@@ -1,0 +1,125 @@
+//! Alerts on what endangers data.
+
+use super::SITES;
+use crate::generate::rule::{Alert, Severity};
+
+pub(crate) fn alerts() -> Vec<Alert> {
+    let mut alerts = lost();
+    alerts.extend(near());
+    alerts
+}
+
+/// It has happened.
+fn lost() -> Vec<Alert> {
+    vec![
+        Alert::new(
+            "LockLost",
+            Severity::Critical,
+            "sum by (job, instance, lock, reason) (increase(@lost_total[10m])) > 0",
+            "{{ $labels.lock }} was lost by its holder in {{ $labels.instance }}: {{ $labels.reason }}",
+        )
+        .says(&format!(
+            "The lock {{{{ $labels.lock }}}} was lost while {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}) held it; \
+             reason: {{{{ $labels.reason }}}}. It is taken by:{SITES} Their work was stopped; check what they had done \
+             half. The runbook explains each reason."
+        )),
+        Alert::new(
+            "LockFencingRegression",
+            Severity::Critical,
+            "sum by (job, lock) (increase(@fencing_regressions_total[1h])) > 0",
+            "The store gave {{ $labels.lock }} an old fencing token: it lost data",
+        )
+        .says(&format!(
+            "A grant of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} had a token that was not greater than one \
+             before. The store was flushed, restored, or failed over without the last writes. It is taken by:{SITES} \
+             Resources that check tokens are safe; check the others for writes of two holders."
+        )),
+        Alert::new(
+            "LockStaleWriteRefused",
+            Severity::Warning,
+            "sum by (job, instance) (increase(@fencing_rejections_total[15m])) > 0",
+            "A write with a stale fencing token was refused in {{ $labels.instance }}",
+        )
+        .says(
+            "A holder in {{ $labels.instance }} ({{ $labels.job }}) wrote after it had lost its lock; the fencing gate \
+             refused it, so no harm was done. Find out why it did not stop: the log names the tokens.",
+        ),
+        Alert::new(
+            "LockUnlockedRuns",
+            Severity::Warning,
+            "sum by (job, lock) (increase(@unlocked_runs_total[15m])) > 0",
+            "Code under {{ $labels.lock }} ran without the lock",
+        )
+        .says(&format!(
+            "{{{{ $value | humanize }}}} protected bodies of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} ran \
+             without it, as their code allows when the store is away. They are at:{SITES} Check what two of them at once \
+             may have done, and why the store was away."
+        )),
+        Alert::new(
+            "LockKeyWithoutTtl",
+            Severity::Critical,
+            "max by (lock) (@inspector_keys_without_ttl) > 0",
+            "{{ $value | humanize }} keys of {{ $labels.lock }} have no lease and are never freed",
+        )
+        .after("5m")
+        .says(
+            "Keys of the lock {{ $labels.lock }} have no time to live. This library always sets one, so another program \
+             wrote them or took it away. `lockctl list` names the keys and, if it is one of ours, the holder's call site. \
+             They block every caller until somebody deletes them, as the runbook says.",
+        ),
+        Alert::new(
+            "LockReleaseAbandoned",
+            Severity::Warning,
+            "sum by (job, lock) (increase(@releases_total{outcome=\"abandoned\"}[15m])) > 0",
+            "Releases of {{ $labels.lock }} did not reach the store",
+        )
+        .says(&format!(
+            "{{{{ $value | humanize }}}} holders of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} were done, but \
+             could not tell the store before the lease ended; others waited for that long. It is taken by:{SITES} Look at \
+             the connection to the store."
+        )),
+    ]
+}
+
+/// It will, if nobody does anything.
+fn near() -> Vec<Alert> {
+    vec![
+        Alert::new(
+            "LockLeaseNearlyLost",
+            Severity::Warning,
+            "histogram_quantile(0.05, sum by (job, lock, le) (rate(@lease_remaining_ratio_bucket[10m]))) < 0.3",
+            "Leases of {{ $labels.lock }} are renewed with only {{ $value | humanizePercentage }} left",
+        )
+        .after("10m")
+        .says(&format!(
+            "One renewal in twenty of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} comes when less than \
+             {{{{ $value | humanizePercentage }}}} of the lease is left; two thirds are healthy. It is taken by:{SITES} \
+             Look for a slow store or a starved process, or give the lock a longer ttl."
+        )),
+        Alert::new(
+            "LockRenewalsFailing",
+            Severity::Warning,
+            "sum by (job, lock) (rate(@renewals_total{outcome!=\"ok\"}[5m])) \
+             / (sum by (job, lock) (rate(@renewals_total[5m])) > 0) > 0.01",
+            "{{ $value | humanizePercentage }} of the renewals of {{ $labels.lock }} fail",
+        )
+        .after("5m")
+        .says(&format!(
+            "{{{{ $value | humanizePercentage }}}} of the renewals of the lock {{{{ $labels.lock }}}} in \
+             {{{{ $labels.job }}}} get no answer. They are tried again, but when the lease ends the lock is lost. It is \
+             taken by:{SITES} Look at the store and the network."
+        )),
+        Alert::new(
+            "LockWatchdogLate",
+            Severity::Warning,
+            "histogram_quantile(0.99, sum by (job, instance, le) (rate(@renewal_lateness_seconds_bucket[5m]))) > 1",
+            "The watchdog of {{ $labels.instance }} is {{ $value | humanizeDuration }} late",
+        )
+        .after("5m")
+        .says(
+            "Renewals in {{ $labels.instance }} ({{ $labels.job }}) are sent {{ $value | humanizeDuration }} later than \
+             planned, for every lock that it holds. The process is starved, swaps, or its machine is paused. Locks with a \
+             short ttl will be lost.",
+        ),
+    ]
+}

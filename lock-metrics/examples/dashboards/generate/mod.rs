@@ -1,0 +1,72 @@
+//! Dashboards and rules as typed values, and their files.
+
+#![allow(dead_code, reason = "the example and the test each use their part")]
+
+mod alerts;
+mod dashboard;
+mod fleet;
+pub(crate) mod names;
+mod on_call;
+mod one_lock;
+mod panel;
+mod recording;
+mod rule;
+
+use serde_json::{Value, json};
+
+pub(crate) use dashboard::Dashboard;
+pub(crate) use rule::Rule;
+
+/// What a run of the generator may change.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// What stands before the name of a runbook in an alert.
+    pub(crate) runbooks: String,
+    /// Without the delays that keep alerts calm, for tests that have no time.
+    pub(crate) fast: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { runbooks: "dashboards/runbooks/".to_owned(), fast: false }
+    }
+}
+
+/// Returns every generated file: its path below `dashboards/`, and its text.
+pub(crate) fn files(settings: &Settings) -> Vec<(String, String)> {
+    let mut files: Vec<_> = dashboards()
+        .into_iter()
+        .map(|dashboard| (format!("grafana/dashboards/{}.json", dashboard.file), format!("{:#}\n", dashboard.json())))
+        .collect();
+    files.push(("alerts.yml".to_owned(), rule::yaml(&alerts::groups(), settings)));
+    files.push(("recording_rules.yml".to_owned(), rule::yaml(&recording::groups(), settings)));
+    files
+}
+
+pub(crate) fn dashboards() -> Vec<Dashboard> {
+    vec![on_call::dashboard(), one_lock::dashboard(), fleet::dashboard()]
+}
+
+pub(crate) fn rules() -> Vec<Rule> {
+    alerts::groups().into_iter().chain(recording::groups()).flat_map(|group| group.rules).collect()
+}
+
+/// Lists every query of every panel, for a test that runs them.
+pub(crate) fn queries() -> Value {
+    let mut all = Vec::new();
+    for dashboard in dashboards() {
+        for panel in dashboard.panels() {
+            for query in &panel.queries {
+                all.push(json!({
+                    "dashboard": dashboard.title,
+                    "panel": panel.title,
+                    "expr": query.expr,
+                    "unit": panel.unit.id(),
+                    "mayBeEmpty": query.may_be_empty,
+                    "needsInspector": query.expr.contains("distributed_lock_inspector_"),
+                }));
+            }
+        }
+    }
+    all.into()
+}

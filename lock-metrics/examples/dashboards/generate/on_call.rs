@@ -1,0 +1,233 @@
+//! *Locks: on call*: what a person asks at night, in the order of asking.
+
+use super::dashboard::Dashboard;
+use super::panel::{Kind, Panel, Unit};
+
+/// Age of the oldest hold of each call site.
+const AGE: &str = "(time() - (@site_oldest_hold_start_timestamp_seconds > 0))";
+
+pub(crate) fn dashboard() -> Dashboard {
+    Dashboard {
+        file: "on-call",
+        title: "Locks: on call",
+        description: "Which lock is stuck, who holds it, since when, who waits, and whether it is safe to force it.",
+        present_in: "held",
+        one_lock: false,
+        rows: vec![
+            ("Is anything stuck?", stuck()),
+            ("Who waits, and for whom?", waiting()),
+            ("How long?", times()),
+            ("Is it still safe?", safety()),
+            ("Does the plumbing work?", plumbing()),
+            ("Is there a lock without a holder?", orphans()),
+        ],
+    }
+}
+
+fn stuck() -> Vec<Panel> {
+    let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit);
+    let labels = &[("lock", "Lock"), ("site", "Held by"), ("instance", "In"), ("job", "Job")];
+    vec![
+        stat("Stuck now", "Holds older than the stuck_after of their lock. The table below names them.", Unit::Count)
+            .query("stuck", &format!("count({AGE} > on (job, instance, lock) group_left () @stuck_after_seconds) or vector(0)"))
+            .red(1.0),
+        stat("Waiting now", "Acquires that wait at this moment, over all locks.", Unit::Count)
+            .query("waiting", "sum(@waiters)")
+            .orange(10.5),
+        stat("Longest wait now", "How long the most patient caller has been waiting so far.", Unit::Seconds)
+            .query("longest", "max(time() - (@oldest_wait_start_timestamp_seconds > 0)) or vector(0)")
+            .orange(2.5),
+        stat("Lost in the last hour", "Locks that were taken from a holder that had not released them.", Unit::Count)
+            .query("lost", "round(sum(increase(@lost_total[1h])))")
+            .red(0.5),
+        stat(
+            "Fencing regressions in the last hour",
+            "Tokens that were not greater than one before: the store lost data. Writes may be overwritten.",
+            Unit::Count,
+        )
+        .query("regressions", "round(sum(increase(@fencing_regressions_total[1h])))")
+        .red(0.5),
+        stat("Stores out of reach", "Nodes to which a watchdog has no connection.", Unit::Count)
+            .query("down", "count(@backend_connected == 0) or vector(0)")
+            .red(1.0),
+        Panel::new(
+            "Which lock, held by whom, since when",
+            "The oldest hold of each call site in each process. Held for longer than Stuck after means stuck. The link on \
+             the process opens its live view, which knows the key, the owner and the token.",
+            Kind::Table { labels },
+            Unit::Seconds,
+        )
+        .rare("Held for", &format!("sum by (job, instance, lock, site) {AGE}"))
+        .rare("Stuck after", &beside_holds("@stuck_after_seconds"))
+        .rare("Waiters", &beside_holds("@waiters"))
+        .rare("Lease left", &beside_holds("(@lease_min_expiry_timestamp_seconds - time())")),
+    ]
+}
+
+/// Repeats a value of a lock for each call site that holds it.
+fn beside_holds(value: &str) -> String {
+    format!(
+        "sum by (job, instance, lock, site) ({value} * on (job, instance, lock) group_right () \
+         ((@site_oldest_hold_start_timestamp_seconds > 0) > bool 0))"
+    )
+}
+
+fn waiting() -> Vec<Panel> {
+    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
+    vec![
+        chart("Waiters", "Acquires that wait, by lock and process.", Unit::Count)
+            .wide(6)
+            .query("{{lock}} in {{instance}}", "sum by (lock, instance) (@waiters)"),
+        chart("Oldest wait", "How long the oldest waiter of each lock has been waiting.", Unit::Seconds)
+            .wide(6)
+            .rare("{{lock}}", "max by (lock) (time() - (@oldest_wait_start_timestamp_seconds > 0))"),
+        Panel::new(
+            "Who makes them wait",
+            "Seconds of waiting per second, charged to the call site that held the lock: 3 means that three callers \
+             stood still for it all the time.",
+            Kind::BarGauge,
+            Unit::Count,
+        )
+        .query(
+            "{{holder_site}} holds {{lock}}",
+            "topk(10, sum by (lock, holder_site) (rate(@blocked_seconds_sum[$__rate_interval])))",
+        )
+        .wide(12)
+        .orange(1.0)
+        .red(5.0),
+        chart(
+            "Oldest hold",
+            "Age of the oldest hold of each call site. A line that climbs straight is a stuck lock.",
+            Unit::Seconds,
+        )
+        .rare("{{lock}} by {{site}}", &format!("max by (lock, site) {AGE}")),
+        chart(
+            "Contended share",
+            "Share of the grants that were not free at the first attempt. At 1 every caller queues.",
+            Unit::Share,
+        )
+        .rare(
+            "{{lock}}",
+            "sum by (lock) (rate(@grants_total{path!=\"uncontended\"}[$__rate_interval])) \
+             / (sum by (lock) (rate(@grants_total[$__rate_interval])) > 0)",
+        ),
+        chart(
+            "Acquires that did not get the lock",
+            "By outcome: the wait was over, it was busy, cancelled, or failed.",
+            Unit::PerSecond,
+        )
+        .query(
+            "{{lock}}: {{outcome}}",
+            "sum by (lock, outcome) (rate(@acquisitions_total{outcome!=\"acquired\"}[$__rate_interval]))",
+        ),
+    ]
+}
+
+fn times() -> Vec<Panel> {
+    let chart = |title, description| Panel::new(title, description, Kind::TimeSeries, Unit::Seconds).wide(6);
+    let quantile = |share: &str, name: &str| {
+        format!("histogram_quantile({share}, sum by (lock, le) (rate(@{name}_bucket[$__rate_interval])))")
+    };
+    vec![
+        chart("Wait, median", "Half of the acquires got their answer within this time.")
+            .query("{{lock}}", &quantile("0.5", "wait_seconds")),
+        chart("Wait, 99th percentile", "One acquire in a hundred took longer than this.")
+            .query("{{lock}}", &quantile("0.99", "wait_seconds")),
+        chart("Hold, median", "Half of the holds were shorter. Counted when they end: a stuck lock is not in here.")
+            .query("{{lock}}", &quantile("0.5", "hold_seconds")),
+        chart("Hold, 99th percentile", "One hold in a hundred was longer. Counted when they end.")
+            .query("{{lock}}", &quantile("0.99", "hold_seconds")),
+        Panel::new("Holds", "How long locks were held, over time: the darker, the more.", Kind::Heatmap, Unit::Seconds)
+            .wide(12)
+            .query("{{le}}", "sum by (le) (increase(@hold_seconds_bucket[$__rate_interval]))"),
+        Panel::new("Grants", "How callers got their lock.", Kind::TimeSeries, Unit::PerSecond)
+            .wide(6)
+            .query("{{path}}", "sum by (path) (rate(@grants_total[$__rate_interval]))"),
+        Panel::new(
+            "Held on average",
+            "Seconds of holding per second. For a lock with a single key, 1 means that it is never free.",
+            Kind::TimeSeries,
+            Unit::Count,
+        )
+        .wide(6)
+        .query("{{lock}}", "sum by (lock) (rate(@hold_seconds_sum[$__rate_interval]))"),
+    ]
+}
+
+fn safety() -> Vec<Panel> {
+    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
+    vec![
+        chart(
+            "Lease left",
+            "Time until the first lease ends unless it is renewed. At 0 somebody else may have the lock.",
+            Unit::Seconds,
+        )
+        .rare("{{lock}}", "min by (lock) ((@lease_min_expiry_timestamp_seconds > 0) - time())"),
+        chart(
+            "Lease left at renewal",
+            "The worst twentieth. A healthy watchdog renews with two thirds left.",
+            Unit::Share,
+        )
+        .rare(
+            "{{lock}}",
+            "histogram_quantile(0.05, sum by (lock, le) (rate(@lease_remaining_ratio_bucket[$__rate_interval])))",
+        ),
+        chart("Lost", "Locks lost while they were held, by reason.", Unit::PerSecond)
+            .query("{{lock}}: {{reason}}", "sum by (lock, reason) (rate(@lost_total[$__rate_interval]))"),
+        chart("Renewals", "By outcome. An error is tried again until the lease ends.", Unit::PerSecond)
+            .query("{{outcome}}", "sum by (outcome) (rate(@renewals_total[$__rate_interval]))"),
+        chart("Releases", "By outcome. An abandoned lock stays taken until its lease ends.", Unit::PerSecond)
+            .query("{{outcome}}", "sum by (outcome) (rate(@releases_total[$__rate_interval]))"),
+        chart(
+            "Fencing and unlocked runs",
+            "Each of these is a write that a lock alone would not have stopped.",
+            Unit::PerSecond,
+        )
+        .query("stale write refused", "sum(rate(@fencing_rejections_total[$__rate_interval]))")
+        .query("regression: {{lock}}", "sum by (lock) (rate(@fencing_regressions_total[$__rate_interval]))")
+        .query("ran without its lock: {{lock}}", "sum by (lock) (rate(@unlocked_runs_total[$__rate_interval]))"),
+    ]
+}
+
+fn plumbing() -> Vec<Panel> {
+    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
+    let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(6);
+    vec![
+        chart("Commands, 99th percentile", "Time to the store's answer, by command.", Unit::Seconds)
+            .query("{{op}}", "histogram_quantile(0.99, sum by (op, le) (rate(@backend_command_seconds_bucket[$__rate_interval])))"),
+        chart("Commands", "Commands sent, by kind.", Unit::PerSecond)
+            .query("{{op}}", "sum by (op) (rate(@backend_command_seconds_count[$__rate_interval]))"),
+        chart("Failed commands", "By node and kind of failure.", Unit::PerSecond)
+            .query("{{node}}: {{kind}}", "sum by (node, kind) (rate(@backend_errors_total[$__rate_interval]))"),
+        chart("Renewal lateness, 99th percentile", "How much later than planned renewals were sent: a busy or frozen process.", Unit::Seconds)
+            .query("{{instance}}", "histogram_quantile(0.99, sum by (instance, le) (rate(@renewal_lateness_seconds_bucket[$__rate_interval])))"),
+        Panel::new("Connection of the watchdog", "By process and node.", Kind::StateTimeline, Unit::UpDown)
+            .wide(16)
+            .query("{{instance}} to {{node}}", "min by (instance, node) (@backend_connected)"),
+        stat("Sampler ran", "How long ago a process last looked for stuck locks, at worst.", Unit::Seconds)
+            .query("ago", "max(time() - @sampler_last_run_timestamp_seconds)")
+            .orange(10.5)
+            .red(30.5),
+        stat("Nodes that may evict locks", "Their maxmemory-policy is not noeviction: a full memory deletes locks.", Unit::Count)
+            .query("nodes", "count(@backend_eviction_policy_info == 1) or vector(0)")
+            .red(1.0),
+        stat("Acquires under other", "There are more than 200 lock names; a name probably contains a key.", Unit::Count)
+            .query("in the last hour", "round(sum(increase(@label_overflow_total[1h])))")
+            .orange(0.5),
+        stat("Versions", "Versions of the library that run.", Unit::Count)
+            .query("{{version}}", "count by (version) (@build_info)"),
+    ]
+}
+
+fn orphans() -> Vec<Panel> {
+    vec![
+        Panel::new(
+            "Held in the store, but by no process that is scraped",
+            "The holder died, or is not scraped. The lock comes free when its lease ends. Needs the fleet inspector.",
+            Kind::Table { labels: &[("lock", "Lock")] },
+            Unit::Count,
+        )
+        .rare("Held", "(max by (lock) (@inspector_held) > 0) unless on (lock) (sum by (lock) (@held) > 0)")
+        .wide(24),
+    ]
+}

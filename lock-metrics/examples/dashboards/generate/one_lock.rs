@@ -1,0 +1,139 @@
+//! *One lock*: the same questions, about the lock chosen on top.
+
+use super::dashboard::Dashboard;
+use super::panel::{Kind, Panel, Unit};
+
+pub(crate) fn dashboard() -> Dashboard {
+    Dashboard {
+        file: "one-lock",
+        title: "One lock",
+        description: "Everything about the lock chosen on top.",
+        present_in: "held",
+        one_lock: true,
+        rows: vec![("Now", now()), ("Over time", over_time()), ("Its safety", safety())],
+    }
+}
+
+/// Narrows every series with a marker to the lock.
+fn of_lock(template: &str) -> String {
+    let mut narrowed = String::new();
+    for (number, part) in template.split('@').enumerate() {
+        if number == 0 {
+            narrowed.push_str(part);
+            continue;
+        }
+        let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        let (open, rest) = match rest.strip_prefix('{') {
+            Some(rest) => ("{lock=~\"$lock\", ", rest),
+            None => ("{lock=~\"$lock\"}", rest),
+        };
+        narrowed.extend(["@", name, open, rest]);
+    }
+    narrowed
+}
+
+fn now() -> Vec<Panel> {
+    let stat = |title, description, unit, legend, template: &str| {
+        Panel::new(title, description, Kind::Stat, unit).query(legend, &of_lock(template))
+    };
+    vec![
+        stat("Held", "Keys of this lock that are held now.", Unit::Count, "held", "sum(@held)"),
+        stat("Waiting", "Acquires that wait now.", Unit::Count, "waiting", "sum(@waiters)").orange(10.5),
+        stat(
+            "Oldest hold",
+            "Age of the oldest hold.",
+            Unit::Seconds,
+            "age",
+            "max(time() - (@oldest_hold_start_timestamp_seconds > 0)) or vector(0)",
+        ),
+        stat(
+            "Stuck after",
+            "The age at which a hold counts as stuck.",
+            Unit::Seconds,
+            "threshold",
+            "max(@stuck_after_seconds)",
+        ),
+        stat("Lease", "The ttl: how long others wait after a holder died.", Unit::Seconds, "ttl", "max(@ttl_seconds)"),
+        stat(
+            "Lost in the last day",
+            "How often a holder lost it.",
+            Unit::Count,
+            "lost",
+            "round(sum(increase(@lost_total[1d])))",
+        )
+        .red(0.5),
+        Panel::new(
+            "Who holds it now",
+            "The oldest hold of each call site. The link on the process opens its live view, with keys.",
+            Kind::Table { labels: &[("site", "Held by"), ("instance", "In")] },
+            Unit::Seconds,
+        )
+        .wide(12)
+        .rare(
+            "Held for",
+            &of_lock("max by (site, instance) (time() - (@site_oldest_hold_start_timestamp_seconds > 0))"),
+        ),
+        Panel::new(
+            "Who can hold it",
+            "Every call site that takes this lock, in how many processes.",
+            Kind::Table { labels: &[("site", "Call site")] },
+            Unit::Count,
+        )
+        .wide(12)
+        .query("Processes", &of_lock("sum by (site) (@site_info)")),
+    ]
+}
+
+fn over_time() -> Vec<Panel> {
+    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
+    let quantile = |share: &str, name: &str| {
+        of_lock(&format!("histogram_quantile({share}, sum by (le) (rate(@{name}_bucket[$__rate_interval])))"))
+    };
+    vec![
+        chart("Wait", "Time from asking to the answer.", Unit::Seconds)
+            .rare("median", &quantile("0.5", "wait_seconds"))
+            .rare("90th percentile", &quantile("0.9", "wait_seconds"))
+            .rare("99th percentile", &quantile("0.99", "wait_seconds")),
+        chart("Hold", "Time from the grant to the release. Counted when it ends.", Unit::Seconds)
+            .rare("median", &quantile("0.5", "hold_seconds"))
+            .rare("90th percentile", &quantile("0.9", "hold_seconds"))
+            .rare("99th percentile", &quantile("0.99", "hold_seconds")),
+        Panel::new("Waits", "How long callers waited, over time: the darker, the more.", Kind::Heatmap, Unit::Seconds)
+            .query("{{le}}", &of_lock("sum by (le) (increase(@wait_seconds_bucket[$__rate_interval]))")),
+        chart("Held and waiting", "Against each other: waiters without a hold are a sign of an orphan.", Unit::Count)
+            .query("held", &of_lock("sum(@held)"))
+            .query("waiting", &of_lock("sum(@waiters)")),
+        chart("Acquires", "By outcome.", Unit::PerSecond)
+            .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@acquisitions_total[$__rate_interval]))")),
+        chart("Grants", "How callers got it.", Unit::PerSecond)
+            .query("{{path}}", &of_lock("sum by (path) (rate(@grants_total[$__rate_interval]))")),
+        chart(
+            "Who makes them wait",
+            "Seconds of waiting per second, charged to the call site that held it.",
+            Unit::Count,
+        )
+        .wide(12)
+        .query("{{holder_site}}", &of_lock("sum by (holder_site) (rate(@blocked_seconds_sum[$__rate_interval]))")),
+        chart("How often they wait for it", "Waits per second that each call site caused.", Unit::PerSecond)
+            .wide(12)
+            .query(
+                "{{holder_site}}",
+                &of_lock("sum by (holder_site) (rate(@blocked_seconds_count[$__rate_interval]))"),
+            ),
+    ]
+}
+
+fn safety() -> Vec<Panel> {
+    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
+    vec![
+        chart("Lease left", "Against the full lease. It should jump back up at two thirds.", Unit::Seconds)
+            .rare("left", &of_lock("min((@lease_min_expiry_timestamp_seconds > 0) - time())"))
+            .query("full lease", &of_lock("max(@ttl_seconds)")),
+        chart("Renewals", "By outcome.", Unit::PerSecond)
+            .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@renewals_total[$__rate_interval]))")),
+        chart("Lost and released", "How holds ended.", Unit::PerSecond)
+            .query("lost: {{reason}}", &of_lock("sum by (reason) (rate(@lost_total[$__rate_interval]))"))
+            .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@releases_total[$__rate_interval]))")),
+    ]
+}

@@ -1,0 +1,43 @@
+//! Recording rules: the share of slow waits, over the windows that the burn alerts compare.
+
+use super::names::plain;
+use super::rule::{Group, Rule};
+
+/// Waits up to 250 ms are fine. A bound that is no integer, because Prometheus 3 rewrites those.
+const FAST: &str = "0.25";
+
+/// The windows, and how often each is worth evaluating.
+const WINDOWS: [(&str, &[&str]); 2] = [("30s", &["5m", "30m", "1h", "2h"]), ("5m", &["6h", "1d", "3d"])];
+
+pub(crate) fn groups() -> Vec<Group> {
+    let names = ["distributed_lock_recorded", "distributed_lock_recorded_slowly"];
+    let group = |(name, (interval, windows)): (&'static str, (&'static str, &[&str]))| {
+        let rules = windows.iter().flat_map(|window| rules(window)).collect();
+        Group { name, interval: Some(interval), rules }
+    };
+    names.into_iter().zip(WINDOWS).map(group).collect()
+}
+
+/// Failed acquires count as slow: they are in the count, and in no bucket of those that acquired.
+fn rules(window: &str) -> Vec<Rule> {
+    let slow = plain(&format!(
+        "1 - sum by (job, lock) (rate(@wait_seconds_bucket{{outcome=\"acquired\", le=\"{FAST}\"}}[{window}])) \
+         / (sum by (job, lock) (rate(@wait_seconds_count[{window}])) > 0)"
+    ));
+    let acquires = plain(&format!("sum by (job, lock) (rate(@wait_seconds_count[{window}]))"));
+    let mut rules = vec![Rule::Record { name: slow_share(window), expr: slow }];
+    if window == "5m" {
+        rules.push(Rule::Record { name: answered(window), expr: acquires });
+    }
+    rules
+}
+
+/// Names the share of waits that were slow.
+pub(crate) fn slow_share(window: &str) -> String {
+    format!("job_lock:distributed_lock_slow_waits:ratio_rate{window}")
+}
+
+/// Names the rate of waits that came to an end.
+pub(crate) fn answered(window: &str) -> String {
+    format!("job_lock:distributed_lock_waits:rate{window}")
+}

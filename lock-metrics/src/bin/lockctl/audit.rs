@@ -1,0 +1,62 @@
+//! Prints audit events, and nothing else that is traced, as lines of `name=value`.
+
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const TARGET: &str = "lock_core::audit";
+
+/// Sends audit events of this process to standard error from now on.
+pub(crate) fn print_to_stderr() {
+    // There is no other subscriber in this program.
+    let _ = tracing::subscriber::set_global_default(Printer);
+}
+
+struct Printer;
+
+impl Subscriber for Printer {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == TARGET
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line("audit:".to_owned());
+        event.record(&mut line);
+        eprintln!("{}", line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// `Debug` of text keeps control characters out of the line.
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() != "message" {
+            let _ = write!(self.0, " {field}={value:?}");
+        }
+    }
+}
+
+/// Returns who runs this program, as well as the system tells it.
+pub(crate) fn actor() -> String {
+    let name = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let name = name.unwrap_or_else(|| "unknown".to_owned());
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy());
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    name
+}

@@ -1,0 +1,115 @@
+//! One lock, as JSON and as cells of a table.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use lock_core::inspect::{EntryState, LockEntry, Waiter};
+use lock_core::{HolderInfo, OwnerId};
+use serde_json::{Value, json};
+
+use crate::output::Table;
+use crate::text::human;
+
+const NOTHING: &str = "-";
+
+/// Returns the identity, or so much of it that holders can be told apart.
+pub(crate) fn owner(owner: OwnerId, full: bool) -> String {
+    let text = owner.to_hex();
+    if full { text } else { format!("{}…", &text[..4]) }
+}
+
+pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
+    let holder = &entry.holder;
+    let mut record = json!({
+        "key": entry.key.as_str(),
+        "state": entry.state.as_str(),
+        "site": holder.info.as_ref().map(|info| &*info.site),
+        "host": holder.info.as_ref().map(|info| &*info.host),
+        "pid": holder.info.as_ref().map(|info| info.pid),
+        "token": holder.token.map(lock_core::FencingToken::get),
+        "granted_at_unix_seconds":
+            entry.granted_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|at| at.as_secs_f64()),
+        "held_for_seconds": entry.held_for.map(|time| time.as_secs_f64()),
+        "ttl_left_seconds": holder.ttl_left.map(|left| left.as_secs_f64()),
+        "waiters": entry.waiters,
+    });
+    identify(&mut record, holder.owner, full_owner);
+    record
+}
+
+pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
+    let mut record = json!({
+        "position": waiter.position,
+        "site": waiter.info.as_ref().map(|info| &*info.site),
+        "host": waiter.info.as_ref().map(|info| &*info.host),
+        "pid": waiter.info.as_ref().map(|info| info.pid),
+        "waiting_for_seconds": waiter.waiting_for.as_secs_f64(),
+        "confirmed_seconds_ago": waiter.confirmed.map(|time| time.as_secs_f64()),
+    });
+    identify(&mut record, Some(waiter.owner), false);
+    record
+}
+
+/// A cut identity has another name, so that no program takes it for a whole one.
+fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
+    let text = owner.map(OwnerId::to_hex);
+    if full {
+        record["owner"] = json!(text);
+    } else {
+        record["owner_prefix"] = json!(text.map(|text| text[..4].to_owned()));
+    }
+}
+
+pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
+    let mut table = Table::new(&["KEY", "STATE", "HELD FOR", "LEASE LEFT", "WAITERS", "CALL SITE", "PROCESS", "OWNER"]);
+    for entry in entries {
+        table.row([
+            entry.key.as_str().to_owned(),
+            entry.state.as_str().to_owned(),
+            held_for(entry),
+            lease_left(entry),
+            entry.waiters.to_string(),
+            entry.holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+            entry.holder.info.as_ref().map_or(NOTHING.to_owned(), process),
+            entry.holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
+        ]);
+    }
+    table.render()
+}
+
+pub(crate) fn waiters_table(waiters: &[Waiter]) -> String {
+    let mut table = Table::new(&["PLACE", "WAITING", "LAST SEEN", "CALL SITE", "PROCESS", "OWNER"]);
+    for waiter in waiters {
+        table.row([
+            waiter.position.to_string(),
+            human(waiter.waiting_for),
+            waiter.confirmed.map_or(NOTHING.to_owned(), |time| format!("{} ago", human(time))),
+            waiter.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+            waiter.info.as_ref().map_or(NOTHING.to_owned(), process),
+            owner(waiter.owner, false),
+        ]);
+    }
+    table.render()
+}
+
+pub(crate) fn process(info: &HolderInfo) -> String {
+    format!("pid {} on {}", info.pid, info.host)
+}
+
+pub(crate) fn held_for(entry: &LockEntry) -> String {
+    match entry.state {
+        EntryState::Held => entry.held_for.map_or(NOTHING.to_owned(), human),
+        _ => NOTHING.to_owned(),
+    }
+}
+
+pub(crate) fn lease_left(entry: &LockEntry) -> String {
+    entry.holder.ttl_left.map_or("for ever".to_owned(), human)
+}
+
+/// Sorts by what hurts most: what never ends by itself, what many wait for, what is old.
+pub(crate) fn sort(entries: &mut [LockEntry]) {
+    entries.sort_by_cached_key(|entry| {
+        let age = entry.held_for.unwrap_or(Duration::ZERO);
+        (!entry.is_without_ttl(), std::cmp::Reverse((entry.waiters, age)), entry.key.clone())
+    });
+}

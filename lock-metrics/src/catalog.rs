@@ -1,0 +1,353 @@
+//! Every metric of this crate: its name, type, unit, labels, buckets and help, in one table.
+//!
+//! Dashboards, alert rules and documents are checked against this table, in both directions. The
+//! names are spelled in full so that a search for the name on a dashboard ends here.
+
+pub(crate) mod fleet;
+
+/// Describes one metric: what [`catalog`] lists.
+#[derive(Debug)]
+pub struct Metric {
+    name: &'static str,
+    kind: MetricKind,
+    unit: MetricUnit,
+    labels: &'static [&'static str],
+    help: &'static str,
+}
+
+/// What a [`Metric`] counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MetricKind {
+    /// A total that only grows.
+    Counter,
+    /// A value that goes up and down.
+    Gauge,
+    /// A classic histogram with these upper bounds; the bound at infinity is left out.
+    Histogram(&'static [f64]),
+}
+
+/// The unit of a [`Metric`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetricUnit {
+    /// A number of things.
+    Count,
+    /// Seconds, or seconds since the Unix epoch if the name says `timestamp`.
+    Seconds,
+    /// A share between 0 and 1.
+    Ratio,
+}
+
+impl Metric {
+    const fn new(
+        name: &'static str,
+        kind: MetricKind,
+        unit: MetricUnit,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self { name, kind, unit, labels, help }
+    }
+
+    /// Returns the full name, as Prometheus shows it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the type, and the buckets of a histogram.
+    #[must_use]
+    pub const fn kind(&self) -> MetricKind {
+        self.kind
+    }
+
+    /// Returns the unit.
+    #[must_use]
+    pub const fn unit(&self) -> MetricUnit {
+        self.unit
+    }
+
+    /// Returns the names of the labels, in the order in which they are written.
+    #[must_use]
+    pub const fn labels(&self) -> &'static [&'static str] {
+        self.labels
+    }
+
+    /// Returns one sentence for a person.
+    #[must_use]
+    pub const fn help(&self) -> &'static str {
+        self.help
+    }
+
+    /// Returns the upper bounds of a histogram; empty for everything else.
+    #[must_use]
+    pub const fn buckets(&self) -> &'static [f64] {
+        match self.kind {
+            MetricKind::Histogram(bounds) => bounds,
+            MetricKind::Counter | MetricKind::Gauge => &[],
+        }
+    }
+}
+
+/// Lists every metric that this crate exports.
+///
+/// # Examples
+///
+/// Gives the application's own exporter the buckets it needs, so that it does not turn our
+/// histograms into summaries (see [`Builder::with_existing_recorder`](crate::Builder::with_existing_recorder)):
+///
+/// ```
+/// use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+///
+/// let mut exporter = PrometheusBuilder::new();
+/// for metric in lock_metrics::catalog().filter(|metric| !metric.buckets().is_empty()) {
+///     exporter = exporter.set_buckets_for_metric(Matcher::Full(metric.name().to_owned()), metric.buckets())?;
+/// }
+/// # Ok::<(), metrics_exporter_prometheus::BuildError>(())
+/// ```
+pub fn catalog() -> impl Iterator<Item = &'static Metric> {
+    CATALOG.iter().chain(fleet::FLEET).copied()
+}
+
+pub(crate) static ACQUISITIONS: Metric = Metric::new(
+    "distributed_lock_acquisitions_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock", "outcome"],
+    "Acquires that ended, by outcome.",
+);
+pub(crate) static GRANTS: Metric = Metric::new(
+    "distributed_lock_grants_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock", "path"],
+    "Locks granted, by how the grant came about; every path but uncontended had to wait or was nested.",
+);
+pub(crate) static RENEWALS: Metric = Metric::new(
+    "distributed_lock_renewals_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock", "outcome"],
+    "Renewals by the watchdog; an error is tried again until the lease ends.",
+);
+pub(crate) static LOST: Metric = Metric::new(
+    "distributed_lock_lost_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock", "reason"],
+    "Locks lost while they were held.",
+);
+pub(crate) static RELEASES: Metric = Metric::new(
+    "distributed_lock_releases_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock", "outcome"],
+    "Releases: awaited, by dropping the guard, without a clear answer, or given up when the lease ended first.",
+);
+pub(crate) static UNLOCKED_RUNS: Metric = Metric::new(
+    "distributed_lock_unlocked_runs_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock"],
+    "Protected bodies that ran without their lock, because the code allows it.",
+);
+pub(crate) static FENCING_REJECTIONS: Metric = Metric::new(
+    "distributed_lock_fencing_rejections_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &[],
+    "Writes refused because their fencing token was stale.",
+);
+pub(crate) static FENCING_REGRESSIONS: Metric = Metric::new(
+    "distributed_lock_fencing_regressions_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock"],
+    "Grants whose fencing token was not greater than one seen before: the store lost data.",
+);
+pub(crate) static BACKEND_ERRORS: Metric = Metric::new(
+    "distributed_lock_backend_errors_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["node", "kind"],
+    "Commands to the store that failed.",
+);
+pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
+    "distributed_lock_label_overflow_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &[],
+    "Acquires counted under lock=\"other\" because there are too many lock names.",
+);
+pub(crate) static WAIT: Metric = Metric::new(
+    "distributed_lock_wait_seconds",
+    MetricKind::Histogram(&[
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    ]),
+    MetricUnit::Seconds,
+    &["lock", "outcome"],
+    "Time from asking for the lock to the answer; an acquire that did not want to wait and found it busy is left out.",
+);
+pub(crate) static HOLD: Metric = Metric::new(
+    "distributed_lock_hold_seconds",
+    MetricKind::Histogram(&[
+        0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
+    ]),
+    MetricUnit::Seconds,
+    &["lock"],
+    "Time from the grant to the release or loss, reentrant grants left out.",
+);
+pub(crate) static BLOCKED: Metric = Metric::new(
+    "distributed_lock_blocked_seconds",
+    MetricKind::Histogram(&[0.1, 2.5, 10.0]),
+    MetricUnit::Seconds,
+    &["lock", "holder_site"],
+    "Time spent waiting, charged to the call site that held the lock last; foreign if another library did.",
+);
+pub(crate) static RENEWAL_LATENESS: Metric = Metric::new(
+    "distributed_lock_renewal_lateness_seconds",
+    MetricKind::Histogram(&[0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]),
+    MetricUnit::Seconds,
+    &[],
+    "How much later than planned renewals were sent.",
+);
+pub(crate) static LEASE_RATIO: Metric = Metric::new(
+    "distributed_lock_lease_remaining_ratio",
+    MetricKind::Histogram(&[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]),
+    MetricUnit::Ratio,
+    &["lock"],
+    "Share of the lease that was left when a renewal succeeded.",
+);
+pub(crate) static COMMAND: Metric = Metric::new(
+    "distributed_lock_backend_command_seconds",
+    MetricKind::Histogram(&[
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    ]),
+    MetricUnit::Seconds,
+    &["op", "node"],
+    "Time from sending a command to the store to its answer or failure.",
+);
+pub(crate) static HELD: Metric = Metric::new(
+    "distributed_lock_held",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock"],
+    "Locks that this process holds now, reentrant grants left out.",
+);
+pub(crate) static WAITERS: Metric = Metric::new(
+    "distributed_lock_waiters",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock"],
+    "Acquires of this process that wait now.",
+);
+pub(crate) static OLDEST_HOLD: Metric = Metric::new(
+    "distributed_lock_oldest_hold_start_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock"],
+    "When the oldest hold of now began, 0 if there is none.",
+);
+pub(crate) static SITE_OLDEST_HOLD: Metric = Metric::new(
+    "distributed_lock_site_oldest_hold_start_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock", "site"],
+    "When the oldest hold of now by this call site began, 0 if there is none: names the holder.",
+);
+pub(crate) static OLDEST_WAIT: Metric = Metric::new(
+    "distributed_lock_oldest_wait_start_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock"],
+    "When the oldest wait of now began, 0 if there is none.",
+);
+pub(crate) static LEASE_EXPIRY: Metric = Metric::new(
+    "distributed_lock_lease_min_expiry_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock"],
+    "When the first lease of the holds of now ends unless it is renewed, 0 if there is none.",
+);
+pub(crate) static STUCK_AFTER: Metric = Metric::new(
+    "distributed_lock_stuck_after_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock"],
+    "The age at which a hold counts as stuck; the largest, if call sites differ.",
+);
+pub(crate) static TTL: Metric = Metric::new(
+    "distributed_lock_ttl_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock"],
+    "The lease asked for; the largest, if call sites differ.",
+);
+pub(crate) static SITE_INFO: Metric = Metric::new(
+    "distributed_lock_site_info",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock", "site"],
+    "Call sites of a lock, always 1: join it to name the function.",
+);
+pub(crate) static BUILD_INFO: Metric = Metric::new(
+    "distributed_lock_build_info",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["version"],
+    "The version of this library, always 1.",
+);
+pub(crate) static SAMPLER_LAST_RUN: Metric = Metric::new(
+    "distributed_lock_sampler_last_run_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &[],
+    "When the thread that looks for stuck locks last ran.",
+);
+pub(crate) static CONNECTED: Metric = Metric::new(
+    "distributed_lock_backend_connected",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["node"],
+    "1 while the watchdog's connection to the node is up, else 0.",
+);
+pub(crate) static EVICTION_POLICY: Metric = Metric::new(
+    "distributed_lock_backend_eviction_policy_info",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["node", "policy"],
+    "1 for a node that may evict locks under memory pressure, with its maxmemory-policy.",
+);
+
+static CATALOG: &[&Metric] = &[
+    &ACQUISITIONS,
+    &GRANTS,
+    &RENEWALS,
+    &LOST,
+    &RELEASES,
+    &UNLOCKED_RUNS,
+    &FENCING_REJECTIONS,
+    &FENCING_REGRESSIONS,
+    &BACKEND_ERRORS,
+    &LABEL_OVERFLOW,
+    &WAIT,
+    &HOLD,
+    &BLOCKED,
+    &RENEWAL_LATENESS,
+    &LEASE_RATIO,
+    &COMMAND,
+    &HELD,
+    &WAITERS,
+    &OLDEST_HOLD,
+    &SITE_OLDEST_HOLD,
+    &OLDEST_WAIT,
+    &LEASE_EXPIRY,
+    &STUCK_AFTER,
+    &TTL,
+    &SITE_INFO,
+    &BUILD_INFO,
+    &SAMPLER_LAST_RUN,
+    &CONNECTED,
+    &EVICTION_POLICY,
+];

@@ -1,0 +1,61 @@
+//! What the elected inspector reads from Redis, for the whole fleet.
+
+use super::{Metric, MetricKind, MetricUnit};
+
+const PER_LOCK: &[&str] = &["lock"];
+
+const fn gauge(name: &'static str, unit: MetricUnit, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric::new(name, MetricKind::Gauge, unit, labels, help)
+}
+
+pub(crate) static HELD: Metric = gauge(
+    "distributed_lock_inspector_held",
+    MetricUnit::Count,
+    PER_LOCK,
+    "Locks that Redis holds for the whole fleet; 0 in all instances but the elected one, so take the maximum.",
+);
+pub(crate) static WAITERS: Metric = gauge(
+    "distributed_lock_inspector_waiters",
+    MetricUnit::Count,
+    PER_LOCK,
+    "Processes in the queues of held locks in Redis; those that poll are not seen.",
+);
+pub(crate) static OLDEST_HOLD: Metric = gauge(
+    "distributed_lock_inspector_oldest_hold_start_timestamp_seconds",
+    MetricUnit::Seconds,
+    PER_LOCK,
+    "When the oldest hold in Redis began, by its fencing token, 0 if there is none.",
+);
+pub(crate) static MIN_TTL: Metric = gauge(
+    "distributed_lock_inspector_min_ttl_seconds",
+    MetricUnit::Seconds,
+    PER_LOCK,
+    "The shortest lease left among the locks held in Redis, 0 if there is none.",
+);
+pub(crate) static KEYS_WITHOUT_TTL: Metric = gauge(
+    "distributed_lock_inspector_keys_without_ttl",
+    MetricUnit::Count,
+    PER_LOCK,
+    "Locks in Redis that never expire: nobody wrote them who follows the protocol.",
+);
+pub(crate) static SCAN_DURATION: Metric = gauge(
+    "distributed_lock_inspector_scan_duration_seconds",
+    MetricUnit::Seconds,
+    &[],
+    "How long the last scan of Redis took, pauses included.",
+);
+pub(crate) static TRUNCATED: Metric = gauge(
+    "distributed_lock_inspector_truncated",
+    MetricUnit::Count,
+    &[],
+    "1 if the last scan of Redis ended at its budget of keys and saw only a part.",
+);
+pub(crate) static LAST_SUCCESS: Metric = gauge(
+    "distributed_lock_inspector_last_success_timestamp_seconds",
+    MetricUnit::Seconds,
+    &[],
+    "When this instance last finished a scan of Redis, 0 if it never did.",
+);
+
+pub(super) static FLEET: &[&Metric] =
+    &[&HELD, &WAITERS, &OLDEST_HOLD, &MIN_TTL, &KEYS_WITHOUT_TTL, &SCAN_DURATION, &TRUNCATED, &LAST_SUCCESS];

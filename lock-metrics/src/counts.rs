@@ -1,0 +1,101 @@
+//! What is counted for one lock name, in one shard.
+
+use std::ops::AddAssign;
+
+use crate::catalog::{self, Metric};
+use crate::histogram::Histogram;
+use crate::labels;
+
+/// The number of buckets of a histogram, its last one included.
+const fn buckets(metric: &Metric) -> usize {
+    metric.buckets().len() + 1
+}
+
+pub(crate) const WAIT_BUCKETS: usize = buckets(&catalog::WAIT);
+pub(crate) const HOLD_BUCKETS: usize = buckets(&catalog::HOLD);
+pub(crate) const BLOCKED_BUCKETS: usize = buckets(&catalog::BLOCKED);
+pub(crate) const RATIO_BUCKETS: usize = buckets(&catalog::LEASE_RATIO);
+pub(crate) const LATENESS_BUCKETS: usize = buckets(&catalog::RENEWAL_LATENESS);
+pub(crate) const COMMAND_BUCKETS: usize = buckets(&catalog::COMMAND);
+
+/// Plain numbers: whoever writes them holds the lock of their shard anyway.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    /// By [`labels::ACQUIRE_OUTCOMES`].
+    pub(crate) acquisitions: Counter<{ labels::ACQUIRE_OUTCOMES.len() }>,
+    /// By [`labels::PATHS`].
+    pub(crate) grants: Counter<{ labels::PATHS.len() }>,
+    /// By [`labels::RENEWAL_OUTCOMES`].
+    pub(crate) renewals: Counter<{ labels::RENEWAL_OUTCOMES.len() }>,
+    /// By [`labels::LOSS_REASONS`].
+    pub(crate) lost: Counter<{ labels::LOSS_REASONS.len() }>,
+    /// By [`labels::RELEASE_OUTCOMES`].
+    pub(crate) releases: Counter<{ labels::RELEASE_OUTCOMES.len() }>,
+    pub(crate) unlocked_runs: u64,
+    pub(crate) fencing_regressions: u64,
+    /// By [`labels::WAIT_OUTCOMES`].
+    pub(crate) waits: [Histogram<WAIT_BUCKETS>; 2],
+    pub(crate) holds: Histogram<HOLD_BUCKETS>,
+    pub(crate) lease_ratio: Histogram<RATIO_BUCKETS>,
+    /// By the number of the holder's site; grows when a site first blocks somebody.
+    pub(crate) blocked: Vec<Histogram<BLOCKED_BUCKETS>>,
+}
+
+impl Counts {
+    /// Returns the waits charged to a holder's site.
+    pub(crate) fn blocked_by(&mut self, site: usize) -> &mut Histogram<BLOCKED_BUCKETS> {
+        if self.blocked.len() <= site {
+            self.blocked.resize_with(site + 1, Histogram::default);
+        }
+        &mut self.blocked[site]
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.acquisitions += &other.acquisitions;
+        self.grants += &other.grants;
+        self.renewals += &other.renewals;
+        self.lost += &other.lost;
+        self.releases += &other.releases;
+        self.unlocked_runs += other.unlocked_runs;
+        self.fencing_regressions += other.fencing_regressions;
+        for (mine, theirs) in self.waits.iter_mut().zip(&other.waits) {
+            mine.add(theirs);
+        }
+        self.holds.add(&other.holds);
+        self.lease_ratio.add(&other.lease_ratio);
+        for (site, theirs) in other.blocked.iter().enumerate() {
+            self.blocked_by(site).add(theirs);
+        }
+    }
+}
+
+/// One number for each value of a closed set of label values.
+#[derive(Clone, Debug)]
+pub(crate) struct Counter<const N: usize>([u64; N]);
+
+impl<const N: usize> Default for Counter<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+impl<const N: usize> Counter<N> {
+    /// Counts the value of this place in its set; see [`labels::place`].
+    pub(crate) fn count(&mut self, place: usize) {
+        if let Some(count) = self.0.get_mut(place) {
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().copied()
+    }
+}
+
+impl<const N: usize> AddAssign<&Self> for Counter<N> {
+    fn add_assign(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine += theirs;
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Looks at the locks of the whole fleet in Redis, from one elected instance.
+
+mod classify;
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
+use lock_core::{Clock, LockError, LockGuard, LockManager, sites};
+use tokio::sync::oneshot;
+
+use crate::fleet::{Fleet, FleetLock};
+use crate::handle::MetricsHandle;
+use crate::inspector::classify::Classes;
+use crate::install::InstallError;
+use crate::state::{Core, INSPECTOR_KEY};
+use crate::time::UnixTime;
+
+/// The lease of the election: after a crash another instance takes over within this and an interval.
+const TERM: Duration = Duration::from_secs(30);
+
+/// The inspector holds its lock for as long as it lives, and is not stuck.
+const NEVER_STUCK: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Counts the locks that Redis holds for the whole fleet, and exports them per lock name.
+///
+/// Every process may start one: they elect one among them, by the lock
+/// `distributed-lock:inspector`, and the others export zeros. The elected one walks through the keys
+/// with a paced `SCAN` in a thread of its own, never during a scrape. Its numbers show what no
+/// process can know of itself: locks of processes that died, locks without an expiry, locks of other
+/// libraries.
+///
+/// ```no_run
+/// let metrics = lock_metrics::install()?;
+/// let inspector = lock_metrics::Inspector::new("redis://127.0.0.1")?
+///     .with_prefix("legacy:", "legacy")
+///     .start(&metrics)?;
+/// // It stops when `inspector` is dropped.
+/// # drop(inspector);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A key belongs to the most specific template or prefix that it fits, else to `other`. Templates of
+/// annotated functions of this program are known; those of other programs, declared names, and keys
+/// that are made by hand are added with [`with_template`](Self::with_template).
+///
+/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCARD` besides what taking a lock needs, and sees one
+/// server: of a cluster, the node that the URL names. Start one for each metrics handle.
+#[derive(Clone)]
+#[must_use = "an inspector does nothing before it is started"]
+pub struct Inspector {
+    url: String,
+    reader: Arc<FleetReader>,
+    classes: Classes,
+    scan: ScanOptions,
+    interval: Duration,
+}
+
+/// Keeps an [`Inspector`] at work until it is dropped.
+#[derive(Debug)]
+pub struct InspectorHandle {
+    _stop: oneshot::Sender<Infallible>,
+}
+
+impl Inspector {
+    /// Prepares to inspect one Redis server. Opens nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) if the URL cannot be
+    /// read. The text never repeats the URL.
+    pub fn new(url: &str) -> Result<Self, LockError> {
+        let mut classes = Classes::new();
+        for site in sites() {
+            classes.add_template(site.label, site.label);
+        }
+        Ok(Self {
+            url: url.to_owned(),
+            reader: Arc::new(FleetReader::new(url)?),
+            classes,
+            scan: ScanOptions::new(),
+            interval: Duration::from_secs(30),
+        })
+    }
+
+    /// Counts keys rendered from a template, as in `lock:user:<user_id>`, under a lock name.
+    ///
+    /// The name should be the one that the holders' own metrics carry, so that both can be compared.
+    pub fn with_template(mut self, template: &str, lock: &str) -> Self {
+        self.classes.add_template(template, lock);
+        self
+    }
+
+    /// Counts keys that begin with this under a lock name. Strings in them that are not in our
+    /// format count too, as locks of other clients.
+    pub fn with_prefix(mut self, prefix: &str, lock: &str) -> Self {
+        self.classes.add_prefix(prefix, lock);
+        self.scan = self.scan.with_foreign_prefix(prefix);
+        self
+    }
+
+    /// Looks only at keys that begin with this. Default: at all.
+    pub fn with_keys_below(mut self, prefix: &str) -> Self {
+        self.scan = self.scan.with_prefix(prefix);
+        self
+    }
+
+    /// Sets the pause between two scans. Default 30 s.
+    pub fn with_interval(mut self, interval: Duration) -> Self {
+        self.interval = interval.max(Duration::from_millis(10));
+        self
+    }
+
+    /// Sets how many keys one scan looks at, about. Default a million. A scan that has to stop there
+    /// says so in `distributed_lock_inspector_truncated`.
+    pub fn with_max_keys(mut self, max_keys: u64) -> Self {
+        self.scan = self.scan.with_max_keys(max_keys);
+        self
+    }
+
+    /// Sets the pause after each hundred keys of a scan. Default 1 ms.
+    pub fn with_pause(mut self, pause: Duration) -> Self {
+        self.scan = self.scan.with_pause(pause);
+        self
+    }
+
+    /// Starts to take part in the election, on a thread of its own.
+    ///
+    /// A server that cannot be reached is tried again for ever; see the age of
+    /// `distributed_lock_inspector_last_success_timestamp_seconds`.
+    ///
+    /// # Errors
+    ///
+    /// [`InstallError::Thread`].
+    pub fn start(self, metrics: &MetricsHandle) -> Result<InspectorHandle, InstallError> {
+        let core = metrics.core();
+        core.publish(self.nothing());
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let thread = thread::Builder::new().name("lock-inspector".to_owned()).spawn(move || {
+            // Built and dropped here: a runtime must not be dropped inside of the caller's.
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            if ready.send(Ok(())).is_ok() {
+                runtime.block_on(self.run(&core, stopped));
+            }
+        });
+        thread.map_err(InstallError::Thread)?;
+        let ready = is_ready.recv().map_err(io::Error::other).and_then(|ready| ready);
+        ready.map_err(InstallError::Thread)?;
+        Ok(InspectorHandle { _stop: stop })
+    }
+
+    /// Scans once, without an election, and exports what it finds. For programs that run now and
+    /// then, and for tests.
+    ///
+    /// # Errors
+    ///
+    /// What the store answers. The numbers of before stay.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn inspect_once(&self, metrics: &MetricsHandle) -> Result<(), LockError> {
+        self.inspect(&metrics.core()).await
+    }
+
+    async fn run(&self, core: &Core, mut stopped: oneshot::Receiver<Infallible>) {
+        tokio::select! {
+            _ = &mut stopped => {}
+            () = self.take_part(core) => {}
+        }
+    }
+
+    async fn take_part(&self, core: &Core) {
+        let mut manager = None;
+        let mut complained = false;
+        loop {
+            match self.stand(&mut manager).await {
+                Ok(Some(term)) => {
+                    complained = false;
+                    tracing::info!(node = self.reader.node(), "this instance inspects the locks of the fleet");
+                    self.serve(core, &term).await;
+                    core.publish(self.nothing());
+                }
+                Ok(None) => complained = false,
+                // Once: the age of the last scan says that it goes on.
+                Err(error) if !complained => {
+                    complained = true;
+                    tracing::warn!(node = self.reader.node(), %error, "cannot take part in the inspector's election");
+                }
+                Err(_) => {}
+            }
+            // Jitter, so that instances started together do not ask together for ever.
+            pause(self.interval.min(TERM / 2).mul_f64(0.75 + jitter() / 2.0)).await;
+        }
+    }
+
+    /// Tries to be elected.
+    async fn stand(&self, manager: &mut Option<LockManager>) -> Result<Option<LockGuard>, LockError> {
+        let locks = match manager {
+            Some(locks) => locks,
+            none => none.insert(LockManager::connect(&self.url).await?),
+        };
+        let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
+        request.with_ttl(TERM).with_stuck_after(NEVER_STUCK).try_acquire().await
+    }
+
+    /// Scans until the term ends.
+    async fn serve(&self, core: &Core, term: &LockGuard) {
+        let scans = async {
+            loop {
+                if let Err(error) = self.inspect(core).await {
+                    tracing::warn!(node = self.reader.node(), %error, "cannot inspect the locks of the fleet");
+                }
+                pause(self.interval).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            reason = term.lost() => tracing::info!(%reason, "this instance inspects the locks of the fleet no more"),
+            () = scans => {}
+        }
+    }
+
+    async fn inspect(&self, core: &Core) -> Result<(), LockError> {
+        let clock = Clock::system();
+        let begun = clock.now();
+        let mut found = self.nothing();
+        let mut scan = self.reader.scan(self.scan.clone());
+        while let Some(batch) = scan.next().await? {
+            for entry in &batch {
+                found.locks[self.classes.of(entry.key.as_str())].1.add(entry);
+            }
+        }
+        found.truncated = scan.is_truncated();
+        found.scan_duration = clock.now().since(begun);
+        found.last_success = UnixTime::now();
+        core.publish(found);
+        Ok(())
+    }
+
+    /// Every lock name, with nothing in it.
+    fn nothing(&self) -> Fleet {
+        let names: HashSet<&String> = self.classes.names().iter().collect();
+        debug_assert_eq!(names.len(), self.classes.names().len(), "a series would be exported twice");
+        let locks = self.classes.names().iter().map(|name| (name.clone(), FleetLock::default())).collect();
+        Fleet { locks, ..Fleet::default() }
+    }
+}
+
+impl FleetLock {
+    fn add(&mut self, entry: &LockEntry) {
+        self.waiters = self.waiters.saturating_add(u32::try_from(entry.waiters).unwrap_or(u32::MAX));
+        if entry.is_without_ttl() {
+            self.without_ttl = self.without_ttl.saturating_add(1);
+        }
+        // Nobody holds what was released and only stays taken for the rest of its `min_hold`.
+        if entry.state == EntryState::Kept {
+            return;
+        }
+        self.held = self.held.saturating_add(1);
+        if let Some(token) = entry.holder.token {
+            self.oldest_hold = self.oldest_hold.earlier(UnixTime::from_nanos(token.get().saturating_mul(1000)));
+        }
+        if let Some(left) = entry.holder.ttl_left {
+            self.min_ttl = Some(self.min_ttl.map_or(left, |shortest| shortest.min(left)));
+        }
+    }
+}
+
+/// Hides the URL, which may carry a password.
+impl fmt::Debug for Inspector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspector")
+            .field("node", &self.reader.node())
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this runtime belongs to the inspector")]
+async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// Returns a number between 0 and 1 that differs from instance to instance and from time to time.
+fn jitter() -> f64 {
+    let mix = (UnixTime::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32))
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    f64::from(u32::try_from(mix >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+}

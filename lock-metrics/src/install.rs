@@ -1,0 +1,240 @@
+//! Wiring: what is installed, in which order, so that a failure leaves nothing behind.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::{observe_all, sites};
+
+use crate::export::Text;
+use crate::handle::{MetricsHandle, Shared};
+#[cfg(feature = "listener")]
+use crate::listener;
+use crate::state::Core;
+
+/// The one handle of this process.
+static INSTALLED: Mutex<Option<MetricsHandle>> = Mutex::new(None);
+
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Installs the metrics of every lock of this process, with the defaults of [`builder`].
+///
+/// It does not matter whether managers are connected before or after, and on which runtime: what
+/// runs in the background has threads of its own.
+///
+/// # Errors
+///
+/// See [`Builder::install`].
+///
+/// # Examples
+///
+/// ```
+/// let metrics = lock_metrics::install()?;
+/// assert!(metrics.render().contains("distributed_lock_build_info"));
+/// # Ok::<(), lock_metrics::InstallError>(())
+/// ```
+pub fn install() -> Result<MetricsHandle, InstallError> {
+    builder().install()
+}
+
+/// Starts a [`Builder`]: own recorder, no listener, a sample every second.
+pub fn builder() -> Builder {
+    Builder {
+        #[cfg(feature = "listener")]
+        listener: None,
+        #[cfg(feature = "listener")]
+        keys_for_all: false,
+        existing_recorder: false,
+        sample_interval: Duration::from_secs(1),
+    }
+}
+
+/// Returns what [`install`] gave, if it succeeded before.
+#[must_use]
+pub fn installed() -> Option<MetricsHandle> {
+    INSTALLED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Says how the metrics leave the process.
+///
+/// There is no setting for an idle time-out, on purpose: a counter that vanishes and comes back
+/// hides what it counted, and an alert on it never fires.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is counted before `install`"]
+pub struct Builder {
+    #[cfg(feature = "listener")]
+    listener: Option<SocketAddr>,
+    #[cfg(feature = "listener")]
+    keys_for_all: bool,
+    existing_recorder: bool,
+    sample_interval: Duration,
+}
+
+impl Builder {
+    /// Serves `/metrics`, `/locks` and `/locks.json` at this address, from a thread of its own.
+    ///
+    /// Keys are not for everybody: the live view answers only callers on the same machine, and only
+    /// if they ask for `localhost`, a loopback address or the bound address, so that no web page can
+    /// read it through somebody's browser. On loopback the same holds for the metrics.
+    ///
+    /// There is no authentication, so bind it to loopback (`([127, 0, 0, 1], 9090)`) unless the
+    /// network is yours. Port 0 lets the system choose; [`MetricsHandle::listener`] tells. An
+    /// application with an HTTP server of its own serves [`MetricsHandle::render`] there instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], 0)).build()?;
+    /// assert!(metrics.listener().is_some_and(|address| address.ip().is_loopback()));
+    /// # Ok::<(), lock_metrics::InstallError>(())
+    /// ```
+    #[cfg(feature = "listener")]
+    pub fn with_listener(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.listener = Some(address.into());
+        self
+    }
+
+    /// Lets other machines see the live view through the listener, with every key, without
+    /// authentication. For a network that is wholly yours, such as that of a demo's containers.
+    ///
+    /// A name as `Host` is still refused: they ask for the address.
+    #[cfg(feature = "listener")]
+    pub fn with_live_view_for_all(mut self) -> Self {
+        self.keys_for_all = true;
+        self
+    }
+
+    /// Feeds the recorder that the application installs, before or after, instead of ours.
+    ///
+    /// A Prometheus recorder must be given our buckets, or it turns our histograms into summaries:
+    /// see the example of [`catalog`](crate::catalog()). What happened before the recorder was
+    /// installed is told to it then. A recorder that takes single samples takes some 70 ns for each,
+    /// once per sample interval, on our thread; within a bucket it sees their mean.
+    ///
+    /// [`MetricsHandle::render`] and a listener still give our series, exactly.
+    pub fn with_existing_recorder(mut self) -> Self {
+        self.existing_recorder = true;
+        self
+    }
+
+    /// Sets how often stuck locks are looked for, and how often an existing recorder is fed. Default
+    /// 1 s, at least 10 ms.
+    pub fn with_sample_interval(mut self, interval: Duration) -> Self {
+        self.sample_interval = interval.max(MIN_SAMPLE_INTERVAL);
+        self
+    }
+
+    /// Installs the recorder and observes every lock manager of this process, for good.
+    ///
+    /// The recorder also takes what the application records with the `metrics` macros, and shows
+    /// its histograms in classic buckets.
+    ///
+    /// # Errors
+    ///
+    /// The [`InstallError`] says what is in the way: metrics installed before (use [`installed`]),
+    /// another recorder, an address in use, or no thread to be had. Nothing is left behind.
+    pub fn install(self) -> Result<MetricsHandle, InstallError> {
+        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if installed.is_some() {
+            return Err(InstallError::AlreadyInstalled);
+        }
+        let own_recorder = !self.existing_recorder;
+        let handle = self.start(|shared| {
+            if own_recorder {
+                let recorder = Arc::clone(&shared.text.recorder);
+                metrics::set_global_recorder(recorder).map_err(|_| InstallError::RecorderPresent)?;
+            }
+            Ok(())
+        })?;
+        // There is no way to take an observer back, so it comes last.
+        observe_all(handle.observer());
+        *installed = Some(handle.clone());
+        Ok(handle)
+    }
+
+    /// Builds metrics that touch nothing process-wide: no recorder is installed, no manager
+    /// observed.
+    ///
+    /// For tests, and for a process that keeps the metrics of two managers apart: give
+    /// [`MetricsHandle::observer`] to the manager.
+    ///
+    /// # Errors
+    ///
+    /// [`InstallError::Listener`] and [`InstallError::Thread`].
+    pub fn build(self) -> Result<MetricsHandle, InstallError> {
+        self.start(|_| Ok(()))
+    }
+
+    /// Prepares everything that can fail, then commits, then lets the listener answer.
+    fn start(self, commit: impl FnOnce(&Shared) -> Result<(), InstallError>) -> Result<MetricsHandle, InstallError> {
+        let bridge = self.existing_recorder.then(Mutex::default);
+        let shared = Arc::new(Shared { core: Arc::new(Core::new(sites())), text: Text::new(), bridge });
+        #[cfg(feature = "listener")]
+        let listener = self.listener.map(|address| listen(address, &shared, self.keys_for_all)).transpose()?;
+        let sampler = shared.start_sampler(self.sample_interval).map_err(InstallError::Thread)?;
+        commit(&shared)?;
+        shared.tick();
+        Ok(MetricsHandle::new(
+            shared,
+            sampler,
+            #[cfg(feature = "listener")]
+            listener.map(|listener| (listener.address, listener.start())),
+        ))
+    }
+}
+
+#[cfg(feature = "listener")]
+fn listen(address: SocketAddr, shared: &Arc<Shared>, keys_for_all: bool) -> Result<listener::Prepared, InstallError> {
+    let socket = std::net::TcpListener::bind(address).map_err(|source| InstallError::Listener { address, source })?;
+    listener::Prepared::new(socket, Arc::clone(shared), keys_for_all).map_err(InstallError::Thread)
+}
+
+/// Why metrics were not installed. Nothing is left behind.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// They are installed already; [`installed`] returns them.
+    AlreadyInstalled,
+    /// The application, or another library, has installed a recorder already.
+    RecorderPresent,
+    /// The listener could not be bound.
+    #[non_exhaustive]
+    Listener {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The operating system gave no thread, or none of what its runtime needs.
+    Thread(io::Error),
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlreadyInstalled => f.write_str("lock metrics are installed already; get them from installed()"),
+            Self::RecorderPresent => f.write_str(
+                "another metrics recorder is installed already; feed it with Builder::with_existing_recorder()",
+            ),
+            Self::Listener { address, .. } => {
+                write!(
+                    f,
+                    "cannot listen for scrapes on {address}; choose another port, or serve MetricsHandle::render()"
+                )
+            }
+            Self::Thread(_) => f.write_str("cannot start the metrics thread; raise the limit of threads or files"),
+        }
+    }
+}
+
+impl StdError for InstallError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Listener { source, .. } | Self::Thread(source) => Some(source),
+            Self::AlreadyInstalled | Self::RecorderPresent => None,
+        }
+    }
+}

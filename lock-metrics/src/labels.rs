@@ -1,0 +1,76 @@
+//! The closed sets of label values. What is not in them is never exported.
+
+/// Returns the place of a label value in its closed set, beyond the end if it is not in it.
+pub(crate) const fn place(set: &[&str], value: &str) -> usize {
+    let mut place = 0;
+    while place < set.len() && !same(set[place].as_bytes(), value.as_bytes()) {
+        place += 1;
+    }
+    place
+}
+
+/// Compares, in constants as well.
+const fn same(one: &[u8], two: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < two.len() && one[at] == two[at] {
+        at += 1;
+    }
+    at == one.len() && at == two.len()
+}
+
+/// The values of `outcome` of `acquisitions_total`.
+pub(crate) const ACQUIRE_OUTCOMES: [&str; 5] = ["acquired", "timeout", "busy", "cancelled", "error"];
+/// The values of `path`.
+pub(crate) const PATHS: [&str; 5] = ["uncontended", "granted", "polled", "handoff", "reentrant"];
+/// The values of `outcome` of `wait_seconds`.
+pub(crate) const WAIT_OUTCOMES: [&str; 2] = ["acquired", "failed"];
+/// The values of `outcome` of `renewals_total`.
+pub(crate) const RENEWAL_OUTCOMES: [&str; 2] = ["ok", "error"];
+/// The values of `reason`.
+pub(crate) const LOSS_REASONS: [&str; 5] = ["expired", "stolen", "unreachable", "max_hold", "revoked"];
+/// The values of `outcome` of `releases_total`.
+pub(crate) const RELEASE_OUTCOMES: [&str; 4] = ["released", "dropped", "unconfirmed", "abandoned"];
+/// The values of `op`.
+pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "holder", "other"];
+/// The values of `kind`.
+pub(crate) const ERROR_KINDS: [&str; 3] = ["unavailable", "misconfigured", "other"];
+/// The values of `policy`: what Redis may be set to, apart from `noeviction`.
+pub(crate) const POLICIES: [&str; 8] = [
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "other",
+];
+
+#[cfg(test)]
+mod tests {
+    use lock_core::{GrantPath, LossReason};
+
+    use super::{LOSS_REASONS, PATHS, place};
+
+    #[test]
+    fn the_sets_of_the_core_are_ours() {
+        let paths =
+            [GrantPath::Uncontended, GrantPath::Granted, GrantPath::Polled, GrantPath::Handoff, GrantPath::Reentrant];
+        assert_eq!(paths.map(GrantPath::as_str), PATHS);
+        let reasons = [
+            LossReason::Expired,
+            LossReason::Stolen,
+            LossReason::Unreachable,
+            LossReason::MaxHold,
+            LossReason::Revoked,
+        ];
+        assert_eq!(reasons.map(LossReason::as_str), LOSS_REASONS);
+    }
+
+    #[test]
+    fn an_unknown_value_is_beyond_the_end() {
+        assert_eq!(place(&PATHS, "granted"), 1);
+        assert_eq!(place(&PATHS, "grant"), PATHS.len());
+        assert_eq!(place(&PATHS, ""), PATHS.len());
+    }
+}

@@ -1,0 +1,109 @@
+//! The holds and waits of this moment, for people: with keys, which no metric carries.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use lock_core::{FencingToken, Holder, LockKey};
+
+use crate::state::Core;
+use crate::table::{Phase, Row};
+use crate::time::UnixTime;
+
+/// One hold or wait of this process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveLock {
+    /// The rendered key.
+    pub key: LockKey,
+    /// The lock name that metrics show.
+    pub lock: String,
+    /// The call site in this process that holds or waits.
+    pub site: String,
+    /// When the hold or wait began.
+    pub since: SystemTime,
+    /// How long ago that was.
+    pub age: Duration,
+    /// Whether it holds or waits, and what only one of them has.
+    pub state: LiveState,
+}
+
+/// What a [`LiveLock`] is doing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LiveState {
+    /// It waits.
+    #[non_exhaustive]
+    Waiting {
+        /// The last holder seen, if the store could tell.
+        waits_for: Option<Holder>,
+    },
+    /// It holds the lock.
+    #[non_exhaustive]
+    Held {
+        /// The fencing token of the grant.
+        token: FencingToken,
+        /// The first digits of the owner's identity: enough to recognise it, too few to act as it.
+        owner: String,
+        /// The time left of the lease; zero if it should have been renewed by now.
+        lease_left: Duration,
+        /// The age at which it counts as stuck.
+        stuck_after: Duration,
+        /// Whether it is older than that.
+        stuck: bool,
+        /// Whether an enclosing hold of the same task is what really holds the lock.
+        reentrant: bool,
+    },
+}
+
+impl LiveLock {
+    fn new(core: &Core, now: UnixTime, row: Row) -> Self {
+        let (lock, site) = core.names(&row);
+        let (lock, site) = (lock.to_owned(), site.to_owned());
+        let (since, state) = match row.phase {
+            Phase::Waiting(holder) => (row.waiting_since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
+            Phase::Held(hold) => {
+                let state = LiveState::Held {
+                    token: hold.token,
+                    owner: hold.owner.to_hex().chars().take(4).collect(),
+                    lease_left: hold.expiry.since(now),
+                    stuck_after: hold.stuck_after,
+                    stuck: now.since(hold.since) >= hold.stuck_after,
+                    reentrant: hold.reentrant,
+                };
+                (hold.since, state)
+            }
+        };
+        Self { key: row.key, lock, site, since: since.to_system_time(), age: now.since(since), state }
+    }
+}
+
+/// Copies one shard at a time, so that a hundred thousand holds never stop an acquire for long.
+#[derive(Debug)]
+pub(crate) struct LiveLocks {
+    core: Arc<Core>,
+    next_shard: usize,
+    rows: std::vec::IntoIter<Row>,
+}
+
+impl LiveLocks {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core, next_shard: 0, rows: Vec::new().into_iter() }
+    }
+}
+
+impl Iterator for LiveLocks {
+    type Item = LiveLock;
+
+    fn next(&mut self) -> Option<LiveLock> {
+        loop {
+            if let Some(row) = self.rows.next() {
+                return Some(LiveLock::new(&self.core, UnixTime::now(), row));
+            }
+            let shard = self.core.table.nth(self.next_shard)?;
+            self.next_shard += 1;
+            let rows: Vec<Row> = shard.rows.values().cloned().collect();
+            drop(shard);
+            self.rows = rows.into_iter();
+        }
+    }
+}

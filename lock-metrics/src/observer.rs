@@ -1,0 +1,268 @@
+//! Turns events into counts and rows.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use lock_core::{GrantPath, Holder, LockError, LockErrorKind, LockEvent, LockEventKind, LockObserver, Notice};
+
+use crate::catalog;
+use crate::counts::Counts;
+use crate::labels::{
+    ACQUIRE_OUTCOMES, ERROR_KINDS, LOSS_REASONS, OPS, PATHS, POLICIES, RELEASE_OUTCOMES, RENEWAL_OUTCOMES,
+    WAIT_OUTCOMES, place,
+};
+use crate::sampler::Recovered;
+use crate::state::{Core, Family};
+use crate::table::{Hold, Phase, Row, Shard};
+use crate::time::UnixTime;
+
+// The hot path counts by place, found while compiling.
+const ACQUIRED: usize = place(&ACQUIRE_OUTCOMES, "acquired");
+const RELEASED: usize = place(&RELEASE_OUTCOMES, "released");
+const DROPPED: usize = place(&RELEASE_OUTCOMES, "dropped");
+const UNCONFIRMED: usize = place(&RELEASE_OUTCOMES, "unconfirmed");
+const ABANDONED: usize = place(&RELEASE_OUTCOMES, "abandoned");
+const RENEWED: usize = place(&RENEWAL_OUTCOMES, "ok");
+const RENEW_FAILED: usize = place(&RENEWAL_OUTCOMES, "error");
+const WAIT_ACQUIRED: usize = place(&WAIT_OUTCOMES, "acquired");
+const WAIT_FAILED: usize = place(&WAIT_OUTCOMES, "failed");
+
+/// Counts what happens to locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
+///
+/// [`install`](crate::install()) registers it for every manager of the process. Register it by hand
+/// only with a handle of [`Builder::build`](crate::Builder::build).
+#[derive(Clone, Debug)]
+pub struct LockMetrics(pub(crate) Arc<Core>);
+
+impl LockObserver for LockMetrics {
+    fn on_event(&self, event: &LockEvent<'_>) {
+        self.0.on_event(event);
+    }
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        self.0.on_notice(notice);
+    }
+}
+
+impl Core {
+    fn on_event(&self, event: &LockEvent<'_>) {
+        match &event.kind {
+            LockEventKind::WaitStarted => self.wait_started(event),
+            LockEventKind::Contended { holder } => self.contended(event, *holder),
+            LockEventKind::Busy { .. } => self.failed(event, "busy", None, None),
+            LockEventKind::TimedOut { waited, holder } => self.failed(event, "timeout", Some(*waited), *holder),
+            LockEventKind::Cancelled { waited, holder } => self.failed(event, "cancelled", Some(*waited), *holder),
+            LockEventKind::Failed { waited, .. } => self.failed(event, "error", Some(*waited), None),
+            LockEventKind::Acquired { .. } => self.acquired(event),
+            LockEventKind::Renewed { lease_was_left, lease_left, lateness } => {
+                self.renewed(event, *lease_was_left, *lease_left, *lateness);
+            }
+            LockEventKind::RenewFailed { .. } => {
+                let family = self.family(event.label.as_str()).number;
+                self.table.shard(event.attempt).counts.of(family).renewals.count(RENEW_FAILED);
+            }
+            LockEventKind::Released { held, dropped, confirmed } => {
+                let outcome = match (confirmed, dropped) {
+                    (false, _) => UNCONFIRMED,
+                    (true, true) => DROPPED,
+                    (true, false) => RELEASED,
+                };
+                self.ended(event, *held, RELEASE_OUTCOMES[outcome], |counts| counts.releases.count(outcome));
+            }
+            LockEventKind::Lost { held, reason } => {
+                let reason = reason.as_str();
+                self.ended(event, *held, reason, |counts| counts.lost.count(place(&LOSS_REASONS, reason)));
+            }
+            LockEventKind::Abandoned { held } => {
+                self.ended(event, *held, RELEASE_OUTCOMES[ABANDONED], |counts| counts.releases.count(ABANDONED));
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks up the family of an acquire that begins.
+    fn begin(&self, event: &LockEvent<'_>) -> &Family {
+        let family = self.family(event.label.as_str());
+        if std::ptr::eq(family, &self.other) {
+            self.label_overflow.fetch_add(1, Ordering::Relaxed);
+        }
+        family.note(event.ttl, event.stuck_after);
+        family
+    }
+
+    fn wait_started(&self, event: &LockEvent<'_>) {
+        let family = self.begin(event);
+        let row = Row {
+            family: family.number,
+            site: family.site(event.site),
+            key: event.key.clone(),
+            waiting_since: UnixTime::coarse(),
+            phase: Phase::Waiting(None),
+        };
+        self.table.shard(event.attempt).rows.insert(event.attempt, row);
+    }
+
+    /// Notes who is in the way. Adds no row: this may come after the caller's terminal event, from
+    /// another thread, and a row added then would stay for ever.
+    fn contended(&self, event: &LockEvent<'_>, holder: Option<&Holder>) {
+        let seen = holder.map(|holder| Box::new(holder.clone()));
+        let mut shard = self.table.shard(event.attempt);
+        if let Some(Row { phase: Phase::Waiting(last_seen), .. }) = shard.rows.get_mut(&event.attempt) {
+            *last_seen = seen;
+        }
+    }
+
+    fn failed(&self, event: &LockEvent<'_>, outcome: &str, waited: Option<Duration>, holder: Option<&Holder>) {
+        let family = self.family(event.label.as_str());
+        let charged = holder.map(|holder| family.holder(holder.site()));
+        let mut shard = self.table.shard(event.attempt);
+        let row = shard.rows.remove(&event.attempt);
+        let counts = shard.counts.of(family.number);
+        counts.acquisitions.count(place(&ACQUIRE_OUTCOMES, outcome));
+        if let Some(waited) = waited {
+            counts.waits[WAIT_FAILED].record_duration(catalog::WAIT.buckets(), waited);
+            charge(counts, charged, waited);
+        }
+        drop(shard);
+        // Freed outside of the lock.
+        drop(row);
+    }
+
+    fn acquired(&self, event: &LockEvent<'_>) {
+        let LockEventKind::Acquired { waited, token, owner, path, lease_left, waited_for } = &event.kind else {
+            return;
+        };
+        let now = UnixTime::coarse();
+        let charged = waited_for.map(|holder| self.family(event.label.as_str()).holder(holder.site()));
+        let hold = Hold {
+            since: now,
+            expiry: now.after(*lease_left),
+            token: *token,
+            owner: *owner,
+            stuck_after: event.stuck_after,
+            reentrant: *path == GrantPath::Reentrant,
+            reported: false,
+        };
+        let mut shard = self.table.shard(event.attempt);
+        let Shard { rows, counts, .. } = &mut *shard;
+        let family = if let Some(row) = rows.get_mut(&event.attempt) {
+            row.phase = Phase::Held(hold);
+            row.family
+        } else {
+            // Observed from the middle on: the wait began before the observer was there.
+            let family = self.begin(event);
+            let row = Row {
+                family: family.number,
+                site: family.site(event.site),
+                key: event.key.clone(),
+                waiting_since: now.before(*waited),
+                phase: Phase::Held(hold),
+            };
+            rows.insert(event.attempt, row);
+            family.number
+        };
+        let counts = counts.of(family);
+        counts.acquisitions.count(ACQUIRED);
+        counts.grants.count(path_place(*path));
+        counts.waits[WAIT_ACQUIRED].record_duration(catalog::WAIT.buckets(), *waited);
+        charge(counts, charged, *waited);
+    }
+
+    /// Counts a renewal. Adds no row, as in [`contended`](Self::contended).
+    fn renewed(&self, event: &LockEvent<'_>, lease_was_left: Duration, lease_left: Duration, lateness: Duration) {
+        let family = self.family(event.label.as_str()).number;
+        let expiry = UnixTime::coarse().after(lease_left);
+        let mut shard = self.table.shard(event.attempt);
+        if let Some(Row { phase: Phase::Held(hold), .. }) = shard.rows.get_mut(&event.attempt) {
+            hold.expiry = expiry;
+        }
+        shard.lateness.record_duration(catalog::RENEWAL_LATENESS.buckets(), lateness);
+        let counts = shard.counts.of(family);
+        counts.renewals.count(RENEWED);
+        if !event.ttl.is_zero() {
+            let ratio = lease_was_left.as_secs_f64() / event.ttl.as_secs_f64();
+            counts.lease_ratio.record(catalog::LEASE_RATIO.buckets(), ratio);
+        }
+    }
+
+    fn ended(&self, event: &LockEvent<'_>, held: Duration, outcome: &'static str, count: impl FnOnce(&mut Counts)) {
+        let mut shard = self.table.shard(event.attempt);
+        let row = shard.rows.remove(&event.attempt);
+        let family = row.as_ref().map_or_else(|| self.family(event.label.as_str()).number, |row| row.family);
+        let reentrant = matches!(&row, Some(Row { phase: Phase::Held(hold), .. }) if hold.reentrant);
+        let counts = shard.counts.of(family);
+        count(counts);
+        if !reentrant {
+            counts.holds.record_duration(catalog::HOLD.buckets(), held);
+        }
+        drop(shard);
+        if let Some(Row { phase: Phase::Held(hold), .. }) = &row
+            && hold.reported
+        {
+            self.push_recovered(Recovered::new(event, hold, held, outcome));
+        }
+    }
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        match notice {
+            Notice::Command { op, node, elapsed, error } => {
+                let op = OPS.iter().position(|known| known == op).unwrap_or(OPS.len() - 1);
+                let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
+                node.commands[op].record_duration(catalog::COMMAND.buckets(), *elapsed);
+                if let Some(error) = error {
+                    node.errors.count(place(&ERROR_KINDS, error_kind(error)));
+                }
+            }
+            Notice::Connection { node, up } => {
+                self.node(node).lock().unwrap_or_else(PoisonError::into_inner).connected = Some(*up);
+            }
+            Notice::EvictionPolicy { node, policy } => {
+                let index = POLICIES.iter().position(|known| known == policy);
+                let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
+                for known in node.policies.iter_mut().flatten() {
+                    *known = false;
+                }
+                if *policy != "noeviction" {
+                    node.policies[index.unwrap_or(POLICIES.len() - 1)] = Some(true);
+                }
+            }
+            Notice::UnlockedRun { label } => {
+                let family = self.family(label.as_str()).number;
+                self.table.shard(0).counts.of(family).unlocked_runs += 1;
+            }
+            Notice::FencingRegressed { label, .. } => {
+                let family = self.family(label.as_str()).number;
+                self.table.shard(0).counts.of(family).fencing_regressions += 1;
+            }
+            Notice::FencingRejected { .. } => {
+                self.fencing_rejections.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Charges a wait to the site that was waited for.
+fn charge(counts: &mut Counts, holder: Option<usize>, waited: Duration) {
+    if let Some(holder) = holder {
+        counts.blocked_by(holder).record_duration(catalog::BLOCKED.buckets(), waited);
+    }
+}
+
+/// [`place`] for the hot path.
+fn path_place(path: GrantPath) -> usize {
+    match path {
+        GrantPath::Uncontended => const { place(&PATHS, "uncontended") },
+        GrantPath::Handoff => const { place(&PATHS, "handoff") },
+        rare => place(&PATHS, rare.as_str()),
+    }
+}
+
+fn error_kind(error: &LockError) -> &'static str {
+    match error.kind() {
+        LockErrorKind::Unavailable => "unavailable",
+        LockErrorKind::Misconfigured => "misconfigured",
+        _ => "other",
+    }
+}

@@ -1,0 +1,140 @@
+//! The holds and waits of this moment, and the counts, in shards.
+//!
+//! One mutex guards a shard's rows and its counts: a row has to be touched at every step anyway,
+//! and under its lock a count is a plain addition. Attempts are spread over the shards by number,
+//! so two threads seldom meet.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use lock_core::{FencingToken, Holder, LockKey, OwnerId};
+
+use crate::counts::{Counts, LATENESS_BUCKETS};
+use crate::histogram::Histogram;
+use crate::time::UnixTime;
+
+/// All shards.
+#[derive(Debug)]
+pub(crate) struct Table(Box<[Padded]>);
+
+/// Keeps shards off each other's cache lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+/// A part of the attempts of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    /// By number of the attempt.
+    pub(crate) rows: HashMap<u64, Row, BuildHasherDefault<Spread>>,
+    pub(crate) counts: PerName,
+    pub(crate) lateness: Histogram<LATENESS_BUCKETS>,
+}
+
+/// The counts of one shard, by number of the lock name; boxed because most names touch few shards.
+#[derive(Debug, Default)]
+pub(crate) struct PerName(Vec<Option<Box<Counts>>>);
+
+/// One acquire between its first and its last event.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// The number of the lock name.
+    pub(crate) family: usize,
+    /// The number of the call site within the lock name.
+    pub(crate) site: usize,
+    pub(crate) key: LockKey,
+    pub(crate) waiting_since: UnixTime,
+    pub(crate) phase: Phase,
+}
+
+/// How far an acquire has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    /// It waits, for this holder if one was seen. Boxed: most acquires never see one.
+    Waiting(Option<Box<Holder>>),
+    /// It holds the lock.
+    Held(Hold),
+}
+
+/// What is known of a hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) since: UnixTime,
+    /// When the lease ends unless it is renewed.
+    pub(crate) expiry: UnixTime,
+    pub(crate) token: FencingToken,
+    pub(crate) owner: OwnerId,
+    pub(crate) stuck_after: Duration,
+    /// Whether an enclosing hold, which has a row of its own, is what really holds the lock.
+    pub(crate) reentrant: bool,
+    /// Whether it was reported as stuck.
+    pub(crate) reported: bool,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let shards = (threads * 4).next_power_of_two().clamp(8, 64);
+        Self(std::iter::repeat_with(Padded::default).take(shards).collect())
+    }
+
+    /// Locks the shard of an attempt.
+    pub(crate) fn shard(&self, attempt: u64) -> MutexGuard<'_, Shard> {
+        #[expect(clippy::cast_possible_truncation, reason = "the low bits choose the shard")]
+        let index = attempt as usize & (self.0.len() - 1);
+        lock(&self.0[index])
+    }
+
+    /// Locks one shard after the other.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.0.iter().map(lock)
+    }
+
+    /// Locks the shard of this number, if there are that many.
+    pub(crate) fn nth(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+        self.0.get(index).map(lock)
+    }
+}
+
+/// An observer's panic is caught by the core; what it left half done is a count, not a lock.
+fn lock(shard: &Padded) -> MutexGuard<'_, Shard> {
+    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PerName {
+    /// Returns the counts of a lock name.
+    pub(crate) fn of(&mut self, family: usize) -> &mut Counts {
+        if self.0.len() <= family {
+            self.0.resize_with(family + 1, || None);
+        }
+        self.0[family].get_or_insert_default()
+    }
+
+    /// Returns the counts that exist, with the number of their lock name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Counts)> {
+        self.0.iter().enumerate().filter_map(|(family, counts)| Some((family, counts.as_deref()?)))
+    }
+}
+
+/// Spreads attempt numbers, which are sequential and not chosen by anybody.
+#[derive(Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_right(20);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,183 @@
+//! The live view for people: one page without scripts, that reloads itself.
+
+use std::fmt::{self, Display, Write as _};
+
+use crate::live::LiveState;
+use crate::text::{human, visible};
+use crate::view::{Shown, View, host, short_owner};
+
+const STYLE: &str = include_str!("locks.css");
+
+macro_rules! policy {
+    () => {
+        "default-src 'none'; style-src 'sha256-hDV6rtfx4gt3HatrA7Fb6mmG2OZlmamvujprGRf4i7c='; base-uri 'none'; form-action 'none'"
+    };
+}
+
+/// The `Content-Security-Policy` to send along with
+/// [`MetricsHandle::locks_html`](crate::MetricsHandle::locks_html): nothing is loaded, and no script
+/// runs, whatever a key contains.
+pub const LIVE_VIEW_CSP: &str = concat!(policy!(), "; frame-ancestors 'none'");
+
+pub(super) fn page(view: &View) -> String {
+    let mut page = String::with_capacity(4096 + view.rows.len() * 512);
+    // Writing to a string never fails.
+    let _ = write_page(&mut page, view);
+    page
+}
+
+fn write_page(out: &mut String, view: &View) -> fmt::Result {
+    let totals = &view.totals;
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta http-equiv=\"refresh\" content=\"2\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{title}Locks</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Locks</h1>\n<p id=\"process\">of process {pid}{host}, at {time} UTC; reloads every 2 s</p>\n\
+         <p id=\"summary\"><b class=\"{alarm}\" id=\"stuck-count\">{stuck} stuck</b> · \
+         <span id=\"held-count\">{held} held</span> · <span id=\"waiting-count\">{waiting} waiting</span></p>\n",
+        policy = policy!(),
+        title = if totals.stuck > 0 { format!("({} stuck) ", totals.stuck) } else { String::new() },
+        pid = std::process::id(),
+        host = host().map(|host| format!(" on {}", Shield(&host))).unwrap_or_default(),
+        time = clock(view.at.as_nanos() / 1_000_000_000),
+        alarm = if totals.stuck > 0 { "stuck" } else { "fine" },
+        stuck = totals.stuck,
+        held = totals.held,
+        waiting = totals.waiting,
+    )?;
+    out.write_str(
+        "<table id=\"locks\">\n<thead><tr><th>State</th><th>Key</th><th>Call site</th><th>For</th><th>Lease left</th>\
+         <th>Owner, token</th><th>Waiters, or waits for</th></tr></thead>\n<tbody>\n",
+    )?;
+    for row in &view.rows {
+        write_row(out, row)?;
+    }
+    out.write_str("</tbody>\n</table>\n")?;
+    if view.rows.is_empty() {
+        out.write_str("<p id=\"empty\">This process holds no lock and waits for none.</p>\n")?;
+    }
+    if view.hidden() > 0 {
+        writeln!(out, "<p id=\"not-shown\">… and {} more, see locks.json</p>", view.hidden())?;
+    }
+    out.write_str("</body>\n</html>\n")
+}
+
+fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
+    let (key, state) = (live.key.as_str(), live.state());
+    write!(
+        out,
+        "<tr data-key=\"{data}\" data-lock=\"{lock_data}\" data-state=\"{state}\" class=\"{state}\">\
+         <td data-label=\"State\"><b>{state}</b></td>\
+         <td data-label=\"Key\"><bdi class=\"key\">{key}</bdi><small>{lock}</small></td>\
+         <td data-label=\"Call site\"><bdi>{site}</bdi></td><td data-label=\"For\">{age}</td>",
+        data = Attribute(key),
+        lock_data = Attribute(&live.lock),
+        key = Shield(key),
+        lock = Shield(&live.lock),
+        site = Shield(&live.site),
+        age = human(live.age),
+    )?;
+    match &live.state {
+        LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant } => {
+            let left = if lease_left.is_zero() { "over, not renewed".to_owned() } else { human(*lease_left) };
+            let mut note = String::new();
+            if *stuck {
+                write!(note, "<small>stuck after {}</small>", human(*stuck_after))?;
+            }
+            if *reentrant {
+                note.push_str("<small>inside another hold of its task</small>");
+            }
+            writeln!(
+                out,
+                "<td data-label=\"Lease left\">{left}</td>\
+                 <td data-label=\"Owner, token\">{owner}…<small>{token}</small></td>\
+                 <td data-label=\"Waiters\">{waiters}{note}</td></tr>",
+                owner = Shield(owner),
+            )
+        }
+        LiveState::Waiting { waits_for } => {
+            out.write_str("<td class=\"none\">–</td><td class=\"none\">–</td>")?;
+            out.write_str("<td data-label=\"Waits for\">")?;
+            match waits_for {
+                None => out.write_str("its turn")?,
+                Some(holder) => {
+                    write!(out, "<bdi>{}</bdi>", Shield(holder.site()))?;
+                    if let Some(info) = &holder.info {
+                        write!(out, "<small>pid {} on {}</small>", info.pid, Shield(&info.host))?;
+                    }
+                    if let Some(owner) = short_owner(holder) {
+                        write!(out, "<small>owner {owner}…</small>")?;
+                    }
+                }
+            }
+            out.write_str("</td></tr>\n")
+        }
+    }
+}
+
+/// Writes the time of the day.
+fn clock(unix_seconds: u64) -> String {
+    let seconds = unix_seconds % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Text of others, as text of the page.
+struct Shield<'a>(&'a str);
+
+impl Display for Shield<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        escape(f, visible(self.0).chars())
+    }
+}
+
+/// Text of others, exactly, as the value of an attribute.
+struct Attribute<'a>(&'a str);
+
+impl Display for Attribute<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        escape(f, self.0.chars())
+    }
+}
+
+fn escape(f: &mut fmt::Formatter<'_>, text: impl Iterator<Item = char>) -> fmt::Result {
+    for c in text {
+        match c {
+            '&' => f.write_str("&amp;")?,
+            '<' => f.write_str("&lt;")?,
+            '>' => f.write_str("&gt;")?,
+            '"' => f.write_str("&quot;")?,
+            '\'' => f.write_str("&#39;")?,
+            '`' => f.write_str("&#96;")?,
+            // There is no reference to this one in HTML.
+            '\0' => f.write_char('\u{fffd}')?,
+            c if c.is_control() => write!(f, "&#{};", u32::from(c))?,
+            c => f.write_char(c)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Attribute, Shield, clock};
+
+    #[test]
+    fn text_of_others_stays_text() {
+        let evil = "<script>alert('1')</script>&\"\u{202e}\n\0";
+        let shown = Shield(evil).to_string();
+        assert_eq!(shown, "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{202e}\\n\\u{0}");
+        let attribute = Attribute(evil).to_string();
+        assert!(!attribute.contains(['<', '>', '"', '\'', '\n', '\0']), "{attribute}");
+        assert!(attribute.ends_with("&quot;\u{202e}&#10;\u{fffd}"), "{attribute}");
+    }
+
+    #[test]
+    fn the_time_of_the_day() {
+        assert_eq!(clock(0), "00:00:00");
+        assert_eq!(clock(1_786_870_923), "09:02:03");
+    }
+}

@@ -1,0 +1,54 @@
+//! The live view for programs.
+
+use serde_json::{Map, Value, json};
+
+use crate::live::LiveState;
+use crate::view::{Shown, View, host, short_owner};
+
+pub(super) fn document(view: &View) -> Value {
+    json!({
+        "at_unix_seconds": view.at.to_seconds(),
+        "process": { "pid": std::process::id(), "host": host() },
+        "totals": { "stuck": view.totals.stuck, "held": view.totals.held, "waiting": view.totals.waiting },
+        "not_shown": view.hidden(),
+        "locks": view.rows.iter().map(row).collect::<Vec<_>>(),
+    })
+}
+
+fn row(Shown { live, waiters }: &Shown) -> Value {
+    let mut row = Map::new();
+    let mut set = |name: &str, value: Value| drop(row.insert(name.to_owned(), value));
+    set("key", live.key.as_str().into());
+    set("lock", live.lock.as_str().into());
+    set("state", live.state().into());
+    set("site", live.site.as_str().into());
+    set(
+        "since_unix_seconds",
+        json!(live.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
+    );
+    set("age_seconds", json!(live.age.as_secs_f64()));
+    match &live.state {
+        LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant } => {
+            set("owner", owner.as_str().into());
+            set("token", token.get().into());
+            set("lease_left_seconds", json!(lease_left.as_secs_f64()));
+            set("stuck_after_seconds", json!(stuck_after.as_secs_f64()));
+            set("stuck", (*stuck).into());
+            set("reentrant", (*reentrant).into());
+            set("waiters", (*waiters).into());
+        }
+        LiveState::Waiting { waits_for } => {
+            let holder = waits_for.as_ref().map(|holder| {
+                json!({
+                    "site": holder.site(),
+                    "host": holder.info.as_ref().map(|info| &*info.host),
+                    "pid": holder.info.as_ref().map(|info| info.pid),
+                    "owner": short_owner(holder),
+                    "token": holder.token.map(lock_core::FencingToken::get),
+                })
+            });
+            set("waits_for", json!(holder));
+        }
+    }
+    Value::Object(row)
+}

@@ -1,0 +1,141 @@
+//! What lies in `dashboards/`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::generate::{Rule, Settings, files, rules};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards")
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn yaml(name: &str) -> Yaml {
+    let mut documents = YamlLoader::load_from_str(&read(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(documents.len(), 1, "{name}");
+    documents.remove(0)
+}
+
+fn alert_names() -> BTreeSet<String> {
+    let alerts = rules().into_iter().filter_map(|rule| match rule {
+        Rule::Alert(alert) => Some(alert.name.to_owned()),
+        Rule::Record { .. } => None,
+    });
+    alerts.collect()
+}
+
+#[test]
+fn what_is_checked_in_is_what_the_code_generates() {
+    let generated = files(&Settings::default());
+    for (name, text) in &generated {
+        let checked_in = fs::read_to_string(folder().join(name)).unwrap_or_default();
+        assert!(
+            *text == checked_in,
+            "dashboards/{name} is out of date; run `cargo run -p lock-metrics --example dashboards`"
+        );
+    }
+    let names: BTreeSet<String> = generated.into_iter().map(|(name, _)| name).collect();
+    for entry in fs::read_dir(folder().join("grafana/dashboards")).unwrap() {
+        let name = format!("grafana/dashboards/{}", entry.unwrap().file_name().to_string_lossy());
+        assert!(names.contains(&name), "{name} is not generated any more");
+    }
+}
+
+#[test]
+fn a_copy_for_tests_differs_in_delays_only() {
+    let settings = Settings { fast: true, ..Settings::default() };
+    let is_delay = |line: &&str| {
+        ["for:", "keep_firing_for:", "interval:"].iter().any(|delay| line.trim_start().starts_with(delay))
+    };
+    for ((name, calm), (_, fast)) in files(&Settings::default()).iter().zip(files(&settings)) {
+        assert_eq!(fast.lines().filter(is_delay).count(), 0, "{name}");
+        assert!(calm.lines().filter(|line| !is_delay(line)).eq(fast.lines()), "{name}");
+    }
+}
+
+#[test]
+fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
+    let mut written = BTreeSet::new();
+    for entry in fs::read_dir(folder().join("runbooks")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let text = read(&format!("runbooks/{name}"));
+        let name = name.strip_suffix(".md").unwrap();
+        let headings: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+        let title = format!("# {name}");
+        assert_eq!(
+            headings,
+            [&title, "## What it means", "## Look here", "## Do this", "## When it is safe to force"],
+            "{name}"
+        );
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            assert!(folder().join("runbooks").join(link).exists(), "{name} links to {link}");
+        }
+        written.insert(name.to_owned());
+    }
+    assert_eq!(written, alert_names());
+}
+
+#[test]
+fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
+    let tests = yaml("alerts_test.yml");
+    let mut fires = BTreeSet::new();
+    for test in tests["tests"].as_vec().unwrap() {
+        let name = test["name"].as_str().unwrap();
+        for check in test["promql_expr_test"].as_vec().unwrap() {
+            for sample in check["exp_samples"].as_vec().unwrap() {
+                let labels = sample["labels"].as_str().unwrap();
+                let alert = labels.split("alertname=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+                fires.insert(alert.to_owned());
+            }
+        }
+        assert!(name.len() > 10, "{name}");
+    }
+    assert_eq!(fires, alert_names());
+    assert!(tests["tests"].as_vec().unwrap().iter().any(|test| test["name"].as_str().unwrap().contains("not one")));
+}
+
+#[test]
+fn every_configuration_is_yaml_and_names_files_that_exist() {
+    for name in ["alerts.yml", "recording_rules.yml"] {
+        assert!(!yaml(name)["groups"].as_vec().unwrap().is_empty(), "{name}");
+    }
+    for name in yaml("prometheus.yml")["rule_files"].as_vec().unwrap() {
+        assert!(folder().join(name.as_str().unwrap()).exists(), "{name:?}");
+    }
+    assert!(yaml("alertmanager.yml")["route"]["receiver"].as_str().is_some());
+    let provisioning = "grafana/provisioning";
+    assert!(yaml(&format!("{provisioning}/datasources/prometheus.yml"))["datasources"][0]["url"].as_str().is_some());
+    assert!(
+        yaml(&format!("{provisioning}/dashboards/locks.yml"))["providers"][0]["options"]["path"].as_str().is_some()
+    );
+    let compose = yaml("compose.yaml");
+    let services = compose["services"].as_hash().unwrap();
+    let names: BTreeSet<&str> = services.keys().filter_map(Yaml::as_str).collect();
+    assert_eq!(names, BTreeSet::from(["alertmanager", "demo", "grafana", "prometheus", "redis"]));
+    for (name, service) in services {
+        for volume in service["volumes"].as_vec().into_iter().flatten() {
+            let source = volume.as_str().unwrap().split(':').next().unwrap();
+            assert!(!source.starts_with('.') || folder().join(source).exists(), "{name:?}: {source}");
+        }
+        for port in service["ports"].as_vec().into_iter().flatten() {
+            assert!(port.as_str().unwrap().starts_with("127.0.0.1:"), "{name:?} listens to everybody");
+        }
+    }
+}
+
+#[test]
+fn alerts_that_alertmanager_holds_back_exist() {
+    let text = read("alertmanager.yml");
+    let names = alert_names();
+    for word in text.split(|c: char| !c.is_ascii_alphanumeric()) {
+        if word.strip_prefix("Lock").is_some_and(|rest| !rest.is_empty()) {
+            assert!(names.contains(word), "{word}");
+        }
+    }
+}

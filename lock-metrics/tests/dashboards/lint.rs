@@ -1,0 +1,215 @@
+//! The rules of grafana/dashboard-linter, written anew from their descriptions: its own code needs a
+//! Go toolchain and is not meant to be built from source. Stricter where that costs nothing: every
+//! kind of panel is checked, and no rule has an exception.
+
+use serde_json::Value;
+
+use crate::expressions::filled;
+use crate::generate::dashboards;
+use crate::promql::{Expr, parse};
+
+/// The units that Grafana knows, as far as they are used here.
+const UNITS: [&str; 4] = ["short", "s", "percentunit", "ops"];
+
+/// Checks something of every dashboard.
+#[track_caller]
+fn each_dashboard(check: impl Fn(&Value)) {
+    let all = dashboards();
+    assert_eq!(all.len(), 3);
+    all.iter().for_each(|dashboard| check(&dashboard.json()));
+}
+
+/// Checks something of every panel; a row is none.
+fn each_panel(check: impl Fn(&Value)) {
+    each_dashboard(|dashboard| {
+        let panels = dashboard["panels"].as_array().unwrap();
+        assert!(panels.len() > 5);
+        panels.iter().filter(|panel| panel["type"] != "row").for_each(&check);
+    });
+}
+
+/// Checks something of every query.
+fn each_target(check: impl Fn(&Value, &str)) {
+    each_panel(|panel| {
+        for target in panel["targets"].as_array().unwrap() {
+            check(panel, target["expr"].as_str().unwrap());
+        }
+    });
+}
+
+fn each_selector(check: impl Fn(&str, &str, &[(String, String)], Option<&str>)) {
+    each_target(|_, expr| {
+        // Kept apart from other ranges.
+        let marked = expr.replace("$__rate_interval", "7777s");
+        parse(&filled(&marked)).unwrap().visit("", &mut |part, inside| {
+            if let Expr::Selector { name, matchers, range } = part {
+                check(name, inside, matchers, range.as_deref());
+            }
+        });
+    });
+}
+
+fn variable(dashboard: &Value, name: &str) -> Value {
+    let list = dashboard["templating"]["list"].as_array().unwrap();
+    list.iter().find(|variable| variable["name"] == name).unwrap_or_else(|| panic!("no variable {name}")).clone()
+}
+
+/// What `template-job-rule` and `template-instance-rule` both ask for.
+fn chooses_targets(name: &str, label: &str) {
+    each_dashboard(|dashboard| {
+        let variable = variable(dashboard, name);
+        assert_eq!(variable["type"], "query");
+        assert_eq!(variable["datasource"]["uid"], "${datasource}");
+        assert_eq!(variable["label"], label);
+        assert_eq!(variable["multi"], true);
+        assert_eq!(variable["allValue"], ".+");
+    });
+}
+
+#[test]
+fn template_datasource() {
+    each_dashboard(|dashboard| {
+        let source = variable(dashboard, "datasource");
+        assert_eq!(source["type"], "datasource");
+        assert_eq!(source["query"], "prometheus");
+        assert_eq!(source["label"], "Data source");
+    });
+}
+
+#[test]
+fn template_job() {
+    chooses_targets("job", "Job");
+}
+
+#[test]
+fn template_instance() {
+    chooses_targets("instance", "Instance");
+}
+
+#[test]
+fn template_label_promql() {
+    each_dashboard(|dashboard| {
+        for variable in dashboard["templating"]["list"].as_array().unwrap() {
+            if variable["type"] != "query" {
+                continue;
+            }
+            let query = variable["query"].as_str().unwrap();
+            let inner = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')')).unwrap();
+            let (selector, label) = inner.rsplit_once(", ").unwrap();
+            let labels = crate::labels::of(&parse(selector).unwrap()).unwrap();
+            assert!(labels.contains(label), "{query}");
+        }
+    });
+}
+
+#[test]
+fn template_on_time_change_reload() {
+    each_dashboard(|dashboard| {
+        for variable in dashboard["templating"]["list"].as_array().unwrap() {
+            assert!(variable["type"] != "query" || variable["refresh"] == 2, "{variable}");
+        }
+    });
+}
+
+#[test]
+fn panel_datasource() {
+    each_panel(|panel| {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+        for target in panel["targets"].as_array().unwrap() {
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+        }
+    });
+}
+
+#[test]
+fn panel_title_description() {
+    each_panel(|panel| {
+        for text in ["title", "description"] {
+            assert!(!panel[text].as_str().unwrap().trim().is_empty(), "{panel}");
+        }
+    });
+}
+
+#[test]
+fn panel_units() {
+    each_panel(|panel| {
+        let defaults = &panel["fieldConfig"]["defaults"];
+        let unit = defaults["unit"].as_str().unwrap();
+        assert!(UNITS.contains(&unit) || defaults["mappings"].is_array(), "{}: {unit}", panel["title"]);
+    });
+}
+
+#[test]
+fn panel_no_targets() {
+    each_panel(|panel| assert!(!panel["targets"].as_array().unwrap().is_empty(), "{}", panel["title"]));
+}
+
+/// `target-logql` and `target-logql-auto` are about Loki.
+#[test]
+fn target_logql_and_logql_auto_have_nothing_to_check() {
+    each_panel(|panel| {
+        for target in panel["targets"].as_array().unwrap() {
+            assert_eq!(target["datasource"]["type"], "prometheus");
+        }
+        assert_eq!(panel["datasource"]["type"], "prometheus");
+    });
+}
+
+#[test]
+fn target_promql() {
+    each_target(|panel, expr| {
+        parse(&filled(expr)).unwrap_or_else(|error| panic!("{}: {error}", panel["title"]));
+    });
+}
+
+#[test]
+fn target_rate_interval() {
+    each_selector(|name, inside, _, range| {
+        assert!(!["rate", "irate"].contains(&inside) || range == Some("7777s"), "{name} over {range:?}");
+    });
+}
+
+#[test]
+fn target_job() {
+    each_selector(|name, _, matchers, _| {
+        assert!(matchers.contains(&("job".to_owned(), "$job".to_owned())), "{name}");
+    });
+}
+
+#[test]
+fn target_instance() {
+    each_selector(|name, _, matchers, _| {
+        assert!(matchers.contains(&("instance".to_owned(), "$instance".to_owned())), "{name}");
+    });
+}
+
+#[test]
+fn target_counter_agg() {
+    each_selector(|name, inside, _, _| {
+        assert!(!name.ends_with("_total") || ["rate", "irate", "increase"].contains(&inside), "{name} in {inside:?}");
+    });
+}
+
+#[test]
+fn uneditable() {
+    each_dashboard(|dashboard| assert_eq!(dashboard["editable"], false));
+}
+
+/// Not of the linter: panels lie beside each other, and no id is there twice.
+#[test]
+fn panels_do_not_overlap() {
+    each_dashboard(|dashboard| {
+        let mut taken = std::collections::HashSet::new();
+        let mut ids = std::collections::HashSet::new();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+            assert!(at("x") + at("w") <= 24, "{panel}");
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+            for x in at("x")..at("x") + at("w") {
+                for y in at("y")..at("y") + at("h") {
+                    assert!(taken.insert((x, y)), "{} lies on another panel", panel["title"]);
+                }
+            }
+        }
+    });
+}

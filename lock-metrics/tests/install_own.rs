@@ -1,0 +1,70 @@
+//! `install` with our own recorder, in a process where nothing else is installed.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod support;
+
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use lock_core::{FencingGate, FencingToken};
+use lock_metrics::{InstallError, builder, install, installed};
+
+use support::{Acquire, Scrape};
+
+/// Makes the core tell its process-wide observers something, without a manager.
+fn reject_a_stale_write() {
+    let gate = FencingGate::new();
+    gate.admit(FencingToken::new(2)).unwrap();
+    gate.admit(FencingToken::new(1)).unwrap_err();
+}
+
+#[test]
+fn once_for_good_and_nothing_left_of_what_failed() {
+    // Recorded before there is a recorder: lost, as `metrics` has it. Ours are not made this way.
+    let dead = metrics::counter!("app_requests_total");
+
+    // A failed install leaves no recorder, no observer and no handle.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let refused = builder().with_listener(address).install().unwrap_err();
+    assert!(matches!(refused, InstallError::Listener { .. }), "{refused:?}");
+    assert!(refused.to_string().contains(&address.to_string()), "{refused}");
+    assert!(installed().is_none());
+
+    // On a runtime that ends right after.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let handle = runtime.block_on(async { builder().with_listener(([127, 0, 0, 1], 0)).install().unwrap() });
+    drop(runtime);
+    let address = handle.listener().unwrap();
+    drop(handle);
+
+    // Installed for good: the handle can be had again, and nothing stops with the last one dropped.
+    TcpStream::connect(address).unwrap();
+    let handle = installed().unwrap();
+    assert_eq!(handle.listener(), Some(address));
+
+    // Observed once, although it was tried three times.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for again in [install(), builder().with_listener(free).install(), builder().with_existing_recorder().install()] {
+        assert!(matches!(again, Err(InstallError::AlreadyInstalled)), "{again:?}");
+    }
+    TcpStream::connect(free).unwrap_err();
+    reject_a_stale_write();
+    assert_eq!(Scrape::read(&handle.render()).get("fencing_rejections_total", &[]), 1.0);
+
+    // The application's own metrics are served too, its histograms in classic buckets.
+    dead.increment(100);
+    metrics::counter!("app_requests_total").increment(5);
+    metrics::histogram!("app_request_seconds").record(0.3);
+    Acquire::new(&handle.observer(), 1, "lock", "key").take();
+    let scrape = Scrape::read(&handle.render());
+    assert_eq!(scrape.series[&("app_requests_total".to_owned(), support::Labels::new())], 5.0);
+    assert_eq!(scrape.types["app_request_seconds"], "histogram");
+    assert_eq!(scrape.get("held", &[("lock", "lock")]), 1.0);
+
+    // Another set of metrics in the same process counts on its own.
+    let apart = builder().with_sample_interval(Duration::from_millis(1)).build().unwrap();
+    assert_eq!(Scrape::read(&apart.render()).find("held", &[("lock", "lock")]), None);
+    assert!(!apart.render().contains("app_requests_total"));
+}

@@ -1,0 +1,106 @@
+//! The catalogue, what is rendered, and what is written about it agree, in every direction.
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::Duration;
+
+use lock_core::testing::RedisServer;
+use lock_core::{FencingToken, LockError, LockEventKind, LockObserver, LossReason, Notice};
+use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
+
+use crate::support::{Acquire, Scrape, holder};
+
+/// Feeds everything there is.
+fn synthetic_run(observer: &impl LockObserver) {
+    let (second, node) = (Duration::from_secs(1), "redis:6379");
+    let label = "lock:user:<id>".into();
+    let error = LockError::unavailable("no");
+    let one = Acquire::new(observer, 1, "lock:user:<id>", "lock:user:1");
+    one.take();
+    one.send(LockEventKind::Renewed { lease_was_left: second, lease_left: second, lateness: second });
+    one.send(LockEventKind::Lost { held: second, reason: LossReason::Expired });
+    let two = Acquire::new(observer, 2, "lock:user:<id>", "lock:user:1");
+    two.send(LockEventKind::WaitStarted);
+    two.send(LockEventKind::TimedOut { waited: second, holder: Some(&holder("shop::report")) });
+    let (token, newest) = (FencingToken::new(1), FencingToken::new(2));
+    observer.on_notice(&Notice::Command { op: "acquire", node, elapsed: second, error: Some(&error) });
+    observer.on_notice(&Notice::Connection { node, up: true });
+    observer.on_notice(&Notice::EvictionPolicy { node, policy: "allkeys-lru" });
+    observer.on_notice(&Notice::UnlockedRun { label: &label });
+    observer.on_notice(&Notice::FencingRejected { token, newest });
+    observer.on_notice(&Notice::FencingRegressed { label: &label, token, newest });
+}
+
+#[tokio::test]
+async fn what_is_rendered_is_the_catalogue() {
+    let metrics = builder().build().unwrap();
+    synthetic_run(&metrics.observer());
+    let server = RedisServer::start();
+    Inspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
+    let scrape = Scrape::read(&metrics.render());
+    let listed: HashSet<&str> = catalog().map(Metric::name).collect();
+    assert_eq!(scrape.names(), listed);
+    for metric in catalog() {
+        let name = metric.name();
+        let (kind, suffixes): (_, &[&str]) = match metric.kind() {
+            MetricKind::Counter => ("counter", &[""]),
+            MetricKind::Gauge => ("gauge", &[""]),
+            _ => ("histogram", &["_bucket", "_sum", "_count"]),
+        };
+        assert_eq!(scrape.types[name], kind, "{name}");
+        assert_eq!(scrape.helps[name], metric.help(), "{name}");
+        for suffix in suffixes {
+            let mut expected: HashSet<&str> = metric.labels().iter().copied().collect();
+            expected.extend((*suffix == "_bucket").then_some("le"));
+            let series = format!("{name}{suffix}");
+            let mut found = 0;
+            for (_, labels) in scrape.series.keys().filter(|(name, _)| *name == series) {
+                assert_eq!(labels.keys().map(String::as_str).collect::<HashSet<_>>(), expected, "{series}");
+                found += 1;
+            }
+            assert!(found > 0, "{series}");
+        }
+    }
+}
+
+#[test]
+fn names_follow_the_conventions() {
+    for metric in catalog() {
+        let name = metric.name();
+        let rest = name.strip_prefix("distributed_lock_").unwrap();
+        assert!(rest.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+        assert_eq!(metric.kind() == MetricKind::Counter, name.ends_with("_total"), "{name}");
+        assert_eq!(metric.unit() == MetricUnit::Seconds, name.ends_with("_seconds"), "{name}");
+        assert_eq!(metric.unit() == MetricUnit::Ratio, name.ends_with("_ratio"), "{name}");
+        assert!(metric.help().ends_with('.') && !metric.help().contains('\n'), "{name}");
+        assert!(metric.buckets().windows(2).all(|pair| pair[0] < pair[1]), "{name}");
+        for reserved in ["le", "job", "instance", "quantile"] {
+            assert!(!metric.labels().contains(&reserved), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_page_lists_the_catalogue() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../dashboards/README.md");
+    let page = fs::read_to_string(page).unwrap();
+    let written: Vec<&str> = page.lines().filter(|line| line.starts_with("| `distributed_lock_")).collect();
+    let expected: Vec<String> = catalog().map(row).collect();
+    assert_eq!(written, expected, "the table should be:\n{}\n", expected.join("\n"));
+    let mentioned = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let listed: HashSet<&str> = catalog().map(Metric::name).collect();
+    for name in mentioned.filter(|word| word.len() > 17 && word.starts_with("distributed_lock_")) {
+        assert!(listed.contains(name), "{name} is not in the catalogue");
+    }
+}
+
+fn row(metric: &Metric) -> String {
+    let kind = match metric.kind() {
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        _ => "histogram",
+    };
+    let labels: Vec<String> = metric.labels().iter().map(|label| format!("`{label}`")).collect();
+    let labels = if labels.is_empty() { "none".to_owned() } else { labels.join(", ") };
+    format!("| `{}` | {kind} | {} | {} |", metric.name(), labels, metric.help())
+}

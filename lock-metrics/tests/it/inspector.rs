@@ -1,0 +1,183 @@
+//! The inspector on a real Redis.
+
+use std::time::Duration;
+
+use lock_core::testing::{RedisServer, Reply};
+use lock_core::{LockErrorKind, LockManager};
+use lock_metrics::{Inspector, MetricsHandle, builder};
+
+use crate::support::{Scrape, eventually};
+
+fn scrape(metrics: &MetricsHandle) -> Scrape {
+    Scrape::read(&metrics.render())
+}
+
+fn of(scrape: &Scrape, name: &str, lock: &str) -> f64 {
+    scrape.get(&format!("inspector_{name}"), &[("lock", lock)])
+}
+
+fn inspector(server: &RedisServer) -> Inspector {
+    Inspector::new(&server.url()).unwrap().with_pause(Duration::ZERO)
+}
+
+#[tokio::test]
+async fn the_fleet_is_counted_by_lock_name() {
+    let server = RedisServer::start();
+    server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
+    server.command(&["SET", "legacy:a", "nonce", "PX", "60000"]);
+    server.command(&["SET", "legacy:b", "nonce"]);
+    server.command(&["SET", "lock:user:9", "nonce", "PX", "60000"]);
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for key in ["lock:user:1", "lock:user:2", "lock:order:7", "elsewhere"] {
+        guards.push(locks.lock(key).with_ttl(Duration::from_secs(20)).acquire().await.unwrap());
+    }
+    let kept = locks.lock("lock:user:kept").with_min_hold(Duration::from_secs(9)).acquire().await.unwrap();
+    kept.release().await.unwrap();
+
+    let metrics = builder().build().unwrap();
+    assert!(!metrics.render().contains("inspector"), "nothing is exported before there is an inspector");
+    let inspector = inspector(&server)
+        .with_template("lock:user:<user_id>", "lock:user:<user_id>")
+        .with_template("lock:order:<id>", "orders")
+        .with_prefix("legacy:", "legacy")
+        .with_template("never:<x>", "never");
+    inspector.inspect_once(&metrics).await.unwrap();
+
+    let seen = scrape(&metrics);
+    let held = |lock| of(&seen, "held", lock);
+    // A foreign string counts only below a prefix that says so, so lock:user:9 does not.
+    assert_eq!((held("lock:user:<user_id>"), held("orders"), held("legacy")), (2.0, 1.0, 2.0));
+    assert_eq!((held("other"), held("never"), held("distributed-lock:inspector")), (1.0, 0.0, 0.0));
+    assert_eq!((of(&seen, "keys_without_ttl", "legacy"), of(&seen, "keys_without_ttl", "orders")), (1.0, 0.0));
+    assert_eq!(of(&seen, "waiters", "orders"), 0.0);
+    let start = of(&seen, "oldest_hold_start_timestamp_seconds", "lock:user:<user_id>");
+    let now = seen.get("inspector_last_success_timestamp_seconds", &[]);
+    assert!(start > 1e9 && start < now + 1.0 && now - start < 60.0, "{start} {now}");
+    // A classic client stores no token.
+    assert_eq!(of(&seen, "oldest_hold_start_timestamp_seconds", "legacy"), 0.0);
+    let ttl = of(&seen, "min_ttl_seconds", "orders");
+    assert!(ttl > 10.0 && ttl <= 20.0, "{ttl}");
+    assert_eq!((of(&seen, "min_ttl_seconds", "never"), seen.get("inspector_truncated", &[])), (0.0, 0.0));
+    let took = seen.get("inspector_scan_duration_seconds", &[]);
+    assert!(took > 0.0 && took < 30.0, "{took}");
+    println!("10,006 keys in {took:.3} s without pauses");
+
+    // What is gone is 0, not its last value.
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    inspector.inspect_once(&metrics).await.unwrap();
+    let seen = scrape(&metrics);
+    assert_eq!((of(&seen, "held", "orders"), of(&seen, "oldest_hold_start_timestamp_seconds", "orders")), (0.0, 0.0));
+    assert!(!metrics.render().contains("lock:user:1"), "a key became a label");
+    locks.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn waiters_of_the_fleet_are_counted() {
+    let server = RedisServer::start();
+    let (one, two) =
+        (LockManager::connect(&server.url()).await.unwrap(), LockManager::connect(&server.url()).await.unwrap());
+    let guard = one.lock("lock:user:1").acquire().await.unwrap();
+    let waiter = tokio::task::JoinSet::from_iter([{
+        let two = two.clone();
+        async move { two.lock("lock:user:1").acquire().await.unwrap().release().await.unwrap() }
+    }]);
+    let metrics = builder().build().unwrap();
+    let inspector = inspector(&server).with_template("lock:user:<id>", "user");
+    for _ in 0..1000 {
+        inspector.inspect_once(&metrics).await.unwrap();
+        if of(&scrape(&metrics), "waiters", "user") == 1.0 {
+            break;
+        }
+    }
+    assert_eq!((of(&scrape(&metrics), "waiters", "user"), of(&scrape(&metrics), "held", "user")), (1.0, 1.0));
+    guard.release().await.unwrap();
+    waiter.join_all().await;
+    inspector.inspect_once(&metrics).await.unwrap();
+    assert_eq!(of(&scrape(&metrics), "waiters", "user"), 0.0);
+}
+
+#[tokio::test]
+async fn a_budget_truncates_and_says_so() {
+    let server = RedisServer::start();
+    server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
+    let metrics = builder().build().unwrap();
+    inspector(&server).with_max_keys(1000).inspect_once(&metrics).await.unwrap();
+    assert_eq!(scrape(&metrics).get("inspector_truncated", &[]), 1.0);
+    inspector(&server).inspect_once(&metrics).await.unwrap();
+    assert_eq!(scrape(&metrics).get("inspector_truncated", &[]), 0.0);
+}
+
+#[test]
+fn one_of_two_is_elected_and_the_other_takes_over() {
+    let server = RedisServer::start();
+    server.command(&["SET", "legacy:a", "nonce"]);
+    let start = |metrics: &MetricsHandle| {
+        let inspector = inspector(&server).with_prefix("legacy:", "legacy").with_interval(Duration::from_millis(50));
+        inspector.start(metrics).unwrap()
+    };
+    let last = |metrics: &MetricsHandle| scrape(metrics).get("inspector_last_success_timestamp_seconds", &[]);
+    let (one, two) = (builder().build().unwrap(), builder().build().unwrap());
+    let first = start(&one);
+    eventually("the first scan", || (last(&one) > 0.0).then_some(()));
+    let second = start(&two);
+    let before = last(&one);
+    eventually("ten more scans", || (last(&one) > before + 0.5).then_some(()));
+    assert_eq!((last(&two), of(&scrape(&two), "held", "legacy")), (0.0, 0.0), "only the elected one scans");
+    assert_eq!(of(&scrape(&one), "held", "legacy"), 1.0);
+    // Its own lock has a name of its own, and is no orphan of another.
+    assert_eq!(of(&scrape(&one), "held", "distributed-lock:inspector"), 1.0);
+    assert_eq!(of(&scrape(&one), "held", "other"), 0.0);
+    drop(first);
+    eventually("the second takes over", || (of(&scrape(&two), "held", "legacy") == 1.0).then_some(()));
+    drop(second);
+    eventually("the lock is given back", || {
+        (server.command(&["EXISTS", "distributed-lock:inspector"]) == Reply::Int(0)).then_some(())
+    });
+}
+
+#[test]
+fn an_election_that_is_lost_stops_the_scans_and_clears_the_numbers() {
+    let server = RedisServer::start();
+    server.command(&["SET", "legacy:a", "nonce"]);
+    let metrics = builder().build().unwrap();
+    let inspector = inspector(&server).with_prefix("legacy:", "legacy").with_interval(Duration::from_millis(50));
+    let _running = inspector.start(&metrics).unwrap();
+    eventually("a scan", || (of(&scrape(&metrics), "held", "legacy") == 1.0).then_some(()));
+    // Somebody else is elected; the holder learns of it with its next renewal, after a third of 30 s.
+    server.command(&["SET", "distributed-lock:inspector", "somebody", "PX", "60000"]);
+    eventually("the numbers are cleared", || (of(&scrape(&metrics), "held", "legacy") == 0.0).then_some(()));
+    assert_eq!(scrape(&metrics).get("inspector_last_success_timestamp_seconds", &[]), 0.0);
+}
+
+#[test]
+fn a_server_that_comes_later_is_found() {
+    let mut server = RedisServer::start();
+    server.kill();
+    let metrics = builder().build().unwrap();
+    let _running = inspector(&server).with_interval(Duration::from_millis(50)).start(&metrics).unwrap();
+    assert_eq!(scrape(&metrics).get("inspector_last_success_timestamp_seconds", &[]), 0.0);
+    server.restart();
+    eventually("a scan", || {
+        (scrape(&metrics).get("inspector_last_success_timestamp_seconds", &[]) > 0.0).then_some(())
+    });
+}
+
+#[tokio::test]
+async fn a_failed_scan_keeps_what_was_known_and_no_secret_is_told() {
+    let mut server = RedisServer::builder().with_password("open-sesame").start();
+    let metrics = builder().build().unwrap();
+    let inspector = inspector(&server);
+    assert!(!format!("{inspector:?}").contains("sesame"), "{inspector:?}");
+    inspector.inspect_once(&metrics).await.unwrap();
+    let before = scrape(&metrics).get("inspector_last_success_timestamp_seconds", &[]);
+    server.kill();
+    let error = inspector.inspect_once(&metrics).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+    assert_eq!(scrape(&metrics).get("inspector_last_success_timestamp_seconds", &[]), before);
+    let error = Inspector::new("redis://:open-sesame@host:port").unwrap_err();
+    assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+}

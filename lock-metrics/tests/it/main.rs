@@ -1,0 +1,18 @@
+//! Metrics that touch nothing process-wide. What does has a test binary of its own.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bounds;
+mod catalogue;
+mod http;
+mod inspector;
+mod live;
+mod manager;
+mod random;
+mod series;
+mod sites;
+mod threads;
+mod view;

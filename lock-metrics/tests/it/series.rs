@@ -1,0 +1,247 @@
+//! Streams of events, and exactly the series they give.
+
+use std::time::Duration;
+
+use lock_core::{FencingToken, GrantPath, Holder, LockError, LockEventKind, LockObserver, LossReason, Notice};
+use lock_metrics::builder;
+
+use crate::support::{Acquire, Scrape, holder};
+
+const LOCK: &str = "lock:user:<user_id>";
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_plain_acquire_and_release() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let acquire = Acquire::new(&observer, 1, LOCK, "lock:user:42");
+    acquire.send(LockEventKind::WaitStarted);
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.moved(LOCK), ["waiters{} 1"]);
+    assert!(scrape.get("oldest_wait_start_timestamp_seconds", &[("lock", LOCK)]) > 1e9);
+    acquire.acquired(GrantPath::Uncontended, Duration::from_millis(2), None);
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(
+        scrape.moved(LOCK),
+        [
+            "acquisitions_total{acquired} 1",
+            "grants_total{uncontended} 1",
+            "held{} 1",
+            "wait_seconds_count{acquired} 1",
+            "wait_seconds_sum{acquired} 0.002",
+        ],
+    );
+    assert_eq!(scrape.get("oldest_wait_start_timestamp_seconds", &[("lock", LOCK)]), 0.0);
+    let start = scrape.get("oldest_hold_start_timestamp_seconds", &[("lock", LOCK)]);
+    let expiry = scrape.get("lease_min_expiry_timestamp_seconds", &[("lock", LOCK)]);
+    assert!((expiry - start - 10.0).abs() < 0.001, "{start} {expiry}");
+    assert_eq!(scrape.get("ttl_seconds", &[("lock", LOCK)]), 10.0);
+    assert_eq!(scrape.get("stuck_after_seconds", &[("lock", LOCK)]), 60.0);
+    assert_eq!(scrape.get("site_info", &[("lock", LOCK), ("site", "shop::charge")]), 1.0);
+    acquire.release(3 * SECOND);
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(
+        scrape.moved(LOCK),
+        [
+            "acquisitions_total{acquired} 1",
+            "grants_total{uncontended} 1",
+            "hold_seconds_count{} 1",
+            "hold_seconds_sum{} 3",
+            "releases_total{released} 1",
+            "wait_seconds_count{acquired} 1",
+            "wait_seconds_sum{acquired} 0.002",
+        ],
+    );
+    for gauge in ["oldest_hold_start_timestamp_seconds", "lease_min_expiry_timestamp_seconds"] {
+        assert_eq!(scrape.get(gauge, &[("lock", LOCK)]), 0.0, "{gauge}");
+    }
+    let bucket = |le| scrape.get("hold_seconds_bucket", &[("lock", LOCK), ("le", le)]);
+    assert_eq!([bucket("2.5"), bucket("5"), bucket("+Inf")], [0.0, 1.0, 1.0]);
+}
+
+#[test]
+fn a_wait_is_charged_to_the_site_that_held() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let slow = holder("shop::report");
+    let acquire = Acquire::new(&observer, 1, LOCK, "lock:user:42");
+    acquire.send(LockEventKind::WaitStarted);
+    acquire.send(LockEventKind::Contended { holder: Some(&slow) });
+    acquire.acquired(GrantPath::Granted, 2 * SECOND, Some(&slow));
+    acquire.release(SECOND);
+    let other = Acquire::new(&observer, 2, LOCK, "lock:user:42");
+    other.send(LockEventKind::WaitStarted);
+    let foreign = Holder::foreign(None);
+    other.send(LockEventKind::TimedOut { waited: 5 * SECOND, holder: Some(&foreign) });
+    let third = Acquire::new(&observer, 3, LOCK, "lock:user:42");
+    third.send(LockEventKind::WaitStarted);
+    third.send(LockEventKind::Cancelled { waited: SECOND, holder: Some(&slow) });
+    assert_eq!(
+        Scrape::read(&metrics.render()).moved(LOCK),
+        [
+            "acquisitions_total{acquired} 1",
+            "acquisitions_total{cancelled} 1",
+            "acquisitions_total{timeout} 1",
+            "blocked_seconds_count{foreign} 1",
+            "blocked_seconds_count{shop::report} 2",
+            "blocked_seconds_sum{foreign} 5",
+            "blocked_seconds_sum{shop::report} 3",
+            "grants_total{granted} 1",
+            "hold_seconds_count{} 1",
+            "hold_seconds_sum{} 1",
+            "releases_total{released} 1",
+            "wait_seconds_count{acquired} 1",
+            "wait_seconds_count{failed} 2",
+            "wait_seconds_sum{acquired} 2",
+            "wait_seconds_sum{failed} 6",
+        ],
+    );
+}
+
+#[test]
+fn refusals_and_errors() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let busy = Acquire::new(&observer, 1, LOCK, "lock:user:1");
+    busy.send(LockEventKind::WaitStarted);
+    busy.send(LockEventKind::Busy { waited: SECOND, holder: Some(&holder("shop::report")) });
+    let failed = Acquire::new(&observer, 2, LOCK, "lock:user:2");
+    failed.send(LockEventKind::WaitStarted);
+    failed.send(LockEventKind::Failed { waited: SECOND, error: &LockError::unavailable("no") });
+    assert_eq!(
+        Scrape::read(&metrics.render()).moved(LOCK),
+        [
+            "acquisitions_total{busy} 1",
+            "acquisitions_total{error} 1",
+            "wait_seconds_count{failed} 1",
+            "wait_seconds_sum{failed} 1",
+        ],
+    );
+}
+
+#[test]
+fn renewals_and_every_end() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let ends = [
+        LockEventKind::Released { held: SECOND, dropped: false, confirmed: true },
+        LockEventKind::Released { held: SECOND, dropped: true, confirmed: true },
+        LockEventKind::Released { held: SECOND, dropped: true, confirmed: false },
+        LockEventKind::Abandoned { held: SECOND },
+        LockEventKind::Lost { held: SECOND, reason: LossReason::Stolen },
+        LockEventKind::Lost { held: SECOND, reason: LossReason::MaxHold },
+    ];
+    for (attempt, end) in (1..).zip(ends) {
+        let acquire = Acquire::new(&observer, attempt, LOCK, "lock:user:1");
+        acquire.take();
+        acquire.send(LockEventKind::Renewed {
+            lease_was_left: Duration::from_secs(6),
+            lease_left: Duration::from_secs(10),
+            lateness: Duration::from_millis(20),
+        });
+        acquire.send(LockEventKind::RenewFailed { error: &LockError::unavailable("no"), lease_left: SECOND });
+        acquire.send(end);
+    }
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(
+        scrape.moved(LOCK),
+        [
+            "acquisitions_total{acquired} 6",
+            "grants_total{uncontended} 6",
+            "hold_seconds_count{} 6",
+            "hold_seconds_sum{} 6",
+            "lease_remaining_ratio_count{} 6",
+            "lease_remaining_ratio_sum{} 3.6",
+            "lost_total{max_hold} 1",
+            "lost_total{stolen} 1",
+            "releases_total{abandoned} 1",
+            "releases_total{dropped} 1",
+            "releases_total{released} 1",
+            "releases_total{unconfirmed} 1",
+            "renewals_total{error} 6",
+            "renewals_total{ok} 6",
+            "wait_seconds_count{acquired} 6",
+            "wait_seconds_sum{acquired} 0.012",
+        ],
+    );
+    assert_eq!(scrape.get("renewal_lateness_seconds_count", &[]), 6.0);
+}
+
+#[test]
+fn a_renewal_moves_the_expiry() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let acquire = Acquire::new(&observer, 1, LOCK, "lock:user:1");
+    acquire.take();
+    let expiry = || Scrape::read(&metrics.render()).get("lease_min_expiry_timestamp_seconds", &[("lock", LOCK)]);
+    let before = expiry();
+    acquire.send(LockEventKind::Renewed { lease_was_left: SECOND, lease_left: 100 * SECOND, lateness: SECOND });
+    let moved = expiry() - before;
+    assert!((80.0..=100.0).contains(&moved), "{moved}");
+}
+
+#[test]
+fn a_nested_grant_is_no_second_hold() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let outer = Acquire::new(&observer, 1, LOCK, "lock:user:1");
+    outer.take();
+    let inner = Acquire::new(&observer, 2, LOCK, "lock:user:1");
+    inner.send(LockEventKind::WaitStarted);
+    inner.acquired(GrantPath::Reentrant, Duration::ZERO, None);
+    assert_eq!(Scrape::read(&metrics.render()).get("held", &[("lock", LOCK)]), 1.0);
+    inner.release(SECOND);
+    outer.release(2 * SECOND);
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("grants_total", &[("lock", LOCK), ("path", "reentrant")]), 1.0);
+    assert_eq!(scrape.get("hold_seconds_count", &[("lock", LOCK)]), 1.0);
+    assert_eq!(scrape.get("hold_seconds_sum", &[("lock", LOCK)]), 2.0);
+}
+
+#[test]
+fn notices() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let label = LOCK.into();
+    let (token, newest, node) = (FencingToken::new(1), FencingToken::new(2), "redis:6379");
+    let error = LockError::unavailable("reset");
+    observer.on_notice(&Notice::UnlockedRun { label: &label });
+    observer.on_notice(&Notice::FencingRejected { token, newest });
+    observer.on_notice(&Notice::FencingRegressed { label: &label, token, newest });
+    observer.on_notice(&Notice::Command { op: "acquire", node, elapsed: SECOND, error: None });
+    observer.on_notice(&Notice::Command { op: "renew", node, elapsed: SECOND, error: Some(&error) });
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.moved(LOCK), ["fencing_regressions_total{} 1", "unlocked_runs_total{} 1"]);
+    assert_eq!(scrape.get("fencing_rejections_total", &[]), 1.0);
+    assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("node", node)]), 1.0);
+    assert_eq!(scrape.get("backend_errors_total", &[("node", node), ("kind", "unavailable")]), 1.0);
+    assert_eq!(scrape.get("backend_errors_total", &[("node", node), ("kind", "misconfigured")]), 0.0);
+    // Nothing was said about the connection, so nothing is claimed.
+    assert_eq!(scrape.find("backend_connected", &[("node", node)]), None);
+    observer.on_notice(&Notice::Connection { node, up: true });
+    assert_eq!(Scrape::read(&metrics.render()).get("backend_connected", &[("node", node)]), 1.0);
+    observer.on_notice(&Notice::Connection { node, up: false });
+    observer.on_notice(&Notice::EvictionPolicy { node, policy: "allkeys-lru" });
+    observer.on_notice(&Notice::EvictionPolicy { node, policy: "volatile-ttl" });
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("backend_connected", &[("node", node)]), 0.0);
+    let policy = |policy| scrape.get("backend_eviction_policy_info", &[("node", node), ("policy", policy)]);
+    assert_eq!([policy("allkeys-lru"), policy("volatile-ttl")], [0.0, 1.0]);
+}
+
+#[test]
+fn an_observer_that_comes_late_misses_only_what_was_before() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let waiting = Acquire::new(&observer, 1, LOCK, "lock:user:1");
+    waiting.send(LockEventKind::Contended { holder: None });
+    waiting.acquired(GrantPath::Polled, SECOND, None);
+    let holding = Acquire::new(&observer, 2, LOCK, "lock:user:2");
+    holding.send(LockEventKind::Renewed { lease_was_left: SECOND, lease_left: SECOND, lateness: SECOND });
+    assert_eq!(Scrape::read(&metrics.render()).get("held", &[("lock", LOCK)]), 1.0);
+    holding.release(SECOND);
+    waiting.release(SECOND);
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("held", &[("lock", LOCK)]), 0.0);
+    assert_eq!(scrape.get("hold_seconds_count", &[("lock", LOCK)]), 2.0);
+}

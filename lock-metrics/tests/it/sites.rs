@@ -1,0 +1,54 @@
+//! Annotated functions have their series before they are called.
+
+use std::time::Duration;
+
+use lock_core::__private::{SITES, linkme};
+use lock_core::Site;
+use lock_metrics::{Inspector, MetricKind, builder, catalog};
+
+use crate::support::Scrape;
+
+#[linkme::distributed_slice(SITES)]
+#[linkme(crate = linkme)]
+static SPELLED: Site =
+    Site::new("site:spelled:<id>", "it::sites::spelled", Some(Duration::from_secs(7)), Some(Duration::from_secs(70)));
+#[linkme::distributed_slice(SITES)]
+#[linkme(crate = linkme)]
+static DEFAULTS: Site = Site::new("site:defaults", "it::sites::defaults", None, None);
+#[linkme::distributed_slice(SITES)]
+#[linkme(crate = linkme)]
+static SHORT: Site = Site::new("site:short", "it::sites::short", Some(Duration::from_secs(5)), None);
+
+#[test]
+fn every_series_of_an_annotated_function_starts_at_zero() {
+    let metrics = builder().build().unwrap();
+    // Nobody listens there.
+    let _inspector = Inspector::new("redis://127.0.0.1:1").unwrap().start(&metrics).unwrap();
+    let scrape = Scrape::read(&metrics.render());
+    for lock in ["site:spelled:<id>", "site:defaults", "site:short"] {
+        assert_eq!(scrape.moved(lock), [""; 0], "{lock}");
+        for metric in catalog().filter(|metric| metric.labels().first() == Some(&"lock")) {
+            let name = match metric.kind() {
+                MetricKind::Histogram(_) => format!("{}_count", metric.name()),
+                _ => metric.name().to_owned(),
+            };
+            let series = scrape.series.keys().filter(|(series, labels)| *series == name && labels["lock"] == lock);
+            assert!(series.count() > 0, "{lock} has no {name}");
+        }
+    }
+    assert_eq!(scrape.get("renewal_lateness_seconds_count", &[]), 0.0);
+    assert_eq!(scrape.get("fencing_rejections_total", &[]), 0.0);
+    assert_eq!(scrape.get("label_overflow_total", &[]), 0.0);
+}
+
+#[test]
+fn settings_are_those_of_the_attribute_or_the_defaults() {
+    let scrape = Scrape::read(&builder().build().unwrap().render());
+    for (lock, ttl, stuck_after) in
+        [("site:spelled:<id>", 7.0, 70.0), ("site:defaults", 30.0, 90.0), ("site:short", 5.0, 30.0)]
+    {
+        assert_eq!(scrape.get("ttl_seconds", &[("lock", lock)]), ttl, "{lock}");
+        assert_eq!(scrape.get("stuck_after_seconds", &[("lock", lock)]), stuck_after, "{lock}");
+    }
+    assert_eq!(scrape.get("site_info", &[("lock", "site:short"), ("site", "it::sites::short")]), 1.0);
+}

@@ -1,0 +1,188 @@
+//! The live view as an application serves it: what it says, in which order, and that it stays text.
+
+use std::time::Duration;
+
+use lock_core::{GrantPath, LockEventKind, LockManager};
+use lock_metrics::{LIVE_VIEW_CSP, MetricsHandle, builder};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{Acquire, eventually, holder};
+
+fn json(metrics: &MetricsHandle) -> Value {
+    serde_json::from_str(&metrics.locks_json()).unwrap()
+}
+
+/// Keys and states of the JSON, in its order.
+fn order(json: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    json["locks"].as_array().unwrap().iter().map(|row| (text(&row["key"]), text(&row["state"]))).collect()
+}
+
+/// The values of an attribute in the page, in its order.
+fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
+    page.split(&format!(" {name}=\"")).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
+}
+
+#[test]
+fn what_hurts_most_comes_first() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    // The inspector's lock is older than everything, and still comes last.
+    Acquire::new(&observer, 1, "distributed-lock:inspector", "distributed-lock:inspector").take();
+    Acquire::new(&observer, 2, "job", "job:old").take();
+    let mut stuck = Acquire::new(&observer, 3, "job", "job:stuck");
+    stuck.stuck_after = Duration::ZERO;
+    stuck.take();
+    Acquire::new(&observer, 4, "job", "job:busy").take();
+    for attempt in 5..8 {
+        let key = if attempt == 7 { "job:queue" } else { "job:busy" };
+        let waits = Acquire::new(&observer, attempt, "job", key);
+        waits.send(LockEventKind::WaitStarted);
+        waits.send(LockEventKind::Contended { holder: Some(&holder("shop::report")) });
+    }
+    // Clock ticks are a few milliseconds long.
+    #[expect(clippy::disallowed_methods, reason = "no runtime is blocked")]
+    std::thread::sleep(Duration::from_millis(20));
+    Acquire::new(&observer, 8, "job", "job:new").take();
+
+    let expected = [
+        ("job:stuck", "stuck"),
+        ("job:busy", "held"),
+        ("job:busy", "waiting"),
+        ("job:busy", "waiting"),
+        ("job:queue", "waiting"),
+        ("job:old", "held"),
+        ("job:new", "held"),
+        ("distributed-lock:inspector", "held"),
+    ];
+    let found = order(&json(&metrics));
+    let found: Vec<(&str, &str)> = found.iter().map(|(key, state)| (key.as_str(), state.as_str())).collect();
+    assert_eq!(found, expected);
+    let page = metrics.locks_html();
+    let shown: Vec<_> = attributes(&page, "data-key").into_iter().zip(attributes(&page, "data-state")).collect();
+    assert_eq!(shown, expected);
+    assert!(page.contains("<title>(1 stuck) Locks</title>") && page.contains(">3 waiting<"), "{page}");
+}
+
+#[test]
+fn a_row_says_everything_an_operator_asks() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let hold = Acquire::new(&observer, 1, "lock:user:<id>", "lock:user:1");
+    hold.take();
+    let wait = Acquire::new(&observer, 2, "lock:user:<id>", "lock:user:1");
+    wait.send(LockEventKind::WaitStarted);
+    wait.send(LockEventKind::Contended { holder: Some(&holder("shop::report")) });
+    let json = json(&metrics);
+    let (held, waiting) = (&json["locks"][0], &json["locks"][1]);
+    assert_eq!((&held["lock"], &held["site"]), (&Value::from("lock:user:<id>"), &Value::from("shop::charge")));
+    assert_eq!((&held["token"], &held["waiters"]), (&Value::from(7), &Value::from(1)));
+    assert_eq!(held["owner"].as_str().unwrap().len(), 4, "an identity proves ownership, so it is cut");
+    assert!(held["lease_left_seconds"].as_f64().unwrap() > 0.0 && held["age_seconds"].as_f64().unwrap() < 60.0);
+    assert!(held["since_unix_seconds"].as_f64().unwrap() > 1e9);
+    let seen = &waiting["waits_for"];
+    assert_eq!((&seen["site"], &seen["host"], &seen["pid"]), (&"shop::report".into(), &"host-1".into(), &42.into()));
+    assert_eq!((seen["token"].as_u64(), seen["owner"].as_str().unwrap().len()), (Some(3), 4));
+    assert_eq!(json["totals"], serde_json::json!({ "stuck": 0, "held": 1, "waiting": 1 }));
+    assert_eq!(json["process"]["pid"], std::process::id());
+    let page = metrics.locks_html();
+    for part in ["lock:user:&lt;id&gt;", "shop::charge", "shop::report", "pid 42 on host-1", "1 held", "1 waiting"] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+}
+
+#[test]
+fn whatever_keys_contain_stays_text() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let evil = "lock:<script>alert('1')</script>\"><img src=x onerror=alert(1)>\u{1b}[2J\n\u{202e}&amp;";
+    let mut one = Acquire::new(&observer, 1, "lock:<b>\"", evil);
+    one.site = "<i>site</i>";
+    one.take();
+    let two = Acquire::new(&observer, 2, "lock:<b>\"", evil);
+    two.send(LockEventKind::WaitStarted);
+    two.send(LockEventKind::Contended { holder: Some(&holder("</td><script>x</script>")) });
+    let page = metrics.locks_html();
+    for bad in ["<script", "<img", "<i>", "<b>\"", "\u{1b}", "onerror=alert(1)>\u{1b}"] {
+        assert!(!page.contains(bad), "{bad:?} in {page}");
+    }
+    assert!(page.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;"), "{page}");
+    assert!(page.contains("\\u{1b}[2J\\n\\u{202e}&amp;amp;"), "{page}");
+    // JSON is exact.
+    assert_eq!(json(&metrics)["locks"][0]["key"], evil);
+}
+
+#[test]
+fn the_page_needs_nothing_from_anywhere() {
+    let page = builder().build().unwrap().locks_html();
+    assert!(page.contains("http-equiv=\"refresh\"") && page.contains("width=device-width"));
+    assert!(page.contains("id=\"empty\"") && page.contains("<table id=\"locks\">"));
+    for bad in ["src=", "href=", "@import", "url(", "<script", "style=\"", "http:", "https:"] {
+        assert!(!page.contains(bad), "{bad}");
+    }
+    let style = page.split("<style>").nth(1).unwrap().split("</style>").next().unwrap();
+    let hash = base64(&Sha256::digest(style));
+    assert!(LIVE_VIEW_CSP.contains(&format!("style-src 'sha256-{hash}'")), "the hash of the style is {hash}");
+    assert!(LIVE_VIEW_CSP.starts_with("default-src 'none'; ") && !LIVE_VIEW_CSP.contains("unsafe"));
+    let meta = page.split("Content-Security-Policy\" content=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(LIVE_VIEW_CSP.starts_with(meta));
+}
+
+/// Encodes without line breaks, as CSP wants it.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().chain([&0, &0]).take(3).fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte));
+        for place in 0..4 {
+            let digit = DIGITS[bits >> (18 - 6 * place) & 63];
+            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[test]
+fn a_hundred_thousand_holds_are_cut_to_what_can_be_read() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    for attempt in 0..100_000 {
+        Acquire::new(&observer, attempt, "job", &format!("job:{attempt}")).acquired(
+            GrantPath::Uncontended,
+            Duration::ZERO,
+            None,
+        );
+    }
+    let page = metrics.locks_html();
+    assert_eq!(attributes(&page, "data-key").len(), 500);
+    assert!(page.contains("and 99500 more") && page.contains("100000 held"), "{}", &page[page.len() - 200..]);
+    let json = json(&metrics);
+    assert_eq!((json["locks"].as_array().unwrap().len(), &json["not_shown"]), (10_000, &Value::from(90_000)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_real_contended_lock_is_seen_with_its_waiter() {
+    let metrics = builder().build().unwrap();
+    let locks = LockManager::in_memory();
+    locks.observe(metrics.observer());
+    let guard = locks.lock("lock:job:1").with_site("shop::charge").acquire().await.unwrap();
+    let waiter = tokio::task::JoinSet::from_iter([{
+        let locks = locks.clone();
+        async move { locks.lock("lock:job:1").with_site("shop::report").acquire().await.unwrap().release().await.unwrap() }
+    }]);
+    let seen = eventually("the waiter sees its holder", || {
+        let json = json(&metrics);
+        json["locks"][1]["waits_for"]["site"].is_string().then_some(json)
+    });
+    assert_eq!(order(&seen), [("lock:job:1".into(), "held".into()), ("lock:job:1".into(), "waiting".into())]);
+    assert_eq!(
+        (&seen["locks"][1]["site"], &seen["locks"][1]["waits_for"]["site"]),
+        (&"shop::report".into(), &"shop::charge".into())
+    );
+    assert_eq!(seen["locks"][0]["token"], guard.token().get());
+    guard.release().await.unwrap();
+    waiter.join_all().await;
+    locks.shutdown(Duration::from_secs(5)).await;
+    eventually("an empty page", || metrics.locks_html().contains("id=\"empty\"").then_some(()));
+}

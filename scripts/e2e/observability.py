@@ -1,0 +1,299 @@
+"""The incident of scripts/e2e-observability.sh: starts the servers, lets locks go wrong, and compares what is shown with what is.
+
+Needs nothing but the standard library. Every child is ended by its own process handle.
+"""
+
+import argparse
+import http.server
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+STUCK_AFTER = 5
+STUCK_FOR = 45
+PATIENCE = 60
+# The lock that "One lock" is opened for: of the stuck one no hold has ended yet.
+CONTENDED = "demo:contended:stock:<run>"
+# What this demo makes fire when alerts do not wait. Everything else has to stay silent.
+EXPECTED = {"LockStuck", "LockStuckWithWaiters", "LockLost"}
+# Waits of three seconds in vain and slow grants are part of the demo.
+ALLOWED = EXPECTED | {"LockAcquireTimeouts", "LockWaitBudgetBurnFast", "LockWaitBudgetBurnSlow"}
+# A machine that is busy with other tests really is late, and without their delays these say so at the first slow second.
+ON_A_BUSY_MACHINE = {"LockStoreErrors", "LockRenewalsFailing", "LockWatchdogLate", "LockLeaseNearlyLost"}
+
+children = []
+notified = []
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    for name in ["work", "stuck", "dashboards"]:
+        arguments.add_argument("--" + name, required=True)
+    options = arguments.parse_args()
+    # Whatever hangs, this ends.
+    watchdog = threading.Timer(240, lambda: (say("took too long"), end_children(), os._exit(1)))
+    watchdog.daemon = True
+    watchdog.start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(130))
+    try:
+        run(options)
+    finally:
+        end_children()
+
+
+def run(options):
+    redis, prometheus, alertmanager, webhook, demo = free_ports(5)
+    configure(options, prometheus, alertmanager, webhook, demo)
+    threading.Thread(target=receive(webhook).serve_forever, daemon=True).start()
+    start("redis", ["redis-server", "--port", redis, "--bind", "127.0.0.1", "--save", "", "--dir", options.work], options)
+    wait_for("redis", lambda: talk(redis, "PING") == "PONG")
+    start("alertmanager", [
+        shutil.which("prometheus-alertmanager") or "alertmanager", f"--config.file={options.work}/alertmanager.yml",
+        f"--storage.path={options.work}/alertmanager", f"--web.listen-address=127.0.0.1:{alertmanager}",
+        "--cluster.listen-address=", "--log.level=warn",
+    ], options)
+    start("prometheus", [
+        "prometheus", f"--config.file={options.work}/prometheus.yml", f"--storage.tsdb.path={options.work}/prometheus",
+        f"--web.listen-address=127.0.0.1:{prometheus}", "--log.level=warn",
+    ], options)
+    server = Prometheus(prometheus)
+    wait_for("prometheus", lambda: server.get("/-/ready", plain=True))
+    wait_for("alertmanager", lambda: fetch(f"http://127.0.0.1:{alertmanager}/-/ready"))
+
+    # Prometheus scrapes before there is something, so that it sees counters begin at 0.
+    story = start("stuck", [
+        options.stuck, "--port", demo, "--stuck-after", f"{STUCK_AFTER}s", "--stuck-for", f"{STUCK_FOR}s",
+        "--rest", "10m", "--lose-every", "8s", "--run-for", "200s",
+    ], options, LOCK_URL=f"redis://127.0.0.1:{redis}")
+    lock, key = "demo:stuck:books:<run>", f"demo:stuck:books:{story.pid}"
+    held_since = wait_for("the stuck hold", lambda: number(server, site_hold(lock)))
+
+    fired = wait_for("LockStuck", lambda: server.firing("LockStuck"))
+    after = time.time() - held_since
+    check(talk(redis, f"EXISTS {key}") == "1" and number(server, site_hold(lock)), "LockStuck fires while the lock is held")
+    check([alert["labels"]["lock"] for alert in fired] == [lock], f"only the stuck lock is called stuck: {fired}")
+    site = fired[0]["labels"]["site"]
+    check("story.rs:" in site, f"the alert names the call site: {site}")
+    say(f"LockStuck fired {after:.1f} s after the grant, {after - STUCK_AFTER:.1f} s after the threshold, lock still held")
+
+    told = wait_for("the webhook", lambda: [alert for alert in notified if alert["labels"]["alertname"] == "LockStuckWithWaiters"])
+    say(f"the webhook was told {told[0]['at'] - held_since:.1f} s after the grant")
+    text = json.dumps(told[0])
+    for part in [lock, site, "runbooks/LockStuckWithWaiters.md", f"127.0.0.1:{demo}/locks"]:
+        check(part in text, f"the notification says {part}: {text}")
+    wait_for("LockLost", lambda: server.firing("LockLost"))
+
+    # Enough scrapes for rates over ten seconds, still well before the release.
+    time.sleep(max(0, held_since + 24 - time.time()))
+    check_queries(options, server, lock, site)
+    check(number(server, site_hold(lock)) == held_since, "all this was seen during one hold")
+    hook = os.environ.get("E2E_LIVE_VIEW")
+    if hook:
+        check(subprocess.run([hook, f"http://127.0.0.1:{demo}", key], check=False).returncode == 0, "the live view")
+
+    released = wait_for("the release", lambda: number(server, site_hold(lock)) == 0 and time.time())
+    check(released - held_since > STUCK_FOR - 2, "the lock was held as long as it should")
+    for alert in ["LockStuck", "LockStuckWithWaiters"]:
+        wait_for(f"the end of {alert}", lambda: not server.firing(alert))
+    say(f"both alerts ended within {time.time() - released:.1f} s after the release was seen")
+    wait_for("the all-clear", lambda: [alert for alert in notified
+             if alert["labels"]["alertname"] == "LockStuckWithWaiters" and alert["status"] == "resolved"])
+    check_silence(server)
+
+    story.send_signal(signal.SIGINT)
+    check(story.wait(20) == 0, "the demo ends well at Ctrl-C")
+    with open(f"{options.work}/stuck.log", encoding="utf-8") as log:
+        check("every lock given back: true" in log.read(), "the demo gives every lock back")
+    check(talk(redis, f"EXISTS {key}") == "0", "no lock is left")
+    say("all as it should be")
+
+
+def site_hold(lock):
+    return f'max(distributed_lock_site_oldest_hold_start_timestamp_seconds{{lock="{lock}"}})'
+
+
+def check_queries(options, server, lock, site):
+    """Runs every query of every panel and looks at what a person would see."""
+    with open(f"{options.work}/queries.json", encoding="utf-8") as file:
+        queries = json.load(file)
+    shown, empty, coming = {}, [], 0
+    for query in queries:
+        expr = query["expr"].replace("$__rate_interval", "10s").replace("$lock", CONTENDED)
+        result = server.query(expr.replace("$job", ".+").replace("$instance", ".+"))
+        where = f"{query['dashboard']} / {query['panel']}: {expr}"
+        values = [float(series["value"][1]) for series in result]
+        finite = [value for value in values if math.isfinite(value)]
+        if query["needsInspector"]:
+            coming += 1
+        elif not finite:
+            empty.append(where)
+        # A lease may have ended by a scrape interval before its renewal is seen.
+        least, most = {"percentunit": (0, 1), "s": (-2, 4000), "ops": (0, 1e5), "short": (0, 1e5)}[query["unit"]]
+        check(all(least <= value <= most for value in finite), f"plausible: {where}: {values}")
+        shown[query["dashboard"], query["panel"]] = result
+    check(not empty, "nothing to show: " + "; ".join(empty))
+
+    def on_call(panel):
+        return shown["Locks: on call", panel]
+
+    check(value(on_call("Stuck now")) == 1, "one lock is stuck")
+    # Waits end and begin again: a single look may fall between two.
+    wait_for("two wait at least", lambda: (number(server, "sum(distributed_lock_waiters)") or 0) >= 2)
+    longest = "max(time() - (distributed_lock_oldest_wait_start_timestamp_seconds > 0))"
+    wait_for("somebody has been waiting for a while", lambda: (number(server, longest) or 0) > 0.5)
+    check(value(on_call("Lost in the last hour")) >= 1, "a lock was lost")
+    oldest = max(server.query("sum by (lock, site) (time() - (distributed_lock_site_oldest_hold_start_timestamp_seconds > 0))"), key=lambda one: float(one["value"][1]))
+    check((oldest["metric"]["lock"], oldest["metric"]["site"]) == (lock, site), "the table names the holder first")
+    shares = {one["metric"]["lock"]: float(one["value"][1]) for one in on_call("Contended share")}
+    check(shares[CONTENDED] > 0.3, f"the contended lock is contended: {shares}")
+    blamed = [one["metric"]["lock"] for one in on_call("Who makes them wait") if float(one["value"][1]) > 0.5]
+    check({lock, CONTENDED} <= set(blamed), f"those who make others wait are named: {blamed}")
+    say(f"{len(queries) - coming} queries have something plausible to show; {coming} wait for the fleet inspector")
+
+
+def check_silence(server):
+    seen = {one["metric"]["alertname"] for one in server.query('count by (alertname) (max_over_time(ALERTS{alertstate="firing"}[10m]))')}
+    check(EXPECTED <= seen, f"every expected alert fired: {seen}")
+    check(seen <= ALLOWED | ON_A_BUSY_MACHINE, f"every other alert stayed silent: {seen}")
+    say(f"fired: {', '.join(sorted(seen))}; every other alert stayed silent")
+
+
+def configure(options, prometheus, alertmanager, webhook, demo):
+    """Writes the checked-in configuration, with the addresses of this run and without delays."""
+    with open(f"{options.dashboards}/prometheus.yml", encoding="utf-8") as file:
+        text = file.read().replace("demo:9464", f"127.0.0.1:{demo}").replace("alertmanager:9093", f"127.0.0.1:{alertmanager}")
+    with open(f"{options.work}/prometheus.yml", "w", encoding="utf-8") as file:
+        file.write(re.sub(r"_interval: 5s", "_interval: 1s", text))
+    with open(f"{options.dashboards}/alertmanager.yml", encoding="utf-8") as file:
+        text = re.sub(r"group_wait: \S+", "group_wait: 1s", file.read())
+        text = re.sub(r"group_interval: \S+", "group_interval: 2s", text)
+    hook = f"\n    webhook_configs:\n      - url: http://127.0.0.1:{webhook}/\n"
+    with open(f"{options.work}/alertmanager.yml", "w", encoding="utf-8") as file:
+        file.write(re.sub(r"(  - name: (?:chat|pager))\n", lambda found: found[1] + hook, text))
+
+
+def receive(port):
+    """What a pager would get."""
+
+    class Webhook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            notified.extend(dict(alert, at=time.time()) for alert in body["alerts"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    return http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Webhook)
+
+
+class Prometheus:
+    def __init__(self, port):
+        self.address = f"http://127.0.0.1:{port}"
+
+    def get(self, path, plain=False):
+        text = fetch(self.address + path)
+        return text if plain else json.loads(text)["data"]
+
+    def query(self, expr):
+        return self.get("/api/v1/query?" + urllib.parse.urlencode({"query": expr}))["result"]
+
+    def firing(self, name):
+        alerts = self.get("/api/v1/alerts")["alerts"]
+        return [alert for alert in alerts if alert["labels"]["alertname"] == name and alert["state"] == "firing"]
+
+
+def number(server, expr):
+    result = server.query(expr)
+    return float(result[0]["value"][1]) if result else None
+
+
+def value(result):
+    return float(result[0]["value"][1])
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
+def talk(port, command):
+    """Sends one inline command to Redis."""
+    with socket.create_connection(("127.0.0.1", int(port)), 2) as connection:
+        connection.sendall(command.encode() + b"\r\n")
+        return connection.recv(1024).decode().strip().lstrip("+:")
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [str(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def start(name, command, options, **environment):
+    with open(f"{options.work}/{name}.log", "wb") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+    child.log = f"{options.work}/{name}.log"
+    children.append(child)
+    return child
+
+
+def end_children():
+    for child in children:
+        if child.poll() is None:
+            child.terminate()
+    for child in children:
+        try:
+            child.wait(5)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+def wait_for(what, look):
+    until = time.time() + PATIENCE
+    while time.time() < until:
+        for child in children:
+            if child.poll() is not None:
+                break_off(f"{child.args[0]} ended while waiting for {what}")
+        try:
+            found = look()
+        except OSError:
+            found = None
+        if found:
+            return found
+        time.sleep(0.1)
+    break_off(f"{what} did not come in {PATIENCE} s")
+
+
+def check(holds, what):
+    if not holds:
+        break_off("not so: " + what)
+
+
+def break_off(why):
+    for child in children:
+        with open(child.log, encoding="utf-8", errors="replace") as log:
+            print(f"--- {child.log}\n{log.read()[-2000:]}", file=sys.stderr)
+    sys.exit(why)
+
+
+def say(text):
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()

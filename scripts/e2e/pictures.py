@@ -1,0 +1,73 @@
+"""The data of dashboard pictures: starts a real incident, and asks Prometheus what each panel would ask.
+
+Called by scripts/dashboard-pictures.sh. Shares its servers with observability.py.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+import urllib.parse
+
+import observability as e2e
+
+# How much of the incident a picture shows, and how finely.
+SECONDS, STEP = 90, 1
+LOCKS = {"one-lock": e2e.CONTENDED}
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    for name in ["work", "stuck", "dashboards"]:
+        arguments.add_argument("--" + name, required=True)
+    options = arguments.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(130))
+    try:
+        write(options, incident(options))
+    finally:
+        e2e.end_children()
+
+
+def incident(options):
+    redis, prometheus, alertmanager, webhook, demo = e2e.free_ports(5)
+    e2e.configure(options, prometheus, alertmanager, webhook, demo)
+    e2e.start("redis", ["redis-server", "--port", redis, "--bind", "127.0.0.1", "--save", "", "--dir", options.work], options)
+    e2e.wait_for("redis", lambda: e2e.talk(redis, "PING") == "PONG")
+    e2e.start("prometheus", [
+        "prometheus", f"--config.file={options.work}/prometheus.yml", f"--storage.tsdb.path={options.work}/prometheus",
+        f"--web.listen-address=127.0.0.1:{prometheus}", "--log.level=error",
+    ], options)
+    server = e2e.Prometheus(prometheus)
+    e2e.wait_for("prometheus", lambda: server.get("/-/ready", plain=True))
+    e2e.start("stuck", [
+        options.stuck, "--port", demo, "--stuck-after", "15s", "--stuck-for", "5m", "--lose-every", "25s", "--run-for", "5m",
+    ], options, LOCK_URL=f"redis://127.0.0.1:{redis}")
+    print(f"letting locks go wrong for {SECONDS} s", flush=True)
+    time.sleep(SECONDS)
+    return server
+
+
+def write(options, server):
+    end = time.time()
+    for file in ["on-call", "one-lock", "fleet"]:
+        with open(f"{options.dashboards}/grafana/dashboards/{file}.json", encoding="utf-8") as text:
+            dashboard = json.load(text)
+        for panel in dashboard["panels"]:
+            panel["data"] = [ask(server, target, file, end) for target in panel.get("targets", [])]
+        with open(f"{options.work}/{file}.data.json", "w", encoding="utf-8") as text:
+            json.dump(dashboard, text)
+
+
+def ask(server, target, file, end):
+    expr = target["expr"].replace("$__rate_interval", "10s").replace("$lock", LOCKS.get(file, ".+"))
+    expr = expr.replace("$job", ".+").replace("$instance", ".+")
+    if target["instant"]:
+        return server.query(expr)
+    query = {"query": expr, "start": end - SECONDS + 5, "end": end, "step": STEP}
+    return server.get("/api/v1/query_range?" + urllib.parse.urlencode(query))["result"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Runs every check of the project: formatting, lints, documentation, all tests, the demo.
+# Installs redis-server with the system's package manager if it is missing, and says so.
+#
+#   sh scripts/test.sh            everything
+#   sh scripts/test.sh --fast     the tests only
+set -eu
+cd "$(dirname "$0")/.."
+
+fast=no
+case "${1:-}" in
+    "") ;;
+    --fast) fast=yes ;;
+    *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+step() { printf '\n== %s\n' "$*"; }
+
+sh scripts/need-redis.sh
+
+if [ "$fast" = no ]; then
+    step "formatting"
+    cargo fmt --all --check
+
+    step "lints"
+    cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+
+    step "lints without default features"
+    cargo clippy --locked -p lock-core --no-default-features -- -D warnings
+
+    step "documentation"
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --all-features
+fi
+
+step "tests"
+cargo test --locked --workspace --all-features
+
+if [ "$fast" = no ]; then
+    step "the demo, embedded store"
+    cargo run --locked -q -p lock-examples
+fi
+
+step "all passed"
