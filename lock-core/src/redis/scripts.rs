@@ -29,6 +29,7 @@ impl Script {
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) acquire: Script,
+    pub(super) acquire_all: Script,
     pub(super) requeue: Script,
     pub(super) release: Script,
     pub(super) renew: Script,
@@ -38,6 +39,7 @@ pub(super) struct Scripts {
 /// Constant text: data reaches a script only as a key or an argument.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: Script::queueing(include_str!("lua/acquire.lua")),
+    acquire_all: Script::queueing(include_str!("lua/acquire_all.lua")),
     requeue: Script::queueing(include_str!("lua/requeue.lua")),
     release: Script::queueing(include_str!("lua/release.lua")),
     renew: Script::new(include_str!("lua/renew.lua")),
@@ -46,13 +48,14 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 #[cfg(test)]
 mod tests {
-    use super::SCRIPTS;
+    use super::{SCRIPTS, Scripts};
 
     #[test]
     fn every_script_opens_with_its_contract() {
         let files = [
             include_str!("lua/queue.lua"),
             include_str!("lua/acquire.lua"),
+            include_str!("lua/acquire_all.lua"),
             include_str!("lua/requeue.lua"),
             include_str!("lua/release.lua"),
             include_str!("lua/renew.lua"),
@@ -70,7 +73,8 @@ mod tests {
 
     #[test]
     fn no_script_is_refused_for_want_of_memory() {
-        for script in [&SCRIPTS.acquire, &SCRIPTS.requeue, &SCRIPTS.release, &SCRIPTS.renew, &SCRIPTS.holder] {
+        let Scripts { acquire, acquire_all, requeue, release, renew, holder } = &*SCRIPTS;
+        for script in [acquire, acquire_all, requeue, release, renew, holder] {
             assert_eq!(script.sha.len(), 40);
             // With a shebang the server would refuse the whole script when memory is full.
             assert!(!script.text.starts_with("#!"));
