@@ -18,37 +18,36 @@ impl Script {
         let sha = redis::Script::new(&text).get_hash().to_owned();
         Self { text, sha }
     }
-
-    /// A script that works on the queue.
-    fn queueing(text: &str) -> Self {
-        Self::new(format!("{}\n{text}", include_str!("lua/queue.lua")))
-    }
 }
 
 /// Every script of the store.
 #[derive(Debug)]
 pub(super) struct Scripts {
-    pub(super) acquire: Script,
+    /// Takes, frees and passes on locks.
+    pub(super) calls: Script,
+    /// Takes several locks or none.
     pub(super) acquire_all: Script,
-    pub(super) requeue: Script,
-    pub(super) release: Script,
     pub(super) renew: Script,
     pub(super) holder: Script,
 }
 
 /// Constant text: data reaches a script only as a key or an argument.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::queueing(include_str!("lua/acquire.lua")),
-    acquire_all: Script::queueing(include_str!("lua/acquire_all.lua")),
-    requeue: Script::queueing(include_str!("lua/requeue.lua")),
-    release: Script::queueing(include_str!("lua/release.lua")),
+    calls: Script::new(concat!(
+        include_str!("lua/queue.lua"),
+        include_str!("lua/acquire.lua"),
+        include_str!("lua/requeue.lua"),
+        include_str!("lua/release.lua"),
+        include_str!("lua/calls.lua"),
+    )),
+    acquire_all: Script::new(concat!(include_str!("lua/queue.lua"), include_str!("lua/acquire_all.lua"))),
     renew: Script::new(include_str!("lua/renew.lua")),
     holder: Script::new(include_str!("lua/holder.lua")),
 });
 
 #[cfg(test)]
 mod tests {
-    use super::{SCRIPTS, Scripts};
+    use super::SCRIPTS;
 
     #[test]
     fn every_script_opens_with_its_contract() {
@@ -58,6 +57,7 @@ mod tests {
             include_str!("lua/acquire_all.lua"),
             include_str!("lua/requeue.lua"),
             include_str!("lua/release.lua"),
+            include_str!("lua/calls.lua"),
             include_str!("lua/renew.lua"),
             include_str!("lua/holder.lua"),
         ];
@@ -73,8 +73,7 @@ mod tests {
 
     #[test]
     fn no_script_is_refused_for_want_of_memory() {
-        let Scripts { acquire, acquire_all, requeue, release, renew, holder } = &*SCRIPTS;
-        for script in [acquire, acquire_all, requeue, release, renew, holder] {
+        for script in [&SCRIPTS.calls, &SCRIPTS.acquire_all, &SCRIPTS.renew, &SCRIPTS.holder] {
             assert_eq!(script.sha.len(), 40);
             // With a shebang the server would refuse the whole script when memory is full.
             assert!(!script.text.starts_with("#!"));
