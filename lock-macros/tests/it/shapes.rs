@@ -333,7 +333,9 @@ pub(crate) async fn bodies_that_panic(locks: &LockManager) {
     let (one, two) = (locks.clone(), locks.clone());
     let ended = [
         tokio::spawn(async move { one.scope(panics()).await.map(drop) }).await.map(drop),
-        tokio::spawn(async move { two.scope(never()).await }).await.map(|never: std::convert::Infallible| match never {}),
+        tokio::spawn(async move { two.scope(never()).await })
+            .await
+            .map(|never: std::convert::Infallible| match never {}),
     ];
     for (ended, key) in ended.into_iter().zip(["todo", "never"]) {
         assert!(ended.unwrap_err().is_panic());
