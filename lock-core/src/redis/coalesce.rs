@@ -35,7 +35,7 @@ const KEYS: usize = 4;
 
 /// How long the last token of a key is remembered. It only has to outlast backward steps of the
 /// server's clock, from which every token is seeded.
-const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
+pub(super) const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// What became of one call.
 type Answer = Result<Value, RedisError>;

@@ -30,3 +30,5 @@ mod simulation;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;
+#[cfg(feature = "redis")]
+mod together;
