@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 use crate::fleet::{Fleet, FleetLock};
 use crate::handle::MetricsHandle;
 use crate::inspector::classify::Classes;
-use crate::install::InstallError;
+use crate::install::{InstallError, installed};
+use crate::observer::LockMetrics;
 use crate::state::{Core, INSPECTOR_KEY};
 use crate::time::UnixTime;
 
@@ -65,7 +66,25 @@ pub struct Inspector {
 /// Keeps an [`Inspector`] at work until it is dropped.
 #[derive(Debug)]
 pub struct InspectorHandle {
-    _stop: oneshot::Sender<Infallible>,
+    /// Ends it when dropped.
+    stop: oneshot::Sender<Infallible>,
+    /// Closed when its thread has ended.
+    ended: oneshot::Receiver<Infallible>,
+}
+
+impl InspectorHandle {
+    /// Stops the inspector, and waits until another instance can be elected.
+    ///
+    /// Dropping the handle does the same without waiting. At the end of a program the thread may then
+    /// be cut off, and nobody inspects until the lease of the election is over, 30 s later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it stops all the same.
+    pub async fn stop(self) {
+        drop(self.stop);
+        let _ = self.ended.await;
+    }
 }
 
 impl Inspector {
@@ -142,8 +161,10 @@ impl Inspector {
         let core = metrics.core();
         core.publish(self.nothing());
         let (stop, stopped) = oneshot::channel();
+        let (ending, ended) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::Builder::new().name("lock-inspector".to_owned()).spawn(move || {
+            let _ending = ending;
             // Built and dropped here: a runtime must not be dropped inside of the caller's.
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
@@ -156,7 +177,7 @@ impl Inspector {
         thread.map_err(InstallError::Thread)?;
         let ready = is_ready.recv().map_err(io::Error::other).and_then(|ready| ready);
         ready.map_err(InstallError::Thread)?;
-        Ok(InspectorHandle { _stop: stop })
+        Ok(InspectorHandle { stop, ended })
     }
 
     /// Scans once, without an election, and exports what it finds. For programs that run now and
@@ -173,18 +194,18 @@ impl Inspector {
         self.inspect(&metrics.core()).await
     }
 
-    async fn run(&self, core: &Core, mut stopped: oneshot::Receiver<Infallible>) {
+    async fn run(&self, core: &Arc<Core>, mut stopped: oneshot::Receiver<Infallible>) {
         tokio::select! {
             _ = &mut stopped => {}
             () = self.take_part(core) => {}
         }
     }
 
-    async fn take_part(&self, core: &Core) {
+    async fn take_part(&self, core: &Arc<Core>) {
         let mut manager = None;
         let mut complained = false;
         loop {
-            match self.stand(&mut manager).await {
+            match self.stand(&mut manager, core).await {
                 Ok(Some(term)) => {
                     complained = false;
                     tracing::info!(node = self.reader.node(), "this instance inspects the locks of the fleet");
@@ -205,10 +226,21 @@ impl Inspector {
     }
 
     /// Tries to be elected.
-    async fn stand(&self, manager: &mut Option<LockManager>) -> Result<Option<LockGuard>, LockError> {
+    async fn stand(
+        &self,
+        manager: &mut Option<LockManager>,
+        core: &Arc<Core>,
+    ) -> Result<Option<LockGuard>, LockError> {
         let locks = match manager {
             Some(locks) => locks,
-            none => none.insert(LockManager::connect(&self.url).await?),
+            none => {
+                let locks = none.insert(LockManager::connect(&self.url).await?);
+                // Or else the inspector's own lock would look like one that no process holds.
+                if !installed().is_some_and(|handle| Arc::ptr_eq(&handle.core(), core)) {
+                    locks.observe(LockMetrics(Arc::clone(core)));
+                }
+                locks
+            }
         };
         let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
         request.with_ttl(TERM).with_stuck_after(NEVER_STUCK).try_acquire().await

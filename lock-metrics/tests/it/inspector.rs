@@ -129,13 +129,12 @@ fn one_of_two_is_elected_and_the_other_takes_over() {
     assert_eq!(of(&scrape(&one), "held", "legacy"), 1.0);
     // Its own lock has a name of its own, and is no orphan of another.
     assert_eq!(of(&scrape(&one), "held", "distributed-lock:inspector"), 1.0);
+    assert_eq!(scrape(&one).get("held", &[("lock", "distributed-lock:inspector")]), 1.0);
     assert_eq!(of(&scrape(&one), "held", "other"), 0.0);
     drop(first);
     eventually("the second takes over", || (of(&scrape(&two), "held", "legacy") == 1.0).then_some(()));
-    drop(second);
-    eventually("the lock is given back", || {
-        (server.command(&["EXISTS", "distributed-lock:inspector"]) == Reply::Int(0)).then_some(())
-    });
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(second.stop());
+    assert_eq!(server.command(&["EXISTS", "distributed-lock:inspector"]), Reply::Int(0), "the lock is given back");
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn stuck() -> Vec<Alert> {
         Alert::new(
             "LockOrphanedHold",
             Severity::Warning,
-            "(max by (lock) (@inspector_held) > 0) unless on (lock) (sum by (lock) (@held) > 0)",
+            "(max by (lock) (@inspector_held{lock!=\"other\"}) > 0) unless on (lock) (sum by (lock) (@held) > 0)",
             "{{ $labels.lock }} is held in the store, but by no process that is scraped",
         )
         .after("5m")

@@ -63,7 +63,6 @@ pub(crate) fn queries() -> Value {
                     "expr": query.expr,
                     "unit": panel.unit.id(),
                     "mayBeEmpty": query.may_be_empty,
-                    "needsInspector": query.expr.contains("distributed_lock_inspector_"),
                 }));
             }
         }
