@@ -1,10 +1,10 @@
 #!/bin/sh
-# Watches locks go wrong, with a real Redis, Prometheus and Alertmanager: alerts fire while the lock is still held, name its
-# holder, reach a webhook, and end; every query of every dashboard has something to show; what should be silent is.
+# Watches locks go wrong, with a real Redis, Prometheus, Alertmanager and Chromium: alerts fire while the lock is still held,
+# name its holder, reach a webhook, and end; every query of every dashboard has something to show; a browser shows the live view
+# as it should; what should be silent is.
 # Takes about two minutes, and at most five. Uses free ports and a temporary folder, and ends only what it started.
 #
 #   sh scripts/e2e-observability.sh
-#   E2E_LIVE_VIEW=./my-check sh scripts/e2e-observability.sh     also runs this with the demo's address and the stuck key
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -18,21 +18,18 @@ use tokio::sync::oneshot;
 use crate::fleet::{Fleet, FleetLock};
 use crate::handle::MetricsHandle;
 use crate::inspector::classify::Classes;
-use crate::install::{InstallError, installed};
-use crate::observer::LockMetrics;
+use crate::install::InstallError;
 use crate::state::{Core, INSPECTOR_KEY};
 use crate::time::UnixTime;
 
 /// The lease of the election: after a crash another instance takes over within this and an interval.
 const TERM: Duration = Duration::from_secs(30);
 
-/// The inspector holds its lock for as long as it lives, and is not stuck.
-const NEVER_STUCK: Duration = Duration::from_secs(100 * 365 * 86_400);
-
 /// Counts the locks that Redis holds for the whole fleet, and exports them per lock name.
 ///
 /// Every process may start one: they elect one among them, by the lock
-/// `distributed-lock:inspector`, and the others export zeros. The elected one walks through the keys
+/// `distributed-lock:inspector`, and the others export zeros. That lock, held for as long as its
+/// holder lives, is in no metric and no live view. The elected one walks through the keys
 /// with a paced `SCAN` in a thread of its own, never during a scrape. Its numbers show what no
 /// process can know of itself: locks of processes that died, locks without an expiry, locks of other
 /// libraries.
@@ -194,18 +191,18 @@ impl Inspector {
         self.inspect(&metrics.core()).await
     }
 
-    async fn run(&self, core: &Arc<Core>, mut stopped: oneshot::Receiver<Infallible>) {
+    async fn run(&self, core: &Core, mut stopped: oneshot::Receiver<Infallible>) {
         tokio::select! {
             _ = &mut stopped => {}
             () = self.take_part(core) => {}
         }
     }
 
-    async fn take_part(&self, core: &Arc<Core>) {
+    async fn take_part(&self, core: &Core) {
         let mut manager = None;
         let mut complained = false;
         loop {
-            match self.stand(&mut manager, core).await {
+            match self.stand(&mut manager).await {
                 Ok(Some(term)) => {
                     complained = false;
                     tracing::info!(node = self.reader.node(), "this instance inspects the locks of the fleet");
@@ -226,24 +223,13 @@ impl Inspector {
     }
 
     /// Tries to be elected.
-    async fn stand(
-        &self,
-        manager: &mut Option<LockManager>,
-        core: &Arc<Core>,
-    ) -> Result<Option<LockGuard>, LockError> {
+    async fn stand(&self, manager: &mut Option<LockManager>) -> Result<Option<LockGuard>, LockError> {
         let locks = match manager {
             Some(locks) => locks,
-            none => {
-                let locks = none.insert(LockManager::connect(&self.url).await?);
-                // Or else the inspector's own lock would look like one that no process holds.
-                if !installed().is_some_and(|handle| Arc::ptr_eq(&handle.core(), core)) {
-                    locks.observe(LockMetrics(Arc::clone(core)));
-                }
-                locks
-            }
+            none => none.insert(LockManager::connect(&self.url).await?),
         };
         let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
-        request.with_ttl(TERM).with_stuck_after(NEVER_STUCK).try_acquire().await
+        request.with_ttl(TERM).try_acquire().await
     }
 
     /// Scans until the term ends.
@@ -269,7 +255,7 @@ impl Inspector {
         let mut found = self.nothing();
         let mut scan = self.reader.scan(self.scan.clone());
         while let Some(batch) = scan.next().await? {
-            for entry in &batch {
+            for entry in batch.iter().filter(|entry| entry.key.as_str() != INSPECTOR_KEY) {
                 found.locks[self.classes.of(entry.key.as_str())].1.add(entry);
             }
         }

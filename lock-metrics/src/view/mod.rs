@@ -11,7 +11,7 @@ use std::time::Duration;
 use lock_core::{Holder, LockKey};
 
 use crate::live::{LiveLock, LiveLocks, LiveState};
-use crate::state::{Core, INSPECTOR_KEY};
+use crate::state::Core;
 use crate::time::UnixTime;
 
 pub use html::LIVE_VIEW_CSP;
@@ -82,11 +82,9 @@ impl View {
         }
         let hurt = |row: &LiveLock| hurts.get(&row.key).copied().unwrap_or_default();
         let mut rows: Vec<Shown> = live.into_iter().map(|live| Shown { waiters: hurt(&live).waiters, live }).collect();
-        // A key's waiters stand below its holder. The inspector's own lock is held for ever, and
-        // must not stand above those that people came for.
+        // A key's waiters stand below its holder.
         rows.sort_by_cached_key(|Shown { live, .. }| {
-            let ours = live.key.as_str() == INSPECTOR_KEY;
-            (ours, Reverse(hurt(live)), live.key.clone(), live.state() == "waiting", Reverse(live.age))
+            (Reverse(hurt(live)), live.key.clone(), live.state() == "waiting", Reverse(live.age))
         });
         rows.truncate(limit);
         Self { at, rows, totals }

@@ -76,7 +76,7 @@ fn inspector(args: &Args) -> Result<Inspector> {
         inspector = inspector.with_template(template, template);
     }
     // Where other programs lock too, their keys are told apart by what they begin with.
-    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:<run>").with_prefix("demo:typed:", story::TYPED))
+    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>").with_prefix("demo:typed:", story::TYPED))
 }
 
 async fn connect(args: &Args) -> Result<LockManager> {
