@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{Instrument as _, Span};
+
 use crate::claim::{Answer, Cargo, GRANT_TTL, Known, Load, Pursuer, Success};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
@@ -15,6 +17,7 @@ use crate::lease::{Lease, Story};
 use crate::options::{LockOptions, Wait};
 use crate::owner::Holder;
 use crate::tenure::{Tenure, Terms, deadline_of};
+use crate::trace;
 
 /// The bounds of the pause before a holder that will not tell us of its release is asked again.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
@@ -39,7 +42,8 @@ pub(crate) struct Wish {
 /// its way and undoes it.
 pub(crate) async fn acquire(engine: Arc<Engine>, wish: Wish) -> Result<Hold> {
     let mut journey = Journey::begin(engine, wish);
-    let outcome = journey.run().await;
+    let span = journey.span.clone();
+    let outcome = journey.run().instrument(span).await;
     journey.end(outcome)
 }
 
@@ -62,6 +66,7 @@ struct Granted {
 struct Journey {
     engine: Arc<Engine>,
     wish: Wish,
+    span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
@@ -80,8 +85,9 @@ impl Journey {
             Wait::AtMost(limit) => started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
+        let span = trace::acquire(&wish.story);
         wish.story.tell(LockEventKind::WaitStarted);
-        Self { engine, wish, started, until, holder: None, ended: false, claiming: None }
+        Self { engine, wish, span, started, until, holder: None, ended: false, claiming: None }
     }
 
     async fn run(&mut self) -> Result<Taken> {
@@ -244,6 +250,11 @@ impl Journey {
         }
     }
 
+    fn tell_end(&self, kind: LockEventKind<'_>) {
+        trace::ended(&self.span, &kind);
+        self.wish.story.tell(kind);
+    }
+
     fn waited(&self) -> Duration {
         self.engine.clock.now().since(self.started)
     }
@@ -254,7 +265,7 @@ impl Journey {
         let (waited, holder) = (self.waited(), self.holder.as_ref());
         match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path })) => {
-                self.wish.story.tell(LockEventKind::Acquired {
+                self.tell_end(LockEventKind::Acquired {
                     waited,
                     token,
                     owner: tenure.claim.owner,
@@ -268,7 +279,7 @@ impl Journey {
                 Ok(Hold::new(Arc::clone(&self.wish.anchor), Arc::new(lease), first))
             }
             Ok(Taken::Shared(lease)) => {
-                self.wish.story.tell(LockEventKind::Acquired {
+                self.tell_end(LockEventKind::Acquired {
                     waited,
                     token: lease.token,
                     owner: lease.tenure.claim.owner,
@@ -280,7 +291,7 @@ impl Journey {
             }
             Err(error) => {
                 let error = error.with_key(&self.wish.story.key);
-                self.wish.story.tell(match error.kind() {
+                self.tell_end(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
                     _ => LockEventKind::Failed { waited, error: &error },
@@ -297,7 +308,7 @@ impl Drop for Journey {
         self.claiming = None;
         if !self.ended {
             let (waited, holder) = (self.waited(), self.holder.as_ref());
-            self.wish.story.tell(LockEventKind::Cancelled { waited, holder });
+            self.tell_end(LockEventKind::Cancelled { waited, holder });
         }
     }
 }
