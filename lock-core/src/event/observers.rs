@@ -32,15 +32,6 @@ impl Observers {
     pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
         // Until the end, so that it does not hear of the old state after the new one.
         let lasting = self.lasting();
-        let mut link = &self.first;
-        let mut entry = (Arc::clone(&observer), Box::default());
-        while let Err(back) = link.0.set(entry) {
-            entry = back;
-            match link.0.get() {
-                Some((_, next)) => link = next,
-                None => return,
-            }
-        }
         for Lasting { node, up, policy } in lasting.iter() {
             let told = [
                 up.map(|up| Notice::Connection { node, up }),
@@ -48,6 +39,15 @@ impl Observers {
             ];
             for notice in told.iter().flatten() {
                 shielded(|| observer.on_notice(notice));
+            }
+        }
+        let mut link = &self.first;
+        let mut entry = (observer, Box::default());
+        while let Err(back) = link.0.set(entry) {
+            entry = back;
+            match link.0.get() {
+                Some((_, next)) => link = next,
+                None => return,
             }
         }
     }
