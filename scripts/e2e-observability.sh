@@ -12,9 +12,9 @@ sh scripts/need-observability.sh
 
 step() { printf '\n== %s\n' "$*"; }
 
-step "building the demo and the generator"
-cargo build --locked -q -p lock-examples --bin stuck
-cargo build --locked -q -p lock-metrics --example dashboards
+step "building the demo, lockctl and the generator"
+# With the features of the tests, so that after them nothing is built twice.
+cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --example dashboards
 target=${CARGO_TARGET_DIR:-target}
 
 step "rules, judged by promtool"
@@ -29,4 +29,5 @@ trap 'exit 130' INT TERM
 step "a real incident"
 "$target/debug/examples/dashboards" --to "$work" --fast
 "$target/debug/examples/dashboards" --queries >"$work/queries.json"
-python3 scripts/e2e/observability.py --work "$work" --stuck "$target/debug/stuck" --dashboards dashboards
+python3 scripts/e2e/observability.py --work "$work" --stuck "$target/debug/stuck" --lockctl "$target/debug/lockctl" \
+    --dashboards dashboards

@@ -42,7 +42,7 @@ notified = []
 
 def main():
     arguments = argparse.ArgumentParser()
-    for name in ["work", "stuck", "dashboards"]:
+    for name in ["work", "stuck", "lockctl", "dashboards"]:
         arguments.add_argument("--" + name, required=True)
     options = arguments.parse_args()
     # Whatever hangs, this ends.
@@ -103,6 +103,7 @@ def run(options):
 
     live_view.check(f"http://127.0.0.1:{demo}/locks", options.work, key, site,
                     f"demo:typed:<img src=x onerror=\"document.title='pwned'\">:{story.pid}", check)
+    check_lockctl(options, redis, key, site)
     say("the live view in a browser has the stuck lock on top with its holder, and a key that contains HTML as text")
 
     # Enough scrapes for rates over ten seconds, still well before the release.
@@ -126,6 +127,18 @@ def run(options):
         check("every lock given back: true" in log.read(), "the demo gives every lock back")
     check(talk(redis, f"EXISTS {key}") == "0", "no lock is left")
     say("all as it should be")
+
+
+def check_lockctl(options, redis, key, site):
+    """One command names the holder of the stuck lock and who waits for it."""
+    def look():
+        command = [options.lockctl, "--url", f"redis://127.0.0.1:{redis}", "waiters", key, "--json"]
+        return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+    # Those who wait give up and come again.
+    seen = wait_for("waiters in the store's queue", lambda: (found := look())["waiters"] and found)
+    check(seen["holder"]["site"] == site, f"lockctl names the holder: {seen}")
+    check("story.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
 
 
 def site_hold(lock):

@@ -62,7 +62,8 @@ pub(crate) fn json(core: &Arc<Core>) -> String {
 impl View {
     fn new(core: &Arc<Core>, limit: usize) -> Self {
         let at = UnixTime::now();
-        let live: Vec<LiveLock> = LiveLocks::new(Arc::clone(core)).collect();
+        let mut live: Vec<LiveLock> = LiveLocks::new(Arc::clone(core)).collect();
+        name_holders(&mut live);
         let mut totals = Totals::default();
         let mut hurts: HashMap<LockKey, Hurt> = HashMap::new();
         for row in &live {
@@ -93,6 +94,23 @@ impl View {
     /// How many rows there are beyond those shown.
     fn hidden(&self) -> usize {
         self.totals.held + self.totals.waiting - self.rows.len()
+    }
+}
+
+/// Names the holder to those who have not seen it: they stand behind another waiter of this process,
+/// who has.
+fn name_holders(live: &mut [LiveLock]) {
+    let seen: HashMap<LockKey, Holder> = live
+        .iter()
+        .filter_map(|row| match &row.state {
+            LiveState::Waiting { waits_for: Some(holder) } => Some((row.key.clone(), holder.clone())),
+            _ => None,
+        })
+        .collect();
+    for row in live {
+        if let LiveState::Waiting { waits_for: waits_for @ None } = &mut row.state {
+            *waits_for = seen.get(&row.key).cloned();
+        }
     }
 }
 

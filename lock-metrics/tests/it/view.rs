@@ -65,6 +65,22 @@ fn what_hurts_most_comes_first() {
 }
 
 #[test]
+fn who_stands_behind_a_waiter_of_this_process_waits_for_the_same_holder() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let [first, second, other] = [(1, "job:1"), (2, "job:1"), (3, "job:2")].map(|(attempt, key)| {
+        let waits = Acquire::new(&observer, attempt, "job", key);
+        waits.send(LockEventKind::WaitStarted);
+        waits
+    });
+    first.send(LockEventKind::Contended { holder: Some(&holder("shop::report")) });
+    let seen = json(&metrics);
+    let sites: Vec<_> = seen["locks"].as_array().unwrap().iter().map(|row| row["waits_for"]["site"].as_str()).collect();
+    assert_eq!(sites, [Some("shop::report"), Some("shop::report"), None], "{seen}");
+    drop((second, other));
+}
+
+#[test]
 fn a_row_says_everything_an_operator_asks() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();

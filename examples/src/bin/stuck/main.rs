@@ -43,11 +43,17 @@ async fn main() -> ExitCode {
 
 /// Tells the stories until it is time to stop, then leaves nothing behind.
 async fn run(args: &Args) -> Result<()> {
-    let metrics = lock_metrics::builder()
-        .with_listener(SocketAddr::new(args.address, args.port))
+    let mut metrics = lock_metrics::builder().with_listener(SocketAddr::new(args.address, args.port));
+    if !args.address.is_loopback() {
+        // In a container, whose neighbours are all ours. A real service keeps its keys to itself.
+        metrics = metrics.with_live_view_for_all();
+    }
+    let metrics = metrics
         .install()
         .context("cannot serve the metrics; is the port taken? --port sets another one, 0 any free one")?;
     let locks = connect(args).await?;
+    // To the store another process: it waits in the store's queue, where `lockctl` sees it.
+    let others = connect(args).await?;
     let keys = Keys::of_this_process();
     left_behind::leave_behind(args, &locks, &keys).await?;
     let inspector = inspector(args)?.start(&metrics).context("cannot start the fleet inspector")?;
@@ -56,7 +62,7 @@ async fn run(args: &Args) -> Result<()> {
     }
 
     let mut stories = JoinSet::new();
-    story::tell(&mut stories, args, &locks, &keys);
+    story::tell(&mut stories, args, &locks, &others, &keys);
     let outcome = tokio::select! {
         outcome = first_failure(&mut stories) => outcome,
         () = time_to_stop(args.run_for) => Ok(()),
@@ -64,8 +70,11 @@ async fn run(args: &Args) -> Result<()> {
     stories.shutdown().await;
     inspector.stop().await;
     left_behind::clean_up(args, &keys).await?;
-    let report = locks.shutdown(Duration::from_secs(5)).await;
-    println!("stopped; every lock given back: {}", report.is_clean());
+    let mut clean = true;
+    for manager in [locks, others] {
+        clean &= manager.shutdown(Duration::from_secs(5)).await.is_clean();
+    }
+    println!("stopped; every lock given back: {clean}");
     outcome
 }
 

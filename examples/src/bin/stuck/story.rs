@@ -21,12 +21,18 @@ pub(crate) const TEMPLATES: [&str; 4] =
 /// The name of the lock whose key somebody typed.
 pub(crate) const TYPED: &str = "demo:typed:<text>";
 
-/// Starts every story.
-pub(crate) fn tell(stories: &mut JoinSet<Result<()>>, args: &Args, locks: &LockManager, keys: &Keys) {
+/// Starts every story. `others` is a manager that the store takes for another process.
+pub(crate) fn tell(
+    stories: &mut JoinSet<Result<()>>,
+    args: &Args,
+    locks: &LockManager,
+    others: &LockManager,
+    keys: &Keys,
+) {
     let Keys { run } = *keys;
     stories.spawn(close_the_books(args.clone(), locks.clone(), run));
     for _ in 0..2 {
-        stories.spawn(write_invoices(args.clone(), locks.clone(), run));
+        stories.spawn(write_invoices(args.clone(), others.clone(), run));
     }
     stories.spawn(import(locks.clone(), run));
     stories.spawn(take_away(args.clone(), keys.lost()));
