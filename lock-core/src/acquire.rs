@@ -5,6 +5,8 @@ mod together;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{Instrument as _, Span};
+
 use crate::claim::{Answer, Cargo, GRANT_TTL, Known, Load, Pursuer, Success};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
@@ -17,6 +19,7 @@ use crate::lease::{Lease, Story};
 use crate::options::{LockOptions, Wait};
 use crate::owner::Holder;
 use crate::tenure::{Tenure, Terms, deadline_of};
+use crate::trace;
 
 pub(crate) use together::{Attempted, acquire_together};
 
@@ -64,6 +67,7 @@ struct Granted {
 pub(crate) struct Journey {
     engine: Arc<Engine>,
     wish: Wish,
+    span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
@@ -84,7 +88,8 @@ impl Journey {
             Wait::AtMost(limit) => started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
-        Self { engine, wish, started, until, holder: None, under_way: false, claiming: None }
+        let span = Span::none();
+        Self { engine, wish, span, started, until, holder: None, under_way: false, claiming: None }
     }
 
     pub(crate) async fn travel(mut self) -> Result<Hold> {
@@ -94,12 +99,14 @@ impl Journey {
             self.until = self.started.after(self.wish.options.command_timeout());
         }
         self.begin();
-        let outcome = self.run().await;
+        let span = self.span.clone();
+        let outcome = self.run().instrument(span).await;
         self.end(outcome)
     }
 
     fn begin(&mut self) {
         self.under_way = true;
+        self.span = trace::acquire(&self.wish.story);
         self.wish.story.tell(LockEventKind::WaitStarted);
     }
 
@@ -263,6 +270,11 @@ impl Journey {
         }
     }
 
+    fn tell_end(&self, kind: LockEventKind<'_>) {
+        trace::ended(&self.span, &kind);
+        self.wish.story.tell(kind);
+    }
+
     fn waited(&self) -> Duration {
         self.engine.clock.now().since(self.started)
     }
@@ -273,7 +285,7 @@ impl Journey {
         let (waited, holder) = (self.waited(), self.holder.as_ref());
         match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path })) => {
-                self.wish.story.tell(LockEventKind::Acquired {
+                self.tell_end(LockEventKind::Acquired {
                     waited,
                     token,
                     owner: tenure.claim.owner,
@@ -287,7 +299,7 @@ impl Journey {
                 Ok(Hold::new(Arc::clone(&self.wish.anchor), Arc::new(lease), first))
             }
             Ok(Taken::Shared(lease)) => {
-                self.wish.story.tell(LockEventKind::Acquired {
+                self.tell_end(LockEventKind::Acquired {
                     waited,
                     token: lease.token,
                     owner: lease.tenure.claim.owner,
@@ -299,7 +311,7 @@ impl Journey {
             }
             Err(error) => {
                 let error = error.with_key(&self.wish.story.key);
-                self.wish.story.tell(match error.kind() {
+                self.tell_end(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
                     _ => LockEventKind::Failed { waited, error: &error },
@@ -316,7 +328,7 @@ impl Drop for Journey {
         self.claiming = None;
         if self.under_way {
             let (waited, holder) = (self.waited(), self.holder.as_ref());
-            self.wish.story.tell(LockEventKind::Cancelled { waited, holder });
+            self.tell_end(LockEventKind::Cancelled { waited, holder });
         }
     }
 }

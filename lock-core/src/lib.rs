@@ -29,6 +29,7 @@
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
 //! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
 //! | watch what happens | [`LockObserver`]; the crate `lock-metrics` turns it into Prometheus series |
+//! | see it in traces | the `tracing` spans `lock_acquire` and `lock_hold`, target `lock_core`, level `DEBUG` |
 //! | add a store | [`LockBackend`], [`MemoryStore`] as the specification, `conformance` (feature `test-util`) |
 //!
 //! # What it guarantees
@@ -75,6 +76,7 @@ mod site;
 mod tenure;
 #[cfg(feature = "test-util")]
 pub mod testing;
+mod trace;
 
 #[cfg(feature = "redis")]
 pub use crate::redis::{RedisStore, inspect};

@@ -182,7 +182,8 @@ impl LockManager {
         engine.bounded("ping", &key, until, command).await
     }
 
-    /// Tells an observer of everything that happens to locks of this manager, from now on.
+    /// Tells an observer of everything that happens to locks of this manager from now on, and of how
+    /// its store is connected.
     pub fn observe(&self, observer: impl LockObserver) {
         self.engine().observers.add(Arc::new(observer));
     }

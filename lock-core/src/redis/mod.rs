@@ -196,14 +196,11 @@ impl RedisStore {
         reply::holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
     }
 
-    /// Reports a server that may throw locks away when its memory is full.
+    /// Reports whether the server may throw locks away when its memory is full.
     async fn check_eviction(&self, link: &Link, inbox: &Inbox) {
         let Some(policy) = eviction_policy(link).await else { return };
-        if policy == "noeviction" {
-            return;
-        }
         inbox.notice(&Notice::EvictionPolicy { node: self.pool.node(), policy: &policy });
-        if !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
+        if policy != "noeviction" && !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 node = self.pool.node(),
                 policy,

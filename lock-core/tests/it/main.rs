@@ -27,6 +27,7 @@ mod push;
 #[cfg(feature = "redis")]
 mod redis_store;
 mod simulation;
+mod spans;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;
