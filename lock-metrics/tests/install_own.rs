@@ -46,7 +46,11 @@ fn once_for_good_and_nothing_left_of_what_failed() {
 
     // Observed once, although it was tried three times.
     // Before it is known whether the port is taken.
-    for again in [install(), builder().with_listener(taken.local_addr().unwrap()).install(), builder().with_existing_recorder().install()] {
+    for again in [
+        install(),
+        builder().with_listener(taken.local_addr().unwrap()).install(),
+        builder().with_existing_recorder().install(),
+    ] {
         assert!(matches!(again, Err(InstallError::AlreadyInstalled)), "{again:?}");
     }
     reject_a_stale_write();

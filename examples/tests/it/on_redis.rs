@@ -61,7 +61,8 @@ fn the_web_service_says_503_while_redis_is_away() {
     server.kill();
     let charge = || http(&service, "POST", "/users/42/charge");
     // A service that gets no answer in time, for want of processor time, cannot tell what is away.
-    let answer = eventually("the service says that Redis is away", || Some(charge()).filter(|(status, _)| *status == 503));
+    let answer =
+        eventually("the service says that Redis is away", || Some(charge()).filter(|(status, _)| *status == 503));
     assert!(answer.1.to_lowercase().contains("retry-after: 5"), "{answer:?}");
     server.restart();
     eventually("it recovers by itself", || Some(charge()).filter(|(status, _)| *status == 200));

@@ -4,8 +4,8 @@ use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, St
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, pttl, renewals, take,
-    warm, watched,
+    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, pttl, renewals,
+    take, warm, watched,
 };
 
 /// The token that lies in the lock itself.

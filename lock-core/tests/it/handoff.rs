@@ -9,9 +9,7 @@ use std::time::Duration;
 use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, Violation};
 use lock_core::{LockErrorKind, LockManager, RedisStore};
 
-use crate::support::{
-    LONG, MS, SECOND, Scratch, Worker, eventually, figure, locked_keys, locks, seed, take,
-};
+use crate::support::{LONG, MS, SECOND, Scratch, Worker, eventually, figure, locked_keys, locks, seed, take};
 use crowd::Crowd;
 
 /// How often scripts ran.
@@ -264,7 +262,8 @@ async fn commands_per_acquisition() {
     assert!(each <= 0.1, "{each}");
 
     let server = RedisServer::start();
-    let crowd = Crowd::of(&[manager(&server), manager(&server)], &scratch).tasks(1).keys(1).hold(Duration::ZERO).start();
+    let crowd =
+        Crowd::of(&[manager(&server), manager(&server)], &scratch).tasks(1).keys(1).hold(Duration::ZERO).start();
     eventually("grants", || crowd.grants() >= 1_000).await;
     let tally = crowd.stop().await;
     let each = scripts(&server) as f64 / tally.grants as f64;

@@ -6,7 +6,8 @@ use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Stopwatch
 use lock_core::{LockError, LockGuard, LockManager, LossReason, ReleaseOutcome, Renew};
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locks, locks_at, pttl, renewals, take, warm, watched,
+    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locks, locks_at, pttl, renewals, take, warm,
+    watched,
 };
 
 /// A lease whose end a test waits for, and that outlasts a stall of the machine.
@@ -288,7 +289,8 @@ fn blocked(runtime: &tokio::runtime::Runtime, workers: u32) {
         };
         // Every worker of the runtime, and the thread that drives it.
         let others = events.clone();
-        let threads: Vec<_> = (0..workers).map(|_| others.clone()).map(|log| tokio::spawn(async move { block(log) })).collect();
+        let threads: Vec<_> =
+            (0..workers).map(|_| others.clone()).map(|log| tokio::spawn(async move { block(log) })).collect();
         block(events.clone());
         guard.ensure_held().unwrap();
         for thread in threads {

@@ -90,9 +90,12 @@ async fn waiters_of_the_fleet_are_counted() {
     let metrics = builder().build().unwrap();
     let inspector = inspector(&server).with_template("lock:user:<id>", "user");
     let looking = Stopwatch::start();
-    while of(&scrape(&metrics), "waiters", "user") != 1.0 {
-        assert!(looking.elapsed() < PATIENCE, "nobody is seen waiting");
+    loop {
         inspector.inspect_once(&metrics).await.unwrap();
+        if of(&scrape(&metrics), "waiters", "user") == 1.0 {
+            break;
+        }
+        assert!(looking.elapsed() < PATIENCE, "nobody is seen waiting");
     }
     assert_eq!(of(&scrape(&metrics), "held", "user"), 1.0);
     guard.release().await.unwrap();

@@ -126,7 +126,7 @@ async fn waiters_are_listed_and_the_first_gets_what_is_released() {
     let other = LockManager::connect(&server.url()).await.unwrap();
     let mut waiting = tokio::task::JoinSet::new();
     let locks = other.clone();
-    waiting.spawn(async move { 
+    waiting.spawn(async move {
         let request = locks.lock("lock:user:42").with_site("shop::refund").with_wait(Duration::from_secs(120));
         request.acquire().await.unwrap()
     });

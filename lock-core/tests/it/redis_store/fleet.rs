@@ -118,12 +118,10 @@ async fn the_queue_is_listed_in_order_and_served_after_a_release() {
     let mut waiting = tokio::task::JoinSet::new();
     for (place, site) in [(1, "shop::refund"), (2, "shop::report")] {
         let other = LockManager::connect(&server.url()).await.unwrap();
-        waiting.spawn(
-            async move {
-                let request = other.lock("lock:user:1").with_site(site).with_wait(Duration::from_secs(120));
-                request.acquire().await.map(|guard| (other, guard))
-            },
-        );
+        waiting.spawn(async move {
+            let request = other.lock("lock:user:1").with_site(site).with_wait(Duration::from_secs(120));
+            request.acquire().await.map(|guard| (other, guard))
+        });
         while fleet.entry(guard.key()).await.unwrap().unwrap().waiters < place {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
