@@ -1,7 +1,11 @@
 //! From wish to grant: the local queue, the attempts at the store, and the one budget over both.
 
+mod together;
+
 use std::sync::Arc;
 use std::time::Duration;
+
+use tracing::{Instrument as _, Span};
 
 use crate::claim::{Answer, Cargo, GRANT_TTL, Known, Load, Pursuer, Success};
 use crate::clock::{Timestamp, jitter};
@@ -15,6 +19,9 @@ use crate::lease::{Lease, Story};
 use crate::options::{LockOptions, Wait};
 use crate::owner::Holder;
 use crate::tenure::{Tenure, Terms, deadline_of};
+use crate::trace;
+
+pub(crate) use together::{Attempted, acquire_together};
 
 /// The bounds of the pause before a holder that will not tell us of its release is asked again.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
@@ -38,9 +45,7 @@ pub(crate) struct Wish {
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
 pub(crate) async fn acquire(engine: Arc<Engine>, wish: Wish) -> Result<Hold> {
-    let mut journey = Journey::begin(engine, wish);
-    let outcome = journey.run().await;
-    journey.end(outcome)
+    Journey::new(engine, wish).travel().await
 }
 
 /// What an acquire ends with.
@@ -59,29 +64,50 @@ struct Granted {
 }
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
-struct Journey {
+pub(crate) struct Journey {
     engine: Arc<Engine>,
     wish: Wish,
+    span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
     /// The last holder that stood in the way.
     holder: Option<Holder>,
-    ended: bool,
+    /// Whether it has been told of, and its end has not.
+    under_way: bool,
     /// From the turn on, so that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
 }
 
 impl Journey {
-    fn begin(engine: Arc<Engine>, wish: Wish) -> Self {
+    /// Prepares an acquire. Its budget begins now.
+    pub(crate) fn new(engine: Arc<Engine>, wish: Wish) -> Self {
         let started = engine.clock.now();
         let until = match wish.options.wait {
             Wait::None => started.after(wish.options.command_timeout()),
             Wait::AtMost(limit) => started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
-        wish.story.tell(LockEventKind::WaitStarted);
-        Self { engine, wish, started, until, holder: None, ended: false, claiming: None }
+        let span = Span::none();
+        Self { engine, wish, span, started, until, holder: None, under_way: false, claiming: None }
+    }
+
+    pub(crate) async fn travel(mut self) -> Result<Hold> {
+        // Of several keys each waits for itself, though under one budget. One attempt each is no wait.
+        self.started = self.engine.clock.now();
+        if self.wish.options.wait == Wait::None {
+            self.until = self.started.after(self.wish.options.command_timeout());
+        }
+        self.begin();
+        let span = self.span.clone();
+        let outcome = self.run().instrument(span).await;
+        self.end(outcome)
+    }
+
+    fn begin(&mut self) {
+        self.under_way = true;
+        self.span = trace::acquire(&self.wish.story);
+        self.wish.story.tell(LockEventKind::WaitStarted);
     }
 
     async fn run(&mut self) -> Result<Taken> {
@@ -246,17 +272,22 @@ impl Journey {
         }
     }
 
+    fn tell_end(&self, kind: LockEventKind<'_>) {
+        trace::ended(&self.span, &kind);
+        self.wish.story.tell(kind);
+    }
+
     fn waited(&self) -> Duration {
         self.engine.clock.now().since(self.started)
     }
 
     /// Tells how the acquire ended and puts a grant under the watchdog.
     fn end(mut self, outcome: Result<Taken>) -> Result<Hold> {
-        self.ended = true;
+        self.under_way = false;
         let (waited, holder) = (self.waited(), self.holder.as_ref());
         match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path })) => {
-                self.wish.story.tell(LockEventKind::Acquired {
+                self.tell_end(LockEventKind::Acquired {
                     waited,
                     token,
                     owner: tenure.claim.owner,
@@ -270,7 +301,7 @@ impl Journey {
                 Ok(Hold::new(Arc::clone(&self.wish.anchor), Arc::new(lease), first))
             }
             Ok(Taken::Shared(lease)) => {
-                self.wish.story.tell(LockEventKind::Acquired {
+                self.tell_end(LockEventKind::Acquired {
                     waited,
                     token: lease.token,
                     owner: lease.tenure.claim.owner,
@@ -282,7 +313,7 @@ impl Journey {
             }
             Err(error) => {
                 let error = error.with_key(&self.wish.story.key);
-                self.wish.story.tell(match error.kind() {
+                self.tell_end(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
                     _ => LockEventKind::Failed { waited, error: &error },
@@ -297,9 +328,9 @@ impl Drop for Journey {
     fn drop(&mut self) {
         // Before the anchor, which may wait for everything that is pending.
         self.claiming = None;
-        if !self.ended {
+        if self.under_way {
             let (waited, holder) = (self.waited(), self.holder.as_ref());
-            self.wish.story.tell(LockEventKind::Cancelled { waited, holder });
+            self.tell_end(LockEventKind::Cancelled { waited, holder });
         }
     }
 }

@@ -18,6 +18,7 @@
 
 mod contract;
 mod holding;
+mod several;
 mod sharing;
 mod waiting;
 
@@ -63,6 +64,7 @@ pub async fn behaviour<F: Future<Output = LockManager>>(make: impl Fn() -> F) {
         sharing::fairness(all()),
         sharing::handoff(&one),
         sharing::mixed_terms(&one, &two),
+        several::behaviour(all()),
     );
 }
 

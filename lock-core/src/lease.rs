@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::claim::Cargo;
 use crate::clock::{Clock, Timestamp};
@@ -15,6 +16,7 @@ use crate::key::{LockKey, LockLabel};
 use crate::options::LockOptions;
 use crate::owner::{Holder, HolderInfo};
 use crate::tenure::Tenure;
+use crate::trace;
 
 /// Who acquires what, for the events of one acquire.
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ pub(crate) struct Lease {
     pub(crate) story: Story,
     pub(crate) token: FencingToken,
     pub(crate) tenure: Arc<Tenure>,
+    /// Around what runs under this hold.
+    pub(crate) span: Span,
     granted_at: Timestamp,
     /// When the hold reaches its `max_hold`.
     pub(crate) ends_by: Timestamp,
@@ -93,6 +97,7 @@ impl Lease {
     ) -> Self {
         let now = clock.now();
         Self {
+            span: trace::hold(&story, tenure.claim.owner, token),
             story,
             token,
             tenure,
@@ -164,6 +169,10 @@ impl Lease {
     /// Tells of the end, after every renewal that was told of before.
     pub(crate) fn tell_end(&self, kind: LockEventKind<'_>) {
         drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
+        trace::ended(&self.span, &kind);
+        if let LockEventKind::Lost { held, reason } = kind {
+            trace::lost(&self.span, &self.story, self.token, held, reason);
+        }
         self.story.tell(kind);
     }
 

@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
-use crate::conformance::{MS, SECOND, key, lasts, now, pause};
+use crate::conformance::{MS, SECOND, key, lasts, now, pause, several};
 use crate::fencing::FencingToken;
 use crate::owner::HolderInfo;
 
 /// Longer than any stall of the machine.
 const TTL: Duration = Duration::from_secs(60);
 
-fn ask(claim: &Claim) -> AcquireRequest {
+pub(super) fn ask(claim: &Claim) -> AcquireRequest {
     AcquireRequest::new(claim.clone(), HolderInfo::new("conformance", std::process::id(), "suite"))
 }
 
-async fn granted(store: &impl LockBackend, request: &AcquireRequest) -> FencingToken {
+pub(super) async fn granted(store: &impl LockBackend, request: &AcquireRequest) -> FencingToken {
     match store.try_acquire(request).await {
         Ok(Attempt::Granted { token, .. }) => token,
         other => panic!("{:?} was not granted: {other:?}", request.claim.key),
     }
 }
 
-async fn refused(store: &impl LockBackend, claim: &Claim) -> bool {
+pub(super) async fn refused(store: &impl LockBackend, claim: &Claim) -> bool {
     matches!(store.try_acquire(&ask(claim)).await, Ok(Attempt::Held { .. }))
 }
 
@@ -35,6 +35,7 @@ pub async fn contract(store: impl LockBackend) {
     blocks(&store).await;
     leases(&store).await;
     batches(&store).await;
+    several::contract(&store).await;
 }
 
 /// One owner, whatever is repeated and whoever else asks.

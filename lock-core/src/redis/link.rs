@@ -5,10 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisArgs, Value};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
+use crate::redis::coalesce::Coalescer;
 use crate::redis::scripts::Script;
 
 /// How long a connection may leave every command unanswered before it is given up. None of our
@@ -35,6 +36,7 @@ pub(super) struct Link {
     last_cancelled: AtomicU64,
     /// Closes when the driver of the connection has ended.
     gone: watch::Receiver<()>,
+    pub(super) coalescer: Coalescer,
 }
 
 impl Link {
@@ -52,6 +54,7 @@ impl Link {
             first_cancelled: AtomicU64::new(0),
             last_cancelled: AtomicU64::new(0),
             gone,
+            coalescer: Coalescer::default(),
         }
     }
 
@@ -77,7 +80,7 @@ impl Link {
     pub(super) async fn eval(
         &self,
         script: &Script,
-        keys: &[&str],
+        keys: &[impl ToRedisArgs],
         args: impl Fn(&mut Cmd),
     ) -> Result<Value, RedisError> {
         let call = |name: &str, script: &str| {

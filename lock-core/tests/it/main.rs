@@ -28,6 +28,9 @@ mod push;
 #[cfg(feature = "redis")]
 mod redis_store;
 mod simulation;
+mod spans;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;
+#[cfg(feature = "redis")]
+mod together;

@@ -27,7 +27,7 @@ fn now() -> Vec<Panel> {
         stat("Locks without a holder", "Names held in the store, but by no process that is scraped.", Unit::Count)
             .query(
                 "orphans",
-                "count((max by (lock) (@inspector_held) > 0) unless on (lock) (sum by (lock) (@held) > 0)) or vector(0)",
+                "count((max by (lock) (@inspector_held{lock!=\"other\"}) > 0) unless on (lock) (sum by (lock) (@held) > 0)) or vector(0)",
             )
             .orange(1.0),
         Panel::new(

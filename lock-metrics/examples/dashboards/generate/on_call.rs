@@ -227,7 +227,10 @@ fn orphans() -> Vec<Panel> {
             Kind::Table { labels: &[("lock", "Lock")] },
             Unit::Count,
         )
-        .rare("Held", "(max by (lock) (@inspector_held) > 0) unless on (lock) (sum by (lock) (@held) > 0)")
+        .rare(
+            "Held",
+            "(max by (lock) (@inspector_held{lock!=\"other\"}) > 0) unless on (lock) (sum by (lock) (@held) > 0)",
+        )
         .wide(24),
     ]
 }
