@@ -104,7 +104,7 @@ fn tick() {
 mod tests {
     use std::time::Duration;
 
-    use super::Stopwatch;
+    use super::{SLACK, Stopwatch};
 
     #[test]
     fn what_takes_longer_than_promised_is_told() {
