@@ -1,5 +1,7 @@
 //! From wish to grant: the local queue, the attempts at the store, and the one budget over both.
 
+mod together;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ use crate::options::{LockOptions, Wait};
 use crate::owner::Holder;
 use crate::tenure::{Tenure, Terms, deadline_of};
 use crate::trace;
+
+pub(crate) use together::{Attempted, acquire_together};
 
 /// The bounds of the pause before a holder that will not tell us of its release is asked again.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
@@ -41,10 +45,7 @@ pub(crate) struct Wish {
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
 pub(crate) async fn acquire(engine: Arc<Engine>, wish: Wish) -> Result<Hold> {
-    let mut journey = Journey::begin(engine, wish);
-    let span = journey.span.clone();
-    let outcome = journey.run().instrument(span).await;
-    journey.end(outcome)
+    Journey::new(engine, wish).travel().await
 }
 
 /// What an acquire ends with.
@@ -63,31 +64,50 @@ struct Granted {
 }
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
-struct Journey {
+pub(crate) struct Journey {
     engine: Arc<Engine>,
     wish: Wish,
+    /// Open from the begin to the end.
     span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
     /// The last holder that stood in the way.
     holder: Option<Holder>,
-    ended: bool,
+    /// Whether it has been told of, and its end has not.
+    under_way: bool,
     /// From the turn on, so that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
 }
 
 impl Journey {
-    fn begin(engine: Arc<Engine>, wish: Wish) -> Self {
+    /// Prepares an acquire. Its budget begins now.
+    pub(crate) fn new(engine: Arc<Engine>, wish: Wish) -> Self {
         let started = engine.clock.now();
         let until = match wish.options.wait {
             Wait::None => started.after(wish.options.command_timeout()),
             Wait::AtMost(limit) => started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
-        let span = trace::acquire(&wish.story);
-        wish.story.tell(LockEventKind::WaitStarted);
-        Self { engine, wish, span, started, until, holder: None, ended: false, claiming: None }
+        Self { engine, wish, span: Span::none(), started, until, holder: None, under_way: false, claiming: None }
+    }
+
+    pub(crate) async fn travel(mut self) -> Result<Hold> {
+        // Of several keys each waits for itself, though under one budget. One attempt each is no wait.
+        self.started = self.engine.clock.now();
+        if self.wish.options.wait == Wait::None {
+            self.until = self.started.after(self.wish.options.command_timeout());
+        }
+        self.begin();
+        let span = self.span.clone();
+        let outcome = self.run().instrument(span).await;
+        self.end(outcome)
+    }
+
+    fn begin(&mut self) {
+        self.under_way = true;
+        self.span = trace::acquire(&self.wish.story);
+        self.wish.story.tell(LockEventKind::WaitStarted);
     }
 
     async fn run(&mut self) -> Result<Taken> {
@@ -261,7 +281,7 @@ impl Journey {
 
     /// Tells how the acquire ended and puts a grant under the watchdog.
     fn end(mut self, outcome: Result<Taken>) -> Result<Hold> {
-        self.ended = true;
+        self.under_way = false;
         let (waited, holder) = (self.waited(), self.holder.as_ref());
         match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path })) => {
@@ -306,7 +326,7 @@ impl Drop for Journey {
     fn drop(&mut self) {
         // Before the anchor, which may wait for everything that is pending.
         self.claiming = None;
-        if !self.ended {
+        if self.under_way {
             let (waited, holder) = (self.waited(), self.holder.as_ref());
             self.tell_end(LockEventKind::Cancelled { waited, holder });
         }

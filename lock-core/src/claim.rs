@@ -3,6 +3,8 @@
 //! A claim belongs to the gate, not to a caller: when the caller that sent it gives up, the next in
 //! the local queue goes on with it, so that the process keeps its place in the store's queue.
 
+pub(crate) mod together;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -270,8 +272,9 @@ impl Pursuit {
         }
     }
 
-    fn send(&mut self, wish: &Wish) -> InFlight {
-        let engine = Arc::clone(&self.engine);
+    /// What the store is asked for, but for a place in its queue.
+    fn request(&self, wish: &Wish) -> AcquireRequest {
+        let engine = &self.engine;
         let mut request = AcquireRequest::new(self.claim.clone(), wish.story.info.clone());
         request.execute_within = wish.options.command_timeout();
         request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
@@ -279,6 +282,12 @@ impl Pursuit {
             let followers = u32::try_from(engine.gate.waiters(&self.claim.key)).unwrap_or(u32::MAX);
             request.block = followers.min(engine.handoff.passes).saturating_add(1);
         }
+        request
+    }
+
+    fn send(&mut self, wish: &Wish) -> InFlight {
+        let engine = Arc::clone(&self.engine);
+        let mut request = self.request(wish);
         let sent_at = engine.clock.now();
         if engine.queues && wish.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);

@@ -15,6 +15,8 @@
 //! # }
 //! ```
 
+mod several;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -108,6 +110,8 @@ pub async fn contract(store: impl LockBackend) {
     let after = granted(&store, &ask(&Claim::new(claim.key.clone(), ttl))).await;
     assert!(after.get() > token.get() + 3, "a token of the used part of a block must not come again");
 
+    several::contract(&store).await;
+
     let claim = Claim::new(key("min hold"), ttl);
     granted(&store, &ask(&claim)).await;
     let mut release = Release::new(claim.clone());
@@ -155,6 +159,7 @@ pub async fn behaviour<F: Future<Output = LockManager>>(make: impl Fn() -> F) {
     let (one, two, three) = (make().await, make().await, make().await);
     tokio::join!(
         exclusion(vec![one.clone(), two.clone(), three.clone()]),
+        several::behaviour(vec![one.clone(), two.clone(), three.clone()]),
         refusals(&one, &two),
         budget(&one, &two),
         waiting(&one, &two),

@@ -81,7 +81,8 @@ mod trace;
 #[cfg(feature = "redis")]
 pub use crate::redis::{RedisStore, inspect};
 pub use backend::{
-    AcquireRequest, Attempt, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal, Ticket,
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
+    Ticket,
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};

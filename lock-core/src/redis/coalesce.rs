@@ -35,7 +35,7 @@ const KEYS: usize = 4;
 
 /// How long the last token of a key is remembered. It only has to outlast backward steps of the
 /// server's clock, from which every token is seeded.
-const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
+pub(super) const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// What became of one call.
 type Answer = Result<Value, RedisError>;
@@ -122,8 +122,8 @@ impl Link {
         let answer = self
             .eval(&SCRIPTS.calls, &keys, |command| {
                 command.arg(value::millis(FENCE_KEPT));
-                for call in calls {
-                    words(call).skip(KEYS).for_each(|word| drop(command.arg(word)));
+                for word in calls.iter().flat_map(|call| words(call).skip(KEYS)) {
+                    command.arg(word);
                 }
             })
             .await?;
@@ -313,22 +313,18 @@ async fn step_back() {
 
 /// Awaits all of some futures at once.
 async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
     poll_fn(|context| {
-        let mut pending = false;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(ready) => *output = Some(ready),
-                    Poll::Pending => pending = true,
-                }
+        for (future, output) in running.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                *output = Some(ready);
             }
         }
-        if pending { Poll::Pending } else { Poll::Ready(()) }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
+    outputs.into_iter().flatten().collect()
 }
 
 /// The error of an answer that makes no sense.

@@ -11,6 +11,7 @@ mod pool;
 mod push;
 mod reply;
 mod scripts;
+mod together;
 mod value;
 
 use std::fmt;
@@ -19,10 +20,13 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use crate::backend::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal};
+use crate::backend::{
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+};
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
 use crate::redis::connect::Target;
@@ -97,13 +101,7 @@ impl RedisStore {
     /// Sends a claim, together with the release of another if there is one.
     async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
         let keys = Keys::of(&request.claim.key)?;
-        if request.floor.get() > MAX_TOKEN {
-            return Err(LockError::misconfigured(format!(
-                "the newest token known, {}, leaves no room for a greater one; find out which resource stored it, the \
-                 store gives tokens below {MAX_TOKEN}",
-                request.floor,
-            )));
-        }
+        Self::check_floor(request.floor)?;
         for _ in 0..=STALE_RETRIES {
             let link = self.pool.link().await?;
             let deadline = link.time.deadline(Clock::system().now(), request.execute_within);
@@ -120,13 +118,27 @@ impl RedisStore {
                 Acquired::Stale => continue,
             };
         }
-        Err(LockError::not_executed(format!(
-            "{} was reached only after the acquire's deadline of {:?}, {} times; it is stalled, or the ttl is too short \
-             for this network",
-            self.pool.node(),
-            request.execute_within,
-            STALE_RETRIES + 1,
+        Err(self.too_late(request.execute_within))
+    }
+
+    /// Refuses a floor above which no token is left.
+    fn check_floor(floor: FencingToken) -> Result<()> {
+        if floor.get() <= MAX_TOKEN {
+            return Ok(());
+        }
+        Err(LockError::misconfigured(format!(
+            "the newest token known, {floor}, leaves no room for a greater one; find out which resource stored it, the \
+             store gives tokens below {MAX_TOKEN}",
         )))
+    }
+
+    fn too_late(&self, execute_within: Duration) -> LockError {
+        LockError::not_executed(format!(
+            "{} was reached only after the acquire's deadline of {execute_within:?}, {} times; it is stalled, or the ttl \
+             is too short for this network",
+            self.pool.node(),
+            STALE_RETRIES + 1,
+        ))
     }
 
     async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
@@ -275,6 +287,10 @@ impl LockBackend for RedisStore {
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         self.acquire(request, None).await.map_err(|error| error.with_key(&request.claim.key))
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        self.acquire_all(requests).await
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {

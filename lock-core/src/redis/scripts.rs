@@ -25,6 +25,8 @@ impl Script {
 pub(super) struct Scripts {
     /// Takes, frees and passes on locks.
     pub(super) calls: Script,
+    /// Takes several locks at once.
+    pub(super) acquire_all: Script,
     pub(super) renew: Script,
     pub(super) holder: Script,
 }
@@ -38,19 +40,21 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         include_str!("lua/release.lua"),
         include_str!("lua/calls.lua"),
     )),
+    acquire_all: Script::new(concat!(include_str!("lua/queue.lua"), include_str!("lua/acquire_all.lua"))),
     renew: Script::new(include_str!("lua/renew.lua")),
     holder: Script::new(include_str!("lua/holder.lua")),
 });
 
 #[cfg(test)]
 mod tests {
-    use super::SCRIPTS;
+    use super::{SCRIPTS, Scripts};
 
     #[test]
     fn every_script_opens_with_its_contract() {
         let files = [
             include_str!("lua/queue.lua"),
             include_str!("lua/acquire.lua"),
+            include_str!("lua/acquire_all.lua"),
             include_str!("lua/requeue.lua"),
             include_str!("lua/release.lua"),
             include_str!("lua/calls.lua"),
@@ -69,7 +73,8 @@ mod tests {
 
     #[test]
     fn no_script_is_refused_for_want_of_memory() {
-        for script in [&SCRIPTS.calls, &SCRIPTS.renew, &SCRIPTS.holder] {
+        let Scripts { calls, acquire_all, renew, holder } = &*SCRIPTS;
+        for script in [calls, acquire_all, renew, holder] {
             assert_eq!(script.sha.len(), 40);
             // With a shebang the server would refuse the whole script when memory is full.
             assert!(!script.text.starts_with("#!"));

@@ -31,3 +31,5 @@ mod spans;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;
+#[cfg(feature = "redis")]
+mod together;

@@ -1,6 +1,7 @@
 //! The Redis store against a real server, without the machinery.
 
 mod bad_days;
+mod coalescing;
 mod connections;
 mod fleet;
 
