@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::task::JoinSet;
 
 use crate::backend::{AcquireRequest, AttemptAll, Claim, Freed, LockBackend, Release};
-use crate::conformance::{SECOND, ask, granted, key, refused};
+use crate::conformance::contract::{ask, granted, refused};
+use crate::conformance::{SECOND, key};
 use crate::keeper::ReleaseOutcome;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 
 /// Takes several locks in one step: all or none. A store that never does so is left alone.
 pub(super) async fn contract(store: &impl LockBackend) {
-    let claims = ["one", "two", "three"].map(|name| Claim::new(key(&format!("together, {name}")), 5 * SECOND));
+    let claims = ["one", "two", "three"].map(|name| Claim::new(key(&format!("together, {name}")), 60 * SECOND));
     let rivals = claims.clone().map(|claim| Claim::new(claim.key, claim.ttl));
     let ask_all = |claims: &[Claim]| claims.iter().map(ask).collect::<Vec<_>>();
     let free = async |claim: &Claim| matches!(store.holder(&claim.key).await, Ok(None));

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::EventLog;
-use lock_core::{LockErrorKind, LockManager, LossReason, MemoryStore, ReleaseOutcome, Renew};
+use lock_core::{
+    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockErrorKind,
+    LockKey, LockManager, LossReason, MemoryStore, Release, ReleaseOutcome, Renew, Renewal,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -56,7 +59,7 @@ async fn extend_prolongs_a_fixed_lease() {
 #[tokio::test(start_paused = true)]
 async fn max_hold_ends_a_body_that_hangs() {
     let (locks, events) = manager(&Arc::default());
-    let outcome: Result<(), lock_core::LockError> =
+    let outcome: Result<(), LockError> =
         locks.lock("k").with_max_hold(100 * SECOND).run(async |_| std::future::pending().await).await;
     assert_eq!(outcome.unwrap_err().loss_reason(), Some(LossReason::MaxHold));
     locks.lock("k").without_waiting().await.unwrap().release().await.unwrap();
@@ -178,4 +181,82 @@ fn any_executor_will_do() {
     // Dropped without any runtime.
     drop(locks.lock("k").acquire_blocking().unwrap());
     drop(locks.lock("k").acquire_blocking().unwrap());
+}
+
+/// The memory store at the other end of a long cable.
+#[derive(Debug)]
+struct Remote {
+    store: MemoryStore,
+    one_way: Duration,
+}
+
+impl Remote {
+    async fn there_and_back<T>(&self, command: impl Future<Output = T>) -> T {
+        tokio::time::sleep(self.one_way).await;
+        let answer = command.await;
+        tokio::time::sleep(self.one_way).await;
+        answer
+    }
+}
+
+impl LockBackend for Remote {
+    fn kind(&self) -> &'static str {
+        "remote"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::polled()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.store.attach(clock);
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        self.store.drive(inbox).await
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
+        self.there_and_back(self.store.try_acquire(request)).await
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal, LockError>> {
+        self.there_and_back(self.store.renew(one_lane)).await
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed, LockError> {
+        self.there_and_back(self.store.release(release)).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed, LockError> {
+        self.there_and_back(self.store.withdraw(claim)).await
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>, LockError> {
+        self.there_and_back(self.store.holder(key)).await
+    }
+}
+
+/// Others count a lease from the answer, and hand over what has ended.
+#[tokio::test(start_paused = true)]
+async fn a_grant_is_never_handed_over_after_its_lease() {
+    let ttl = Duration::from_millis(120);
+    let (mut granted, mut refused) = (0, 0);
+    for one_way in (0..80).map(Duration::from_millis) {
+        let remote = Remote { store: MemoryStore::new(), one_way };
+        let locks = LockManager::builder(remote).drive_on_current_runtime().build().unwrap();
+        match locks.lock("k").with_ttl(ttl).with_renew(Renew::Off).with_wait(SECOND).await {
+            Ok(guard) => {
+                assert!(guard.remaining() > Duration::ZERO, "{one_way:?} each way");
+                assert!(guard.remaining() <= ttl - 2 * one_way, "{one_way:?} each way: counted from the answer");
+                guard.ensure_held().unwrap();
+                granted += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error.kind(), LockErrorKind::Unavailable | LockErrorKind::Timeout), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(granted > 0 && refused > 0, "{granted} {refused}");
 }

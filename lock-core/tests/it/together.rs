@@ -82,7 +82,7 @@ async fn who_waits_takes_the_others_meanwhile_and_is_told_of_a_release() {
         let locks = locks.clone();
         async move { locks.lock_all(KEYS).with_wait(10 * SECOND).await }
     });
-    eventually("those before it are taken", SECOND, || exists(&server, "a") && exists(&server, "b")).await;
+    eventually("those before it are taken", || exists(&server, "a") && exists(&server, "b")).await;
     assert!(!exists(&server, "d"), "those behind it are not");
     taken.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();
@@ -176,7 +176,7 @@ async fn who_waits_in_the_queue_goes_before_a_set_that_is_tried() {
         let waiter = waiter.clone();
         async move { waiter.lock("b").with_ttl(30 * SECOND).with_wait(20 * SECOND).await }
     });
-    eventually("it queues", SECOND, || exists(&server, "{b}@queue")).await;
+    eventually("it queues", || exists(&server, "{b}@queue")).await;
     // As a crash of the holder would: nobody moves the queue on but who looks next.
     server.command(&["DEL", "b"]);
     let store = RedisStore::new(&server.url()).unwrap();
