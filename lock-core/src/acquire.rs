@@ -67,7 +67,6 @@ struct Granted {
 pub(crate) struct Journey {
     engine: Arc<Engine>,
     wish: Wish,
-    /// Open from the begin to the end.
     span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
@@ -89,7 +88,8 @@ impl Journey {
             Wait::AtMost(limit) => started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
-        Self { engine, wish, span: Span::none(), started, until, holder: None, under_way: false, claiming: None }
+        let span = Span::none();
+        Self { engine, wish, span, started, until, holder: None, under_way: false, claiming: None }
     }
 
     pub(crate) async fn travel(mut self) -> Result<Hold> {

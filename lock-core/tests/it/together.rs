@@ -207,7 +207,7 @@ async fn a_node_of_a_cluster_takes_keys_of_one_slot_at_once_and_others_one_by_on
     let server = RedisServer::builder().with("cluster-enabled", "yes").start();
     server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let up = || server.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok");
-    eventually("the cluster is up", 10 * SECOND, up).await;
+    eventually("the cluster is up", up).await;
     let locks = warm(&server.url()).await;
     let same = ["{tenant}:a", "{tenant}:b", "{tenant}:c"];
     locks.lock_all(same).await.unwrap().release().await.unwrap();
@@ -261,7 +261,7 @@ async fn sets_cut_at_every_await_point_leave_nothing() {
     }
     let granted: usize = tasks.join_all().await.into_iter().sum();
     figure("of 960 sets cut at every await point were granted", granted);
-    let took = eventually("nothing is left", 10 * SECOND, || locked_keys(&server).is_empty()).await;
+    let took = eventually("nothing is left", || locked_keys(&server).is_empty()).await;
     figure("until the last was undone", took);
     tokio::time::sleep(100 * MS).await;
     assert_eq!(locked_keys(&server), [""; 0]);
@@ -287,7 +287,7 @@ async fn an_answer_that_is_swallowed_is_undone_or_made_up_for() {
             Ok(guard) => drop(guard.release().await),
         }
         // Long before the leases end: by the release, or by its repetition.
-        eventually(&format!("round {round}: given back"), 8 * SECOND, || locked_keys(&server).is_empty()).await;
+        eventually(&format!("round {round}: given back"), || locked_keys(&server).is_empty()).await;
 
         proxy.drop_replies(1);
         let guard = all().with_wait(20 * SECOND).await.unwrap();
@@ -295,7 +295,7 @@ async fn an_answer_that_is_swallowed_is_undone_or_made_up_for() {
         // What undoes the first attempt must not undo the second.
         tokio::time::sleep(100 * MS).await;
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
-        eventually(&format!("round {round}: nothing is left"), 8 * SECOND, || locked_keys(&server).is_empty()).await;
+        eventually(&format!("round {round}: nothing is left"), || locked_keys(&server).is_empty()).await;
     }
     figure("of 10 answers to a set were swallowed", swallowed);
     assert!(swallowed > 0);
@@ -303,7 +303,7 @@ async fn an_answer_that_is_swallowed_is_undone_or_made_up_for() {
     let error = all().with_ttl(1_200 * MS).without_waiting().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     proxy.resume();
-    eventually("given back", 2 * SECOND, || locked_keys(&server).is_empty()).await;
+    eventually("given back", || locked_keys(&server).is_empty()).await;
 }
 
 #[tokio::test]
@@ -319,7 +319,7 @@ async fn a_stalled_server_executes_no_set_of_a_caller_that_has_gone() {
             tokio::time::sleep(250 * MS).await;
         }
         server.resume();
-        eventually("nothing is left", SECOND, || locked_keys(&server).is_empty()).await;
+        eventually("nothing is left", || locked_keys(&server).is_empty()).await;
         tokio::time::sleep(30 * MS).await;
         assert_eq!(locked_keys(&server), [""; 0]);
     }
@@ -336,6 +336,6 @@ async fn a_set_is_renewed_and_lost_key_by_key() {
     server.command(&["DEL", "c"]);
     tokio::time::timeout(2 * SECOND, guard.lost()).await.unwrap();
     assert!(matches!(guard.release().await, Ok(ReleaseOutcome::AlreadyLost(_))));
-    eventually("the others are freed", SECOND, || locked_keys(&server).is_empty()).await;
+    eventually("the others are freed", || locked_keys(&server).is_empty()).await;
     assert_eq!(server.command(&["EXISTS", "a"]), Reply::Int(0));
 }

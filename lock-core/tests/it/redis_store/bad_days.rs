@@ -23,7 +23,8 @@ async fn an_acquire_that_comes_too_late_is_refused() {
         let mut pending = std::pin::pin!(store.try_acquire(&hasty));
         // The deadline counts from the first poll. After it the caller gives up and is gone; its bytes
         // lie in the server's socket.
-        std::future::poll_fn(|cx| std::task::Poll::Ready(assert!(pending.as_mut().poll(cx).is_pending()))).await;
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(pending.as_mut().poll(cx))).await;
+        assert!(polled.is_pending());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     server.resume();
