@@ -352,7 +352,7 @@ async fn a_panic_releases() {
         async move { locks.scope(panics()).await }
     });
     assert!(task.await.unwrap_err().is_panic());
-    let _guard = locks.lock("todo").with_wait(Duration::from_secs(5)).await.unwrap();
+    let _guard = locks.lock("todo").with_wait(Duration::from_secs(60)).await.unwrap();
 }
 
 #[test]
