@@ -2,7 +2,7 @@
 
 use redis::Cmd;
 
-use crate::backend::{AcquireRequest, Release};
+use crate::backend::{AcquireRequest, Release, Ticket};
 use crate::fencing::FencingToken;
 use crate::redis::keys::{self, Keys};
 use crate::redis::value;
@@ -15,16 +15,16 @@ pub(super) fn acquire(keys: &Keys<'_>, request: &AcquireRequest, before: Option<
     call.arg(&keys.all()).arg(if before.is_some() { "r" } else { "a" });
     call.arg(claim.owner.to_hex()).arg(value::millis(claim.ttl)).arg(deadline).arg(request.floor.get());
     call.arg(request.block.max(1)).arg(value::tail(claim.ttl, &request.info));
-    match &request.ticket {
-        Some(ticket) => {
-            call.arg(keys::inbox_channel(&ticket.inbox)).arg(ticket.stamp).arg(value::millis(ticket.grant_ttl))
-        }
-        None => call.arg("").arg(0).arg(0),
-    };
+    call.arg(request.ticket.as_ref().map_or_else(String::new, ticket));
     if let Some(release) = before {
         call.arg(release.claim.owner.to_hex()).arg(release.last_token.map_or(0, FencingToken::get));
     }
     call
+}
+
+/// Writes a ticket as `stamp|grant_ttl|inbox`.
+fn ticket(ticket: &Ticket) -> String {
+    format!("{}|{}|{}", ticket.stamp, value::millis(ticket.grant_ttl), keys::inbox_channel(&ticket.inbox))
 }
 
 /// Frees a lock, as in `release.lua`.
