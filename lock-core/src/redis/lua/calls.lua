@@ -11,6 +11,7 @@
 -- answer, and leaves the others alone.
 
 local guarded, call, pcall = pcall, redis.call, redis.pcall
+local byte, find = string.byte, string.find
 -- How many words a call is: an acquire, a release (free), a requeue.
 local WORDS = { a = 8, f = 4, r = 10 }
 
@@ -53,7 +54,8 @@ for number = 1, #KEYS / 4 do
   elseif quiet and letter == 'f' and ARGV[at + 2] == '0' and ARGV[at + 3] == '0' then
     local value = pcall('GET', lock)
     if not value or type(value) == 'string' then
-      answer = value and string.find(value, ARGV[at + 1] .. '|', 1, true) == 1 and call('DEL', lock) or 0
+      local ours = value and byte(value, 33) == 124 and find(value, ARGV[at + 1], 1, true) == 1
+      answer = ours and call('DEL', lock) or 0
     end
   end
   if not answer then

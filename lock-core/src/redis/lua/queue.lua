@@ -51,8 +51,9 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
+-- Returns whether a value begins with this owner and a bar, which is byte 124.
 local function is_of(value, owner)
-  return value and string.find(value, owner .. '|', 1, true) == 1
+  return value and string.byte(value, 33) == 124 and string.find(value, owner, 1, true) == 1
 end
 
 -- Reserves a block of tokens and writes K. Returns the first token, or false and why not.

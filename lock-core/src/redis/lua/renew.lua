@@ -12,7 +12,7 @@
 -- another; one script for all of them, because a round trip per lock is what makes watchdogs late.
 -- An error of one key is that key's answer and leaves the others alone.
 
-local pcall = redis.pcall
+local pcall, byte, find = redis.pcall, string.byte, string.find
 local track = ARGV[2 * #KEYS + 1] == 'track'
 -- Before 7.2 every read of a script has the server remember all of its keys: with two reads per
 -- lock that is the most expensive part by far. GETEX counts as a write, and changes nothing.
@@ -41,7 +41,7 @@ for i = 1, #KEYS do
   if type(value) == 'table' then
     -- A key of another type is not ours any more, which is a definite answer.
     answer = string.find(value.err, 'WRONGTYPE', 1, true) and 0 or value.err
-  elseif value and string.find(value, ARGV[2 * i - 1] .. '|', 1, true) == 1 then
+  elseif value and byte(value, 33) == 124 and find(value, ARGV[2 * i - 1], 1, true) == 1 then
     local raised = raise(key, ARGV[2 * i])
     answer = type(raised) == 'table' and raised.err
   end
