@@ -34,10 +34,13 @@ pub(super) struct Scripts {
 /// Constant text: data reaches a script only as a key or an argument.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     calls: Script::new(concat!(
+        // Made only if it is needed.
+        "local function library()\n",
         include_str!("lua/queue.lua"),
         include_str!("lua/acquire.lua"),
         include_str!("lua/requeue.lua"),
         include_str!("lua/release.lua"),
+        "return turn_to, STEPS\nend\n",
         include_str!("lua/calls.lua"),
     )),
     acquire_all: Script::new(concat!(include_str!("lua/queue.lua"), include_str!("lua/acquire_all.lua"))),
