@@ -158,7 +158,9 @@ impl Journey {
         };
         let holder = self.engine.gate.holder(key).and_then(|holder| holder.describe());
         self.contended(holder);
-        let turn = self.engine.until(self.until, seat).await;
+        // Left only after the look below: the last to leave takes what is known of the holder along.
+        let mut seat = std::pin::pin!(seat);
+        let turn = self.engine.until(self.until, seat.as_mut()).await;
         // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
         let holder = self.engine.gate.holder(key).and_then(|holder| holder.describe());
         self.holder = holder.or(self.holder.take());

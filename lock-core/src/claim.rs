@@ -301,7 +301,7 @@ impl Pursuit {
         let command = match &self.retiring {
             Some(tenure) => {
                 let mut release = Release::new(tenure.claim.clone());
-                release.last_token = Some(tenure.token());
+                release.last_token = tenure.last_used();
                 backend.requeue_dyn(release, request)
             }
             None => backend.try_acquire_dyn(request),

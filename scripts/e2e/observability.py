@@ -172,7 +172,7 @@ def check_queries(options, server, lock, site):
     wait_for("two wait at least", lambda: (number(server, "sum(distributed_lock_waiters)") or 0) >= 2)
     longest = "max(time() - (distributed_lock_oldest_wait_start_timestamp_seconds > 0))"
     wait_for("somebody has been waiting for a while", lambda: (number(server, longest) or 0) > 0.5)
-    check(value(on_call("Lost in the last hour")) >= 1, "a lock was lost")
+    check(value(on_call("Lost, 1 h")) >= 1, "a lock was lost")
     oldest = max(server.query("sum by (lock, site) (time() - (distributed_lock_site_oldest_hold_start_timestamp_seconds > 0))"), key=lambda one: float(one["value"][1]))
     check((oldest["metric"]["lock"], oldest["metric"]["site"]) == (lock, site), "the table names the holder first")
     shares = {one["metric"]["lock"]: float(one["value"][1]) for one in on_call("Contended share")}

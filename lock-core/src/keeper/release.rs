@@ -141,7 +141,7 @@ async fn settle(
 ) -> Result<ReleaseOutcome> {
     let farewell = farewell.as_ref();
     let mut release = Release::new(tenure.claim.clone());
-    release.last_token = Some(tenure.token());
+    release.last_token = tenure.last_used();
     let mut ambiguous = false;
     let mut answered = None;
     let outcome = loop {

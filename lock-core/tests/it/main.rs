@@ -10,6 +10,7 @@ mod conformance;
 mod contention;
 #[cfg(feature = "redis")]
 mod faults;
+mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
 #[cfg(feature = "redis")]

