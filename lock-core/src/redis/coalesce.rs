@@ -31,8 +31,9 @@ use crate::redis::value;
 /// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
 
-/// How many batches may be in flight before calls wait for one to land, unless they fill a batch.
-const IN_FLIGHT: usize = 4;
+/// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
+/// fewer, the fuller they are, and the longer the wait where a round trip takes long.
+const IN_FLIGHT: usize = 16;
 
 /// How many keys a call begins with.
 const KEYS: usize = 4;

@@ -23,15 +23,18 @@ local now_text = string.format('%d', now)
 -- the little that is left by itself: a closure costs the server as much as a command.
 local busy, n, at = {}, 0, 2
 for queue = 3, #KEYS, 4 do
-  n = n + 1
-  busy[n] = KEYS[queue]
-  if ARGV[at] == 'a' then
+  local letter = ARGV[at]
+  if letter == 'a' then
     n = n + 1
     busy[n] = KEYS[queue - 2]
   end
-  at = at + WORDS[ARGV[at]]
+  if letter ~= 'r' then
+    n = n + 1
+    busy[n] = KEYS[queue]
+  end
+  at = at + WORDS[letter]
 end
-local quiet = call('EXISTS', unpack(busy)) == 0
+local quiet = n > 0 and call('EXISTS', unpack(busy)) == 0
 
 local answers, turn_to, steps = { now }, nil, nil
 at = 2
