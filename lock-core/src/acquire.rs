@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Answer, Cargo, GRANT_TTL, Known, Load, Pursuer, Success};
+use crate::claim::{Answer, Cargo, GRANT_TTL, Load, Pursuer, Success};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
 use crate::fencing::FencingToken;
-use crate::gate::Turn;
+use crate::gate::{Seated, Turn};
 use crate::keeper::{Anchor, Caller, Engine, Hold, Interrupted, PendingEntry, conclude};
 use crate::lease::{Lease, Story};
 use crate::options::{LockOptions, Wait};
@@ -99,9 +99,9 @@ impl Journey {
             }
         }
         let (mut turn, waited) = self.take_turn().await?;
-        // Before the cargo is unloaded, which was pending until now.
-        self.claiming = Some(self.engine.enter());
-        let pursuer = match turn.unload().map(Cargo::into_load) {
+        let (load, pending) = turn.unload().map(Cargo::unpack).unzip();
+        self.claiming = Some(pending.unwrap_or_else(|| self.engine.enter()));
+        let pursuer = match load {
             None => Pursuer::new(&self.engine, &self.wish, turn, None),
             Some(Load::Pursuit(pursuit)) => Pursuer::resume(pursuit, turn),
             Some(Load::Tenure(tenure)) => match tenure.next_token() {
@@ -116,7 +116,7 @@ impl Journey {
 
     /// Waits until no other caller of this process is before us.
     async fn take_turn(&mut self) -> Result<(Turn<Cargo>, bool)> {
-        let key = &self.wish.story.key.clone();
+        let key = &self.wish.story.key;
         if self.wish.options.wait == Wait::None {
             return match self.engine.gate.try_enter(key) {
                 Ok(turn) => Ok((turn, false)),
@@ -126,16 +126,15 @@ impl Journey {
                 }
             };
         }
-        let seat = match self.engine.gate.enter(key, Terms::of(&self.wish.options)) {
+        let mut seat = match self.engine.gate.enter(key, Terms::of(&self.wish.options)) {
             Ok(turn) => return Ok((turn, false)),
             Err(seat) => seat,
         };
-        let holder = self.engine.gate.holder(key).and_then(|holder| holder.describe());
-        self.contended(holder);
-        let turn = self.engine.until(self.until, seat).await;
+        let holder = |seat: &Seated<Cargo>| seat.holder().and_then(|holder| holder.describe());
+        self.contended(holder(&seat));
+        let turn = self.engine.until(self.until, &mut seat).await;
         // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
-        let holder = self.engine.gate.holder(key).and_then(|holder| holder.describe());
-        self.holder = holder.or(self.holder.take());
+        self.holder = holder(&seat).or(self.holder.take());
         turn.map(|turn| (turn, true)).map_err(|why| self.interrupted(why, None))
     }
 
@@ -167,28 +166,21 @@ impl Journey {
                     // The answer took longer than the lease lasts. Asking again raises the lease.
                     self.engine.clock.now()
                 }
-                Ok(Answer::Held(holder)) => {
-                    refusals += 1;
+                Ok(Answer::Taken { holder, queued }) => {
                     out_of_reach = None;
-                    let pause = poll_pause(refusals, holder.ttl_left);
-                    self.engine.gate.set_holder(&self.wish.story.key, Known::Elsewhere(holder.clone()));
+                    // A holder of the classic protocol tells nobody of its release: it is polled.
+                    let told = queued && holder.info.is_some();
+                    refusals = if told { 0 } else { refusals + 1 };
+                    let pause = if told {
+                        backstop(self.wish.options.ttl, holder.ttl_left)
+                    } else {
+                        poll_pause(refusals, holder.ttl_left)
+                    };
+                    pursuer.name_holder(holder.clone());
                     self.contended(Some(holder));
                     if self.wish.options.wait == Wait::None {
                         return Err(LockError::busy(self.holder.clone()));
                     }
-                    self.engine.clock.now().after(pause)
-                }
-                Ok(Answer::Queued(holder)) => {
-                    out_of_reach = None;
-                    // A holder of the classic protocol tells nobody of its release: it is polled.
-                    refusals = if holder.info.is_none() { refusals + 1 } else { 0 };
-                    let pause = if refusals > 0 {
-                        poll_pause(refusals, holder.ttl_left)
-                    } else {
-                        backstop(self.wish.options.ttl, holder.ttl_left)
-                    };
-                    self.engine.gate.set_holder(&self.wish.story.key, Known::Elsewhere(holder.clone()));
-                    self.contended(Some(holder));
                     self.engine.clock.now().after(pause)
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.wish.options.wait != Wait::None => {
@@ -251,43 +243,38 @@ impl Journey {
     /// Tells how the acquire ended and puts a grant under the watchdog.
     fn end(mut self, outcome: Result<Taken>) -> Result<Hold> {
         self.ended = true;
-        let (waited, holder) = (self.waited(), self.holder.as_ref());
-        match outcome {
+        let now = self.engine.clock.now();
+        let (waited, holder) = (now.since(self.started), self.holder.as_ref());
+        let story = &self.wish.story;
+        let (lease, path) = match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path })) => {
-                self.wish.story.tell(LockEventKind::Acquired {
-                    waited,
-                    token,
-                    owner: tenure.claim.owner,
-                    path,
-                    lease_left: tenure.time_left(),
-                    waited_for: holder,
-                });
-                let (clock, story) = (self.engine.clock.clone(), self.wish.story.clone());
-                let lease = Lease::new(clock, story, &self.wish.options, token, tenure, turn);
-                let first = path != GrantPath::Handoff;
-                Ok(Hold::new(Arc::clone(&self.wish.anchor), Arc::new(lease), first))
+                (Arc::new(Lease::new(now, story.clone(), &self.wish.options, token, tenure, turn)), path)
             }
-            Ok(Taken::Shared(lease)) => {
-                self.wish.story.tell(LockEventKind::Acquired {
-                    waited,
-                    token: lease.token,
-                    owner: lease.tenure.claim.owner,
-                    path: GrantPath::Reentrant,
-                    lease_left: lease.remaining(),
-                    waited_for: holder,
-                });
-                Ok(Hold::shared(Arc::clone(&self.wish.anchor), lease, self.wish.story.clone()))
-            }
+            Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant),
             Err(error) => {
-                let error = error.with_key(&self.wish.story.key);
-                self.wish.story.tell(match error.kind() {
+                let error = error.with_key(&story.key);
+                story.tell(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
                     _ => LockEventKind::Failed { waited, error: &error },
                 });
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        story.tell(LockEventKind::Acquired {
+            waited,
+            token: lease.token,
+            owner: lease.tenure.claim.owner,
+            path,
+            lease_left: lease.tenure.deadline().since(now),
+            waited_for: holder,
+        });
+        let anchor = Arc::clone(&self.wish.anchor);
+        Ok(match path {
+            GrantPath::Reentrant => Hold::shared(anchor, lease, story.clone()),
+            GrantPath::Handoff => Hold::new(anchor, lease, false),
+            _ => Hold::new(anchor, lease, true),
+        })
     }
 }
 

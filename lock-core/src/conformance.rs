@@ -162,6 +162,7 @@ pub async fn behaviour<F: Future<Output = LockManager>>(make: impl Fn() -> F) {
         fixed_lease(&one, &two),
         limits(&one, &two),
         endings(&one, &two),
+        in_background(&one, &two),
         cancellation(&one, &two),
         fairness(vec![one.clone(), two.clone(), three.clone()]),
         handoff(&one),
@@ -291,6 +292,27 @@ async fn limits(one: &LockManager, two: &LockManager) {
     assert!(matches!(two.lock(&short).try_acquire().await, Ok(None)), "a min_hold must outlast the release");
     let later = two.lock(&short).with_wait(5 * SECOND).await;
     assert!(later.is_ok(), "and end: {later:?}");
+}
+
+async fn in_background(one: &LockManager, two: &LockManager) {
+    let key = key("in background");
+    for round in 0..20 {
+        let guard = one.lock(&key).with_wait(5 * SECOND).release_in_background().await;
+        let guard = guard.unwrap_or_else(|error| panic!("in background, round {round}: {error}"));
+        let token = guard.token();
+        // A store that answers at once has released.
+        let outcome = guard.release().await;
+        assert!(matches!(outcome, Ok(ReleaseOutcome::InBackground | ReleaseOutcome::Released)), "{outcome:?}");
+        let other = if round % 2 == 0 { one } else { two };
+        let next = other.lock(&key).with_wait(2 * SECOND).await;
+        let next = next.unwrap_or_else(|error| panic!("a release in the background must arrive: {error}"));
+        assert!(next.token() > token, "round {round}: token {} after {token}", next.token());
+        assert_eq!(next.release().await, Ok(ReleaseOutcome::Released));
+    }
+    let guard = one.lock(&key).with_wait(5 * SECOND).release_in_background().await;
+    let guard = guard.unwrap_or_else(|error| panic!("{error}"));
+    assert!(matches!(two.lock(&key).try_acquire().await, Ok(None)), "it is held until it is released");
+    assert_eq!(guard.ensure_held(), Ok(()));
 }
 
 async fn endings(one: &LockManager, two: &LockManager) {

@@ -140,7 +140,8 @@ impl LockGuard {
         self.ensure_held()
     }
 
-    /// Releases the lock and waits for the confirmation.
+    /// Releases the lock and waits for the confirmation, unless
+    /// [`release_in_background`](crate::LockRequest::release_in_background) was asked for.
     ///
     /// # Errors
     ///
@@ -176,9 +177,11 @@ impl LockGuard {
             let mut outcome = first.await;
             for other in more {
                 let next = other.await;
-                // What went wrong first is told.
-                if outcome == Ok(ReleaseOutcome::Released) {
-                    outcome = next;
+                // What went wrong first is told, then what is not known yet.
+                match outcome {
+                    Ok(ReleaseOutcome::Released) => outcome = next,
+                    Ok(ReleaseOutcome::InBackground) if next != Ok(ReleaseOutcome::Released) => outcome = next,
+                    _ => {}
                 }
             }
             outcome
@@ -198,7 +201,7 @@ async fn extend(hold: &Hold, by: Duration) -> Result<()> {
     let mut answers = engine.bounded("renew", key, until, command).await?;
     match answers.pop() {
         Some(Ok(Renewal::Renewed)) => {
-            lease.tenure.raise(sent_at, by);
+            lease.tenure.raise(&lease.tenure.state(), sent_at, by);
             Ok(())
         }
         Some(Ok(Renewal::Lost)) => {

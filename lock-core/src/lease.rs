@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::Cargo;
-use crate::clock::{Clock, Timestamp};
+use crate::claim::{Cargo, Known};
+use crate::clock::Timestamp;
 use crate::error::{LockError, LossReason, Result};
 use crate::event::{LockEvent, LockEventKind, Observers};
 use crate::fencing::FencingToken;
@@ -54,7 +54,8 @@ pub(crate) struct Lease {
     pub(crate) ends_by: Timestamp,
     /// When the `min_hold` is over.
     pub(crate) keep_until: Timestamp,
-    clock: Clock,
+    /// Whether whoever releases does not wait for the answer.
+    pub(crate) release_in_background: bool,
     state: Mutex<State>,
     /// Signals that the lock is lost.
     lost: Notify,
@@ -84,14 +85,13 @@ enum Stage {
 impl Lease {
     /// Makes the next holder of a tenure.
     pub(crate) fn new(
-        clock: Clock,
+        now: Timestamp,
         story: Story,
         options: &LockOptions,
         token: FencingToken,
         tenure: Arc<Tenure>,
         turn: Turn<Cargo>,
     ) -> Self {
-        let now = clock.now();
         Self {
             story,
             token,
@@ -99,7 +99,7 @@ impl Lease {
             granted_at: now,
             ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
             keep_until: now.after(options.min_hold),
-            clock,
+            release_in_background: options.release_in_background,
             state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
             lost: Notify::new(),
             telling: Mutex::default(),
@@ -114,7 +114,7 @@ impl Lease {
     pub(crate) fn remaining(&self) -> Duration {
         let stage = self.state().stage;
         match stage {
-            Stage::Held => self.tenure.deadline().min(self.ends_by).since(self.clock.now()),
+            Stage::Held => self.tenure.deadline().min(self.ends_by).since(self.now()),
             Stage::Lost(_) | Stage::Released => Duration::ZERO,
         }
     }
@@ -123,7 +123,7 @@ impl Lease {
     /// after a pause of the whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
         let stage = self.state().stage;
-        let now = self.clock.now();
+        let now = self.now();
         let reason = match stage {
             Stage::Lost(reason) => reason,
             Stage::Released => LossReason::Revoked,
@@ -144,7 +144,7 @@ impl Lease {
             state.stage = Stage::Lost(reason);
             state.turn.take()
         };
-        let held = self.held();
+        let held = self.held(self.now());
         self.tell_end(LockEventKind::Lost { held, reason });
         self.state().announced = true;
         self.lost.notify_waiters();
@@ -212,9 +212,20 @@ impl Lease {
         }
     }
 
-    /// Returns how long the lock has been held.
-    pub(crate) fn held(&self) -> Duration {
-        self.clock.now().since(self.granted_at)
+    /// Returns how long the lock has been held at a moment.
+    pub(crate) fn held(&self, now: Timestamp) -> Duration {
+        now.since(self.granted_at)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.tenure.clock.now()
+    }
+
+    /// Names this holder to others of this process who wait behind it.
+    pub(crate) fn name_holder(self: &Arc<Self>) {
+        if let Some(turn) = &self.state().turn {
+            turn.set_holder(Known::Here(Arc::downgrade(self)));
+        }
     }
 
     /// Describes this holder to others of this process who wait for it.

@@ -68,6 +68,7 @@ mod multi;
 mod options;
 mod outcome;
 mod owner;
+mod place;
 mod protect;
 #[cfg(feature = "redis")]
 mod redis;
@@ -104,3 +105,13 @@ pub use site::{Site, sites};
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+#[cfg(test)]
+mod sizes {
+    #[test]
+    fn sizes() {
+        println!("figure: lease {} tenure {} state {} story {} guard {} hold {} options {} key {} claim {} holder {}",
+            size_of::<crate::lease::Lease>(), size_of::<crate::tenure::Tenure>(), size_of::<crate::tenure::TenureState>(),
+            size_of::<crate::lease::Story>(), size_of::<crate::LockGuard>(), size_of::<crate::keeper::Hold>(),
+            size_of::<crate::LockOptions>(), size_of::<crate::LockKey>(), size_of::<crate::Claim>(), size_of::<crate::Holder>());
+    }
+}

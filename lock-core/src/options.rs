@@ -61,6 +61,9 @@ pub struct LockOptions {
     /// Whether the lock may pass directly between callers of this process, and so save round trips
     /// to the store. Default true.
     pub handoff: bool,
+    /// Whether a release only sends word to the store and goes on, instead of waiting for the answer.
+    /// Default false. Dropping a guard never waits.
+    pub release_in_background: bool,
 }
 
 impl Default for LockOptions {
@@ -73,6 +76,7 @@ impl Default for LockOptions {
             min_hold: Duration::ZERO,
             stuck_after: None,
             handoff: true,
+            release_in_background: false,
         }
     }
 }
