@@ -1,5 +1,6 @@
 //! From wish to grant: the local queue, the attempts at the store, and the one budget over both.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,10 +38,23 @@ pub(crate) struct Wish {
 ///
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
-pub(crate) async fn acquire(engine: Arc<Engine>, wish: Wish) -> Result<Hold> {
-    let mut journey = Journey::begin(engine, wish);
-    let outcome = journey.run().await;
-    journey.end(outcome)
+pub(crate) fn acquire(engine: Arc<Engine>, wish: Wish) -> impl Future<Output = Result<Hold>> + Send {
+    acquire_as(engine, wish, |hold| hold)
+}
+
+/// Acquires a lock and makes something of it. One future and no more: it is moved to the heap, and
+/// each around it would hold a copy.
+pub(crate) fn acquire_as<T>(
+    engine: Arc<Engine>,
+    wish: Wish,
+    make: impl FnOnce(Hold) -> T + Send,
+) -> impl Future<Output = Result<T>> + Send {
+    let mut journey = Journey::new(engine, wish);
+    async move {
+        journey.begin();
+        let outcome = journey.run().await;
+        journey.end(outcome).map(make)
+    }
 }
 
 /// What an acquire ends with.
@@ -56,6 +70,7 @@ struct Granted {
     tenure: Arc<Tenure>,
     turn: Turn<Cargo>,
     path: GrantPath,
+    at: Timestamp,
 }
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
@@ -67,21 +82,27 @@ struct Journey {
     until: Timestamp,
     /// The last holder that stood in the way.
     holder: Option<Holder>,
-    ended: bool,
+    /// Whether it was told that it began, and not that it ended.
+    told: bool,
     /// From the turn on, so that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
 }
 
 impl Journey {
-    fn begin(engine: Arc<Engine>, wish: Wish) -> Self {
-        let started = engine.clock.now();
-        let until = match wish.options.wait {
-            Wait::None => started.after(wish.options.command_timeout()),
-            Wait::AtMost(limit) => started.after(limit),
+    fn new(engine: Arc<Engine>, wish: Wish) -> Self {
+        let never = Timestamp::NEVER;
+        Self { engine, wish, started: never, until: never, holder: None, told: false, claiming: None }
+    }
+
+    fn begin(&mut self) {
+        self.started = self.engine.clock.now();
+        self.until = match self.wish.options.wait {
+            Wait::None => self.started.after(self.wish.options.command_timeout()),
+            Wait::AtMost(limit) => self.started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
-        wish.story.tell(LockEventKind::WaitStarted);
-        Self { engine, wish, started, until, holder: None, ended: false, claiming: None }
+        self.wish.story.tell(LockEventKind::WaitStarted);
+        self.told = true;
     }
 
     async fn run(&mut self) -> Result<Taken> {
@@ -98,44 +119,48 @@ impl Journey {
                 return Err(LockError::would_deadlock());
             }
         }
-        let (mut turn, waited) = self.take_turn().await?;
+        let (mut turn, waited, now) = self.take_turn().await?;
         let (load, pending) = turn.unload().map(Cargo::unpack).unzip();
         self.claiming = Some(pending.unwrap_or_else(|| self.engine.enter()));
         let pursuer = match load {
             None => Pursuer::new(&self.engine, &self.wish, turn, None),
             Some(Load::Pursuit(pursuit)) => Pursuer::resume(pursuit, turn),
-            Some(Load::Tenure(tenure)) => match tenure.next_token() {
-                Some(token) => return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff })),
+            Some(Load::Tenure(tenure)) => match tenure.next_token(now) {
+                Some(token) => return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff, at: now })),
                 // Lost on the way from one hand to the other.
                 None => Pursuer::new(&self.engine, &self.wish, turn, Some(tenure)),
             },
             Some(Load::Retiring(tenure)) => Pursuer::new(&self.engine, &self.wish, turn, Some(tenure)),
         };
-        self.pursue(pursuer, waited).await
+        // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
+        Box::pin(self.pursue(pursuer, waited)).await
     }
 
-    /// Waits until no other caller of this process is before us.
-    async fn take_turn(&mut self) -> Result<(Turn<Cargo>, bool)> {
+    /// Waits until no other caller of this process is before us. Returns also whether anybody was, and
+    /// when it is.
+    async fn take_turn(&mut self) -> Result<(Turn<Cargo>, bool, Timestamp)> {
+        let started = self.started;
         let key = &self.wish.story.key;
         if self.wish.options.wait == Wait::None {
             return match self.engine.gate.try_enter(key) {
-                Ok(turn) => Ok((turn, false)),
+                Ok(turn) => Ok((turn, false, started)),
                 Err(holder) => {
-                    self.holder = holder.and_then(|holder| holder.describe());
+                    self.holder = holder.and_then(|holder| holder.describe(started));
                     Err(LockError::busy(self.holder.clone()))
                 }
             };
         }
         let mut seat = match self.engine.gate.enter(key, Terms::of(&self.wish.options)) {
-            Ok(turn) => return Ok((turn, false)),
+            Ok(turn) => return Ok((turn, false, started)),
             Err(seat) => seat,
         };
-        let holder = |seat: &Seated<Cargo>| seat.holder().and_then(|holder| holder.describe());
-        self.contended(holder(&seat));
+        let holder = |seat: &Seated<Cargo>, now| seat.holder().and_then(|holder| holder.describe(now));
+        self.contended(holder(&seat, started));
         let turn = self.engine.until(self.until, &mut seat).await;
+        let now = self.engine.clock.now();
         // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
-        self.holder = holder(&seat).or(self.holder.take());
-        turn.map(|turn| (turn, true)).map_err(|why| self.interrupted(why, None))
+        self.holder = holder(&seat, now).or(self.holder.take());
+        turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
     }
 
     /// Asks the store, and waits, until it grants.
@@ -206,8 +231,9 @@ impl Journey {
 
     fn take(&self, pursuer: Pursuer, success: Success, path: GrantPath) -> Result<Taken> {
         let (tenure, turn) = pursuer.granted(&self.wish, success);
-        match tenure.next_token() {
-            Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path })),
+        let now = self.engine.clock.now();
+        match tenure.next_token(now) {
+            Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path, at: now })),
             None => {
                 let error = LockError::unavailable("the lease ended before it could be taken up; use a longer ttl");
                 conclude(&self.engine, &tenure, turn);
@@ -242,16 +268,15 @@ impl Journey {
 
     /// Tells how the acquire ended and puts a grant under the watchdog.
     fn end(mut self, outcome: Result<Taken>) -> Result<Hold> {
-        self.ended = true;
-        let now = self.engine.clock.now();
-        let (waited, holder) = (now.since(self.started), self.holder.as_ref());
-        let story = &self.wish.story;
-        let (lease, path) = match outcome {
-            Ok(Taken::New(Granted { token, tenure, turn, path })) => {
-                (Arc::new(Lease::new(now, story.clone(), &self.wish.options, token, tenure, turn)), path)
+        self.told = false;
+        let (story, holder) = (&self.wish.story, self.holder.as_ref());
+        let (lease, path, now) = match outcome {
+            Ok(Taken::New(Granted { token, tenure, turn, path, at })) => {
+                (Arc::new(Lease::new(at, story.clone(), &self.wish.options, token, tenure, turn)), path, at)
             }
-            Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant),
+            Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant, self.engine.clock.now()),
             Err(error) => {
+                let waited = self.waited();
                 let error = error.with_key(&story.key);
                 story.tell(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
@@ -262,7 +287,7 @@ impl Journey {
             }
         };
         story.tell(LockEventKind::Acquired {
-            waited,
+            waited: now.since(self.started),
             token: lease.token,
             owner: lease.tenure.claim.owner,
             path,
@@ -282,7 +307,7 @@ impl Drop for Journey {
     fn drop(&mut self) {
         // Before the anchor, which may wait for everything that is pending.
         self.claiming = None;
-        if !self.ended {
+        if self.told {
             let (waited, holder) = (self.waited(), self.holder.as_ref());
             self.wish.story.tell(LockEventKind::Cancelled { waited, holder });
         }

@@ -76,9 +76,9 @@ pub(crate) enum Known {
 }
 
 impl Known {
-    pub(crate) fn describe(&self) -> Option<Holder> {
+    pub(crate) fn describe(&self, now: Timestamp) -> Option<Holder> {
         match self {
-            Self::Here(lease) => lease.upgrade().map(|lease| lease.holder()),
+            Self::Here(lease) => lease.upgrade().map(|lease| lease.holder(now)),
             Self::Elsewhere(holder) => Some(Holder::clone(holder)),
         }
     }

@@ -197,7 +197,7 @@ async fn extend(hold: &Hold, by: Duration) -> Result<()> {
     let sent_at = engine.clock.now();
     let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
-    let until = sent_at.after(lease.tenure.command_timeout);
+    let until = sent_at.after(lease.tenure.command_timeout());
     let mut answers = engine.bounded("renew", key, until, command).await?;
     match answers.pop() {
         Some(Ok(Renewal::Renewed)) => {

@@ -112,9 +112,13 @@ impl Lease {
 
     /// Returns how long the lock may still be believed in.
     pub(crate) fn remaining(&self) -> Duration {
+        self.remaining_at(self.now())
+    }
+
+    fn remaining_at(&self, now: Timestamp) -> Duration {
         let stage = self.state().stage;
         match stage {
-            Stage::Held => self.tenure.deadline().min(self.ends_by).since(self.now()),
+            Stage::Held => self.tenure.deadline().min(self.ends_by).since(now),
             Stage::Lost(_) | Stage::Released => Duration::ZERO,
         }
     }
@@ -229,7 +233,7 @@ impl Lease {
     }
 
     /// Describes this holder to others of this process who wait for it.
-    pub(crate) fn holder(&self) -> Holder {
-        Holder::new(self.story.info.clone(), self.tenure.claim.owner, self.token, Some(self.remaining()))
+    pub(crate) fn holder(&self, now: Timestamp) -> Holder {
+        Holder::new(self.story.info.clone(), self.tenure.claim.owner, self.token, Some(self.remaining_at(now)))
     }
 }

@@ -115,3 +115,12 @@ mod sizes {
             size_of::<crate::LockOptions>(), size_of::<crate::LockKey>(), size_of::<crate::Claim>(), size_of::<crate::Holder>());
     }
 }
+#[cfg(test)]
+mod future_size {
+    #[tokio::test]
+    async fn size() {
+        let locks = crate::LockManager::in_memory();
+        let acquire = std::future::IntoFuture::into_future(locks.lock("x"));
+        println!("figure: future {} request {}", std::mem::size_of_val(&*acquire), size_of::<crate::LockRequest>());
+    }
+}

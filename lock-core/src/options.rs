@@ -102,7 +102,7 @@ impl LockOptions {
     /// attempts fit between a renewal and the end of the lease, and at most 5 s.
     #[must_use]
     pub fn command_timeout(&self) -> Duration {
-        (self.ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))
+        command_timeout(self.ttl)
     }
 
     /// Checks that the settings can be kept.
@@ -151,6 +151,11 @@ impl LockOptions {
         }
         Ok(())
     }
+}
+
+/// How long one command about a lease may take.
+pub(crate) fn command_timeout(ttl: Duration) -> Duration {
+    (ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))
 }
 
 fn refuse(text: String) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::fencing::FencingToken;
 use crate::keeper::grants::Listener;
 use crate::keeper::schedule::Ticket;
 use crate::lease::Lease;
-use crate::options::LockOptions;
+use crate::options::{LockOptions, command_timeout};
 
 /// What is cut off a lease, because the clocks of client and server may drift apart: one percent,
 /// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
@@ -78,8 +78,6 @@ pub(crate) struct Beginning {
 pub(crate) struct Tenure {
     pub(crate) claim: Claim,
     pub(crate) terms: Terms,
-    /// How long one command about it may take.
-    pub(crate) command_timeout: Duration,
     pub(crate) began: Timestamp,
     /// For how long the store granted it at first: less than the ttl if it came through the queue.
     granted_for: Duration,
@@ -115,6 +113,8 @@ pub(crate) struct TenureState {
     verified: Option<Timestamp>,
     /// The holder of the moment.
     pub(crate) holder: Weak<Lease>,
+    /// When that holder has reached its `max_hold`.
+    pub(crate) ends_by: Timestamp,
     /// The token given last.
     token: FencingToken,
     /// How often the lock was passed on locally.
@@ -158,7 +158,6 @@ impl Tenure {
         let block = u64::from(beginning.block.max(1));
         Arc::new(Self {
             terms,
-            command_timeout: options.command_timeout(),
             began: now,
             granted_for: beginning.granted_for,
             unsettled_until: beginning.unsettled_until,
@@ -174,6 +173,7 @@ impl Tenure {
                 suspect: false,
                 verified: None,
                 holder: Weak::new(),
+                ends_by: Timestamp::NEVER,
                 // A store that gives the token zero gives none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
@@ -184,6 +184,11 @@ impl Tenure {
         })
     }
 
+    /// How long one command about it may take.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        command_timeout(self.claim.ttl)
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, TenureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,14 +197,10 @@ impl Tenure {
         Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    pub(crate) fn time_left(&self) -> Duration {
-        self.deadline().since(self.clock.now())
-    }
-
     /// Gives the next token of the block, if the tenure is not over and the block not used up.
-    pub(crate) fn next_token(&self) -> Option<FencingToken> {
+    pub(crate) fn next_token(&self, now: Timestamp) -> Option<FencingToken> {
         let mut state = self.state();
-        if state.over.is_some() || state.token >= self.last_token || self.time_left().is_zero() {
+        if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
         state.token = FencingToken::new(state.token.get() + 1);
@@ -228,6 +229,8 @@ impl Tenure {
             return false;
         }
         state.passes += 1;
+        // On its way from one holder to the next it is nobody's.
+        state.ends_by = Timestamp::NEVER;
         true
     }
 
@@ -243,11 +246,11 @@ impl Tenure {
 
     /// Returns for how long a renewal asks. What is left of a fixed lease is only confirmed: it is
     /// no longer than was promised.
-    pub(crate) fn asks_for(&self, state: &TenureState) -> Asked {
+    pub(crate) fn asks_for(&self, state: &TenureState, now: Timestamp) -> Asked {
         if self.terms.renew_every.is_some() || !state.whole {
             return Asked::Renewal(self.claim.ttl);
         }
-        Asked::Check(self.time_left())
+        Asked::Check(self.deadline().since(now))
     }
 
     /// Plans what follows a renewal sent at `sent_at` that the store confirmed.

@@ -17,8 +17,9 @@ pub(crate) struct Grants {
     registered: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
+    owner: OwnerId,
     number: u64,
     state: Mutex<SlotState>,
     news: Notify,
@@ -45,9 +46,9 @@ impl Grants {
     /// Registers a claim, before its first entry into the queue is sent.
     pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Listener {
         let number = self.registered.fetch_add(1, Ordering::Relaxed);
-        let slot = Arc::new(Slot { number, ..Slot::default() });
+        let slot = Arc::new(Slot { owner, number, state: Mutex::default(), news: Notify::new() });
         self.claims().insert(owner, Arc::clone(&slot));
-        Listener { grants: Arc::clone(self), owner, slot }
+        Listener { grants: Arc::clone(self), slot }
     }
 
     /// Delivers a grant. Gives it back if no claim waits for it or holds the lock: then it must be
@@ -88,7 +89,6 @@ impl Slot {
 /// The ear of one claim. Dropped when the claim has ended.
 pub(crate) struct Listener {
     grants: Arc<Grants>,
-    owner: OwnerId,
     slot: Arc<Slot>,
 }
 
@@ -119,12 +119,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.grants.claims().remove(&self.owner);
+        self.grants.claims().remove(&self.slot.owner);
     }
 }
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listener({:?})", self.owner)
+        write!(f, "Listener({:?})", self.slot.owner)
     }
 }

@@ -32,7 +32,7 @@ impl Hold {
         lease.name_holder();
         let lost = {
             let mut state = lease.tenure.state();
-            state.holder = Arc::downgrade(&lease);
+            (state.holder, state.ends_by) = (Arc::downgrade(&lease), lease.ends_by);
             state.over
         };
         if first_of_tenure || lease.ends_by != Timestamp::NEVER {

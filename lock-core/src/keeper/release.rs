@@ -11,6 +11,7 @@ use crate::event::LockEventKind;
 use crate::gate::Turn;
 use crate::keeper::{Caller, Engine, watchdog};
 use crate::lease::Lease;
+use crate::options::command_timeout;
 use crate::tenure::{Ending, Tenure};
 
 /// Before every moment.
@@ -122,7 +123,7 @@ async fn settle(
     let errand = Errand {
         release,
         keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until),
-        timeout: tenure.command_timeout,
+        timeout: tenure.command_timeout(),
         settled_at: PAST,
         give_up_at: tenure.deadline(),
     };
@@ -234,7 +235,7 @@ pub(super) async fn free(
 ) -> Result<()> {
     let errand = Errand {
         keep_until,
-        timeout: (claim.ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5)),
+        timeout: command_timeout(claim.ttl),
         settled_at,
         give_up_at: engine.clock.now().max(settled_at).after(claim.ttl),
         release: Release::new(claim),

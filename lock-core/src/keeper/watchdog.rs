@@ -29,8 +29,7 @@ pub(super) fn inspect(engine: &Engine, tenures: Vec<Arc<Tenure>>) -> Vec<Vec<Arc
         if state.over.is_some() {
             continue;
         }
-        let ends_by = state.holder.upgrade().map_or(Timestamp::NEVER, |holder| holder.ends_by);
-        let ended = if now >= ends_by {
+        let ended = if now >= state.ends_by {
             Some(LossReason::MaxHold)
         } else if now >= tenure.deadline() {
             Some(state.loss_by_time())
@@ -57,7 +56,7 @@ pub(super) fn inspect(engine: &Engine, tenures: Vec<Arc<Tenure>>) -> Vec<Vec<Arc
 
 /// Groups tenures by lane, in batches. Batches are independent: one that fails delays no other.
 fn into_batches(mut due: Vec<(u16, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
-    due.sort_by_key(|(lane, tenure)| (*lane, tenure.command_timeout));
+    due.sort_by_key(|(lane, tenure)| (*lane, tenure.command_timeout()));
     let mut batches: Vec<(u16, Vec<Arc<Tenure>>)> = Vec::new();
     for (lane, tenure) in due {
         match batches.last_mut() {
@@ -65,7 +64,7 @@ fn into_batches(mut due: Vec<(u16, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
             Some((same, batch))
                 if *same == lane
                     && batch.len() < BATCH
-                    && tenure.command_timeout <= batch[0].command_timeout.saturating_mul(2) =>
+                    && tenure.command_timeout() <= batch[0].command_timeout().saturating_mul(2) =>
             {
                 batch.push(tenure);
             }
@@ -85,7 +84,7 @@ pub(super) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Tenure>>) {
     let claims: Vec<Claim> = batch.iter().zip(&asked).map(claim_for).collect();
     let command = Arc::clone(&engine.backend).renew_dyn(claims);
     let answers = engine
-        .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout), async { Ok(command.await) })
+        .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })
         .await;
     let answers = match answers {
         Ok(answers) => answers,
@@ -110,7 +109,7 @@ struct Question {
 impl Question {
     fn about(tenure: &Tenure, sent_at: Timestamp) -> Self {
         let state = tenure.state();
-        Self { lease: tenure.asks_for(&state), sent_at, lateness: sent_at.since(state.renew_at) }
+        Self { lease: tenure.asks_for(&state, sent_at), sent_at, lateness: sent_at.since(state.renew_at) }
     }
 }
 
@@ -159,8 +158,7 @@ fn apply(engine: &Engine, tenure: &Arc<Tenure>, asked: Question, answer: Result<
 fn arm(engine: &Engine, tenure: &Arc<Tenure>, state: &mut TenureState, now: Timestamp) {
     // The alarm may have rung already, or the tenure be looked at for another reason.
     engine.schedule.cancel(state.alarm.take());
-    let ends_by = state.holder.upgrade().map_or(Timestamp::NEVER, |holder| holder.ends_by);
-    let ends_at = tenure.deadline().min(ends_by);
+    let ends_at = tenure.deadline().min(state.ends_by);
     // While a renewal is on its way only the end matters: it depends on no reply.
     state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
         engine.schedule.set(ends_at, Alarm::Tenure(Arc::clone(tenure)))
