@@ -126,7 +126,9 @@ impl Journey {
             None => Pursuer::new(&self.engine, &self.wish, turn, None),
             Some(Load::Pursuit(pursuit)) => Pursuer::resume(pursuit, turn),
             Some(Load::Tenure(tenure)) => match tenure.next_token(now) {
-                Some(token) => return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff, at: now })),
+                Some(token) => {
+                    return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff, at: now }));
+                }
                 // Lost on the way from one hand to the other.
                 None => Pursuer::new(&self.engine, &self.wish, turn, Some(tenure)),
             },

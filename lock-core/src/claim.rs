@@ -127,7 +127,10 @@ impl InFlight {
 pub(crate) enum Answer {
     Granted(Success),
     /// The lock is taken. The claim may stand in the store's queue.
-    Taken { holder: Holder, queued: bool },
+    Taken {
+        holder: Holder,
+        queued: bool,
+    },
 }
 
 /// A grant, and what the lease of it is counted from.

@@ -105,22 +105,3 @@ pub use site::{Site, sites};
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
-#[cfg(test)]
-mod sizes {
-    #[test]
-    fn sizes() {
-        println!("figure: lease {} tenure {} state {} story {} guard {} hold {} options {} key {} claim {} holder {}",
-            size_of::<crate::lease::Lease>(), size_of::<crate::tenure::Tenure>(), size_of::<crate::tenure::TenureState>(),
-            size_of::<crate::lease::Story>(), size_of::<crate::LockGuard>(), size_of::<crate::keeper::Hold>(),
-            size_of::<crate::LockOptions>(), size_of::<crate::LockKey>(), size_of::<crate::Claim>(), size_of::<crate::Holder>());
-    }
-}
-#[cfg(test)]
-mod future_size {
-    #[tokio::test]
-    async fn size() {
-        let locks = crate::LockManager::in_memory();
-        let acquire = std::future::IntoFuture::into_future(locks.lock("x"));
-        println!("figure: future {} request {}", std::mem::size_of_val(&*acquire), size_of::<crate::LockRequest>());
-    }
-}

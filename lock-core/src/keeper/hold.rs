@@ -95,7 +95,8 @@ impl Hold {
                 // The key may have outlived the loss, so the claim is ended all the same. Only after
                 // a max_hold is it certainly still ours: then whoever releases waits for that.
                 let claim = lease.tenure.claim.clone();
-                let (worker, keep_until, settled_at) = (Arc::clone(engine), lease.keep_until, settled_at(&lease.tenure));
+                let (worker, keep_until, settled_at) =
+                    (Arc::clone(engine), lease.keep_until, settled_at(&lease.tenure));
                 let end = async move {
                     // What cannot be freed now ends with its lease.
                     let _ = free(&worker, claim, keep_until, settled_at).await;

@@ -32,7 +32,10 @@ fn each_alarm_rings_at_its_very_moment() {
     for (number, moment) in (0..).zip(moments) {
         wheel.insert(moment, number, false);
     }
-    assert_eq!(run(&mut wheel, at(7_200_000)), [(moments[0], 0), (moments[2], 2), (moments[1], 1), (moments[3], 3), (moments[4], 4)]);
+    assert_eq!(
+        run(&mut wheel, at(7_200_000)),
+        [(moments[0], 0), (moments[2], 2), (moments[1], 1), (moments[3], 3), (moments[4], 4)]
+    );
     assert_eq!((wheel.len(), wheel.next_look()), (0, Timestamp::NEVER));
 }
 
