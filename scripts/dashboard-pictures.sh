@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes dashboards/pictures/ from a real incident: Redis, the `stuck` demo and Prometheus run for a minute and a half, and
 # headless Chromium draws what each panel shows, with Grafana's own panel components from npm. No Grafana server takes part.
-# Needs, beside what scripts/e2e-observability.sh needs: node with npm, chromium. Downloads about 400 MB of packages.
+# Needs, beside what scripts/e2e-observability.sh needs: node with npm. Downloads about 400 MB of packages.
 #
 #   sh scripts/dashboard-pictures.sh
 set -eu
@@ -9,11 +9,11 @@ cd "$(dirname "$0")/.."
 
 sh scripts/need-observability.sh
 browser=""
-for name in chromium chromium-browser google-chrome; do
+for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do
     if command -v "$name" >/dev/null 2>&1; then browser=$name; fi
 done
-if [ -z "$browser" ] || ! command -v npm >/dev/null 2>&1; then
-    echo "install chromium, node and npm, then run this again" >&2
+if ! command -v npm >/dev/null 2>&1; then
+    echo "install node and npm, then run this again" >&2
     exit 1
 fi
 
@@ -21,8 +21,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-cargo build --locked -q -p lock-examples --bin stuck
-cargo build --locked -q -p lock-metrics --example dashboards
+cargo build --locked -q --workspace --all-features --bin stuck --example dashboards
 target=${CARGO_TARGET_DIR:-target}
 "$target/debug/examples/dashboards" --to "$work" --fast
 python3 scripts/e2e/pictures.py --work "$work" --stuck "$target/debug/stuck" --dashboards dashboards
@@ -44,7 +43,7 @@ cp scripts/pictures/* "$work"
 mkdir -p dashboards/pictures
 for name in on-call one-lock fleet; do
     height=$(python3 "$work/page.py" "$work/$name.data.json" "$work/$name.html")
-    timeout 90 "$browser" --headless=new --no-sandbox --disable-gpu --hide-scrollbars --allow-file-access-from-files \
+    timeout 90 "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --allow-file-access-from-files \
         --user-data-dir="$work/browser" --window-size="1600,$height" --virtual-time-budget=8000 \
         --screenshot="dashboards/pictures/$name.png" "file://$work/$name.html" 2>"$work/browser.log" ||
         { cat "$work/browser.log" >&2; exit 1; }

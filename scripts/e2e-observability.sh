@@ -1,10 +1,10 @@
 #!/bin/sh
-# Watches locks go wrong, with a real Redis, Prometheus and Alertmanager: alerts fire while the lock is still held, name its
-# holder, reach a webhook, and end; every query of every dashboard has something to show; what should be silent is.
+# Watches locks go wrong, with a real Redis, Prometheus, Alertmanager and Chromium: alerts fire while the lock is still held,
+# name its holder, reach a webhook, and end; every query of every dashboard has something to show; a browser shows the live view
+# as it should; what should be silent is.
 # Takes about two minutes, and at most five. Uses free ports and a temporary folder, and ends only what it started.
 #
 #   sh scripts/e2e-observability.sh
-#   E2E_LIVE_VIEW=./my-check sh scripts/e2e-observability.sh     also runs this with the demo's address and the stuck key
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,9 +12,9 @@ sh scripts/need-observability.sh
 
 step() { printf '\n== %s\n' "$*"; }
 
-step "building the demo and the generator"
-cargo build --locked -q -p lock-examples --bin stuck
-cargo build --locked -q -p lock-metrics --example dashboards
+step "building the demo, lockctl and the generator"
+# With the features of the tests, so that after them nothing is built twice.
+cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --example dashboards
 target=${CARGO_TARGET_DIR:-target}
 
 step "rules, judged by promtool"
@@ -29,4 +29,5 @@ trap 'exit 130' INT TERM
 step "a real incident"
 "$target/debug/examples/dashboards" --to "$work" --fast
 "$target/debug/examples/dashboards" --queries >"$work/queries.json"
-python3 scripts/e2e/observability.py --work "$work" --stuck "$target/debug/stuck" --dashboards dashboards
+python3 scripts/e2e/observability.py --work "$work" --stuck "$target/debug/stuck" --lockctl "$target/debug/lockctl" \
+    --dashboards dashboards

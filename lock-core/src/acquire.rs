@@ -1,8 +1,12 @@
 //! From wish to grant: the local queue, the attempts at the store, and the one budget over both.
 
+mod together;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tracing::{Instrument as _, Span};
 
 use crate::claim::{Answer, Cargo, GRANT_TTL, Load, Pursuer, Success};
 use crate::clock::{Timestamp, jitter};
@@ -16,6 +20,9 @@ use crate::lease::{Lease, Story};
 use crate::options::{LockOptions, Wait};
 use crate::owner::Holder;
 use crate::tenure::{Tenure, Terms, deadline_of};
+use crate::trace;
+
+pub(crate) use together::{Attempted, acquire_together};
 
 /// The bounds of the pause before a holder that will not tell us of its release is asked again.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
@@ -38,21 +45,16 @@ pub(crate) struct Wish {
 ///
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
-pub(crate) fn acquire(engine: Arc<Engine>, wish: Wish) -> impl Future<Output = Result<Hold>> + Send {
-    acquire_as(engine, wish, |hold| hold)
-}
-
-/// Acquires a lock and makes something of it. One future and no more: it is moved to the heap, and
-/// each around it would hold a copy.
-pub(crate) fn acquire_as<T>(
+pub(crate) fn acquire<T>(
     engine: Arc<Engine>,
     wish: Wish,
     make: impl FnOnce(Hold) -> T + Send,
 ) -> impl Future<Output = Result<T>> + Send {
     let mut journey = Journey::new(engine, wish);
+    // One future and no more: it goes to the heap, and each around it would hold a copy.
     async move {
-        journey.begin();
-        let outcome = journey.run().await;
+        journey.set_out();
+        let outcome = journey.travel().await;
         journey.end(outcome).map(make)
     }
 }
@@ -74,35 +76,66 @@ struct Granted {
 }
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
-struct Journey {
+pub(crate) struct Journey {
     engine: Arc<Engine>,
     wish: Wish,
+    span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
     /// The last holder that stood in the way.
     holder: Option<Holder>,
-    /// Whether it was told that it began, and not that it ended.
-    told: bool,
+    /// Whether it has been told of, and its end has not.
+    under_way: bool,
     /// From the turn on, so that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
 }
 
 impl Journey {
+    /// Prepares an acquire. Its budget has not begun.
     fn new(engine: Arc<Engine>, wish: Wish) -> Self {
-        let never = Timestamp::NEVER;
-        Self { engine, wish, started: never, until: never, holder: None, told: false, claiming: None }
+        let (span, never) = (Span::none(), Timestamp::NEVER);
+        Self { engine, wish, span, started: never, until: never, holder: None, under_way: false, claiming: None }
     }
 
-    fn begin(&mut self) {
+    /// Prepares an acquire whose budget begins now.
+    pub(crate) fn setting_out(engine: Arc<Engine>, wish: Wish) -> Self {
+        let mut journey = Self::new(engine, wish);
+        journey.set_out();
+        journey
+    }
+
+    fn set_out(&mut self) {
         self.started = self.engine.clock.now();
         self.until = match self.wish.options.wait {
             Wait::None => self.started.after(self.wish.options.command_timeout()),
             Wait::AtMost(limit) => self.started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
+    }
+
+    /// Goes on alone, after an attempt together with others, within their one budget.
+    pub(crate) async fn part(mut self) -> Result<Hold> {
+        // Of several keys each waits for itself. One attempt each is no wait.
+        let until = self.until;
+        self.set_out();
+        if self.wish.options.wait != Wait::None {
+            self.until = until;
+        }
+        let outcome = self.travel().await;
+        self.end(outcome)
+    }
+
+    async fn travel(&mut self) -> Result<Taken> {
+        self.begin();
+        let span = self.span.clone();
+        self.run().instrument(span).await
+    }
+
+    fn begin(&mut self) {
+        self.under_way = true;
+        self.span = trace::acquire(&self.wish.story);
         self.wish.story.tell(LockEventKind::WaitStarted);
-        self.told = true;
     }
 
     async fn run(&mut self) -> Result<Taken> {
@@ -158,6 +191,7 @@ impl Journey {
         };
         let holder = |seat: &Seated<Cargo>, now| seat.holder().and_then(|holder| holder.describe(now));
         self.contended(holder(&seat, started));
+        // Left only after the look below: the last to leave takes what is known of the holder along.
         let turn = self.engine.until(self.until, &mut seat).await;
         let now = self.engine.clock.now();
         // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
@@ -264,13 +298,18 @@ impl Journey {
         }
     }
 
+    fn tell_end(&self, kind: LockEventKind<'_>) {
+        trace::ended(&self.span, &kind);
+        self.wish.story.tell(kind);
+    }
+
     fn waited(&self) -> Duration {
         self.engine.clock.now().since(self.started)
     }
 
     /// Tells how the acquire ended and puts a grant under the watchdog.
     fn end(mut self, outcome: Result<Taken>) -> Result<Hold> {
-        self.told = false;
+        self.under_way = false;
         let (story, holder) = (&self.wish.story, self.holder.as_ref());
         let (lease, path, now) = match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path, at })) => {
@@ -280,7 +319,7 @@ impl Journey {
             Err(error) => {
                 let waited = self.waited();
                 let error = error.with_key(&story.key);
-                story.tell(match error.kind() {
+                self.tell_end(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
                     _ => LockEventKind::Failed { waited, error: &error },
@@ -288,7 +327,7 @@ impl Journey {
                 return Err(error);
             }
         };
-        story.tell(LockEventKind::Acquired {
+        self.tell_end(LockEventKind::Acquired {
             waited: now.since(self.started),
             token: lease.token,
             owner: lease.tenure.claim.owner,
@@ -309,9 +348,9 @@ impl Drop for Journey {
     fn drop(&mut self) {
         // Before the anchor, which may wait for everything that is pending.
         self.claiming = None;
-        if self.told {
+        if self.under_way {
             let (waited, holder) = (self.waited(), self.holder.as_ref());
-            self.wish.story.tell(LockEventKind::Cancelled { waited, holder });
+            self.tell_end(LockEventKind::Cancelled { waited, holder });
         }
     }
 }

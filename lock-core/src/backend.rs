@@ -5,6 +5,7 @@
 
 mod erased;
 mod inbox;
+mod together;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -20,6 +21,7 @@ use crate::owner::{Holder, HolderInfo, OwnerId};
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
+pub use together::AttemptAll;
 
 /// A store of locks.
 ///
@@ -72,6 +74,17 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Repeating it with the same claim answers `Granted` again, with the same token, and raises
     /// the lease to the full ttl; or it confirms the place in the queue.
     fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send;
+
+    /// Takes the locks of several claims in one step, or none of them. Nobody queues.
+    ///
+    /// Each lock counts as free under the rules of [`try_acquire`](Self::try_acquire). The claims are
+    /// fresh and their keys distinct; the requests agree in everything but claim and block. A store
+    /// that cannot, or not for these keys, answers [`AttemptAll::Apart`], and they are asked for one
+    /// after the other.
+    fn try_acquire_all(&self, requests: &[AcquireRequest]) -> impl Future<Output = Result<AttemptAll>> + Send {
+        let _ = requests;
+        async { Ok(AttemptAll::Apart) }
+    }
 
     /// Ends one claim and makes another for the same key, which queues behind all others, in one call.
     ///
@@ -134,6 +147,10 @@ impl<B: LockBackend> LockBackend for Arc<B> {
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         B::try_acquire(self, request).await
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        B::try_acquire_all(self, requests).await
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
@@ -334,6 +351,7 @@ pub struct Release {
     /// The claim that ends.
     pub claim: Claim,
     /// The last token of the reserved block that was really used, so that the rest is not skipped.
+    /// `None` if there is no rest.
     pub last_token: Option<FencingToken>,
     /// How long the key stays taken before it frees itself: what is left of a `min_hold`. Zero
     /// frees it at once.

@@ -3,6 +3,8 @@
 //! A claim belongs to the gate, not to a caller: when the caller that sent it gives up, the next in
 //! the local queue goes on with it, so that the process keeps its place in the store's queue.
 
+pub(crate) mod together;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -99,6 +101,10 @@ pub(crate) struct Pursuit {
     listener: Option<Listener>,
     /// Whether the claim stands in the store's queue.
     queued: bool,
+    /// How often it was sent.
+    sends: u32,
+    /// Whether the answer to its very first send granted it, so that it has never stood in that queue.
+    never_queued: bool,
     /// When the newest send was sent that the store has answered. Older grants are void.
     confirmed: Timestamp,
 }
@@ -160,6 +166,8 @@ impl Pursuer {
             retiring: before,
             listener: None,
             queued: false,
+            sends: 0,
+            never_queued: false,
             confirmed: Timestamp::from_nanos(0),
         };
         Self::resume(Box::new(pursuit), turn)
@@ -205,7 +213,9 @@ impl Pursuer {
         let (Some(pursuit), Some(turn)) = (self.pursuit.take(), self.turn.take()) else {
             unreachable!("a pursuit is handed over once, by value")
         };
-        if let Some(listener) = &pursuit.listener {
+        // No grant is on its way for a claim that never queued: most locks need no ear for one.
+        let listener = pursuit.listener.filter(|_| !pursuit.never_queued);
+        if let Some(listener) = &listener {
             listener.settle();
         }
         // A send that nobody awaits any more may still be executed, after the release even.
@@ -218,7 +228,7 @@ impl Pursuer {
             granted_for: success.granted_for,
             push_loss: pursuit.engine.backend.capabilities_dyn().push_loss,
             unsettled_until: unsettled,
-            listener: pursuit.listener,
+            listener,
         };
         (Tenure::begin(pursuit.engine.clock.clone(), pursuit.claim, &wish.options, beginning), turn)
     }
@@ -262,6 +272,7 @@ impl Pursuit {
         floor: FencingToken,
     ) -> Answer {
         self.queued = matches!(attempt, Attempt::Queued { .. });
+        self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
         match attempt {
             Attempt::Granted { token, block } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
@@ -278,8 +289,9 @@ impl Pursuit {
         }
     }
 
-    fn send(&mut self, wish: &Wish, followers: usize) -> InFlight {
-        let engine = Arc::clone(&self.engine);
+    /// What the store is asked for, but for a place in its queue.
+    fn request(&self, wish: &Wish, followers: usize) -> AcquireRequest {
+        let engine = &self.engine;
         let mut request = AcquireRequest::new(self.claim.clone(), wish.story.info.clone());
         request.execute_within = wish.options.command_timeout();
         request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
@@ -288,6 +300,13 @@ impl Pursuit {
             // is given back. Most claims have no followers, and then nothing is.
             request.block = engine.handoff.passes.saturating_add(1);
         }
+        request
+    }
+
+    fn send(&mut self, wish: &Wish, followers: usize) -> InFlight {
+        self.sends = self.sends.saturating_add(1);
+        let engine = Arc::clone(&self.engine);
+        let mut request = self.request(wish, followers);
         let sent_at = engine.clock.now();
         if engine.queues && wish.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
@@ -301,7 +320,7 @@ impl Pursuit {
         let command = match &self.retiring {
             Some(tenure) => {
                 let mut release = Release::new(tenure.claim.clone());
-                release.last_token = Some(tenure.token());
+                release.last_token = tenure.last_used();
                 backend.requeue_dyn(release, request)
             }
             None => backend.try_acquire_dyn(request),

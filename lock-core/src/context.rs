@@ -66,7 +66,7 @@ fn current() -> Option<Arc<Frame>> {
         .flatten()
 }
 
-/// Runs a function inside a context, and restores the one before even if it panics.
+/// Runs a function inside a context and the span of its lock, and restores the one before even if it panics.
 pub(crate) fn within<R>(frame: &Option<Arc<Frame>>, function: impl FnOnce() -> R) -> R {
     struct Restore(Option<Arc<Frame>>);
     impl Drop for Restore {
@@ -76,6 +76,7 @@ pub(crate) fn within<R>(frame: &Option<Arc<Frame>>, function: impl FnOnce() -> R
     }
     let before = CURRENT.try_with(|current| current.replace(frame.clone())).ok().flatten();
     let _restore = Restore(before);
+    let _span = frame.as_ref().map(|frame| frame.lease.span().enter());
     function()
 }
 

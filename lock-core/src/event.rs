@@ -1,14 +1,16 @@
 //! What happens to locks, told to whoever observes: the seam through which metrics leave.
 
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+mod observers;
+
 use std::time::Duration;
 
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::key::{LockKey, LockLabel};
 use crate::owner::{Holder, OwnerId};
+
+pub use observers::observe_all;
+pub(crate) use observers::{Observers, notify_all};
 
 /// Receives every [`LockEvent`] and [`Notice`].
 ///
@@ -19,6 +21,9 @@ pub trait LockObserver: Send + Sync + 'static {
     fn on_event(&self, event: &LockEvent<'_>);
 
     /// Takes note of something that belongs to no single acquire.
+    ///
+    /// An observer that is added later is told at once of what lasts: the connection and the
+    /// eviction policy of each node. Do not add observers in here.
     fn on_notice(&self, notice: &Notice<'_>) {
         let _ = notice;
     }
@@ -228,7 +233,8 @@ pub enum Notice<'a> {
         /// Whether it is up now.
         up: bool,
     },
-    /// The store may evict locks under memory pressure: its `maxmemory-policy` is not `noeviction`.
+    /// The `maxmemory-policy` of a node, told when the keeper has connected. With any other than
+    /// `noeviction` it may evict locks under memory pressure.
     EvictionPolicy {
         /// The node, without credentials.
         node: &'a str,
@@ -256,93 +262,4 @@ pub enum Notice<'a> {
         /// The newest token seen before.
         newest: FencingToken,
     },
-}
-
-/// An append-only list of observers, so that the order of registration does not matter.
-#[derive(Default)]
-pub(crate) struct Observers(Node);
-
-#[derive(Default)]
-struct Node(OnceLock<(Arc<dyn LockObserver>, Box<Node>)>);
-
-impl Observers {
-    pub(crate) const fn new() -> Self {
-        Self(Node(OnceLock::new()))
-    }
-
-    pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
-        let mut node = &self.0;
-        let mut entry = (observer, Box::default());
-        while let Err(back) = node.0.set(entry) {
-            entry = back;
-            match node.0.get() {
-                Some((_, next)) => node = next,
-                None => return,
-            }
-        }
-    }
-
-    fn for_each(&self, call: impl Fn(&dyn LockObserver)) {
-        let mut node = &self.0;
-        while let Some((observer, next)) = node.0.get() {
-            let _ = catch_unwind(AssertUnwindSafe(|| call(observer.as_ref())));
-            node = next;
-        }
-    }
-
-    /// Tells these observers and the process-wide ones.
-    pub(crate) fn event(&self, event: &LockEvent<'_>) {
-        self.for_each(|observer| observer.on_event(event));
-        EVERYWHERE.for_each(|observer| observer.on_event(event));
-    }
-
-    /// Tells these observers and the process-wide ones.
-    pub(crate) fn notice(&self, notice: &Notice<'_>) {
-        self.for_each(|observer| observer.on_notice(notice));
-        notify_all(notice);
-    }
-}
-
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observers")
-    }
-}
-
-static EVERYWHERE: Observers = Observers::new();
-
-/// Registers an observer of every manager of this process, present and future.
-///
-/// There is no way to remove it. [`LockManager::observe`](crate::LockManager::observe) watches a
-/// single manager.
-pub fn observe_all(observer: impl LockObserver) {
-    EVERYWHERE.add(Arc::new(observer));
-}
-
-/// Tells the process-wide observers.
-pub(crate) fn notify_all(notice: &Notice<'_>) {
-    EVERYWHERE.for_each(|observer| observer.on_notice(notice));
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::{LockEvent, LockEventKind, Observers};
-    use crate::key::{LockKey, LockLabel};
-
-    #[test]
-    fn a_panicking_observer_hurts_nobody() {
-        let seen = Arc::new(AtomicU32::new(0));
-        let observers = Observers::new();
-        observers.add(Arc::new(|_: &LockEvent<'_>| panic!("observer bug, expected in this test")));
-        let count = Arc::clone(&seen);
-        observers.add(Arc::new(move |_: &LockEvent<'_>| {
-            count.fetch_add(1, Ordering::Relaxed);
-        }));
-        let (label, key) = (LockLabel::from("x"), LockKey::new("x").unwrap());
-        observers.event(&LockEvent::new(1, &label, &key, "here", LockEventKind::WaitStarted));
-        assert_eq!(seen.load(Ordering::Relaxed), 1);
-    }
 }

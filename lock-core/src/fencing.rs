@@ -83,6 +83,7 @@ impl FencingGate {
         let newest = self.newest.fetch_max(token.0, Ordering::AcqRel);
         if newest > token.0 {
             let stale = StaleToken { token, newest: Self::newest(self) };
+            tracing::warn!(%token, newest = %stale.newest, "refused a write with a stale fencing token");
             crate::event::notify_all(&crate::event::Notice::FencingRejected { token, newest: stale.newest });
             return Err(stale);
         }

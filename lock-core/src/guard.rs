@@ -34,9 +34,11 @@ impl LockGuard {
         Self { hold, more: Vec::new() }
     }
 
-    /// Adds the hold of another key.
-    pub(crate) fn join(&mut self, hold: Hold) {
-        self.more.push(hold);
+    /// Guards every key of a request for several.
+    pub(crate) fn of_all(holds: Vec<Hold>) -> Result<Self> {
+        let mut holds = holds.into_iter();
+        let hold = holds.next().ok_or_else(LockError::no_keys)?;
+        Ok(Self { hold, more: holds.collect() })
     }
 
     fn holds(&self) -> impl Iterator<Item = &Hold> {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::claim::{Cargo, Known};
 use crate::clock::Timestamp;
@@ -15,6 +16,7 @@ use crate::key::{LockKey, LockLabel};
 use crate::options::LockOptions;
 use crate::owner::{Holder, HolderInfo};
 use crate::tenure::Tenure;
+use crate::trace;
 
 /// Who acquires what, for the events of one acquire.
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ pub(crate) struct Lease {
     pub(crate) story: Story,
     pub(crate) token: FencingToken,
     pub(crate) tenure: Arc<Tenure>,
+    /// Around what runs under this hold. `None` if nobody asked for spans: it is large.
+    span: Option<Box<Span>>,
     granted_at: Timestamp,
     /// When the hold reaches its `max_hold`.
     pub(crate) ends_by: Timestamp,
@@ -92,7 +96,9 @@ impl Lease {
         tenure: Arc<Tenure>,
         turn: Turn<Cargo>,
     ) -> Self {
+        let span = trace::hold(&story, tenure.claim.owner, token);
         Self {
+            span: (!span.is_disabled()).then(|| Box::new(span)),
             story,
             token,
             tenure,
@@ -168,6 +174,10 @@ impl Lease {
     /// Tells of the end, after every renewal that was told of before.
     pub(crate) fn tell_end(&self, kind: LockEventKind<'_>) {
         drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
+        trace::ended(self.span(), &kind);
+        if let LockEventKind::Lost { held, reason } = kind {
+            trace::lost(self.span(), &self.story, self.token, held, reason);
+        }
         self.story.tell(kind);
     }
 
@@ -214,6 +224,12 @@ impl Lease {
             }
             signal.await;
         }
+    }
+
+    /// The span of what runs under this hold.
+    pub(crate) fn span(&self) -> &Span {
+        static NONE: Span = Span::none();
+        self.span.as_deref().unwrap_or(&NONE)
     }
 
     /// Returns how long the lock has been held at a moment.

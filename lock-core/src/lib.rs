@@ -29,6 +29,7 @@
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
 //! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
 //! | watch what happens | [`LockObserver`]; the crate `lock-metrics` turns it into Prometheus series |
+//! | see it in traces | the `tracing` spans `lock_acquire` and `lock_hold`, target `lock_core`, level `DEBUG` |
 //! | add a store | [`LockBackend`], [`MemoryStore`] as the specification, `conformance` (feature `test-util`) |
 //!
 //! # What it guarantees
@@ -76,11 +77,13 @@ mod site;
 mod tenure;
 #[cfg(feature = "test-util")]
 pub mod testing;
+mod trace;
 
 #[cfg(feature = "redis")]
 pub use crate::redis::{RedisStore, inspect};
 pub use backend::{
-    AcquireRequest, Attempt, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal, Ticket,
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
+    Ticket,
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};

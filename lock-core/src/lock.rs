@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Wish, acquire_as};
+use crate::acquire::{Wish, acquire};
 use crate::blocking::block_on;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Observers;
@@ -242,7 +242,7 @@ impl LockRequest {
             return Ok(Box::pin(acquire_all(engine, wishes)));
         }
         let wish = wish(keys.pop().ok_or_else(LockError::no_keys)?);
-        Ok(Box::pin(acquire_as(engine, wish, LockGuard::new)))
+        Ok(Box::pin(acquire(engine, wish, LockGuard::new)))
     }
 }
 

@@ -128,9 +128,13 @@ impl LockManager {
 
     /// Asks for the locks of several keys at once: all or nothing, under one budget.
     ///
-    /// The keys are sorted and each is taken once, so that two callers with the same keys in
-    /// different orders never wait for each other. While it waits for one key, the caller holds
-    /// those before it.
+    /// The first attempt takes all of them in one step of the store, or none. Redis does so for up
+    /// to 50 keys, which in a cluster must share a slot: give them a common hash tag. With
+    /// [`try_acquire`](LockRequest::try_acquire) that is all.
+    ///
+    /// Otherwise the keys are taken one after the other, sorted and each once, so that two callers
+    /// with the same keys in different orders never wait for each other. While it waits for one key,
+    /// the caller holds those before it; if that is refused, they are given back.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -181,7 +185,8 @@ impl LockManager {
         engine.bounded("ping", &key, until, command).await
     }
 
-    /// Tells an observer of everything that happens to locks of this manager, from now on.
+    /// Tells an observer of everything that happens to locks of this manager from now on, and of how
+    /// its store is connected.
     pub fn observe(&self, observer: impl LockObserver) {
         self.engine().observers.add(Arc::new(observer));
     }

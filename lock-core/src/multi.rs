@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::acquire::{Wish, acquire};
+use crate::acquire::{Attempted, Journey, Wish, acquire_together};
 use crate::error::Result;
 use crate::guard::LockGuard;
 use crate::keeper::Engine;
 use crate::key::LockKey;
-use crate::options::Wait;
 
 /// Brings keys into the one order in which everybody locks them, each once. Two callers that lock
 /// the same keys in different orders would wait for each other.
@@ -18,23 +17,23 @@ pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Resul
     Ok(keys)
 }
 
-/// Acquires every wish, in order. What is held already is kept and renewed while the next is waited
-/// for, and released if one of them is refused.
+/// Acquires every wish: at once if the store can take these keys in one step and all are free. Else
+/// those who may wait take one after the other, in order. What is held already is kept and renewed while
+/// the next is waited for, and released if one of them is refused.
 pub(crate) async fn acquire_all(engine: Arc<Engine>, wishes: Vec<Wish>) -> Result<LockGuard> {
-    let started = engine.clock.now();
-    let mut guard: Option<LockGuard> = None;
-    for mut wish in wishes {
-        if let Wait::AtMost(limit) = wish.options.wait {
-            let spent = engine.clock.now().since(started);
-            wish.options.wait = Wait::AtMost(limit.saturating_sub(spent));
+    // One budget: it begins now for all of them.
+    let journeys = wishes.into_iter().map(|wish| Journey::setting_out(Arc::clone(&engine), wish)).collect();
+    let holds = match acquire_together(engine, journeys).await? {
+        Attempted::Granted(holds) => holds,
+        Attempted::Apart(journeys) => {
+            let mut holds = Vec::with_capacity(journeys.len());
+            for journey in journeys {
+                holds.push(journey.part().await?);
+            }
+            holds
         }
-        let hold = acquire(Arc::clone(&engine), wish).await?;
-        match &mut guard {
-            Some(guard) => guard.join(hold),
-            None => guard = Some(LockGuard::new(hold)),
-        }
-    }
-    let guard = guard.ok_or_else(crate::error::LockError::no_keys)?;
+    };
+    let guard = LockGuard::of_all(holds)?;
     // The first may have been lost while the last was waited for.
     guard.ensure_held()?;
     Ok(guard)

@@ -207,9 +207,9 @@ impl Tenure {
         Some(state.token)
     }
 
-    /// Returns the token given last, for the release that gives the rest of the block back.
-    pub(crate) fn token(&self) -> FencingToken {
-        self.state().token
+    /// Returns the token given last, if there is a rest of the block for the release to give back.
+    pub(crate) fn last_used(&self) -> Option<FencingToken> {
+        Some(self.state().token).filter(|token| *token < self.last_token)
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.

@@ -105,8 +105,8 @@ use proc_macro::TokenStream;
 /// other function blocks its thread while it waits, so inside an async runtime give it a short
 /// `wait`.
 ///
-/// Futures stay `Send` if they were, and grow by about 200 bytes, plus the size of the output, which
-/// waits while the lock is released.
+/// Futures stay `Send` if they were, and grow by about 250 bytes, however large arguments, locals and
+/// output are.
 ///
 /// # Other attributes
 ///

@@ -13,7 +13,7 @@ use crate::labels::{
     WAIT_OUTCOMES, place,
 };
 use crate::sampler::Recovered;
-use crate::state::{Core, Family};
+use crate::state::{Core, Family, INSPECTOR_KEY};
 use crate::table::{Hold, Phase, Row, Shard};
 use crate::time::UnixTime;
 
@@ -47,6 +47,10 @@ impl LockObserver for LockMetrics {
 
 impl Core {
     fn on_event(&self, event: &LockEvent<'_>) {
+        // Held for as long as an inspector lives, it would stand above every lock that people look for.
+        if event.label.as_str() == INSPECTOR_KEY {
+            return;
+        }
         match &event.kind {
             LockEventKind::WaitStarted => self.wait_started(event),
             LockEventKind::Contended { holder } => self.contended(event, *holder),

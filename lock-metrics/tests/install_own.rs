@@ -5,12 +5,27 @@
 mod support;
 
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use lock_core::{FencingGate, FencingToken};
+use lock_core::testing::RedisServer;
+use lock_core::{FencingGate, FencingToken, LockEvent, LockManager, LockObserver, Notice};
 use lock_metrics::{InstallError, builder, install, installed};
 
 use support::{Acquire, Scrape};
+
+/// Says when the watchdog has connected and asked for the eviction policy.
+struct Connected(mpsc::Sender<()>);
+
+impl LockObserver for Connected {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if matches!(notice, Notice::EvictionPolicy { .. }) {
+            let _ = self.0.send(());
+        }
+    }
+}
 
 /// Makes the core tell its process-wide observers something, without a manager.
 fn reject_a_stale_write() {
@@ -21,6 +36,14 @@ fn reject_a_stale_write() {
 
 #[test]
 fn once_for_good_and_nothing_left_of_what_failed() {
+    // A manager that has long been connected.
+    let server = RedisServer::builder().with_maxmemory("100mb", "volatile-lru").start();
+    let others = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let locks = others.block_on(LockManager::connect(&server.url())).unwrap();
+    let (tell, connected) = mpsc::channel();
+    locks.observe(Connected(tell));
+    connected.recv_timeout(Duration::from_secs(30)).unwrap();
+
     // Recorded before there is a recorder: lost, as `metrics` has it. Ours are not made this way.
     let dead = metrics::counter!("app_requests_total");
 
@@ -44,12 +67,22 @@ fn once_for_good_and_nothing_left_of_what_failed() {
     let handle = installed().unwrap();
     assert_eq!(handle.listener(), Some(address));
 
+    // What was told before is known all the same.
+    let node = format!("127.0.0.1:{}", server.port());
+    let seen = Scrape::read(&handle.render());
+    assert_eq!(seen.get("backend_connected", &[("node", &node)]), 1.0);
+    assert_eq!(seen.get("backend_eviction_policy_info", &[("node", &node), ("policy", "volatile-lru")]), 1.0);
+    others.block_on(locks.shutdown(Duration::from_secs(5)));
+
     // Observed once, although it was tried three times.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for again in [install(), builder().with_listener(free).install(), builder().with_existing_recorder().install()] {
+    // Before it is known whether the port is taken.
+    for again in [
+        install(),
+        builder().with_listener(taken.local_addr().unwrap()).install(),
+        builder().with_existing_recorder().install(),
+    ] {
         assert!(matches!(again, Err(InstallError::AlreadyInstalled)), "{again:?}");
     }
-    TcpStream::connect(free).unwrap_err();
     reject_a_stale_write();
     assert_eq!(Scrape::read(&handle.render()).get("fencing_rejections_total", &[]), 1.0);
 

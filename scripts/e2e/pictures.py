@@ -42,7 +42,8 @@ def incident(options):
     server = e2e.Prometheus(prometheus)
     e2e.wait_for("prometheus", lambda: server.get("/-/ready", plain=True))
     e2e.start("stuck", [
-        options.stuck, "--port", demo, "--stuck-after", "15s", "--stuck-for", "5m", "--lose-every", "25s", "--run-for", "5m",
+        options.stuck, "--port", demo, "--stuck-after", "15s", "--stuck-for", "5m", "--lose-every", "25s", "--inspect-every", "2s",
+        "--run-for", "5m",
     ], options, LOCK_URL=f"redis://127.0.0.1:{redis}")
     print(f"letting locks go wrong for {SECONDS} s", flush=True)
     time.sleep(SECONDS)

@@ -1,8 +1,6 @@
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
-use crate::program::{Ended, Program, http, run, start};
+use crate::program::{Ended, Program, eventually, http, run, start};
 
 const FLASH_SALE: &str = env!("CARGO_BIN_EXE_flash_sale");
 
@@ -27,7 +25,6 @@ fn with_the_lock_nothing_goes_wrong() {
     let ended = sale(&["--orders=500"]);
     assert_nothing_went_wrong(&ended, 500);
     assert!(ended.number("refused") > 0, "some products sell out: {ended:#?}");
-    assert!(ended.row("contention") > "0.0", "{ended:#?}");
     assert!(ended.stderr.contains("orders answered"), "progress is told: {ended:#?}");
 }
 
@@ -100,7 +97,8 @@ fn metrics_are_served_until_ctrl_c() {
 
 #[test]
 fn ctrl_c_ends_a_sale_and_removes_its_ledger() {
-    let program = start(FLASH_SALE, &[], &[]);
+    // A single buyer takes most of a minute, so that the sale is not over before it is interrupted.
+    let mut program = start(FLASH_SALE, &["--buyers=1"], &[]);
     wait_for_sales(&program);
     program.interrupt();
     program.end().assert_failure(1, "interrupted");
@@ -110,14 +108,10 @@ fn ctrl_c_ends_a_sale_and_removes_its_ledger() {
 pub(crate) fn wait_for_sales(program: &Program) {
     let sold = || {
         let folder = program.temporary_folder().read_dir().unwrap().next()?.ok()?;
-        let text = fs::read_to_string(folder.path().join("aurora-headphones.stock")).ok()?;
-        Some(!text.is_empty() && !text.contains("sales 0"))
+        let files = folder.path().read_dir().ok()?.filter_map(Result::ok).map(|entry| entry.path());
+        let stocks = files.filter(|path| path.extension().is_some_and(|ending| ending == "stock"));
+        let texts = stocks.filter_map(|path| fs::read_to_string(path).ok());
+        texts.into_iter().find(|text| !text.is_empty() && !text.contains("sales 0"))
     };
-    for _ in 0..1_000 {
-        if sold() == Some(true) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("nothing is sold");
+    eventually("a sale", sold);
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long a program may take to end, on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a program may take for anything, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A running program with a folder for temporary files of its own. It is killed when this is dropped.
 pub(crate) struct Program {
@@ -18,6 +18,7 @@ pub(crate) struct Program {
     stdout: BufReader<ChildStdout>,
     said: String,
     folder: TempDir,
+    interrupted: bool,
 }
 
 /// What a program that has ended left behind.
@@ -45,7 +46,7 @@ pub(crate) fn start(path: &str, arguments: &[&str], environment: &[(&str, &str)]
         .spawn()
         .unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
-    Program { child, stdout, said: String::new(), folder }
+    Program { child, stdout, said: String::new(), folder, interrupted: false }
 }
 
 /// Runs a program to its end.
@@ -69,8 +70,14 @@ impl Program {
         }
     }
 
-    /// Presses Ctrl-C.
-    pub(crate) fn interrupt(&self) {
+    /// Presses Ctrl-C, and again until the program ends: one that comes between two of its steps may be
+    /// lost.
+    pub(crate) fn interrupt(&mut self) {
+        self.interrupted = true;
+        self.press_ctrl_c();
+    }
+
+    fn press_ctrl_c(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     }
@@ -94,13 +101,17 @@ impl Program {
     // The examples print far less than a pipe holds, so they never block on one that is read late.
     fn wait(&mut self) -> ExitStatus {
         let since = Instant::now();
-        loop {
+        for tick in 1.. {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
+            }
+            if self.interrupted && tick % 100 == 0 {
+                self.press_ctrl_c();
             }
             assert!(since.elapsed() < PATIENCE, "the program does not end; so far: {}", self.said);
             thread::sleep(Duration::from_millis(10));
         }
+        unreachable!("ticks are endless")
     }
 
     fn complaints(&mut self) -> String {
@@ -142,6 +153,19 @@ impl Ended {
     /// Returns the number that a row of the flash sale's report starts with.
     pub(crate) fn number(&self, name: &str) -> u32 {
         self.row(name).split(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+/// Waits until something is there.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(since.elapsed() < PATIENCE, "{what} did not happen within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

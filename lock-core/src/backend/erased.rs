@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::backend::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal};
+use crate::backend::{
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+};
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
@@ -23,6 +25,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn lane_dyn(&self, key: &LockKey) -> u16;
     fn node_dyn(&self, lane: u16) -> &str;
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
+    fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>>;
     fn requeue_dyn(self: Arc<Self>, release: Release, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
     fn renew_dyn(self: Arc<Self>, one_lane: Vec<Claim>) -> BoxFuture<'static, Vec<Result<Renewal>>>;
     fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>>;
@@ -57,6 +60,10 @@ impl<B: LockBackend> DynBackend for B {
 
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>> {
         Box::pin(async move { self.try_acquire(&request).await })
+    }
+
+    fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>> {
+        Box::pin(async move { self.try_acquire_all(&requests).await })
     }
 
     fn requeue_dyn(self: Arc<Self>, release: Release, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>> {

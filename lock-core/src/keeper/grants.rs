@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,7 @@ use crate::owner::OwnerId;
 /// The claims of this process that stand, or stood, in the store's queue.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    claims: Mutex<HashMap<OwnerId, Arc<Slot>>>,
+    claims: Mutex<HashMap<OwnerId, Arc<Slot>, OwnerHash>>,
     registered: AtomicU64,
 }
 
@@ -27,7 +28,7 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct SlotState {
-    grant: Option<Grant>,
+    grant: Option<Box<Grant>>,
     /// Whether nothing that was heard before can be relied on.
     verify: bool,
     /// Whether the claim holds the lock, so that a late grant tells nothing new.
@@ -57,7 +58,7 @@ impl Grants {
         let Some(slot) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
         let mut state = slot.state();
         if !state.held {
-            state.grant = Some(grant);
+            state.grant = Some(Box::new(grant));
             drop(state);
             slot.news.notify_one();
         }
@@ -75,8 +76,26 @@ impl Grants {
         }
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>>> {
+    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>, OwnerHash>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes owners as they are: each is random, and only our own are entered.
+type OwnerHash = BuildHasherDefault<FirstBytes>;
+
+#[derive(Debug, Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*first);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
@@ -99,7 +118,7 @@ impl Listener {
             {
                 let mut state = self.slot.state();
                 if let Some(grant) = state.grant.take() {
-                    return News::Granted(grant);
+                    return News::Granted(*grant);
                 }
                 if std::mem::take(&mut state.verify) {
                     return News::Verify;

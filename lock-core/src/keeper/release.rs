@@ -119,8 +119,9 @@ async fn settle(
     farewell: Option<Farewell<'_>>,
 ) -> Result<ReleaseOutcome> {
     let mut release = Release::new(tenure.claim.clone());
-    release.last_token = Some(tenure.token());
+    release.last_token = tenure.last_used();
     let errand = Errand {
+        withdraws: false,
         release,
         keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until),
         timeout: tenure.command_timeout(),
@@ -152,6 +153,8 @@ async fn settle(
 /// A release that is sent until its answer is the last word.
 struct Errand {
     release: Release,
+    /// Whether nothing of the claim was used, as far as is known here.
+    withdraws: bool,
     /// Until when the key stays taken.
     keep_until: Timestamp,
     /// How long one try may take.
@@ -179,8 +182,7 @@ impl Errand {
             let sent_at = engine.clock.now();
             self.release.keep_for = self.keep_until.since(sent_at);
             let backend = Arc::clone(&engine.backend);
-            // A claim of which nothing was used is withdrawn.
-            let (op, command) = if self.release.last_token.is_none() && self.release.keep_for.is_zero() {
+            let (op, command) = if self.withdraws && self.release.keep_for.is_zero() {
                 ("withdraw", backend.withdraw_dyn(self.release.claim.clone()))
             } else {
                 ("release", backend.release_dyn(self.release.clone()))
@@ -234,6 +236,7 @@ pub(super) async fn free(
     settled_at: Timestamp,
 ) -> Result<()> {
     let errand = Errand {
+        withdraws: true,
         keep_until,
         timeout: command_timeout(claim.ttl),
         settled_at,

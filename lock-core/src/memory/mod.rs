@@ -7,7 +7,9 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal};
+use crate::backend::{
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
@@ -91,9 +93,7 @@ impl MemoryStore {
 impl State {
     fn acquire(&mut self, request: &AcquireRequest, now: Timestamp) -> Attempt {
         let Claim { key, owner, ttl } = &request.claim;
-        if let Some(slot) = self.locks.get_mut(key).filter(|slot| slot.expires > now && slot.owner == Some(*owner)) {
-            slot.expires = slot.expires.max(now.after(*ttl));
-            let token = slot.token;
+        if let Some(token) = self.confirm(&request.claim, now) {
             self.leave_queue(key, *owner);
             return Attempt::Granted { token, block: 1 };
         }
@@ -111,6 +111,37 @@ impl State {
             return Attempt::Queued { holder };
         }
         Attempt::Held { holder }
+    }
+
+    /// Raises the lease of a lock that belongs to the claim already.
+    fn confirm(&mut self, claim: &Claim, now: Timestamp) -> Option<FencingToken> {
+        let slot =
+            self.locks.get_mut(&claim.key).filter(|slot| slot.expires > now && slot.owner == Some(claim.owner))?;
+        slot.expires = slot.expires.max(now.after(claim.ttl));
+        Some(slot.token)
+    }
+
+    fn acquire_all(&mut self, requests: &[AcquireRequest], now: Timestamp) -> AttemptAll {
+        for (index, AcquireRequest { claim, .. }) in requests.iter().enumerate() {
+            if self.is_free(&claim.key, now) {
+                self.move_on(&claim.key, now, Some(claim.owner));
+            }
+            if let Some(slot) = self.locks.get(&claim.key)
+                && slot.expires > now
+                && slot.owner != Some(claim.owner)
+            {
+                return AttemptAll::Held { index, holder: slot.holder(now) };
+            }
+        }
+        // Not by way of `acquire`, which would move the queue on once more.
+        let take = |request: &AcquireRequest| {
+            self.leave_queue(&request.claim.key, request.claim.owner);
+            match self.confirm(&request.claim, now) {
+                Some(token) => (token, 1),
+                None => (self.grant(request, request.claim.ttl, now), request.block.max(1)),
+            }
+        };
+        AttemptAll::Granted { tokens: requests.iter().map(take).collect() }
     }
 
     fn requeue(&mut self, release: &Release, request: &AcquireRequest, now: Timestamp) -> Attempt {
@@ -151,13 +182,7 @@ impl State {
     }
 
     fn renew(&mut self, claim: &Claim, now: Timestamp) -> Renewal {
-        match self.locks.get_mut(&claim.key) {
-            Some(slot) if slot.expires > now && slot.owner == Some(claim.owner) => {
-                slot.expires = slot.expires.max(now.after(claim.ttl));
-                Renewal::Renewed
-            }
-            _ => Renewal::Lost,
-        }
+        self.confirm(claim, now).map_or(Renewal::Lost, |_| Renewal::Renewed)
     }
 
     fn is_free(&self, key: &LockKey, now: Timestamp) -> bool {
@@ -234,6 +259,10 @@ impl LockBackend for MemoryStore {
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         Ok(self.state().acquire(request, self.now()))
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        Ok(self.state().acquire_all(requests, self.now()))
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {

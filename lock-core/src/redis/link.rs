@@ -5,10 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisArgs, Value};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
+use crate::redis::coalesce::Coalescer;
 use crate::redis::scripts::Script;
 
 /// How long a connection may leave every command unanswered before it is given up. None of our
@@ -35,6 +36,7 @@ pub(super) struct Link {
     last_cancelled: AtomicU64,
     /// Closes when the driver of the connection has ended.
     gone: watch::Receiver<()>,
+    pub(super) coalescer: Coalescer,
 }
 
 impl Link {
@@ -52,16 +54,19 @@ impl Link {
             first_cancelled: AtomicU64::new(0),
             last_cancelled: AtomicU64::new(0),
             gone,
+            coalescer: Coalescer::default(),
         }
     }
 
     /// Returns whether commands have gone unanswered for so long that a new connection is due.
     pub(super) fn is_silent(&self) -> bool {
-        let lasted = |since, until: Timestamp| since != 0 && until.since(Timestamp::from_nanos(since)) >= SILENCE;
+        let lasted = |since: &AtomicU64, until: fn(&Self) -> Timestamp| match since.load(Ordering::Relaxed) {
+            0 => false,
+            since => until(self).since(Timestamp::from_nanos(since)) >= SILENCE,
+        };
         // Leases so short that their commands are given up early cancel one after the other.
-        let last_cancelled = Timestamp::from_nanos(self.last_cancelled.load(Ordering::Relaxed));
-        lasted(self.silent_since.load(Ordering::Relaxed), Clock::system().now())
-            || lasted(self.first_cancelled.load(Ordering::Relaxed), last_cancelled)
+        lasted(&self.silent_since, |_| Clock::system().now())
+            || lasted(&self.first_cancelled, |link| Timestamp::from_nanos(link.last_cancelled.load(Ordering::Relaxed)))
     }
 
     /// Returns a handle that closes when the connection has ended. It does not keep it alive.
@@ -77,7 +82,7 @@ impl Link {
     pub(super) async fn eval(
         &self,
         script: &Script,
-        keys: &[&str],
+        keys: &[impl ToRedisArgs],
         args: impl Fn(&mut Cmd),
     ) -> Result<Value, RedisError> {
         let call = |name: &str, script: &str| {

@@ -1,5 +1,7 @@
 //! Locks on one Redis server.
 
+mod call;
+mod coalesce;
 mod connect;
 mod error;
 pub mod inspect;
@@ -9,6 +11,7 @@ mod pool;
 mod push;
 mod reply;
 mod scripts;
+mod together;
 mod value;
 
 use std::fmt;
@@ -17,7 +20,9 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use crate::backend::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal};
+use crate::backend::{
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+};
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
@@ -31,10 +36,6 @@ use crate::redis::pool::Pool;
 use crate::redis::push::Ears;
 use crate::redis::reply::Acquired;
 use crate::redis::scripts::SCRIPTS;
-
-/// How long the last token of a key is remembered. It only has to outlast backward steps of the
-/// server's clock, from which every token is seeded.
-const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Tokens stay below this, so that a block on top of it is still exact in Lua's numbers (2^53).
 const MAX_TOKEN: u64 = 9_000_000_000_000_000;
@@ -99,79 +100,53 @@ impl RedisStore {
 
     /// Sends a claim, together with the release of another if there is one.
     async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
-        let claim = &request.claim;
-        let keys = Keys::of(&claim.key)?;
-        if request.floor.get() > MAX_TOKEN {
-            return Err(LockError::misconfigured(format!(
-                "the newest token known, {}, leaves no room for a greater one; find out which resource stored it, the \
-                 store gives tokens below {MAX_TOKEN}",
-                request.floor,
-            )));
-        }
-        let owner = claim.owner.to_hex();
-        let tail = value::tail(claim.ttl, &request.info);
-        let inbox = request.ticket.as_ref().map_or_else(String::new, |ticket| keys::inbox_channel(&ticket.inbox));
-        let (stamp, grant_ttl) =
-            request.ticket.as_ref().map_or((0, 0), |ticket| (ticket.stamp, value::millis(ticket.grant_ttl)));
+        let keys = Keys::of(&request.claim.key)?;
+        Self::check_floor(request.floor)?;
         for _ in 0..=STALE_RETRIES {
             let link = self.pool.link().await?;
             let deadline = link.time.deadline(Clock::system().now(), request.execute_within);
-            let script = if before.is_some() { &SCRIPTS.requeue } else { &SCRIPTS.acquire };
-            let answer = link
-                .eval(script, &keys.all(), |command| {
-                    command.arg(value::millis(FENCE_KEPT));
-                    command.arg(&owner).arg(value::millis(claim.ttl)).arg(deadline).arg(request.floor.get());
-                    command.arg(request.block.max(1)).arg(&tail).arg(&inbox).arg(stamp).arg(grant_ttl);
-                    if let Some(release) = before {
-                        command.arg(release.claim.owner.to_hex());
-                        command.arg(release.last_token.map_or(0, FencingToken::get));
-                    }
-                })
-                .await
-                .map_err(|error| self.failed("acquire", &error))?;
-            let received = Clock::system().now();
-            match Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
-                Acquired::Granted { token, now } => {
-                    link.time.observe(now, received);
-                    return Ok(Attempt::Granted { token, block: request.block.max(1) });
-                }
-                Acquired::Mine { token, now } => {
-                    link.time.observe(now, received);
-                    return Ok(Attempt::Granted { token, block: 1 });
-                }
-                Acquired::Held { holder, queued, now } => {
-                    link.time.observe(now, received);
-                    return Ok(if queued { Attempt::Queued { holder } } else { Attempt::Held { holder } });
-                }
-                Acquired::Stale { now } => link.time.observe(now, received),
-                Acquired::Mistyped { name } => return Err(error::mistyped(&name)),
-            }
+            let call = call::acquire(&keys, request, before, deadline);
+            let answer = link.call(call).await.map_err(|error| self.failed("acquire", &error))?;
+            return match Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
+                Acquired::Granted(token) => Ok(Attempt::Granted { token, block: request.block.max(1) }),
+                Acquired::Mine(token) => Ok(Attempt::Granted { token, block: 1 }),
+                Acquired::Held(holder) => Ok(Attempt::Held { holder }),
+                Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
+                Acquired::Mistyped(name) => Err(error::mistyped(&name)),
+                Acquired::Failed(text) => Err(error::answered(self.pool.node(), "acquire", &text)),
+                // Together with its answer came what time it is.
+                Acquired::Stale => continue,
+            };
         }
-        Err(LockError::not_executed(format!(
-            "{} was reached only after the acquire's deadline of {:?}, {} times; it is stalled, or the ttl is too short \
-             for this network",
-            self.pool.node(),
-            request.execute_within,
-            STALE_RETRIES + 1,
+        Err(self.too_late(request.execute_within))
+    }
+
+    /// Refuses a floor above which no token is left.
+    fn check_floor(floor: FencingToken) -> Result<()> {
+        if floor.get() <= MAX_TOKEN {
+            return Ok(());
+        }
+        Err(LockError::misconfigured(format!(
+            "the newest token known, {floor}, leaves no room for a greater one; find out which resource stored it, the \
+             store gives tokens below {MAX_TOKEN}",
         )))
+    }
+
+    fn too_late(&self, execute_within: Duration) -> LockError {
+        LockError::not_executed(format!(
+            "{} was reached only after the acquire's deadline of {execute_within:?}, {} times; it is stalled, or the ttl \
+             is too short for this network",
+            self.pool.node(),
+            STALE_RETRIES + 1,
+        ))
     }
 
     async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
         let keys = Keys::of(&release.claim.key)?;
-        let keep = if release.keep_for.is_zero() { 0 } else { value::millis(release.keep_for) };
         let link = self.pool.link().await?;
-        let answer = link
-            .eval(&SCRIPTS.release, &keys.all(), |command| {
-                command.arg(value::millis(FENCE_KEPT)).arg(release.claim.owner.to_hex());
-                command.arg(release.last_token.map_or(0, FencingToken::get)).arg(keep);
-            })
-            .await
-            .map_err(|error| self.failed(op, &error))?;
-        match answer {
-            Value::Int(1) => Ok(Freed::Released),
-            Value::Int(0) => Ok(Freed::NotHeld),
-            _ => Err(self.unreadable(op)),
-        }
+        let answer = link.call(call::release(&keys, release)).await.map_err(|error| self.failed(op, &error))?;
+        let freed = reply::released(&answer).ok_or_else(|| self.unreadable(op))?;
+        freed.map_err(|text| error::answered(self.pool.node(), op, &text))
     }
 
     /// Renews at most [`RENEW_BATCH`] claims.
@@ -197,19 +172,20 @@ impl RedisStore {
             .await
             .map_err(|error| self.failed("renew", &error))?;
         let Value::Array(answers) = answer else { return Err(self.unreadable("renew")) };
-        if answers.len() != claims.len() {
-            return Err(self.unreadable("renew"));
+        let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
+        for pair in answers.chunks(2) {
+            let [Value::Int(number), answer] = pair else { return Err(self.unreadable("renew")) };
+            let index = usize::try_from(*number).unwrap_or(0).wrapping_sub(1);
+            let Some(renewal) = renewals.get_mut(index) else { return Err(self.unreadable("renew")) };
+            *renewal = match answer {
+                Value::Int(0) => Ok(Renewal::Lost),
+                Value::BulkString(text) => {
+                    Err(error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)))
+                }
+                _ => Err(self.unreadable("renew")),
+            };
         }
-        let read = |(claim, answer): (&Claim, Value)| match answer {
-            Value::Int(1) => Ok(Renewal::Renewed),
-            Value::Int(0) => Ok(Renewal::Lost),
-            Value::BulkString(text) => {
-                let error = error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(&text));
-                Err(error.with_key(&claim.key))
-            }
-            _ => Err(self.unreadable("renew").with_key(&claim.key)),
-        };
-        Ok(claims.iter().zip(answers).map(read).collect())
+        Ok(claims.iter().zip(renewals).map(|(claim, renewal)| renewal.map_err(|e| e.with_key(&claim.key))).collect())
     }
 
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {
@@ -221,14 +197,11 @@ impl RedisStore {
         reply::holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
     }
 
-    /// Reports a server that may throw locks away when its memory is full.
+    /// Reports whether the server may throw locks away when its memory is full.
     async fn check_eviction(&self, link: &Link, inbox: &Inbox) {
         let Some(policy) = eviction_policy(link).await else { return };
-        if policy == "noeviction" {
-            return;
-        }
         inbox.notice(&Notice::EvictionPolicy { node: self.pool.node(), policy: &policy });
-        if !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
+        if policy != "noeviction" && !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 node = self.pool.node(),
                 policy,
@@ -315,6 +288,10 @@ impl LockBackend for RedisStore {
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         self.acquire(request, None).await.map_err(|error| error.with_key(&request.claim.key))
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        self.acquire_all(requests).await
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {

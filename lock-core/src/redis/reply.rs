@@ -4,59 +4,63 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::{Claim, Grant};
+use crate::backend::{Claim, Freed, Grant};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::{Holder, OwnerId};
 use crate::redis::value;
 
-/// What `acquire.lua` answers. `now` is server time in µs.
+/// What `acquire.lua` and `requeue.lua` answer.
 pub(super) enum Acquired {
-    Granted {
-        token: FencingToken,
-        now: u64,
-    },
+    Granted(FencingToken),
     /// The claim held the lock already: which block was reserved for it is not known.
-    Mine {
-        token: FencingToken,
-        now: u64,
-    },
-    Held {
-        holder: Holder,
-        queued: bool,
-        now: u64,
-    },
-    Stale {
-        now: u64,
-    },
-    Mistyped {
-        name: String,
-    },
+    Mine(FencingToken),
+    Held(Holder),
+    Queued(Holder),
+    Stale,
+    /// The key of this name is of another type.
+    Mistyped(String),
+    /// The text of an error.
+    Failed(String),
 }
 
 impl Acquired {
     /// Reads the answer. `None` if it makes no sense.
     pub(super) fn read(answer: &Value) -> Option<Self> {
-        let Value::Array(parts) = answer else { return None };
-        let text = |part: &Value| match part {
-            Value::BulkString(text) => String::from_utf8(text.clone()).ok(),
-            _ => None,
+        let text = match answer {
+            Value::Int(token) => return Some(Self::Granted(FencingToken::new(u64::try_from(*token).ok()?))),
+            Value::BulkString(text) => text,
+            _ => return None,
         };
-        let number = |part: &Value| text(part)?.parse().ok();
-        let (kind, rest) = parts.split_first()?;
-        match (text(kind)?.as_str(), rest) {
-            ("granted", [token, now]) => {
-                Some(Self::Granted { token: FencingToken::new(number(token)?), now: number(now)? })
-            }
-            ("mine", [token, now]) => Some(Self::Mine { token: FencingToken::new(number(token)?), now: number(now)? }),
-            (state @ ("held" | "queued"), [Value::BulkString(value), Value::Int(left), now]) => {
-                let holder = value::holder(value, time_left(*left));
-                Some(Self::Held { holder, queued: state == "queued", now: number(now)? })
-            }
-            ("stale", [now]) => Some(Self::Stale { now: number(now)? }),
-            ("type", [name]) => Some(Self::Mistyped { name: text(name)? }),
+        let (kind, rest) = text.split_first()?;
+        let word = || std::str::from_utf8(rest).ok();
+        match kind {
+            b'm' => Some(Self::Mine(FencingToken::new(word()?.parse().ok()?))),
+            b'h' => Some(Self::Held(held(rest)?)),
+            b'q' => Some(Self::Queued(held(rest)?)),
+            b's' if rest.is_empty() => Some(Self::Stale),
+            b't' => Some(Self::Mistyped(word()?.to_owned())),
+            b'e' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
             _ => None,
         }
+    }
+}
+
+/// Reads `time left|value`, where the value may be any bytes.
+fn held(text: &[u8]) -> Option<Holder> {
+    let bar = text.iter().position(|byte| *byte == b'|')?;
+    let left = std::str::from_utf8(&text[..bar]).ok()?.parse().ok()?;
+    Some(value::holder(&text[bar + 1..], time_left(left)))
+}
+
+/// Reads what `release.lua` answers: whether the claim held the lock, or the text of an error.
+/// `None` if it makes no sense.
+pub(super) fn released(answer: &Value) -> Option<Result<Freed, String>> {
+    match answer {
+        Value::Int(1) => Some(Ok(Freed::Released)),
+        Value::Int(0) => Some(Ok(Freed::NotHeld)),
+        Value::BulkString(text) => Some(Err(String::from_utf8_lossy(text.strip_prefix(b"e")?).into_owned())),
+        _ => None,
     }
 }
 
@@ -94,7 +98,7 @@ mod tests {
 
     use redis::Value;
 
-    use super::{Acquired, grant, holder};
+    use super::{Acquired, grant, holder, released};
     use crate::owner::OwnerId;
 
     fn text(text: &str) -> Value {
@@ -103,15 +107,12 @@ mod tests {
 
     #[test]
     fn answers_that_make_no_sense_are_refused() {
-        for bad in [
-            Value::Nil,
-            Value::Array(vec![]),
-            Value::Array(vec![text("granted"), text("1")]),
-            Value::Array(vec![text("granted"), text("1.8e+15"), text("1")]),
-            Value::Array(vec![text("held"), text("value"), text("1"), text("1")]),
-            Value::Array(vec![text("won"), text("1"), text("1")]),
-        ] {
-            assert!(Acquired::read(&bad).is_none(), "{bad:?}");
+        let words = ["", "m", "m1.8e+15", "h1", "hx|value", "q|value", "s1", "won"].map(text);
+        for bad in [Value::Nil, Value::Int(-1), Value::Array(vec![])].iter().chain(&words) {
+            assert!(Acquired::read(bad).is_none(), "{bad:?}");
+        }
+        for bad in [Value::Nil, Value::Int(2), text("1"), text("")] {
+            assert!(released(&bad).is_none(), "{bad:?}");
         }
         assert!(holder(&Value::Array(vec![text("value")])).is_none());
         assert!(holder(&Value::Array(vec![])).is_some_and(|nobody| nobody.is_none()));
@@ -131,8 +132,7 @@ mod tests {
 
     #[test]
     fn a_key_without_an_expiry_has_no_time_left() {
-        let answer = Value::Array(vec![text("held"), text("x"), Value::Int(-1), text("5")]);
-        let Some(Acquired::Held { holder, now: 5, .. }) = Acquired::read(&answer) else { panic!("not held") };
+        let Some(Acquired::Held(holder)) = Acquired::read(&text("h-1|x")) else { panic!("not held") };
         assert_eq!(holder.ttl_left, None);
     }
 }

@@ -18,28 +18,32 @@ impl Script {
         let sha = redis::Script::new(&text).get_hash().to_owned();
         Self { text, sha }
     }
-
-    /// A script that works on the queue.
-    fn queueing(text: &str) -> Self {
-        Self::new(format!("{}\n{text}", include_str!("lua/queue.lua")))
-    }
 }
 
 /// Every script of the store.
 #[derive(Debug)]
 pub(super) struct Scripts {
-    pub(super) acquire: Script,
-    pub(super) requeue: Script,
-    pub(super) release: Script,
+    /// Takes, frees and passes on locks.
+    pub(super) calls: Script,
+    /// Takes several locks or none.
+    pub(super) acquire_all: Script,
     pub(super) renew: Script,
     pub(super) holder: Script,
 }
 
 /// Constant text: data reaches a script only as a key or an argument.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::queueing(include_str!("lua/acquire.lua")),
-    requeue: Script::queueing(include_str!("lua/requeue.lua")),
-    release: Script::queueing(include_str!("lua/release.lua")),
+    calls: Script::new(concat!(
+        // Made only if it is needed.
+        "local function library()\n",
+        include_str!("lua/queue.lua"),
+        include_str!("lua/acquire.lua"),
+        include_str!("lua/requeue.lua"),
+        include_str!("lua/release.lua"),
+        "return turn_to, STEPS\nend\n",
+        include_str!("lua/calls.lua"),
+    )),
+    acquire_all: Script::new(concat!(include_str!("lua/queue.lua"), include_str!("lua/acquire_all.lua"))),
     renew: Script::new(include_str!("lua/renew.lua")),
     holder: Script::new(include_str!("lua/holder.lua")),
 });
@@ -53,8 +57,10 @@ mod tests {
         let files = [
             include_str!("lua/queue.lua"),
             include_str!("lua/acquire.lua"),
+            include_str!("lua/acquire_all.lua"),
             include_str!("lua/requeue.lua"),
             include_str!("lua/release.lua"),
+            include_str!("lua/calls.lua"),
             include_str!("lua/renew.lua"),
             include_str!("lua/holder.lua"),
         ];
@@ -70,7 +76,7 @@ mod tests {
 
     #[test]
     fn no_script_is_refused_for_want_of_memory() {
-        for script in [&SCRIPTS.acquire, &SCRIPTS.requeue, &SCRIPTS.release, &SCRIPTS.renew, &SCRIPTS.holder] {
+        for script in [&SCRIPTS.calls, &SCRIPTS.acquire_all, &SCRIPTS.renew, &SCRIPTS.holder] {
             assert_eq!(script.sha.len(), 40);
             // With a shebang the server would refuse the whole script when memory is full.
             assert!(!script.text.starts_with("#!"));

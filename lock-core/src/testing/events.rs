@@ -1,6 +1,6 @@
 //! A record of events, checked against their grammar.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
@@ -23,6 +23,21 @@ impl EventLog {
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
         self.entries().iter().map(|entry| entry.name).collect()
+    }
+
+    /// Returns how many events of a name there were so far.
+    #[must_use]
+    pub fn count(&self, name: &str) -> usize {
+        self.entries().iter().filter(|entry| entry.name == name).count()
+    }
+
+    /// Returns how many acquires have begun and not ended yet.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        let entries = self.entries();
+        let ended: HashSet<u64> = entries.iter().filter(|entry| entry.terminal).map(|entry| entry.attempt).collect();
+        let begun: HashSet<u64> = entries.iter().map(|entry| entry.attempt).collect();
+        begun.difference(&ended).count()
     }
 
     /// Returns how the grants so far came about, in order.

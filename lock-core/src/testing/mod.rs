@@ -1,5 +1,5 @@
 //! Tools that tests of locks need: real servers, a faulty network, a record of events, a checker of
-//! histories.
+//! histories, a stopwatch for unreliable machines.
 //!
 //! Feature `test-util`. They panic where production code would return an error, since a test has
 //! nothing better to do.
@@ -9,9 +9,11 @@ mod history;
 mod inbox;
 mod proxy;
 mod server;
+mod stopwatch;
 
 pub use events::EventLog;
 pub use history::{History, Record, Recorder, Verdict, Violation};
 pub use inbox::{Report, Reports, inbox, stand_in};
 pub use proxy::{Direction, FaultProxy};
 pub use server::{RedisServer, RedisServerBuilder, Reply};
+pub use stopwatch::Stopwatch;

@@ -10,6 +10,7 @@ mod conformance;
 mod contention;
 #[cfg(feature = "redis")]
 mod faults;
+mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
 #[cfg(feature = "redis")]
@@ -27,6 +28,9 @@ mod push;
 #[cfg(feature = "redis")]
 mod redis_store;
 mod simulation;
+mod spans;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;
+#[cfg(feature = "redis")]
+mod together;

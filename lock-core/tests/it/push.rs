@@ -1,17 +1,23 @@
 //! Losses that Redis tells of by itself, by client tracking: known in milliseconds.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply};
-use lock_core::{Capabilities, LockBackend, LockGuard, LockManager, LossReason, RedisStore, ReleaseOutcome, Renew};
+use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::{
+    Capabilities, LockBackend, LockEvent, LockEventKind, LockGuard, LockManager, LossReason, RedisStore,
+    ReleaseOutcome, Renew,
+};
 
-use crate::support::{MS, SECOND, SLACK, eventually, exists, figure, locks, locks_at, pttl};
+use crate::support::{LONG, MS, SECOND, eventually, exists, figure, locks, locks_at, pttl, renewals, watched};
 
-/// A lease whose regular renewal is far away.
-const TTL: Duration = Duration::from_secs(30);
+/// A lease whose regular renewal, after a third of it, is so far away that nothing else than a push
+/// can have told of a loss before.
+const TTL: Duration = Duration::from_secs(90);
 
-/// What a noisy machine may make of the 50 ms that a push is meant to take.
-const SOON: Duration = Duration::from_millis(500);
+/// The promise.
+const SOON: Duration = Duration::from_millis(50);
 
 /// Takes locks and waits until the server tells of changes to them.
 async fn armed(locks: &LockManager, keys: impl Iterator<Item = String>) -> Vec<LockGuard> {
@@ -22,7 +28,7 @@ async fn armed(locks: &LockManager, keys: impl Iterator<Item = String>) -> Vec<L
         guards.push(locks.lock(key.as_str()).with_ttl(TTL).await.unwrap());
     }
     let renewed = || events.names().iter().filter(|name| **name == "Renewed").count() >= guards.len();
-    eventually("every lock is looked at soon", 5 * SECOND, renewed).await;
+    eventually("every lock is looked at soon", renewed).await;
     guards
 }
 
@@ -31,15 +37,21 @@ fn names(count: usize) -> impl Iterator<Item = String> {
 }
 
 async fn lost(guard: &LockGuard, what: &str) -> LossReason {
-    let lost = tokio::time::timeout(9 * SECOND, guard.lost()).await;
+    let lost = tokio::time::timeout(LONG, guard.lost()).await;
     lost.unwrap_or_else(|_| panic!("{what}: {} was lost, and nobody was told", guard.key()))
+}
+
+/// Waits until a lock that was just taken away is known to be lost, in time.
+async fn lost_soon(guard: &LockGuard, what: &str, taken_away: Stopwatch) -> Duration {
+    assert_eq!(lost(guard, what).await, LossReason::Stolen, "{what}");
+    taken_away.assert_within(SOON, what);
+    taken_away.elapsed()
 }
 
 fn report(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
     figure(&format!("push: {what}, {} tries, p50 and p99", times.len()), (p50, p99));
-    assert!(p99 < SOON, "{what}: {p99:?}");
 }
 
 fn calls(server: &RedisServer, command: &str) -> u64 {
@@ -65,11 +77,9 @@ async fn foreign_changes_are_known_at_once() {
         let mut times = Vec::new();
         for guard in armed(&locks, names(60)).await {
             let command: Vec<&str> = command.iter().copied().chain([guard.key().as_str()]).collect();
-            let start = Instant::now();
+            let watch = Stopwatch::start();
             server.command(&command);
-            let reason = lost(&guard, what).await;
-            times.push(start.elapsed());
-            assert_eq!(reason, LossReason::Stolen, "{what}");
+            times.push(lost_soon(&guard, what, watch).await);
             assert_eq!(guard.release().await, Ok(ReleaseOutcome::AlreadyLost(LossReason::Stolen)));
         }
         report(what, times);
@@ -84,8 +94,8 @@ async fn a_shortened_lease_is_raised_again_or_known_to_be_lost() {
     let (mut saved, mut stolen) = (0, 0);
     for guard in armed(&locks, names(50)).await {
         server.command(&["PEXPIRE", guard.key().as_str(), "3"]);
-        let raised = || pttl(&server, guard.key().as_str()) > 25_000;
-        eventually("it is raised or lost", SECOND, || raised() || guard.ensure_held().is_err()).await;
+        let raised = || pttl(&server, guard.key().as_str()) > 45_000;
+        eventually("it is raised or lost", || raised() || guard.ensure_held().is_err()).await;
         match guard.ensure_held() {
             Ok(()) => saved += 1,
             Err(error) => {
@@ -105,14 +115,13 @@ async fn flushes_and_evictions_are_known_at_once() {
         let mut times = Vec::new();
         for round in 0..50 {
             let guard = armed(&locks, std::iter::once(format!("k{round}"))).await.pop().unwrap();
-            let start = Instant::now();
+            let watch = Stopwatch::start();
             if what == "FLUSHALL" {
                 server.command(&["FLUSHALL"]);
             } else {
                 server.command(&["CONFIG", "SET", "maxmemory", "1"]);
             }
-            assert_eq!(lost(&guard, what).await, LossReason::Stolen);
-            times.push(start.elapsed());
+            times.push(lost_soon(&guard, what, watch).await);
             server.command(&["CONFIG", "SET", "maxmemory", "0"]);
         }
         report(what, times);
@@ -125,38 +134,49 @@ async fn a_fixed_lease_hears_too_and_grows_no_longer() {
     let locks = locks(&server);
     let events = EventLog::default();
     locks.observe(events.clone());
-    let start = Instant::now();
     let guard = locks.lock("k").with_ttl(TTL).with_renew(Renew::Off).await.unwrap();
-    tokio::time::sleep(300 * MS).await;
+    eventually("it is tracked", || tracked(&server) == 1).await;
     server.command(&["FLUSHDB"]);
     assert_eq!(lost(&guard, "fixed").await, LossReason::Stolen);
     drop(guard);
 
-    let guard = locks.lock("k").with_ttl(2 * SECOND).with_renew(Renew::Off).await.unwrap();
-    let start_again = start.elapsed();
+    let guard = locks.lock("k").with_ttl(4 * SECOND).with_renew(Renew::Off).await.unwrap();
+    let granted = Stopwatch::start();
     for _ in 0..5 {
         tokio::time::sleep(200 * MS).await;
         // Suspects, and new connections: each time the lease is confirmed, and not raised.
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         tokio::time::sleep(100 * MS).await;
-        let aged = start.elapsed().saturating_sub(start_again);
-        assert!(guard.remaining() <= (2 * SECOND).saturating_sub(aged), "{:?} after {aged:?}", guard.remaining());
+        let aged = granted.elapsed();
+        assert!(guard.remaining() <= (4 * SECOND).saturating_sub(aged), "{:?} after {aged:?}", guard.remaining());
     }
-    assert!(pttl(&server, "k") <= 600, "{}", pttl(&server, "k"));
-    assert_eq!(lost(&guard, "fixed").await, LossReason::Expired);
-    assert_eq!(events.names().iter().filter(|name| **name == "Renewed").count(), 0);
+    assert!(pttl(&server, "k") <= 2_600, "{}", pttl(&server, "k"));
+    // Whichever is noticed first, the deadline or the key that has gone right after it.
+    assert!(matches!(lost(&guard, "fixed").await, LossReason::Expired | LossReason::Stolen));
+    assert_eq!(events.count("Renewed"), 0);
+}
+
+/// How many keys the server tells somebody of.
+fn tracked(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "stats"]);
+    stats.text().lines().find_map(|line| line.strip_prefix("tracking_total_keys:")).unwrap().trim().parse().unwrap()
 }
 
 #[tokio::test]
 async fn short_holds_cost_nothing() {
     let server = RedisServer::start();
     let locks = locks(&server);
+    let mut long = 0;
     for n in 0..300 {
+        let watch = Stopwatch::start();
         locks.lock(format!("k{n}").as_str()).with_ttl(TTL).await.unwrap().release().await.unwrap();
+        // The first look comes after a tenth of a second, which a busy machine makes of a short hold.
+        long += u64::from(watch.elapsed() >= 50 * MS);
     }
-    let tracked = server.command(&["INFO", "stats"]);
-    assert!(tracked.text().contains("tracking_total_keys:0\r\n"), "{}", tracked.text());
-    assert_eq!((calls(&server, "getex"), calls(&server, "client|caching")), (0, 0), "something was renewed");
+    figure("holds of no time that lasted 50 ms, of 300", long);
+    let looked = calls(&server, "getex") + calls(&server, "client|caching");
+    assert!(looked <= 2 * long, "{looked} looks at {long} locks");
+    assert!(tracked(&server) <= long);
 }
 
 #[tokio::test]
@@ -165,20 +185,19 @@ async fn without_permission_renewals_find_out() {
         let server = RedisServer::start();
         let rules = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", denied];
         assert_eq!(server.command(&rules), Reply::Text("OK".to_owned()));
-        let store =
-            std::sync::Arc::new(RedisStore::new(&format!("redis://app:secret@127.0.0.1:{}", server.port())).unwrap());
-        let locks = LockManager::builder(std::sync::Arc::clone(&store)).build().unwrap();
+        let store = Arc::new(RedisStore::new(&format!("redis://app:secret@127.0.0.1:{}", server.port())).unwrap());
+        let events = EventLog::default();
+        let locks = LockManager::builder(Arc::clone(&store)).observer(events.clone()).build().unwrap();
         assert!(store.capabilities().push_loss);
-        let ttl = 1_800 * MS;
-        let guard = locks.lock("k").with_ttl(ttl).await.unwrap();
-        tokio::time::sleep(ttl).await;
+        let guard = watched(&locks, "k").await.unwrap();
+        renewals(&events, 5).await;
         guard.ensure_held().unwrap();
         assert_eq!(store.capabilities(), Capabilities::polled().with_queue(), "{denied}");
+        let watch = Stopwatch::start();
         server.command(&["DEL", "k"]);
-        let start = Instant::now();
         assert_eq!(lost(&guard, denied).await, LossReason::Stolen);
-        figure(&format!("no push, {denied}, ttl {ttl:?}"), start.elapsed());
-        assert!(start.elapsed() < ttl / 3 + SLACK);
+        figure(&format!("no push, {denied}, renewed every 200 ms"), watch.elapsed());
+        watch.assert_within(200 * MS, "a theft that a renewal finds");
     }
 }
 
@@ -191,60 +210,59 @@ async fn a_theft_during_an_outage_is_known_after_it() {
     for guard in armed(&locks, names(10)).await {
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         server.command(&["DEL", guard.key().as_str()]);
-        let start = Instant::now();
-        assert_eq!(lost(&guard, "killed connection").await, LossReason::Stolen);
-        times.push(start.elapsed());
+        let watch = Stopwatch::start();
+        times.push(lost_soon(&guard, "killed connection", watch).await);
     }
     report("theft right after the connection was killed", times);
 
     // A connection that is dead and does not say so: doubted after a renewal, then replaced.
-    let ttl = 6 * SECOND;
-    let guard = locks.lock("k").with_ttl(ttl).await.unwrap();
-    tokio::time::sleep(300 * MS).await;
+    let ttl = 24 * SECOND;
+    let guard = locks.lock("k").with_ttl(ttl).with_renew(Renew::Every(SECOND)).await.unwrap();
     proxy.strand_connections();
     server.command(&["DEL", "k"]);
-    let start = Instant::now();
+    let watch = Stopwatch::start();
     assert_eq!(lost(&guard, "stranded").await, LossReason::Stolen);
-    figure(&format!("theft behind a stranded connection, ttl {ttl:?}"), start.elapsed());
-    assert!(start.elapsed() < ttl / 2 + 2 * SECOND + SLACK, "{:?}", start.elapsed());
+    figure(&format!("theft behind a stranded connection, ttl {ttl:?}, renewed every second"), watch.elapsed());
+    // A renewal, its time-out, and a new connection.
+    watch.assert_within(SECOND + ttl / 6 + 4 * SECOND, "a theft behind a stranded connection");
 }
 
 #[tokio::test]
 async fn renewals_and_hand_offs_look_like_no_theft() {
     let server = RedisServer::start();
     let (one, two) = (locks(&server), locks(&server));
-    let events = EventLog::default();
-    one.observe(events.clone());
-    two.observe(events.clone());
-    let end = Instant::now() + 10 * SECOND;
+    let stolen = Arc::new(AtomicU64::new(0));
+    for locks in [&one, &two] {
+        let stolen = Arc::clone(&stolen);
+        locks.observe(move |event: &LockEvent<'_>| {
+            if matches!(event.kind, LockEventKind::Lost { reason: LossReason::Stolen, .. }) {
+                stolen.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
     let mut guards = Vec::new();
     for n in 0..20 {
-        guards.push(one.lock(format!("still{n}").as_str()).await.unwrap());
+        guards.push(watched(&one, &format!("still{n}")).await.unwrap());
     }
     let mut tasks = Vec::new();
     for n in 0..16_u64 {
         let locks = if n % 2 == 0 { one.clone() } else { two.clone() };
         tasks.push(tokio::spawn(async move {
-            let mut count = 0;
-            while Instant::now() < end {
-                let guard = locks.lock(format!("hot{}", n % 3).as_str()).await.unwrap();
+            for count in 0..10 {
+                let guard = watched(&locks, &format!("hot{}", n % 3)).with_wait(LONG).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(0..500) * (count % 4) / 3)).await;
-                guard.ensure_held().unwrap();
-                assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
-                count += 1;
+                // Lost to a stall of the machine, at worst, and that is no theft.
+                let _ = guard.release().await;
             }
-            count
         }));
     }
-    let mut cycles = 0;
     for task in tasks {
-        cycles += task.await.unwrap();
+        task.await.unwrap();
     }
     for guard in guards {
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
     }
-    assert!(!events.names().contains(&"Lost"));
-    figure("push: hand-offs in 10 s without a false loss", cycles);
+    assert_eq!(stolen.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -255,27 +273,26 @@ async fn tracking_costs_no_commands() {
     locks.observe(events.clone());
     let mut guards = Vec::new();
     for n in 0..3 {
-        guards.push(locks.lock(format!("k{n}").as_str()).await.unwrap());
+        guards.push(watched(&locks, &format!("k{n}")).await.unwrap());
         // Apart, so that they do not share batches.
-        tokio::time::sleep(104 * MS).await;
+        tokio::time::sleep(66 * MS).await;
     }
-    tokio::time::sleep(300 * MS).await;
+    renewals(&events, 3).await;
+    // In this order, so that what happens in between, however long that is, makes the ratio no larger.
+    let before = events.count("Renewed") as u64;
     server.command(&["CONFIG", "RESETSTAT"]);
-    let renewals = || events.names().iter().filter(|name| **name == "Renewed").count();
-    let before = renewals();
-    tokio::time::sleep(6 * SECOND).await;
-    let renewed = renewals() - before;
+    renewals(&events, 60).await;
     let sent: u64 = ["evalsha", "eval", "ping", "client|tracking"].iter().map(|name| calls(&server, name)).sum();
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let ratio = sent as f64 / renewed as f64;
-    figure("push: commands per renewal", (ratio, renewed));
-    assert!(renewed > 40 && ratio <= 1.1, "{sent} commands for {renewed} renewals");
+    let renewed = events.count("Renewed") as u64 - before;
+    figure("push: commands, renewals", (sent, renewed));
+    // Three may be on their way.
+    assert!(sent <= renewed + renewed / 10 + 3, "{sent} commands for {renewed} renewals");
 }
 
 #[tokio::test]
 async fn ten_thousand_locks_survive_or_notice_a_flush() {
     const COUNT: usize = 10_000;
-    let server = RedisServer::builder().with("slowlog-log-slower-than", "5000").start();
+    let server = RedisServer::start();
     let locks = locks(&server);
     let mut guards = Vec::new();
     let names_of_all: Vec<String> = names(COUNT).collect();
@@ -289,36 +306,28 @@ async fn ten_thousand_locks_survive_or_notice_a_flush() {
             guards.push(task.await.unwrap());
         }
     }
-    let tracked = || {
-        let stats = server.command(&["INFO", "stats"]);
-        stats.text().contains(&format!("tracking_total_keys:{COUNT}\r\n"))
-    };
-    eventually("all are tracked", 10 * SECOND, tracked).await;
+    eventually("all are tracked", || tracked(&server) == COUNT as u64).await;
     tokio::time::sleep(300 * MS).await;
-    server.command(&["SLOWLOG", "RESET"]);
     server.command(&["CONFIG", "RESETSTAT"]);
     // Each by itself first, for a tenth of them.
-    let start = Instant::now();
+    let watch = Stopwatch::start();
     for name in names(COUNT / 10) {
         server.command(&["DEL", &name]);
     }
     for guard in &guards[..COUNT / 10] {
         assert_eq!(lost(guard, "DEL").await, LossReason::Stolen);
     }
-    figure("push: 1,000 DELs until all are known", (start.elapsed(), calls(&server, "evalsha")));
+    figure("push: 1,000 DELs until all are known", (watch.elapsed(), calls(&server, "evalsha")));
     server.command(&["CONFIG", "RESETSTAT"]);
-    let start = Instant::now();
+    let watch = Stopwatch::start();
     server.command(&["FLUSHALL"]);
     for guard in &guards {
         assert_eq!(lost(guard, "FLUSHALL").await, LossReason::Stolen);
     }
-    let took = start.elapsed();
     let scripts = calls(&server, "evalsha");
-    figure("push: 10,000 locks know of a FLUSHALL, scripts", (took, scripts));
-    assert!(took < 2 * SECOND, "{took:?}");
-    let Reply::List(slow) = server.command(&["SLOWLOG", "GET", "-1"]) else { panic!("no slowlog") };
-    let slow = slow.iter().filter(|entry| format!("{entry:?}").contains("EVAL")).count();
-    figure("push: scripts over 5 ms, by the clock of a busy machine", slow);
-    assert!(slow <= 5, "{slow} scripts took longer than 5 ms");
+    figure("push: 10,000 locks know of a FLUSHALL, scripts", (watch.elapsed(), scripts));
+    watch.assert_within(2 * SECOND, "10,000 locks and a FLUSHALL");
+    // In batches, however fast they are.
+    assert!(scripts <= 1_000, "{scripts} scripts");
     assert!(!exists(&server, "k0"));
 }

@@ -4,6 +4,7 @@ mod mutants;
 mod network;
 mod queue_mutants;
 mod scribe;
+mod sets;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,8 +5,8 @@ mod worker;
 
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, Reply};
-use lock_core::{LockGuard, LockManager, RedisStore};
+use lock_core::testing::{EventLog, RedisServer, Reply};
+use lock_core::{LockGuard, LockManager, LockRequest, RedisStore, Renew};
 
 pub(crate) use resource::Resource;
 pub(crate) use worker::{Scratch, Worker};
@@ -14,28 +14,52 @@ pub(crate) use worker::{Scratch, Worker};
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// What a noisy machine may add to any time before a test calls it late.
-pub(crate) const SLACK: Duration = Duration::from_millis(600);
+/// A lease that no stall of the machine outlasts. Whoever waits for its end waits in vain.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// A manager with a lease of one second and patient waits.
+/// How long a test waits for what is promised without a bound, or for a bound that is not its subject.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A manager whose leases and waits outlast every stall of the machine.
 pub(crate) fn locks_at(url: &str) -> LockManager {
-    LockManager::builder(RedisStore::new(url).unwrap()).ttl(SECOND).wait(10 * SECOND).build().unwrap()
+    LockManager::builder(RedisStore::new(url).unwrap()).ttl(30 * SECOND).wait(PATIENCE).build().unwrap()
+}
+
+/// Asks for a lock that is renewed all the time although its lease is long: a stall does not lose it,
+/// and whether the watchdog lives is seen soon.
+pub(crate) fn watched(locks: &LockManager, key: &str) -> LockRequest {
+    locks.lock(key).with_ttl(60 * SECOND).with_renew(Renew::Every(200 * MS))
+}
+
+/// Waits until a number of leases have been renewed from now on.
+pub(crate) async fn renewals(events: &EventLog, count: usize) {
+    let before = events.count("Renewed");
+    eventually("leases are renewed", || events.count("Renewed") >= before + count).await;
 }
 
 pub(crate) fn locks(server: &RedisServer) -> LockManager {
     locks_at(&server.url())
 }
 
+/// Waits until every acquire has ended, which is told a moment after it can be seen, and checks what was told.
+pub(crate) async fn all_told(events: &EventLog) {
+    eventually("every acquire ends", || events.open() == 0).await;
+    events.assert_complete();
+}
+
 /// A manager that the server knows already, so that the next command is a script it has seen.
 pub(crate) async fn warm(url: &str) -> LockManager {
-    let locks = locks_at(url);
-    let warm = || locks.lock("warm").with_ttl(30 * SECOND).acquire();
+    let (locks, events) = (locks_at(url), EventLog::default());
+    locks.observe(events.clone());
+    let warm = || locks.lock("warm").acquire();
     let guard = warm().await.unwrap();
     guard.extend(30 * SECOND).await.unwrap();
     guard.release().await.unwrap();
     // By the keeper, on its own connection.
     drop(warm().await.unwrap());
     warm().await.unwrap().release().await.unwrap();
+    // So that whoever observes from now on hears whole stories.
+    all_told(&events).await;
     locks
 }
 
@@ -43,11 +67,11 @@ pub(crate) async fn take(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).await.unwrap_or_else(|error| panic!("{key} was to be granted: {error}"))
 }
 
-/// Waits until something holds.
-pub(crate) async fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+/// Waits until something holds, however long that takes a busy machine. Returns how long it was.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(2 * MS).await;
     }
     start.elapsed()
@@ -55,6 +79,13 @@ pub(crate) async fn eventually(what: &str, limit: Duration, mut holds: impl FnMu
 
 pub(crate) fn exists(server: &RedisServer, key: &str) -> bool {
     server.command(&["EXISTS", key]) == Reply::Int(1)
+}
+
+/// How many keys ended by themselves instead of being freed.
+pub(crate) fn expired(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "stats"]);
+    let line = stats.text().lines().find_map(|line| line.strip_prefix("expired_keys:"));
+    line.unwrap().trim().parse().unwrap()
 }
 
 pub(crate) fn pttl(server: &RedisServer, key: &str) -> i64 {

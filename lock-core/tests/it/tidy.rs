@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Which floor each module of lock-core stands on, and in which wing. A file imports only from its
 /// own floor and wing, or from a lower floor.
-const FLOORS: [(&str, &str); 31] = [
+const FLOORS: [(&str, &str); 32] = [
     ("key", "0"),
     ("owner", "0"),
     ("place", "0"),
@@ -26,6 +26,7 @@ const FLOORS: [(&str, &str); 31] = [
     ("acquire", "2 machinery"),
     ("keeper", "2 machinery"),
     ("context", "2 machinery"),
+    ("trace", "2 machinery"),
     ("manager", "3"),
     ("lock", "3"),
     ("multi", "3"),

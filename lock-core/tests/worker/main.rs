@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::Recorder;
+use lock_core::testing::{Recorder, Stopwatch};
 use lock_core::{LockError, LockGuard, LockManager, LockOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -34,7 +34,7 @@ impl Args {
     fn options(&self) -> LockOptions {
         let mut options = LockOptions::default();
         options.ttl = Duration::from_millis(self.number("ttl_ms"));
-        options.wait = Duration::from_secs(60).into();
+        options.wait = Duration::from_secs(600).into();
         options
     }
 }
@@ -181,30 +181,44 @@ async fn body(args: &Args) {
     say(&state(outcome));
 }
 
-/// Takes a lock and returns from `main` at once, in the way that is asked for.
+/// Takes a lock and returns from `main` at once, in the way that is asked for. Says whether the machine
+/// let it work meanwhile.
 fn exit(args: &Args, runtime: &tokio::runtime::Runtime) {
     let locks = runtime.block_on(connect(args)).0;
     let key = args.text("key");
-    match args.text("how") {
+    let take = || runtime.block_on(locks.lock(key).acquire()).unwrap();
+    let started = match args.text("how") {
         "guard-then-manager" => {
-            let guard = runtime.block_on(locks.lock(key).acquire()).unwrap();
+            let guard = take();
+            let started = Stopwatch::start();
             drop(guard);
             drop(locks);
+            started
         }
         "manager-then-guard" => {
-            let guard = runtime.block_on(locks.lock(key).acquire()).unwrap();
+            let guard = take();
+            let started = Stopwatch::start();
             drop(locks);
             drop(guard);
+            started
         }
         "inside" => runtime.block_on(async move {
             let _guard = locks.lock(key).acquire().await.unwrap();
+            Stopwatch::start()
         }),
-        "blocking" => drop(locks.lock(key).acquire_blocking().unwrap()),
-        "cancelled" => runtime.block_on(async {
+        "blocking" => {
+            let guard = locks.lock(key).acquire_blocking().unwrap();
+            let started = Stopwatch::start();
+            drop((guard, locks));
+            started
+        }
+        "cancelled" => runtime.block_on(async move {
             let mut acquire = std::pin::pin!(locks.lock(key).acquire());
             let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx))).await;
             assert!(polled.is_pending(), "granted without a round trip");
+            Stopwatch::start()
         }),
         other => panic!("unknown way to exit {other:?}"),
-    }
+    };
+    say(if started.stalled() < Duration::from_millis(50) { "undisturbed" } else { "disturbed" });
 }

@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run -p lock-metrics --example dashboards                       # writes dashboards/
 //! cargo run -p lock-metrics --example dashboards -- --runbooks URL     # links to your copy of the runbooks
-//! cargo run -p lock-metrics --example dashboards -- --to DIR --fast    # a copy for tests, without delays
+//! cargo run -p lock-metrics --example dashboards -- --to DIR --fast    # a copy for tests, whose delays are seconds
 //! cargo run -p lock-metrics --example dashboards -- --queries          # every query, as JSON
 //! ```
 

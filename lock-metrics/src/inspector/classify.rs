@@ -1,6 +1,6 @@
 //! From a rendered key back to the name that metrics show.
 
-use crate::state::{INSPECTOR_KEY, OTHER};
+use crate::state::OTHER;
 
 /// The names of an inspector, and which keys belong to them.
 #[derive(Clone, Debug)]
@@ -35,9 +35,7 @@ enum Piece {
 impl Classes {
     /// Starts with the name for everything else.
     pub(super) fn new() -> Self {
-        let mut classes = Self { names: vec![OTHER.to_owned()], patterns: Vec::new() };
-        classes.add(INSPECTOR_KEY, Shape::Template(vec![Piece::Text(INSPECTOR_KEY.to_owned())]));
-        classes
+        Self { names: vec![OTHER.to_owned()], patterns: Vec::new() }
     }
 
     /// Counts keys that were rendered from a template under this name.
@@ -189,8 +187,7 @@ mod tests {
         assert_eq!(name("lock:user:4 2"), "rest");
         assert_eq!(name("legacy:x"), "rest");
         assert_eq!(name("elsewhere"), "other");
-        assert_eq!(name("distributed-lock:inspector"), "distributed-lock:inspector");
-        assert_eq!(classes.names().len(), 6);
+        assert_eq!(classes.names().len(), 5);
     }
 
     #[test]
@@ -199,6 +196,6 @@ mod tests {
         classes.add_template(&"<a>".repeat(40), "many");
         let key = "x".repeat(511) + ":";
         assert_eq!(classes.of(&key), 0);
-        assert_eq!(classes.of(&"x".repeat(512)), 2);
+        assert_eq!(classes.of(&"x".repeat(512)), 1);
     }
 }

@@ -25,13 +25,11 @@ use crate::time::UnixTime;
 /// The lease of the election: after a crash another instance takes over within this and an interval.
 const TERM: Duration = Duration::from_secs(30);
 
-/// The inspector holds its lock for as long as it lives, and is not stuck.
-const NEVER_STUCK: Duration = Duration::from_secs(100 * 365 * 86_400);
-
 /// Counts the locks that Redis holds for the whole fleet, and exports them per lock name.
 ///
 /// Every process may start one: they elect one among them, by the lock
-/// `distributed-lock:inspector`, and the others export zeros. The elected one walks through the keys
+/// `distributed-lock:inspector`, and the others export zeros. That lock, held for as long as its
+/// holder lives, is in no metric and no live view. The elected one walks through the keys
 /// with a paced `SCAN` in a thread of its own, never during a scrape. Its numbers show what no
 /// process can know of itself: locks of processes that died, locks without an expiry, locks of other
 /// libraries.
@@ -65,7 +63,25 @@ pub struct Inspector {
 /// Keeps an [`Inspector`] at work until it is dropped.
 #[derive(Debug)]
 pub struct InspectorHandle {
-    _stop: oneshot::Sender<Infallible>,
+    /// Ends it when dropped.
+    stop: oneshot::Sender<Infallible>,
+    /// Closed when its thread has ended.
+    ended: oneshot::Receiver<Infallible>,
+}
+
+impl InspectorHandle {
+    /// Stops the inspector, and waits until another instance can be elected.
+    ///
+    /// Dropping the handle does the same without waiting. At the end of a program the thread may then
+    /// be cut off, and nobody inspects until the lease of the election is over, 30 s later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it stops all the same.
+    pub async fn stop(self) {
+        drop(self.stop);
+        let _ = self.ended.await;
+    }
 }
 
 impl Inspector {
@@ -142,8 +158,10 @@ impl Inspector {
         let core = metrics.core();
         core.publish(self.nothing());
         let (stop, stopped) = oneshot::channel();
+        let (ending, ended) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::Builder::new().name("lock-inspector".to_owned()).spawn(move || {
+            let _ending = ending;
             // Built and dropped here: a runtime must not be dropped inside of the caller's.
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
@@ -156,7 +174,7 @@ impl Inspector {
         thread.map_err(InstallError::Thread)?;
         let ready = is_ready.recv().map_err(io::Error::other).and_then(|ready| ready);
         ready.map_err(InstallError::Thread)?;
-        Ok(InspectorHandle { _stop: stop })
+        Ok(InspectorHandle { stop, ended })
     }
 
     /// Scans once, without an election, and exports what it finds. For programs that run now and
@@ -211,7 +229,7 @@ impl Inspector {
             none => none.insert(LockManager::connect(&self.url).await?),
         };
         let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
-        request.with_ttl(TERM).with_stuck_after(NEVER_STUCK).try_acquire().await
+        request.with_ttl(TERM).try_acquire().await
     }
 
     /// Scans until the term ends.
@@ -237,7 +255,7 @@ impl Inspector {
         let mut found = self.nothing();
         let mut scan = self.reader.scan(self.scan.clone());
         while let Some(batch) = scan.next().await? {
-            for entry in &batch {
+            for entry in batch.iter().filter(|entry| entry.key.as_str() != INSPECTOR_KEY) {
                 found.locks[self.classes.of(entry.key.as_str())].1.add(entry);
             }
         }

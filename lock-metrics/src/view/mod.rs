@@ -11,7 +11,7 @@ use std::time::Duration;
 use lock_core::{Holder, LockKey};
 
 use crate::live::{LiveLock, LiveLocks, LiveState};
-use crate::state::{Core, INSPECTOR_KEY};
+use crate::state::Core;
 use crate::time::UnixTime;
 
 pub use html::LIVE_VIEW_CSP;
@@ -62,7 +62,8 @@ pub(crate) fn json(core: &Arc<Core>) -> String {
 impl View {
     fn new(core: &Arc<Core>, limit: usize) -> Self {
         let at = UnixTime::now();
-        let live: Vec<LiveLock> = LiveLocks::new(Arc::clone(core)).collect();
+        let mut live: Vec<LiveLock> = LiveLocks::new(Arc::clone(core)).collect();
+        name_holders(&mut live);
         let mut totals = Totals::default();
         let mut hurts: HashMap<LockKey, Hurt> = HashMap::new();
         for row in &live {
@@ -82,11 +83,9 @@ impl View {
         }
         let hurt = |row: &LiveLock| hurts.get(&row.key).copied().unwrap_or_default();
         let mut rows: Vec<Shown> = live.into_iter().map(|live| Shown { waiters: hurt(&live).waiters, live }).collect();
-        // A key's waiters stand below its holder. The inspector's own lock is held for ever, and
-        // must not stand above those that people came for.
+        // A key's waiters stand below its holder.
         rows.sort_by_cached_key(|Shown { live, .. }| {
-            let ours = live.key.as_str() == INSPECTOR_KEY;
-            (ours, Reverse(hurt(live)), live.key.clone(), live.state() == "waiting", Reverse(live.age))
+            (Reverse(hurt(live)), live.key.clone(), live.state() == "waiting", Reverse(live.age))
         });
         rows.truncate(limit);
         Self { at, rows, totals }
@@ -95,6 +94,23 @@ impl View {
     /// How many rows there are beyond those shown.
     fn hidden(&self) -> usize {
         self.totals.held + self.totals.waiting - self.rows.len()
+    }
+}
+
+/// Names the holder to those who have not seen it: they stand behind another waiter of this process,
+/// who has.
+fn name_holders(live: &mut [LiveLock]) {
+    let seen: HashMap<LockKey, Holder> = live
+        .iter()
+        .filter_map(|row| match &row.state {
+            LiveState::Waiting { waits_for: Some(holder) } => Some((row.key.clone(), holder.clone())),
+            _ => None,
+        })
+        .collect();
+    for row in live {
+        if let LiveState::Waiting { waits_for: waits_for @ None } = &mut row.state {
+            *waits_for = seen.get(&row.key).cloned();
+        }
     }
 }
 

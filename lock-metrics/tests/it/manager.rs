@@ -21,7 +21,8 @@ async fn a_contended_lock_of_a_real_manager() {
     let guard = locks.lock("lock:job:1").acquire().await.unwrap();
     let waiter = tokio::task::JoinSet::from_iter([{
         let locks = locks.clone();
-        async move { locks.lock("lock:job:1").acquire().await.unwrap().release().await.unwrap() }
+        let request = locks.lock("lock:job:1").with_wait(Duration::from_secs(120));
+        async move { request.acquire().await.unwrap().release().await.unwrap() }
     }]);
     eventually("a waiter", || (sum(&scrape(), "waiters") == 1.0).then_some(()));
     let seen = scrape();

@@ -28,7 +28,7 @@ fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
 fn what_hurts_most_comes_first() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
-    // The inspector's lock is older than everything, and still comes last.
+    // The inspector's own lock is nobody's concern.
     Acquire::new(&observer, 1, "distributed-lock:inspector", "distributed-lock:inspector").take();
     Acquire::new(&observer, 2, "job", "job:old").take();
     let mut stuck = Acquire::new(&observer, 3, "job", "job:stuck");
@@ -54,7 +54,6 @@ fn what_hurts_most_comes_first() {
         ("job:queue", "waiting"),
         ("job:old", "held"),
         ("job:new", "held"),
-        ("distributed-lock:inspector", "held"),
     ];
     let found = order(&json(&metrics));
     let found: Vec<(&str, &str)> = found.iter().map(|(key, state)| (key.as_str(), state.as_str())).collect();
@@ -63,6 +62,22 @@ fn what_hurts_most_comes_first() {
     let shown: Vec<_> = attributes(&page, "data-key").into_iter().zip(attributes(&page, "data-state")).collect();
     assert_eq!(shown, expected);
     assert!(page.contains("<title>(1 stuck) Locks</title>") && page.contains(">3 waiting<"), "{page}");
+}
+
+#[test]
+fn who_stands_behind_a_waiter_of_this_process_waits_for_the_same_holder() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let [first, second, other] = [(1, "job:1"), (2, "job:1"), (3, "job:2")].map(|(attempt, key)| {
+        let waits = Acquire::new(&observer, attempt, "job", key);
+        waits.send(LockEventKind::WaitStarted);
+        waits
+    });
+    first.send(LockEventKind::Contended { holder: Some(&holder("shop::report")) });
+    let seen = json(&metrics);
+    let sites: Vec<_> = seen["locks"].as_array().unwrap().iter().map(|row| row["waits_for"]["site"].as_str()).collect();
+    assert_eq!(sites, [Some("shop::report"), Some("shop::report"), None], "{seen}");
+    drop((second, other));
 }
 
 #[test]

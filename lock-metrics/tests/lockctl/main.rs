@@ -16,7 +16,7 @@ use crate::program::{Ended, lockctl, watch};
 /// A lock of a holder that is easy to recognise.
 async fn take(server: &RedisServer, key: &str) -> (LockManager, LockGuard) {
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let guard = locks.lock(key).with_site("shop::charge").with_ttl(Duration::from_secs(20)).acquire().await.unwrap();
+    let guard = locks.lock(key).with_site("shop::charge").with_ttl(Duration::from_secs(60)).acquire().await.unwrap();
     (locks, guard)
 }
 
@@ -126,7 +126,10 @@ async fn waiters_are_listed_and_the_first_gets_what_is_released() {
     let other = LockManager::connect(&server.url()).await.unwrap();
     let mut waiting = tokio::task::JoinSet::new();
     let locks = other.clone();
-    waiting.spawn(async move { locks.lock("lock:user:42").with_site("shop::refund").acquire().await.unwrap() });
+    waiting.spawn(async move {
+        let request = locks.lock("lock:user:42").with_site("shop::refund").with_wait(Duration::from_secs(120));
+        request.acquire().await.unwrap()
+    });
     let look = || lockctl(&server, &["waiters", "lock:user:42", "--json"]).json();
     let json = (0..500).map(|_| look()).find(|json| json["waiters"][0].is_object()).unwrap();
     let waiter = &json["waiters"][0];

@@ -73,13 +73,13 @@ pub(crate) fn holder(site: &str) -> Holder {
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let (_alive, never) = mpsc::channel::<()>();
-    for _ in 0..4_000 {
+    for _ in 0..24_000 {
         if let Some(found) = look() {
             return found;
         }
         let _ = never.recv_timeout(Duration::from_millis(5));
     }
-    panic!("{what} did not happen in 20 s");
+    panic!("{what} did not happen in two minutes");
 }
 
 /// A scrape, checked while it is read.

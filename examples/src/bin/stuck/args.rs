@@ -13,7 +13,7 @@ Examples:
   stuck --stuck-after 5s --stuck-for 40s             the whole story in a minute
   LOCK_URL=redis://10.0.0.5:6379 stuck --port 9500   another Redis, another port";
 
-/// Makes a stuck, a lost, an orphaned and a contended lock on purpose, and says where to look.
+/// Makes locks that are stuck, lost, orphaned, without a lease, and contended, on purpose, and says where to look.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "stuck", after_help = MORE)]
 pub(crate) struct Args {
@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// The lease of the process that is killed while it holds a lock
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
     pub(crate) orphan_ttl: Duration,
+
+    /// Look this often into Redis for orphaned locks and keys without a lease
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) inspect_every: Duration,
 
     /// Stop after this long instead of at Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = duration)]

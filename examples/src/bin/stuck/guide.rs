@@ -29,6 +29,15 @@ impl Keys {
         format!("demo:orphaned:export:{}", self.run)
     }
 
+    pub(crate) fn eternal(&self) -> String {
+        format!("demo:eternal:migration:{}", self.run)
+    }
+
+    /// A key made of what somebody typed, without escaping. Views must show it as the text that it is.
+    pub(crate) fn hostile(&self) -> String {
+        format!("demo:typed:<img src=x onerror=\"document.title='pwned'\">:{}", self.run)
+    }
+
     fn contended(&self) -> String {
         format!("demo:contended:stock:{}", self.run)
     }
@@ -46,8 +55,10 @@ pub(crate) fn print(args: &Args, keys: &Keys, address: SocketAddr) {
         &format!("LockStuck, LockStuckWithWaiters (from {:.0?} on)", args.stuck_after),
     );
     row(&format!("lost: taken away every {:.0?}", args.lose_every), &keys.lost(), "LockLost");
-    row("orphaned: its process was killed", &keys.orphaned(), "LockOrphanedHold (needs the fleet inspector)");
+    row("orphaned: its process was killed", &keys.orphaned(), "LockOrphanedHold");
+    row("eternal: set without an expiry", &keys.eternal(), "LockKeyWithoutTtl, LockOrphanedHold");
     row("contended: six callers, one slow", &keys.contended(), "none; see \"Who makes them wait\"");
+    row("typed: its key contains HTML", "demo:typed:<img src=x onerror=…>:…", "none; see that it stays text");
     println!("\nwhere to look");
     look(&format!("http://{address}/locks"), "every hold and wait of this process, with its key");
     look("http://127.0.0.1:9090/alerts", "Prometheus, if it runs as dashboards/README.md says");

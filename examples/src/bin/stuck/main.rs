@@ -1,4 +1,4 @@
-//! Four locks with a problem each, made on purpose: one stuck, one lost, one orphaned, one contended.
+//! Locks with a problem each, made on purpose: stuck, lost, orphaned, without a lease, contended.
 //!
 //! For watching what alerts, dashboards, the live view and `lockctl` tell of them, before the first
 //! night on which it matters. `dashboards/README.md` says how to bring the whole stack up.
@@ -12,7 +12,7 @@
 
 mod args;
 mod guide;
-mod orphan;
+mod left_behind;
 mod story;
 
 use std::net::SocketAddr;
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use lock_core::LockManager;
+use lock_metrics::Inspector;
 use tokio::signal;
 use tokio::task::JoinSet;
 
@@ -30,7 +31,7 @@ use crate::guide::Keys;
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse_or_exit();
-    let outcome = if args.orphan { orphan::hold_until_killed(&args).await } else { run(&args).await };
+    let outcome = if args.orphan { left_behind::hold_until_killed(&args).await } else { run(&args).await };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -42,28 +43,49 @@ async fn main() -> ExitCode {
 
 /// Tells the stories until it is time to stop, then leaves nothing behind.
 async fn run(args: &Args) -> Result<()> {
-    let metrics = lock_metrics::builder()
-        .with_listener(SocketAddr::new(args.address, args.port))
+    let mut metrics = lock_metrics::builder().with_listener(SocketAddr::new(args.address, args.port));
+    if !args.address.is_loopback() {
+        // In a container, whose neighbours are all ours. A real service keeps its keys to itself.
+        metrics = metrics.with_live_view_for_all();
+    }
+    let metrics = metrics
         .install()
         .context("cannot serve the metrics; is the port taken? --port sets another one, 0 any free one")?;
     let locks = connect(args).await?;
+    // To the store another process: it waits in the store's queue, where `lockctl` sees it.
+    let others = connect(args).await?;
     let keys = Keys::of_this_process();
-    orphan::leave_behind(args, &locks, &keys).await?;
+    left_behind::leave_behind(args, &locks, &keys).await?;
+    let inspector = inspector(args)?.start(&metrics).context("cannot start the fleet inspector")?;
     if let Some(address) = metrics.listener() {
         guide::print(args, &keys, address);
     }
 
     let mut stories = JoinSet::new();
-    story::tell(&mut stories, args, &locks, &keys);
+    story::tell(&mut stories, args, &locks, &others, &keys);
     let outcome = tokio::select! {
         outcome = first_failure(&mut stories) => outcome,
         () = time_to_stop(args.run_for) => Ok(()),
     };
     stories.shutdown().await;
-    orphan::clean_up(args, &keys).await?;
-    let report = locks.shutdown(Duration::from_secs(5)).await;
-    println!("stopped; every lock given back: {}", report.is_clean());
+    inspector.stop().await;
+    left_behind::clean_up(args, &keys).await?;
+    let mut clean = true;
+    for manager in [locks, others] {
+        clean &= manager.shutdown(Duration::from_secs(5)).await.is_clean();
+    }
+    println!("stopped; every lock given back: {clean}");
     outcome
+}
+
+/// Looks into Redis for what no process knows of itself. The names are those that the locks' own metrics carry.
+fn inspector(args: &Args) -> Result<Inspector> {
+    let mut inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
+    for template in story::TEMPLATES {
+        inspector = inspector.with_template(template, template);
+    }
+    // Where other programs lock too, their keys are told apart by what they begin with.
+    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>").with_prefix("demo:typed:", story::TYPED))
 }
 
 async fn connect(args: &Args) -> Result<LockManager> {

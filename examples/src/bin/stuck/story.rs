@@ -15,17 +15,30 @@ use crate::guide::Keys;
 const TTL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Starts every story.
-pub(crate) fn tell(stories: &mut JoinSet<Result<()>>, args: &Args, locks: &LockManager, keys: &Keys) {
+/// The names of the locks, as their metrics carry them.
+pub(crate) const TEMPLATES: [&str; 4] =
+    ["demo:stuck:books:<run>", "demo:lost:import:<run>", "demo:orphaned:export:<run>", "demo:contended:stock:<run>"];
+/// The name of the lock whose key somebody typed.
+pub(crate) const TYPED: &str = "demo:typed:<text>";
+
+/// Starts every story. `others` is a manager that the store takes for another process.
+pub(crate) fn tell(
+    stories: &mut JoinSet<Result<()>>,
+    args: &Args,
+    locks: &LockManager,
+    others: &LockManager,
+    keys: &Keys,
+) {
     let Keys { run } = *keys;
     stories.spawn(close_the_books(args.clone(), locks.clone(), run));
     for _ in 0..2 {
-        stories.spawn(write_invoices(args.clone(), locks.clone(), run));
+        stories.spawn(write_invoices(args.clone(), others.clone(), run));
     }
     stories.spawn(import(locks.clone(), run));
     stories.spawn(take_away(args.clone(), keys.lost()));
     stories.spawn(export(locks.clone(), run));
     stories.spawn(reindex(locks.clone(), run));
+    stories.spawn(search(locks.clone(), keys.hostile()));
     for _ in 0..5 {
         stories.spawn(check_out(locks.clone(), run));
     }
@@ -54,7 +67,7 @@ async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()>
 /// Its victims: they wait in vain, give up, and try again.
 async fn write_invoices(args: Args, locks: LockManager, run: u32) -> Result<()> {
     loop {
-        sleep(Duration::from_millis(300)).await;
+        sleep(Duration::from_millis(50)).await;
         let request = locks.lock(lock_key!("demo:stuck:books:<run>")).with_stuck_after(args.stuck_after);
         hold_for(request.with_ttl(TTL).with_wait(PATIENCE), Duration::from_millis(5)).await?;
     }
@@ -110,6 +123,15 @@ async fn check_out(locks: LockManager, run: u32) -> Result<()> {
         let request = locks.lock(lock_key!("demo:contended:stock:<run>")).with_ttl(TTL).with_wait(PATIENCE);
         hold_for(request, Duration::from_millis(15)).await?;
         sleep(Duration::from_millis(60)).await;
+    }
+}
+
+/// A key that was built by hand from what somebody typed, so that nothing in it is escaped.
+async fn search(locks: LockManager, key: String) -> Result<()> {
+    loop {
+        let request = locks.lock(key.as_str()).with_label(TYPED).with_ttl(TTL).with_wait(PATIENCE);
+        hold_for(request, Duration::from_secs(5)).await?;
+        sleep(Duration::from_millis(100)).await;
     }
 }
 

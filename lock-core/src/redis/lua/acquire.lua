@@ -2,29 +2,34 @@
 -- already belongs to the claim, or queues the claim.
 --
 -- KEYS     as in queue.lua
--- ARGV[2]  owner, 32 hexadecimal digits
--- ARGV[3]  ttl, ms
--- ARGV[4]  deadline, server time in us: later than this the caller may be gone
--- ARGV[5]  floor: the token must exceed it
--- ARGV[6]  block: how many consecutive tokens to reserve
--- ARGV[7]  the rest of the value: `ttl|host|pid|site`
--- ARGV[8]  inbox: whom to tell of a grant; empty not to queue
--- ARGV[9]  stamp of this request, echoed by a grant
--- ARGV[10] for how long the queue grants the lock, ms
+-- ARGV     of this step:
+--          1 owner, 32 hexadecimal digits
+--          2 ttl, ms
+--          3 deadline, server time in us: later than this the caller may be gone
+--          4 floor: the token must exceed it
+--          5 block: how many consecutive tokens to reserve
+--          6 the rest of the value: `ttl|host|pid|site`
+--          7 ticket: `stamp|grant_ttl|inbox`, the stamp of this request, echoed by a grant, for how
+--            long the queue grants the lock, ms, and whom to tell; empty not to queue
 --
--- Returns  {'granted', first token, now}    K is the claim's for its whole ttl
---          {'mine', first token, now}       it was already, and is again
---          {'held', value, PTTL, now}       K is somebody else's
---          {'queued', value, PTTL, now}     the same, and the claim stands in the queue
---          {'stale', now}                   the deadline has passed, nothing was done
---          {'type', name}                   this key is not a string, nothing was done
---          now is server time in us.
+-- Returns  the first token, a number    K is the claim's for its whole ttl
+--          `m` first token              it was already, and is again
+--          `h` PTTL `|` value           K is somebody else's
+--          `q` PTTL `|` value           the same, and the claim stands in the queue
+--          `s`                          the deadline has passed, nothing was done
+--          `t` name                     this key is of another type, nothing was done
+--          `e` text                     the error of a command; the claim has not taken K
 --
 -- Atomic, because the token must be stored before anybody else can be granted one, and because
 -- the deadline must still hold at the moment K is taken.
 
-local now = clock()
-if now > tonumber(ARGV[4]) then
-  return { 'stale', text(now) }
+local A = ARGV
+
+local function take(at, now)
+  if now > tonumber(A[at + 3]) then
+    return 's'
+  end
+  return acquire(A[at + 1], A[at + 2], A[at + 4], A[at + 5], A[at + 6], A[at + 7], now)
 end
-return acquire(ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7], { ARGV[8], ARGV[9], ARGV[10] }, now)
+
+STEPS.a = take

@@ -1,20 +1,27 @@
--- What the scripts that take, free and pass on a lock share. Put before each of them.
+-- What the steps that take, free and pass on a lock share. Put before them.
 --
--- KEYS[1]  the lock K: a string `owner|token|ttl|host|pid|site`
--- KEYS[2]  the fence of K: the last token given
--- KEYS[3]  the queue of K: owners by order of arrival, a sorted set
--- KEYS[4]  the waiters of K: by owner, all that a grant needs, a hash of
+-- KEYS     of one lock, four at a time:
+--          the lock K: a string `owner|token|ttl|host|pid|site`
+--          the fence of K: the last token given
+--          the queue of K: owners by order of arrival, a sorted set
+--          the waiters of K: by owner, all that a grant needs, a hash of
 --          `inbox|stamp|confirmed|reach|grant_ttl|block|floor|ttl|host|pid|site`
 --          reach is 0 at first, 1 once passed over, 2 when it asked again after that
 -- ARGV[1]  retention of the fence, ms
 --
--- Returns  what the script that follows says.
+-- Returns  what the step says that follows.
 --
 -- Atomic, because who is next must not change between freeing a lock and granting it.
 
 local call, pcall = redis.call, redis.pcall
-local LOCK, FENCE, QUEUE, WAITERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- The lock that is worked on.
+local LOCK, FENCE, QUEUE, WAITERS
 local RETENTION = ARGV[1]
+
+-- Turns to the lock whose keys follow the first `behind` ones.
+local function turn_to(behind)
+  LOCK, FENCE, QUEUE, WAITERS = KEYS[behind + 1], KEYS[behind + 2], KEYS[behind + 3], KEYS[behind + 4]
+end
 
 -- How many entries one move looks at; what follows is the next one's work.
 local WALK = 32
@@ -23,7 +30,7 @@ local QUEUE_KEPT = 30000
 
 -- Lua's own conversion would write 1.79e+15.
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 local function failed(answer)
@@ -34,16 +41,22 @@ local function mistyped(answer)
   return string.find(answer.err, 'WRONGTYPE', 1, true)
 end
 
+-- Says why a step could not be done.
+local function refusal(answer, name)
+  return mistyped(answer) and 't' .. name or 'e' .. answer.err
+end
+
 local function clock()
   local time = call('TIME')
   return time[1] * 1000000 + time[2]
 end
 
+-- Returns whether a value begins with this owner and a bar, which is byte 124.
 local function is_of(value, owner)
-  return value and string.sub(value, 1, 33) == owner .. '|'
+  return value and string.byte(value, 33) == 124 and string.find(value, owner, 1, true) == 1
 end
 
--- Reserves a block of tokens and writes K. Returns the first token, or false and what was refused.
+-- Reserves a block of tokens and writes K. Returns the first token, or false and why not.
 -- Never leaves a lock that nobody was told of.
 local function grant(owner, ttl, block, floor, tail, now)
   local token = math.max(now, floor + 1)
@@ -52,7 +65,7 @@ local function grant(owner, ttl, block, floor, tail, now)
   -- the last token, so the fence is written at once and corrected if need be.
   local last = pcall('SET', FENCE, text(token + block - 1), 'PX', RETENTION, 'GET')
   if failed(last) then
-    return false, mistyped(last) and { 'type', FENCE } or last
+    return false, refusal(last, FENCE)
   end
   last = last and tonumber(last)
   -- Foreign text counts as no token, and so does what a block could not exceed exactly (2^53 is
@@ -61,12 +74,11 @@ local function grant(owner, ttl, block, floor, tail, now)
     token = last + 1
     call('SET', FENCE, text(token + block - 1), 'PX', RETENTION)
   end
-  local granted = text(token)
-  local set = pcall('SET', LOCK, owner .. '|' .. granted .. '|' .. tail, 'PX', ttl)
+  local set = pcall('SET', LOCK, owner .. '|' .. text(token) .. '|' .. tail, 'PX', ttl)
   if failed(set) then
-    return false, set
+    return false, refusal(set, LOCK)
   end
-  return granted
+  return token
 end
 
 -- By pcall: whatever has become of the queue, a lock must be freed.
@@ -77,13 +89,14 @@ local function leave(owner)
 end
 
 -- Puts a claim at the tail, or confirms its place. Returns what was refused, if anything.
-local function enter(owner, inbox, stamp, grant_ttl, block, floor, tail, now)
+local function enter(owner, ticket, block, floor, tail, now)
+  local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
   local known, place = pcall('HGET', WAITERS, owner), pcall('ZSCORE', QUEUE, owner)
   if failed(known) then
-    return mistyped(known) and { 'type', WAITERS } or known
+    return refusal(known, WAITERS)
   end
   if failed(place) then
-    return mistyped(place) and { 'type', QUEUE } or place
+    return refusal(place, QUEUE)
   end
   local reach = '0'
   if known and place then
@@ -126,7 +139,7 @@ local function move_on(caller, now)
         -- Memory is full, say. K stays free, and the queue as it is.
         return false
       end
-      local message = table.concat({ owner, token, block, grant_ttl, stamp, LOCK }, '|')
+      local message = table.concat({ owner, text(token), block, grant_ttl, stamp, LOCK }, '|')
       local heard = pcall('PUBLISH', inbox, message)
       if (failed(heard) or heard == 0) and reach ~= '2' then
         -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
@@ -154,11 +167,12 @@ local function give_back(value, used)
   end
 end
 
--- Takes K for a claim, confirms it, or tells who has it. A ticket is { inbox, stamp, grant_ttl }.
+-- Takes K for a claim, confirms it, or tells who has it. A ticket is `stamp|grant_ttl|inbox`, or
+-- empty not to queue. Returns what `acquire.lua` does.
 local function acquire(owner, ttl, floor, block, tail, ticket, now)
   local value = pcall('GET', LOCK)
   if failed(value) then
-    return mistyped(value) and { 'type', LOCK } or value
+    return refusal(value, LOCK)
   end
   if is_of(value, owner) then
     -- A repeat: its answer may have been lost. Only ever raise the expiry.
@@ -166,7 +180,7 @@ local function acquire(owner, ttl, floor, block, tail, ticket, now)
       call('PEXPIRE', LOCK, ttl)
     end
     leave(owner)
-    return { 'mine', string.match(value, '^%x+|(%d+)|') or '0', text(now) }
+    return 'm' .. (string.match(value, '^%x+|(%d+)|') or '0')
   end
   if not value then
     local waiting = call('EXISTS', QUEUE) == 1
@@ -175,16 +189,20 @@ local function acquire(owner, ttl, floor, block, tail, ticket, now)
         leave(owner)
       end
       local token, refused = grant(owner, ttl, tonumber(block), tonumber(floor), tail, now)
-      return token and { 'granted', token, text(now) } or refused
+      return token or refused
     end
     value = call('GET', LOCK)
   end
-  if ticket[1] ~= '' then
-    local refused = enter(owner, ticket[1], ticket[2], ticket[3], block, floor, tail, now)
+  local state = 'h'
+  if ticket ~= '' then
+    local refused = enter(owner, ticket, block, floor, tail, now)
     if refused then
       return refused
     end
-    return { 'queued', value, call('PTTL', LOCK), text(now) }
+    state = 'q'
   end
-  return { 'held', value, call('PTTL', LOCK), text(now) }
+  return state .. call('PTTL', LOCK) .. '|' .. value
 end
+
+-- The steps by their letter: what each does with the arguments behind the first `at` ones.
+local STEPS = {}

@@ -36,7 +36,7 @@ async fn locks_are_found_among_everything_else() {
     let before = SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let _one = locks.lock("lock:user:1").with_site("shop::charge").acquire().await.unwrap();
     let _two = locks.lock("job:{a}").acquire().await.unwrap();
-    let kept = locks.lock("lock:kept").with_min_hold(Duration::from_secs(9)).acquire().await.unwrap();
+    let kept = locks.lock("lock:kept").with_min_hold(Duration::from_secs(25)).acquire().await.unwrap();
     kept.release().await.unwrap();
 
     let fleet = FleetReader::new(&server.url()).unwrap();
@@ -93,7 +93,7 @@ async fn a_single_lock_is_read_or_explained() {
 async fn only_the_owner_that_was_shown_is_released() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let guard = locks.lock("lock:user:1").with_ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    let guard = locks.lock("lock:user:1").with_ttl(Duration::from_secs(60)).acquire().await.unwrap();
     let fleet = FleetReader::new(&server.url()).unwrap();
     let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
     let freed = fleet.release(guard.key(), OwnerId::random(), "ana", "wrong").await.unwrap();
@@ -118,9 +118,10 @@ async fn the_queue_is_listed_in_order_and_served_after_a_release() {
     let mut waiting = tokio::task::JoinSet::new();
     for (place, site) in [(1, "shop::refund"), (2, "shop::report")] {
         let other = LockManager::connect(&server.url()).await.unwrap();
-        waiting.spawn(
-            async move { other.lock("lock:user:1").with_site(site).acquire().await.map(|guard| (other, guard)) },
-        );
+        waiting.spawn(async move {
+            let request = other.lock("lock:user:1").with_site(site).with_wait(Duration::from_secs(120));
+            request.acquire().await.map(|guard| (other, guard))
+        });
         while fleet.entry(guard.key()).await.unwrap().unwrap().waiters < place {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lock_core::testing::{Report, Reports, stand_in};
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockKey,
-    OwnerId, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError,
+    LockKey, OwnerId, Release, Renewal,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -281,6 +281,12 @@ impl<B: LockBackend> LockBackend for Network<B> {
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
         let (store, request, within) = (Arc::clone(&self.store), request.clone(), request.execute_within);
         self.carry(patience(request.claim.ttl), Some(within), async move { store.try_acquire(&request).await }).await
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, LockError> {
+        let (store, requests, within) = (Arc::clone(&self.store), requests.to_vec(), requests[0].execute_within);
+        let patience = patience(requests[0].claim.ttl);
+        self.carry(patience, Some(within), async move { store.try_acquire_all(&requests).await }).await
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt, LockError> {

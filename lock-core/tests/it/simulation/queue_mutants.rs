@@ -1,9 +1,8 @@
 //! Queues with one bug each. As with the mutants of the lock: the harness must catch every one.
 //!
 //! Bugs of the store sit in a store. Rules that belong to the machinery are broken by the network
-//! in front of it, which sees what they are about and can undo what they do. Two rules are left to the
-//! protocol's model, since the machinery covers for them: that a grant from before the newest place in
-//! the queue is void, and that a grant for a claim that has ended is given back.
+//! in front of it, which sees what they are about and can undo what they do. What other rules cover for,
+//! so that hardly any course of events would show it, is tested rule by rule in `grants.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

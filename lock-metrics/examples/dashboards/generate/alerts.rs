@@ -10,9 +10,10 @@ use super::rule::{Alert, Group, Rule, Severity};
 const SITES: &str = "{{ range query (printf \"count by (site) (@site_info{job=%q, lock=%q})\" \
                      $labels.job $labels.lock) | sortByLabel \"site\" }} {{ .Labels.site }};{{ end }}";
 
-/// How many wait for the alert's lock.
-const WAITERS: &str = "{{ range query (printf \"sum(@waiters{job=%q, lock=%q})\" \
-                       $labels.job $labels.lock) }}{{ .Value | humanize }}{{ end }}";
+/// How many wait for the alert's lock, and where.
+const WAITERS: &str = "{{ with query (printf \"sum by (instance) (@waiters{job=%q, lock=%q}) > 0\" \
+                       $labels.job $labels.lock) | sortByLabel \"instance\" }}{{ range . }}\
+                       {{ .Value | humanize }} in {{ .Labels.instance }}; {{ end }}{{ else }}nobody. {{ end }}";
 
 pub(crate) fn groups() -> Vec<Group> {
     let group =
@@ -42,8 +43,8 @@ fn stuck() -> Vec<Alert> {
         .says(&format!(
             "The lock {{{{ $labels.lock }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
              {{{{ $labels.site }}}} in {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}), longer than its stuck_after. \
-             Waiting for it: {WAITERS}. http://{{{{ $labels.instance }}}}/locks shows the key and the owner. Find out \
-             what the call site waits for; force the lock only as the runbook says."
+             Waiting for it: {WAITERS}`lockctl list` and http://{{{{ $labels.instance }}}}/locks name the key and the \
+             owner. Find out what the call site waits for; force the lock only as the runbook says."
         )),
         Alert::new(
             "LockStuckWithWaiters",
@@ -55,15 +56,15 @@ fn stuck() -> Vec<Alert> {
         .after("1m")
         .keep("2m")
         .says(&format!(
-            "{WAITERS} callers wait for the lock {{{{ $labels.lock }}}}, which the call site {{{{ $labels.site }}}} in \
-             {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}) holds for {{{{ $value | humanizeDuration }}}}. \
-             http://{{{{ $labels.instance }}}}/locks shows the key and the owner. Look at what the holder does, then \
-             restart it or force the lock as the runbook says."
+            "The lock {{{{ $labels.lock }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
+             {{{{ $labels.site }}}} in {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}), and callers wait for it: {WAITERS}\
+             `lockctl list` and http://{{{{ $labels.instance }}}}/locks name the key and the owner. Look at what the holder \
+             does, then restart it or force the lock as the runbook says."
         )),
         Alert::new(
             "LockOrphanedHold",
             Severity::Warning,
-            "(max by (lock) (@inspector_held) > 0) unless on (lock) (sum by (lock) (@held) > 0)",
+            "(max by (lock) (@inspector_held{lock!=\"other\"}) > 0) unless on (lock) (sum by (lock) (@held) > 0)",
             "{{ $labels.lock }} is held in the store, but by no process that is scraped",
         )
         .after("5m")

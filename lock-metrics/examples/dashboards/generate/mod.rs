@@ -22,7 +22,7 @@ pub(crate) use rule::Rule;
 pub(crate) struct Settings {
     /// What stands before the name of a runbook in an alert.
     pub(crate) runbooks: String,
-    /// Without the delays that keep alerts calm, for tests that have no time.
+    /// With seconds for the minutes that keep alerts calm, for tests that have no time.
     pub(crate) fast: bool,
 }
 
@@ -63,7 +63,6 @@ pub(crate) fn queries() -> Value {
                     "expr": query.expr,
                     "unit": panel.unit.id(),
                     "mayBeEmpty": query.may_be_empty,
-                    "needsInspector": query.expr.contains("distributed_lock_inspector_"),
                 }));
             }
         }

@@ -123,8 +123,13 @@ fn release_hint(entry: &LockEntry) -> Option<String> {
     let key = entry.key.as_str();
     let plain = visible(key) == key && !key.starts_with('-');
     let quoted = format!("'{}'", key.replace('\'', "'\\''"));
-    plain
-        .then(|| format!("\nto force it free: lockctl release {quoted} --expect-owner {} --reason '…'", owner.to_hex()))
+    plain.then(|| {
+        format!(
+            "\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  \
+             lockctl release {quoted} --expect-owner {} --reason '…'",
+            owner.to_hex()
+        )
+    })
 }
 
 pub(crate) async fn waiters(fleet: &FleetReader, key: &LockKey, out: &mut Output) -> Result<End, Failure> {

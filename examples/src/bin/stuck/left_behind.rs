@@ -1,4 +1,4 @@
-//! The orphaned lock: its process was killed, so nobody renews it and nobody will release it.
+//! Locks that nobody will give back: that of a process that was killed, and one without a lease.
 
 use std::env;
 use std::process::Stdio;
@@ -16,8 +16,16 @@ use crate::guide::Keys;
 const LABEL: &str = "demo:orphaned:export:<run>";
 const READY: &str = "the lock is taken";
 
-/// Starts a process that takes the lock, and kills it.
+/// Makes the orphan, and the lock that never expires.
 pub(crate) async fn leave_behind(args: &Args, locks: &LockManager, keys: &Keys) -> Result<()> {
+    make_an_orphan(args, locks, keys).await?;
+    // What a hand-written lock does that forgets the expiry. Ours always set one.
+    let _: () = connection(args).await?.set(keys.eternal(), "somebody").await?;
+    Ok(())
+}
+
+/// Starts a process that takes the lock, and kills it.
+async fn make_an_orphan(args: &Args, locks: &LockManager, keys: &Keys) -> Result<()> {
     let program = env::current_exe().context("cannot find this program again")?;
     let mut child = Command::new(program)
         .args(["--orphan", "--key", &keys.orphaned()])
@@ -49,10 +57,13 @@ pub(crate) async fn hold_until_killed(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the orphan. Its key is of this run only.
+/// Deletes both. Their keys are of this run only.
 pub(crate) async fn clean_up(args: &Args, keys: &Keys) -> Result<()> {
-    let client = redis::Client::open(args.store.as_str())?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
-    let _: u32 = connection.del(keys.orphaned()).await?;
+    let _: u32 = connection(args).await?.del(&[keys.orphaned(), keys.eternal()]).await?;
     Ok(())
+}
+
+async fn connection(args: &Args) -> Result<redis::aio::MultiplexedConnection> {
+    let client = redis::Client::open(args.store.as_str()).context("cannot read the URL of the store")?;
+    Ok(client.get_multiplexed_async_connection().await?)
 }

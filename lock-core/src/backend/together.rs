@@ -1,0 +1,25 @@
+//! The answer to a wish for several locks at once.
+
+use crate::fencing::FencingToken;
+use crate::owner::Holder;
+
+/// The answer to [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AttemptAll {
+    /// Every lock belongs to its claim, for the whole ttl from now.
+    Granted {
+        /// For each claim, in order: the first token of the reserved block and its size, as in
+        /// [`Attempt::Granted`](crate::Attempt::Granted).
+        tokens: Vec<(FencingToken, u32)>,
+    },
+    /// One of the locks belongs to somebody else, so none was taken.
+    Held {
+        /// Which: the first such in the order of the requests.
+        index: usize,
+        /// Who holds it, and for how long at most.
+        holder: Holder,
+    },
+    /// The store cannot take these locks in one step, and has done nothing.
+    Apart,
+}

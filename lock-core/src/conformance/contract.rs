@@ -1,0 +1,132 @@
+//! What the machinery relies on, asked of the store itself.
+
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
+use crate::conformance::{MS, SECOND, key, lasts, now, pause, several};
+use crate::fencing::FencingToken;
+use crate::owner::HolderInfo;
+
+/// Longer than any stall of the machine.
+const TTL: Duration = Duration::from_secs(60);
+
+pub(super) fn ask(claim: &Claim) -> AcquireRequest {
+    AcquireRequest::new(claim.clone(), HolderInfo::new("conformance", std::process::id(), "suite"))
+}
+
+pub(super) async fn granted(store: &impl LockBackend, request: &AcquireRequest) -> FencingToken {
+    match store.try_acquire(request).await {
+        Ok(Attempt::Granted { token, .. }) => token,
+        other => panic!("{:?} was not granted: {other:?}", request.claim.key),
+    }
+}
+
+pub(super) async fn refused(store: &impl LockBackend, claim: &Claim) -> bool {
+    matches!(store.try_acquire(&ask(claim)).await, Ok(Attempt::Held { .. }))
+}
+
+/// Checks the contract of [`LockBackend`] on a store.
+///
+/// # Panics
+///
+/// If a rule is broken.
+pub async fn contract(store: impl LockBackend) {
+    identity(&store).await;
+    blocks(&store).await;
+    leases(&store).await;
+    batches(&store).await;
+    several::contract(&store).await;
+}
+
+/// One owner, whatever is repeated and whoever else asks.
+async fn identity(store: &impl LockBackend) {
+    let claim = Claim::new(key("idempotent acquire"), TTL);
+    let token = granted(store, &ask(&claim)).await;
+    assert_eq!(granted(store, &ask(&claim)).await, token, "a repeated acquire must give the same token");
+    let rival = Claim::new(claim.key.clone(), TTL);
+    assert!(refused(store, &rival).await, "a second owner must be refused");
+    assert_eq!(store.release(&Release::new(rival.clone())).await, Ok(Freed::NotHeld), "a stranger must not release");
+    assert_eq!(store.renew(std::slice::from_ref(&rival)).await, [Ok(Renewal::Lost)], "a stranger must not renew");
+    assert!(refused(store, &rival).await, "a stranger's release or renewal must change nothing");
+
+    let holder = store.holder(&claim.key).await.ok().flatten();
+    let holder = holder.unwrap_or_else(|| panic!("the holder of a taken key must be known"));
+    assert_eq!(holder.owner, Some(claim.owner), "holder: owner");
+    assert_eq!(holder.token, Some(token), "holder: token");
+    assert_eq!(holder.site(), "suite", "holder: site");
+    let left = holder.ttl_left.unwrap_or(Duration::ZERO);
+    assert!(left > TTL / 2 && left <= TTL, "holder: time left {left:?} of {TTL:?}");
+
+    assert_eq!(store.release(&Release::new(claim.clone())).await, Ok(Freed::Released), "the owner releases");
+    assert_eq!(store.release(&Release::new(claim.clone())).await, Ok(Freed::NotHeld), "a release is final");
+    assert_eq!(store.renew(std::slice::from_ref(&claim)).await, [Ok(Renewal::Lost)], "a renewal must not re-create");
+    assert!(matches!(store.holder(&claim.key).await, Ok(None)), "a released key has no holder");
+    let next = granted(store, &ask(&rival)).await;
+    assert!(next > token, "tokens must grow across a clean release: {token} then {next}");
+    assert_eq!(store.withdraw(&rival).await, Ok(Freed::Released), "withdrawing frees what was granted");
+}
+
+/// Tokens above the floor that a caller knows, in blocks of which the rest is given back.
+async fn blocks(store: &impl LockBackend) {
+    let claim = Claim::new(key("floor and block"), TTL);
+    let before = granted(store, &ask(&claim)).await;
+    assert_eq!(store.release(&Release::new(claim.clone())).await, Ok(Freed::Released));
+    let claim = Claim::new(claim.key, TTL);
+    let mut request = ask(&claim);
+    request.floor = FencingToken::new(before.get() + 1_000_000_000);
+    request.block = 10;
+    let token = granted(store, &request).await;
+    assert!(token > request.floor, "a token must exceed the floor its caller knows");
+    let mut release = Release::new(claim.clone());
+    release.last_token = Some(FencingToken::new(token.get() + 3));
+    assert_eq!(store.release(&release).await, Ok(Freed::Released));
+    let after = granted(store, &ask(&Claim::new(claim.key.clone(), TTL))).await;
+    assert!(after.get() > token.get() + 3, "a token of the used part of a block must not come again");
+}
+
+/// Leases last as long as they are said to.
+async fn leases(store: &impl LockBackend) {
+    let claim = Claim::new(key("min hold"), TTL);
+    granted(store, &ask(&claim)).await;
+    let mut release = Release::new(claim.clone());
+    release.keep_for = 300 * MS;
+    let since = now();
+    assert_eq!(store.release(&release).await, Ok(Freed::Released));
+    assert_eq!(store.release(&release).await, Ok(Freed::NotHeld), "a kept key belongs to nobody");
+    lasts(refused(store, &claim).await, since, 300 * MS, "a kept key stays taken, also for its last owner");
+    pause(400 * MS).await;
+    // It belongs to nobody, unless the look above was too late.
+    let _ = store.withdraw(&claim).await;
+    granted(store, &ask(&Claim::new(claim.key.clone(), TTL))).await;
+
+    let claim = Claim::new(key("units"), 300 * MS);
+    let since = now();
+    granted(store, &ask(&claim)).await;
+    let rival = Claim::new(claim.key.clone(), 24 * 3600 * SECOND);
+    lasts(refused(store, &rival).await, since, 300 * MS, "a lease of 300 ms must last for a while");
+    pause(400 * MS).await;
+    granted(store, &ask(&rival)).await;
+    let left = store.holder(&rival.key).await.ok().flatten().and_then(|holder| holder.ttl_left);
+    assert!(left > Some(23 * 3600 * SECOND), "a lease of a day must last a day, not {left:?}");
+    assert_eq!(store.release(&Release::new(claim)).await, Ok(Freed::NotHeld), "an expired owner frees nothing");
+
+    let mut short = rival.clone();
+    short.ttl = SECOND;
+    assert_eq!(store.renew(&[short]).await, [Ok(Renewal::Renewed)]);
+    let left = store.holder(&rival.key).await.ok().flatten().and_then(|holder| holder.ttl_left);
+    assert!(left > Some(23 * 3600 * SECOND), "a renewal must never shorten a lease, but left {left:?}");
+}
+
+/// One answer for each claim of a batch, in order.
+async fn batches(store: &impl LockBackend) {
+    let claims: Vec<Claim> = (0..250).map(|_| Claim::new(key("batch"), TTL)).collect();
+    for claim in claims.iter().step_by(2) {
+        granted(store, &ask(claim)).await;
+    }
+    let answers = store.renew(&claims).await;
+    let expected = |index: usize| if index.is_multiple_of(2) { Renewal::Renewed } else { Renewal::Lost };
+    assert_eq!(answers.len(), claims.len(), "one answer for each claim");
+    for (index, answer) in answers.iter().enumerate() {
+        assert_eq!(*answer, Ok(expected(index)), "answers must come in the order of the claims ({index})");
+    }
+}

@@ -1,0 +1,345 @@
+//! Calls that leave together: what is pending for one connection goes as one script.
+//!
+//! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls
+//! gather: the first of them steps back once, behind everything that is ready to run, and then
+//! sends what there is. Should it not come back, or should many batches be on their way already, the
+//! next answer of the connection sends them.
+//!
+//! A batch belongs to none of its callers. It is polled by whoever wakes it, which is the driver of
+//! the connection, so that its answers arrive no matter which of the callers have gone. When all
+//! have, it is dropped.
+
+use std::future::poll_fn;
+use std::mem;
+use std::pin::Pin;
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
+use tokio::sync::oneshot;
+use tokio::task::unconstrained;
+
+use crate::backend::BoxFuture;
+use crate::clock::Clock;
+use crate::redis::link::Link;
+use crate::redis::scripts::SCRIPTS;
+use crate::redis::value;
+
+/// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
+const AT_MOST: usize = 32;
+
+/// How many batches may be in flight before calls wait for one to land, unless they fill a batch.
+const IN_FLIGHT: usize = 4;
+
+/// How many keys a call begins with.
+const KEYS: usize = 4;
+
+/// How long the last token of a key is remembered. It only has to outlast backward steps of the
+/// server's clock, from which every token is seeded.
+pub(super) const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// What became of one call.
+type Answer = Result<Value, RedisError>;
+
+/// What is pending for one connection.
+#[derive(Debug, Default)]
+pub(super) struct Coalescer {
+    state: Mutex<State>,
+    /// Whether the server refuses keys of different slots in one script.
+    apart: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The batch that is not sent yet. There is none while nothing is in flight.
+    gathering: Option<Arc<Batch>>,
+    /// Whether it is to be sent as soon as another has landed.
+    due: bool,
+    /// How many batches are sent and not answered.
+    in_flight: usize,
+}
+
+impl Link {
+    /// Makes one call, together with others that are pending. A `call` is what `calls.lua` needs of it:
+    /// the keys, the letter of the step, its arguments.
+    ///
+    /// Dropping the future takes back a call that is not sent yet, and no other.
+    pub(super) async fn call(self: &Arc<Self>, call: Cmd) -> Answer {
+        let mut seat = self.join(call);
+        if seat.opened {
+            step_back().await;
+            seat.depart();
+        }
+        let lost = || RedisError::from((ErrorKind::Io, "the connection is gone"));
+        (&mut seat.answer).await.unwrap_or_else(|_| Err(lost()))
+    }
+
+    fn join(self: &Arc<Self>, call: Cmd) -> Seat {
+        let (sender, answer) = oneshot::channel();
+        let mut state = self.coalescer.lock();
+        let mut seat = match &state.gathering {
+            Some(batch) => Seat { answer, batch: Arc::clone(batch), opened: false },
+            None => Seat { answer, batch: Arc::new(Batch::new(Arc::clone(self))), opened: true },
+        };
+        let full = seat.batch.add(call, sender);
+        if full || state.in_flight == 0 || self.coalescer.apart.load(Ordering::Relaxed) {
+            state.gathering = None;
+            state.in_flight += 1;
+            drop(state);
+            seat.opened = false;
+            seat.batch.send();
+        } else if seat.opened {
+            state.gathering = Some(Arc::clone(&seat.batch));
+            state.due = false;
+        }
+        seat
+    }
+
+    /// Makes calls, and reads one answer for each.
+    async fn run(self: Arc<Self>, calls: Vec<Cmd>) -> Vec<Answer> {
+        if calls.is_empty() {
+            return Vec::new();
+        }
+        match self.eval_calls(&calls).await {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            // Refused as a whole: for a key that is not permitted, say. Which one, each finds out alone.
+            Err(error) if calls.len() > 1 && error.code().is_some() => {
+                if error.code() == Some("CROSSSLOT") {
+                    self.coalescer.apart.store(true, Ordering::Relaxed);
+                }
+                let this = &*self;
+                let alone =
+                    |call| async move { this.eval_calls(slice::from_ref(call)).await?.pop().ok_or_else(unreadable) };
+                all(calls.iter().map(alone).collect()).await
+            }
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+impl Link {
+    /// Makes calls by one script, which answers all of them or fails as a whole.
+    async fn eval_calls(&self, calls: &[Cmd]) -> Result<Vec<Value>, RedisError> {
+        let simple = |word| if let Arg::Simple(word) = word { Some(word) } else { None };
+        let words = || calls.iter().map(|call| call.args_iter().filter_map(simple));
+        let keys: Vec<&[u8]> = words().flat_map(|words| words.take(KEYS)).collect();
+        let answer = self
+            .eval(&SCRIPTS.calls, &keys, |command| {
+                command.arg(value::millis(FENCE_KEPT));
+                for word in words().flat_map(|words| words.skip(KEYS)) {
+                    command.arg(word);
+                }
+            })
+            .await?;
+        let received = Clock::system().now();
+        let Value::Array(mut answers) = answer else { return Err(unreadable()) };
+        if answers.len() != calls.len() + 1 {
+            return Err(unreadable());
+        }
+        let Value::Int(now) = answers.remove(0) else { return Err(unreadable()) };
+        self.time.observe(now.unsigned_abs(), received);
+        Ok(answers)
+    }
+}
+
+impl Coalescer {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a batch if nobody else has, now or when another has landed.
+    fn depart(&self, batch: &Arc<Batch>) {
+        let mut state = self.lock();
+        if state.gathering.as_ref().is_some_and(|gathering| Arc::ptr_eq(gathering, batch)) {
+            if state.in_flight < IN_FLIGHT {
+                state.gathering = None;
+                state.in_flight += 1;
+                drop(state);
+                batch.send();
+            } else {
+                state.due = true;
+            }
+        }
+    }
+
+    /// Counts a batch that is over. What has gathered must not depend on anybody's coming back.
+    fn landed(&self) {
+        let mut state = self.lock();
+        state.in_flight -= 1;
+        if (state.due || state.in_flight == 0)
+            && let Some(batch) = state.gathering.take()
+        {
+            state.in_flight += 1;
+            drop(state);
+            batch.send();
+        }
+    }
+}
+
+/// One caller's part in a batch.
+struct Seat {
+    answer: oneshot::Receiver<Answer>,
+    batch: Arc<Batch>,
+    /// Whether this caller was the first, and has not sent the batch.
+    opened: bool,
+}
+
+impl Seat {
+    fn depart(&mut self) {
+        self.opened = false;
+        self.batch.link.coalescer.depart(&self.batch);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.answer.close();
+        if self.opened {
+            self.depart();
+        }
+        if self.batch.callers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.batch.abandon();
+        }
+    }
+}
+
+/// Calls that leave together.
+struct Batch {
+    link: Arc<Link>,
+    stage: Mutex<Stage>,
+    /// How many callers have not gone.
+    callers: AtomicUsize,
+    /// How often it was woken since the last poll. Whoever raises this from zero polls.
+    wakes: AtomicUsize,
+}
+
+enum Stage {
+    Gathering(Vec<(Cmd, oneshot::Sender<Answer>)>),
+    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<oneshot::Sender<Answer>> },
+    Over,
+}
+
+impl Batch {
+    fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            stage: Mutex::new(Stage::Gathering(Vec::new())),
+            callers: AtomicUsize::new(0),
+            wakes: AtomicUsize::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a call along. Returns whether there is room for no other.
+    fn add(&self, call: Cmd, caller: oneshot::Sender<Answer>) -> bool {
+        self.callers.fetch_add(1, Ordering::AcqRel);
+        match &mut *self.lock() {
+            Stage::Gathering(calls) => {
+                calls.push((call, caller));
+                calls.len() >= AT_MOST
+            }
+            Stage::Sent { .. } | Stage::Over => unreachable!("a batch that gathers is not sent"),
+        }
+    }
+
+    fn send(self: &Arc<Self>) {
+        let mut stage = self.lock();
+        if let Stage::Gathering(calls) = &mut *stage {
+            // Whose caller has gone, it must not be executed for.
+            let (calls, callers) = mem::take(calls).into_iter().filter(|(_, caller)| !caller.is_closed()).unzip();
+            // It is polled by the driver of the connection, whose own budget is not to be used up.
+            let work = Box::pin(unconstrained(Arc::clone(&self.link).run(calls)));
+            *stage = Stage::Sent { work, callers };
+        }
+        drop(stage);
+        Arc::clone(self).wake();
+    }
+
+    fn poll(self: &Arc<Self>) -> Poll<()> {
+        let mut stage = self.lock();
+        let Stage::Sent { work, callers } = &mut *stage else { return Poll::Ready(()) };
+        let waker = Waker::from(Arc::clone(self));
+        let answers = match work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(answers) => answers,
+            Poll::Pending => return Poll::Pending,
+        };
+        let callers = mem::take(callers);
+        let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
+        drop(stage);
+        for (caller, answer) in callers.into_iter().zip(answers) {
+            let _ = caller.send(answer);
+        }
+        self.link.coalescer.landed();
+        Poll::Ready(())
+    }
+
+    /// Drops a batch that was sent and that nobody waits for any more.
+    fn abandon(&self) {
+        let mut stage = self.lock();
+        if let Stage::Sent { .. } = &*stage {
+            let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
+            drop(stage);
+            self.link.coalescer.landed();
+        }
+    }
+}
+
+impl Wake for Batch {
+    fn wake(self: Arc<Self>) {
+        if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
+        loop {
+            let seen = self.wakes.load(Ordering::Acquire);
+            if self.poll().is_ready() || self.wakes.fetch_sub(seen, Ordering::AcqRel) == seen {
+                return;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("callers", &self.callers).finish_non_exhaustive()
+    }
+}
+
+/// Lets everything else that is ready run first.
+async fn step_back() {
+    let mut stepped = false;
+    poll_fn(|context| {
+        if mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Awaits all of some futures at once.
+async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, output) in running.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                *output = Some(ready);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+/// The error of an answer that makes no sense.
+fn unreadable() -> RedisError {
+    RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
+}

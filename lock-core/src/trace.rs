@@ -1,0 +1,95 @@
+//! What `tracing` is told: a span for each acquire and one for each hold, and a warning of each loss.
+//!
+//! The spans are of level `DEBUG` and target `lock_core`: nobody pays for them who has not asked. An
+//! acquire stands in the span of its caller; a hold beside it, and around the body, which runs in it.
+
+use std::time::Duration;
+
+use tracing::Span;
+use tracing::field::{Empty, display};
+
+use crate::error::LossReason;
+use crate::event::LockEventKind;
+use crate::fencing::FencingToken;
+use crate::lease::Story;
+use crate::owner::OwnerId;
+
+/// Opens the span of an acquire: from the wish to the answer.
+pub(crate) fn acquire(story: &Story) -> Span {
+    tracing::debug_span!(
+        target: "lock_core",
+        "lock_acquire",
+        lock = story.label.as_str(),
+        key = story.key.as_str(),
+        site = &*story.info.site,
+        outcome = Empty,
+        path = Empty,
+        waited_seconds = Empty,
+        holder = Empty,
+        token = Empty,
+        error = Empty,
+    )
+}
+
+/// Opens the span of a hold: from the grant to the release or loss.
+pub(crate) fn hold(story: &Story, owner: OwnerId, token: FencingToken) -> Span {
+    tracing::debug_span!(
+        target: "lock_core",
+        "lock_hold",
+        lock = story.label.as_str(),
+        key = story.key.as_str(),
+        site = &*story.info.site,
+        ?owner,
+        %token,
+        outcome = Empty,
+        held_seconds = Empty,
+    )
+}
+
+/// Records in its span how an acquire or a hold ended.
+pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
+    if span.is_disabled() {
+        return;
+    }
+    let (outcome, waited, holder) = match how {
+        LockEventKind::Acquired { waited, token, path, waited_for, .. } => {
+            span.record("token", display(token)).record("path", path.as_str());
+            ("acquired", waited, *waited_for)
+        }
+        LockEventKind::Busy { waited, holder } => ("busy", waited, *holder),
+        LockEventKind::TimedOut { waited, holder } => ("timeout", waited, *holder),
+        LockEventKind::Cancelled { waited, holder } => ("cancelled", waited, *holder),
+        LockEventKind::Failed { waited, error } => {
+            span.record("error", display(error));
+            ("error", waited, None)
+        }
+        LockEventKind::Released { held, dropped, .. } => {
+            return hold_ended(span, if *dropped { "dropped" } else { "released" }, *held);
+        }
+        LockEventKind::Abandoned { held } => return hold_ended(span, "abandoned", *held),
+        LockEventKind::Lost { held, reason } => return hold_ended(span, reason.as_str(), *held),
+        _ => return,
+    };
+    span.record("outcome", outcome).record("waited_seconds", waited.as_secs_f64());
+    if let Some(holder) = holder {
+        span.record("holder", display(holder));
+    }
+}
+
+fn hold_ended(span: &Span, outcome: &str, held: Duration) {
+    span.record("outcome", outcome).record("held_seconds", held.as_secs_f64());
+}
+
+/// Warns that a lock was lost while it was held. That the manager was shut down is no news.
+pub(crate) fn lost(span: &Span, story: &Story, token: FencingToken, held: Duration, reason: LossReason) {
+    if reason == LossReason::Revoked {
+        return;
+    }
+    let _inside = span.enter();
+    tracing::warn!(
+        target: "lock_core",
+        lock = story.label.as_str(), key = story.key.as_str(), site = &*story.info.site, %token,
+        held_seconds = held.as_secs_f64(), reason = reason.as_str(),
+        "lock was lost while it was held"
+    );
+}

@@ -1,0 +1,167 @@
+//! What a manager does with grants that come late, twice, or for nobody. The store is a puppet that
+//! queues everybody and grants when the test says so; time is virtual.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, Attempt, Capabilities, Claim, FencingToken, Freed, Grant, Holder, HolderInfo, Inbox, LockBackend,
+    LockError, LockGuard, LockKey, LockManager, OwnerId, Release, Renewal,
+};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The lease of a grant through the queue, of which a confirmation falls due after each third.
+const GRANT_TTL: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Default)]
+struct Puppet(Mutex<Strings>);
+
+#[derive(Debug, Default)]
+struct Strings {
+    inbox: Option<Inbox>,
+    /// What was asked for, in order.
+    asked: Vec<AcquireRequest>,
+    /// Which claims were released or withdrawn, in order.
+    ended: Vec<OwnerId>,
+    /// Whether who asks is granted in the reply.
+    grants: bool,
+}
+
+impl Puppet {
+    fn asked(&self) -> Vec<AcquireRequest> {
+        self.0.lock().unwrap().asked.clone()
+    }
+
+    fn endings(&self, owner: OwnerId) -> usize {
+        self.0.lock().unwrap().ended.iter().filter(|other| **other == owner).count()
+    }
+
+    /// Tells the manager of a grant that follows one of its sends.
+    fn grant(&self, request: &AcquireRequest, token: u64, ttl: Duration) {
+        let mut claim = request.claim.clone();
+        claim.ttl = ttl;
+        let stamp = request.ticket.as_ref().unwrap().stamp;
+        let inbox = self.0.lock().unwrap().inbox.clone();
+        inbox.unwrap().granted(Grant::new(claim, FencingToken::new(token), 1, stamp));
+    }
+}
+
+impl LockBackend for Puppet {
+    fn kind(&self) -> &'static str {
+        "puppet"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::polled().with_queue()
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        inbox.set_open(true);
+        self.0.lock().unwrap().inbox = Some(inbox);
+        std::future::pending().await
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
+        let mut strings = self.0.lock().unwrap();
+        strings.asked.push(request.clone());
+        if strings.grants {
+            return Ok(Attempt::Granted { token: FencingToken::new(20), block: 1 });
+        }
+        let info = HolderInfo::new("elsewhere", 1, "somebody");
+        Ok(Attempt::Queued { holder: Holder::new(info, OwnerId::random(), FencingToken::new(1), None) })
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal, LockError>> {
+        one_lane.iter().map(|_| Ok(Renewal::Renewed)).collect()
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed, LockError> {
+        self.withdraw(&release.claim).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed, LockError> {
+        self.0.lock().unwrap().ended.push(claim.owner);
+        Ok(Freed::NotHeld)
+    }
+
+    async fn holder(&self, _: &LockKey) -> Result<Option<Holder>, LockError> {
+        Ok(None)
+    }
+}
+
+/// Starts to wait, and returns once the first answer has come.
+async fn waiting() -> (Arc<Puppet>, LockManager, JoinHandle<Result<LockGuard, LockError>>) {
+    let puppet = Arc::new(Puppet::default());
+    let locks = LockManager::builder(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
+    // Until the inbox is open: before, nobody queues.
+    sleep(10 * MS).await;
+    let request = locks.lock("k").with_wait(600 * SECOND);
+    let waiting = tokio::spawn(request.acquire());
+    sleep(10 * MS).await;
+    assert_eq!(puppet.asked().len(), 1);
+    (puppet, locks, waiting)
+}
+
+/// Believed, it would be counted from a moment at which the lock may have been somebody else's since,
+/// and carry a token that is older than theirs.
+#[tokio::test(start_paused = true)]
+async fn a_grant_from_before_the_newest_confirmation_is_void() {
+    let (puppet, _locks, waiting) = waiting().await;
+    sleep(GRANT_TTL / 3 + 100 * MS).await;
+    let asked = puppet.asked();
+    let [first, second] = asked.as_slice() else { panic!("asked {} times", asked.len()) };
+    puppet.grant(first, 7, GRANT_TTL);
+    sleep(100 * MS).await;
+    assert!(!waiting.is_finished(), "a grant was believed that an answer had overtaken");
+    puppet.grant(second, 9, GRANT_TTL);
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!(guard.token().get(), 9);
+    // Counted from the second send, and not from now.
+    assert!(guard.remaining() < GRANT_TTL - 150 * MS, "{:?}", guard.remaining());
+}
+
+/// Kept, it would stay taken until it runs out, for nobody.
+#[tokio::test(start_paused = true)]
+async fn a_grant_for_a_claim_that_has_ended_is_given_back() {
+    let (puppet, _locks, waiting) = waiting().await;
+    waiting.abort();
+    // Until every release and repeat of it that the end itself brought is over.
+    sleep(600 * SECOND).await;
+    let request = puppet.asked().pop().unwrap();
+    let owner = request.claim.owner;
+    let before = puppet.endings(owner);
+    assert!(before > 0, "the place in the queue was kept");
+    puppet.grant(&request, 7, GRANT_TTL);
+    sleep(SECOND).await;
+    assert!(puppet.endings(owner) > before, "the grant was kept");
+}
+
+/// The reply and the message tell of one grant: whoever releases for the second frees what it holds.
+#[tokio::test(start_paused = true)]
+async fn a_grant_for_a_claim_that_holds_the_lock_tells_nothing() {
+    let (puppet, _locks, waiting) = waiting().await;
+    puppet.0.lock().unwrap().grants = true;
+    let guard = waiting.await.unwrap().unwrap();
+    let request = puppet.asked().pop().unwrap();
+    for _ in 0..2 {
+        puppet.grant(&request, 7, GRANT_TTL);
+        sleep(SECOND).await;
+    }
+    guard.ensure_held().unwrap();
+    assert_eq!((guard.token().get(), puppet.endings(request.claim.owner)), (20, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_with_too_little_left_is_asked_for_at_once() {
+    let (puppet, _locks, waiting) = waiting().await;
+    let first = puppet.asked().pop().unwrap();
+    sleep(190 * MS).await;
+    puppet.grant(&first, 7, 220 * MS);
+    sleep(10 * MS).await;
+    assert_eq!(puppet.asked().len(), 2, "it was relied on, or left to the next confirmation");
+    assert!(!waiting.is_finished());
+}

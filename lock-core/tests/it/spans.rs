@@ -1,0 +1,232 @@
+//! What `tracing` is told of acquires and holds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use lock_core::{LockErrorKind, LockManager, MemoryStore};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Fields {
+    fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", |value| value.trim_matches('"'))
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+/// A span or an event, and the names of the spans around it, the innermost last.
+#[derive(Clone, Debug)]
+struct Told {
+    name: &'static str,
+    inside: Vec<&'static str>,
+    fields: Fields,
+    handles: u32,
+    closed: bool,
+}
+
+/// Collects what this thread tells, from a level on.
+#[derive(Clone)]
+struct Collector(Arc<Collected>);
+
+struct Collected {
+    level: Level,
+    next: AtomicU64,
+    told: Mutex<HashMap<u64, Told>>,
+    entered: Mutex<Vec<u64>>,
+}
+
+impl Collector {
+    fn install(level: Level) -> (Self, DefaultGuard) {
+        let (next, told, entered) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
+        let collector = Self(Arc::new(Collected { level, next, told, entered }));
+        (collector.clone(), tracing::subscriber::set_default(collector))
+    }
+
+    fn told(&self) -> MutexGuard<'_, HashMap<u64, Told>> {
+        self.0.told.lock().unwrap()
+    }
+
+    fn add(&self, metadata: &'static Metadata<'static>, fields: Fields) -> u64 {
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.told();
+        let inside = self.0.entered.lock().unwrap().iter().map(|id| told[id].name).collect();
+        told.insert(id, Told { name: metadata.name(), inside, fields, handles: 1, closed: false });
+        id
+    }
+
+    /// Returns the spans of a name, in the order in which they began.
+    fn spans(&self, name: &str) -> Vec<Told> {
+        let told = self.told();
+        let mut found: Vec<_> = told.iter().filter(|(_, told)| told.name == name).collect();
+        found.sort_by_key(|(id, _)| **id);
+        found.into_iter().map(|(_, told)| told.clone()).collect()
+    }
+}
+
+impl Subscriber for Collector {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.0.level && (metadata.target() == "lock_core" || metadata.target() == "app")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut fields = Fields::default();
+        span.record(&mut fields);
+        Id::from_u64(self.add(span.metadata(), fields))
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        values.record(&mut self.told().get_mut(&span.into_u64()).unwrap().fields);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.add(event.metadata(), fields);
+    }
+
+    fn enter(&self, span: &Id) {
+        self.0.entered.lock().unwrap().push(span.into_u64());
+    }
+
+    fn exit(&self, span: &Id) {
+        assert_eq!(self.0.entered.lock().unwrap().pop(), Some(span.into_u64()), "spans nest");
+    }
+
+    fn clone_span(&self, span: &Id) -> Id {
+        self.told().get_mut(&span.into_u64()).unwrap().handles += 1;
+        span.clone()
+    }
+
+    fn try_close(&self, span: Id) -> bool {
+        let mut told = self.told();
+        let told = told.get_mut(&span.into_u64()).unwrap();
+        told.handles -= 1;
+        told.closed = told.handles == 0;
+        told.closed
+    }
+}
+
+fn manager() -> LockManager {
+    LockManager::builder(MemoryStore::new()).drive_on_current_runtime().build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_and_a_hold_are_spans_of_their_caller() {
+    let (collector, _guard) = Collector::install(Level::DEBUG);
+    let locks = manager();
+    let request = tracing::info_span!(target: "app", "request").entered();
+    let guard = locks.lock("lock:user:7").with_label("lock:user:<id>").with_site("shop::charge").await.unwrap();
+    drop(request);
+
+    let acquire = collector.spans("lock_acquire").remove(0);
+    assert!(acquire.closed && acquire.inside == ["request"], "{acquire:?}");
+    let token = guard.token().to_string();
+    for (field, value) in [
+        ("lock", "lock:user:<id>"),
+        ("key", "lock:user:7"),
+        ("site", "shop::charge"),
+        ("outcome", "acquired"),
+        ("path", "uncontended"),
+        ("waited_seconds", "0.0"),
+        ("token", &token),
+    ] {
+        assert_eq!(acquire.fields.get(field), value, "{field}");
+    }
+    tokio::time::sleep(3 * SECOND).await;
+    let hold = collector.spans("lock_hold").remove(0);
+    assert!(!hold.closed && hold.inside == ["request"], "{hold:?}");
+    assert_eq!((hold.fields.get("key"), hold.fields.get("token")), ("lock:user:7", token.as_str()));
+    let owner = hold.fields.get("owner");
+    assert!(owner.starts_with("OwnerId(") && owner.len() < 20, "{owner} proves ownership");
+
+    guard.release().await.unwrap();
+    let hold = collector.spans("lock_hold").remove(0);
+    assert!(hold.closed, "{hold:?}");
+    assert_eq!((hold.fields.get("outcome"), hold.fields.get("held_seconds")), ("released", "3.0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_runs_inside_its_hold() {
+    let (collector, _guard) = Collector::install(Level::DEBUG);
+    let locks = manager();
+    let nested: Result<(), lock_core::LockError> = locks
+        .lock("outer")
+        .run(async |_| {
+            tokio::time::sleep(SECOND).await;
+            tracing::info!(name: "work", target: "app", "working");
+            locks.lock("inner").await?.release().await?;
+            Ok(())
+        })
+        .await;
+    nested.unwrap();
+    assert_eq!(collector.spans("work")[0].inside, ["lock_hold"]);
+    let keys: Vec<_> = collector.spans("lock_acquire").iter().map(|span| span.fields.get("key").to_owned()).collect();
+    assert_eq!(keys, ["outer", "inner"]);
+    assert_eq!(collector.spans("lock_acquire")[1].inside, ["lock_hold"]);
+    assert!(collector.spans("lock_hold").iter().all(|hold| hold.closed));
+    assert!(collector.0.entered.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_in_vain_names_the_holder() {
+    let (collector, _guard) = Collector::install(Level::DEBUG);
+    let locks = manager();
+    let guard = locks.lock("k").with_site("shop::report").await.unwrap();
+    let error = locks.lock("k").with_wait(2 * SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    assert!(tokio::time::timeout(SECOND, locks.lock("k").acquire()).await.is_err());
+    assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
+    let spans = collector.spans("lock_acquire");
+    let outcomes: Vec<_> = spans.iter().map(|span| span.fields.get("outcome")).collect();
+    assert_eq!(outcomes, ["acquired", "timeout", "cancelled", "busy"]);
+    assert!(spans.iter().all(|span| span.closed), "{spans:?}");
+    assert_eq!(spans[1].fields.get("waited_seconds"), "2.0");
+    for span in &spans[1..] {
+        assert!(span.fields.get("holder").contains("shop::report"), "{span:?}");
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_a_warning_inside_the_hold() {
+    let (collector, _guard) = Collector::install(Level::DEBUG);
+    let locks = manager();
+    let guard = locks.lock("k").with_site("shop::charge").with_max_hold(5 * SECOND).await.unwrap();
+    guard.lost().await;
+    let hold = collector.spans("lock_hold").remove(0);
+    assert_eq!((hold.fields.get("outcome"), hold.fields.get("held_seconds")), ("max_hold", "5.0"));
+    let told = collector.told();
+    let warning = told.values().find(|told| told.fields.get("message").contains("lost while it was held")).unwrap();
+    assert_eq!(warning.inside, ["lock_hold"]);
+    for (field, value) in [("key", "k"), ("site", "shop::charge"), ("reason", "max_hold"), ("held_seconds", "5.0")] {
+        assert_eq!(warning.fields.get(field), value, "{field}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_ask_for_them_gets_none() {
+    let (collector, _guard) = Collector::install(Level::INFO);
+    let locks = manager();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    assert!(collector.told().is_empty(), "{:?}", collector.told());
+    let guard = locks.lock("k").with_max_hold(SECOND).await.unwrap();
+    guard.lost().await;
+    assert_eq!(collector.told().len(), 1, "a loss is told all the same: {:?}", collector.told());
+}

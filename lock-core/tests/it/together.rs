@@ -1,0 +1,341 @@
+//! Several keys at once on a real server: one script takes them all, or none.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply};
+use lock_core::{
+    AcquireRequest, AttemptAll, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, RedisStore, Release,
+    ReleaseOutcome,
+};
+
+use crate::support::{MS, SECOND, eventually, exists, figure, locked_keys, locks, take, warm};
+
+/// So long that no key frees itself while a test runs: what is gone was freed.
+const LONG: Duration = Duration::from_secs(600);
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
+fn key(text: &str) -> LockKey {
+    LockKey::new(text).unwrap()
+}
+
+/// How often scripts were called on a server.
+fn scripts_called(server: &RedisServer) -> i64 {
+    let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
+    let calls = |name: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+        line.and_then(|rest| rest.split(',').next()).map_or(0, |calls| calls.parse().unwrap())
+    };
+    calls("evalsha") + calls("eval")
+}
+
+#[tokio::test]
+async fn four_free_keys_cost_one_command() {
+    let server = RedisServer::start();
+    let locks = warm(&server.url()).await;
+    locks.lock_all(KEYS).await.unwrap().release().await.unwrap();
+    let before = scripts_called(&server);
+    let guard = locks.lock_all(KEYS).with_ttl(LONG).await.unwrap();
+    assert_eq!(scripts_called(&server) - before, 1);
+    assert_eq!(locked_keys(&server).len(), 4);
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    assert_eq!(scripts_called(&server) - before, 1 + 4, "each is released by itself");
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_try_that_is_refused_costs_one_command_takes_nothing_and_names_the_key() {
+    let server = RedisServer::start();
+    let (locks, events) = (warm(&server.url()).await, EventLog::default());
+    let other = warm(&server.url()).await;
+    locks.lock_all(KEYS).await.unwrap().release().await.unwrap();
+    locks.observe(events.clone());
+    let taken = take(&other, "c").await;
+    let before = scripts_called(&server);
+    let busy = locks.lock_all(KEYS).without_waiting().await.unwrap_err();
+    assert_eq!((busy.kind(), busy.key()), (LockErrorKind::Busy, Some(&key("c"))));
+    assert_eq!(busy.holder().and_then(|holder| holder.token), Some(taken.token()));
+    assert_eq!(scripts_called(&server) - before, 1);
+    assert_eq!(locked_keys(&server), ["c"]);
+    assert_eq!(events.names(), ["WaitStarted", "Busy"], "nothing was taken, so nothing is told of the others");
+    // What this process holds itself, it knows without asking.
+    let own = take(&locks, "b").await;
+    let before = scripts_called(&server);
+    let busy = locks.lock_all(KEYS).without_waiting().await.unwrap_err();
+    assert_eq!((busy.key(), scripts_called(&server) - before), (Some(&key("b")), 0));
+    own.release().await.unwrap();
+    taken.release().await.unwrap();
+    events.assert_complete();
+}
+
+#[tokio::test]
+async fn who_waits_takes_the_others_meanwhile_and_is_told_of_a_release() {
+    let server = RedisServer::start();
+    let (locks, other) = (warm(&server.url()).await, warm(&server.url()).await);
+    let taken = take(&other, "c").await;
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock_all(KEYS).with_wait(10 * SECOND).await }
+    });
+    eventually("those before it are taken", || exists(&server, "a") && exists(&server, "b")).await;
+    assert!(!exists(&server, "d"), "those behind it are not");
+    taken.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!(guard.keys().count(), 4);
+    guard.release().await.unwrap();
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+/// Two callers each try for all keys, over and over, while a third takes single ones: a script in
+/// between would see, or leave, a part of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_ever_sees_some_taken_and_others_not() {
+    let server = RedisServer::start();
+    let store = Arc::new(RedisStore::new(&server.url()).unwrap());
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let (store, over) = (Arc::clone(&store), Arc::clone(&over));
+        tasks.push(tokio::spawn(async move {
+            let mut granted = 0_u32;
+            while !over.load(Ordering::Relaxed) {
+                let claims = KEYS.map(|name| Claim::new(key(name), LONG));
+                match store.try_acquire_all(&requests(&claims)).await.unwrap() {
+                    AttemptAll::Granted { .. } => granted += 1,
+                    AttemptAll::Held { .. } => continue,
+                    other => panic!("{other:?}"),
+                }
+                // In one transaction, as it was taken: a look in between sees all or none.
+                let (links, release) = (&store, |claim: &Claim| Release::new(claim.clone()));
+                for claim in claims.iter().rev() {
+                    assert_eq!(links.release(&release(claim)).await.unwrap(), Freed::Released);
+                }
+            }
+            granted
+        }));
+    }
+    // They are freed from the last to the first, so whenever a key is taken, all before it are.
+    let look = "local seen = '' for _, key in ipairs(KEYS) do seen = seen .. redis.call('EXISTS', key) end return seen";
+    let (mut all, mut none) = (0, 0);
+    for _ in 0..1_500 {
+        match server.command(&["EVAL", look, "4", "a", "b", "c", "d"]).text() {
+            "1111" => all += 1,
+            "0000" => none += 1,
+            "1110" | "1100" | "1000" => {}
+            seen => panic!("taken in part: {seen}"),
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    let mut granted = 0;
+    for task in tasks {
+        granted += task.await.unwrap();
+    }
+    figure("granted, seen all taken, seen none taken", (granted, all, none));
+    assert!(granted > 10 && all > 0);
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+fn requests(claims: &[Claim]) -> Vec<AcquireRequest> {
+    claims.iter().map(|claim| AcquireRequest::new(claim.clone(), HolderInfo::new("host-1", 42, "app::move"))).collect()
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_taken_gives_back_those_before_it() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(&server.url()).unwrap();
+    let claims = KEYS.map(|name| Claim::new(key(name), LONG));
+    server.command(&["LPUSH", "c", "x"]);
+    let error = store.try_acquire_all(&requests(&claims)).await.unwrap_err();
+    assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("\"c\""), "{error}");
+    server.command(&["DEL", "c"]);
+    // Found out only when the first two are taken.
+    server.command(&["LPUSH", "{c}@fence", "x"]);
+    let error = store.try_acquire_all(&requests(&claims)).await.unwrap_err();
+    assert!(error.to_string().contains("{c}@fence"), "{error}");
+    server.command(&["DEL", "{c}@fence"]);
+    assert_eq!(locked_keys(&server), [""; 0]);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = store.try_acquire_all(&requests(&claims)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(locked_keys(&server), [""; 0]);
+    assert!(matches!(store.try_acquire_all(&requests(&claims)).await, Ok(AttemptAll::Granted { .. })));
+}
+
+#[tokio::test]
+async fn who_waits_in_the_queue_goes_before_a_set_that_is_tried() {
+    let server = RedisServer::start();
+    let (locks, waiter) = (warm(&server.url()).await, warm(&server.url()).await);
+    let taken = take(&locks, "b").await;
+    let waiting = tokio::spawn({
+        let waiter = waiter.clone();
+        async move { waiter.lock("b").with_ttl(30 * SECOND).with_wait(20 * SECOND).await }
+    });
+    eventually("it queues", || exists(&server, "{b}@queue")).await;
+    // As a crash of the holder would: nobody moves the queue on but who looks next.
+    server.command(&["DEL", "b"]);
+    let store = RedisStore::new(&server.url()).unwrap();
+    let claims = KEYS.map(|name| Claim::new(key(name), LONG));
+    let answer = store.try_acquire_all(&requests(&claims)).await.unwrap();
+    let AttemptAll::Held { index: 1, holder } = answer else { panic!("{answer:?}") };
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!(holder.token, Some(guard.token()));
+    drop(taken);
+    guard.release().await.unwrap();
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_set_too_large_for_one_script_is_taken_one_by_one() {
+    let server = RedisServer::start();
+    let locks = warm(&server.url()).await;
+    let names: Vec<String> = (0..60).map(|index| format!("k{index}")).collect();
+    let before = scripts_called(&server);
+    let guard = locks.lock_all(&names).with_ttl(30 * SECOND).await.unwrap();
+    assert_eq!(scripts_called(&server) - before, 60);
+    guard.release().await.unwrap();
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_takes_keys_of_one_slot_at_once_and_others_one_by_one() {
+    let server = RedisServer::builder().with("cluster-enabled", "yes").start();
+    server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let up = || server.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok");
+    eventually("the cluster is up", up).await;
+    let locks = warm(&server.url()).await;
+    let same = ["{tenant}:a", "{tenant}:b", "{tenant}:c"];
+    locks.lock_all(same).await.unwrap().release().await.unwrap();
+    let before = scripts_called(&server);
+    let guard = locks.lock_all(same).with_ttl(LONG).await.unwrap();
+    assert_eq!(scripts_called(&server) - before, 1);
+    guard.release().await.unwrap();
+    let guard = locks.lock_all(KEYS).with_ttl(LONG).await.unwrap();
+    assert_eq!(locked_keys(&server).len(), 4);
+    guard.release().await.unwrap();
+    assert_eq!(locked_keys(&server), [""; 0]);
+}
+
+/// Every await point of trying and of waiting, with the answer of the one script swallowed, late, or
+/// neither; two managers, so that refusals come from the server too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sets_cut_at_every_await_point_leave_nothing() {
+    let server = RedisServer::start();
+    let managers = [warm(&server.url()).await, warm(&server.url()).await];
+    let events = EventLog::default();
+    managers.iter().for_each(|locks| locks.observe(events.clone()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..16_usize {
+        let locks = managers[task % 2].clone();
+        tasks.spawn(async move {
+            let mut granted = 0;
+            for round in 0..60_usize {
+                let chosen = [KEYS[(task / 2 + round) % 4], KEYS[(task + round + 1) % 4], KEYS[(round * 3) % 4]];
+                let request = locks.lock_all(chosen).with_ttl(LONG).with_wait(60 * SECOND);
+                let request = if (task + round) % 3 == 0 { request.without_waiting() } else { request };
+                let mut acquire = pin!(request.acquire());
+                let (most, mut polls) = ((task + round) % 14, 0);
+                let cut = poll_fn(|cx| {
+                    if polls == most {
+                        return Poll::Ready(None);
+                    }
+                    polls += 1;
+                    acquire.as_mut().poll(cx).map(Some)
+                });
+                match tokio::time::timeout(20 * MS, cut).await {
+                    Ok(Some(Ok(guard))) => {
+                        granted += 1;
+                        drop(guard);
+                    }
+                    Ok(Some(Err(error))) => assert_eq!(error.kind(), LockErrorKind::Busy, "{error}"),
+                    Ok(None) | Err(_) => {}
+                }
+            }
+            granted
+        });
+    }
+    let granted: usize = tasks.join_all().await.into_iter().sum();
+    figure("of 960 sets cut at every await point were granted", granted);
+    let took = eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    figure("until the last was undone", took);
+    tokio::time::sleep(100 * MS).await;
+    assert_eq!(locked_keys(&server), [""; 0]);
+    events.assert_complete();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_swallowed_is_undone_or_made_up_for() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let locks = warm(&proxy.url()).await;
+    let all = || locks.lock_all(KEYS).with_ttl(30 * SECOND);
+    all().await.unwrap().release().await.unwrap();
+    let mut swallowed = 0;
+    for round in 0..10 {
+        proxy.drop_replies(1);
+        match all().without_waiting().await {
+            Err(error) => {
+                assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+                swallowed += 1;
+            }
+            // It was the reply to some command of the keeper.
+            Ok(guard) => drop(guard.release().await),
+        }
+        // Long before the leases end: by the release, or by its repetition.
+        eventually(&format!("round {round}: given back"), || locked_keys(&server).is_empty()).await;
+
+        proxy.drop_replies(1);
+        let guard = all().with_wait(20 * SECOND).await.unwrap();
+        assert_eq!(locked_keys(&server).iter().filter(|key| !key.contains('@')).count(), 4);
+        // What undoes the first attempt must not undo the second.
+        tokio::time::sleep(100 * MS).await;
+        assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+        eventually(&format!("round {round}: nothing is left"), || locked_keys(&server).is_empty()).await;
+    }
+    figure("of 10 answers to a set were swallowed", swallowed);
+    assert!(swallowed > 0);
+    proxy.black_hole(Direction::ToClient);
+    let error = all().with_ttl(1_200 * MS).without_waiting().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    proxy.resume();
+    eventually("given back", || locked_keys(&server).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_stalled_server_executes_no_set_of_a_caller_that_has_gone() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    locks.lock_all(KEYS).await.unwrap().release().await.unwrap();
+    for round in 0..6_u32 {
+        server.pause();
+        let acquire = locks.lock_all(KEYS).with_ttl(1_200 * MS).acquire();
+        assert!(tokio::time::timeout((20 + 60 * round) * MS, acquire).await.is_err());
+        if round % 3 == 0 {
+            tokio::time::sleep(250 * MS).await;
+        }
+        server.resume();
+        eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+        tokio::time::sleep(30 * MS).await;
+        assert_eq!(locked_keys(&server), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_set_is_renewed_and_lost_key_by_key() {
+    let server = RedisServer::start();
+    let locks = warm(&server.url()).await;
+    let guard = locks.lock_all(KEYS).with_ttl(SECOND).await.unwrap();
+    tokio::time::sleep(1_500 * MS).await;
+    guard.ensure_held().unwrap();
+    assert_eq!(locked_keys(&server).len(), 4);
+    server.command(&["DEL", "c"]);
+    tokio::time::timeout(2 * SECOND, guard.lost()).await.unwrap();
+    assert!(matches!(guard.release().await, Ok(ReleaseOutcome::AlreadyLost(_))));
+    eventually("the others are freed", || locked_keys(&server).is_empty()).await;
+    assert_eq!(server.command(&["EXISTS", "a"]), Reply::Int(0));
+}

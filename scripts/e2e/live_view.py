@@ -1,0 +1,85 @@
+"""The live view as a browser shows it: the stuck lock on top, with its holder, and a key that contains HTML as text.
+
+`pages` opens addresses in headless Chromium and gives back what became of them, scripts included.
+"""
+
+import html.parser
+import os
+import shutil
+import subprocess
+
+BROWSERS = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+
+
+class Page(html.parser.HTMLParser):
+    """What is on the page: its elements, its title, and the rows of the table of locks with their text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.title, self.rows, self.at = set(), "", [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.add(tag)
+        if tag not in ("meta", "img", "br"):
+            self.at.append(tag)
+        if tag == "tr" and "tbody" in self.at:
+            self.rows.append((dict(attributes), []))
+
+    def handle_endtag(self, tag):
+        while tag in self.at and self.at.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if self.at[-1:] == ["title"]:
+            self.title += data
+        if "tr" in self.at and self.rows and data.strip():
+            self.rows[-1][1].append(data.strip())
+
+
+def open_page(address, work):
+    """Loads a page, lets it do what it does, and returns what it has become."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not browser:
+        raise RuntimeError("no Chromium; scripts/need-observability.sh installs one")
+    # Without its sandbox, which needs more rights than a container has: it opens nothing but our own pages.
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+               "--disable-background-networking", f"--user-data-dir={work}/browser", "--dump-dom", address]
+    with open(f"{work}/browser.log", "ab") as log:
+        # A browser alone at its first start on a busy machine may fail once; twice is a fault.
+        for last in (False, True):
+            try:
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, timeout=40, check=False,
+                                      env={**os.environ, "HOME": work})
+            except subprocess.TimeoutExpired:
+                if last:
+                    raise
+                continue
+            if done.returncode == 0 and done.stdout:
+                return Page(done.stdout.decode())
+    raise RuntimeError(f"{browser} ended with {done.returncode}")
+
+
+def check(address, work, stuck, site, hostile, expect):
+    """Looks at the page as somebody on call does. `expect` takes whether something holds, and what."""
+    # Those who wait give up and come again; one look may fall between.
+    for _ in range(5):
+        page = open_page(address, work)
+        about = [row for row in page.rows if row[0]["data-key"] == stuck]
+        if len(about) > 1:
+            break
+    expect(page.rows[:len(about)] == about, f"what hurts most is on top: {page.rows}")
+    (top, text), *waiting = about
+    expect(top["data-state"] == "stuck" and site in text and stuck in text, f"the stuck lock names key and call site: {top} {text}")
+    expect(waiting and all(row["data-state"] == "waiting" and site in words for row, words in waiting),
+           f"those who wait are below it and say for whom: {waiting}")
+    expect(page.title.startswith("(1 stuck)"), f"the title counts what is stuck: {page.title}")
+
+    rows = [text for row, text in page.rows if row["data-key"] == hostile]
+    expect(rows and hostile in rows[0], f"the key that contains HTML is shown as it is: {rows}")
+    expect(not page.elements & {"img", "script"}, f"it makes no element: {page.elements}")
+    # The same key in a page that does not escape it does run, so this browser would have shown it.
+    with open(f"{work}/unescaped.html", "w", encoding="utf-8") as file:
+        file.write(f"<!doctype html><title>Locks</title><p>{hostile}</p>")
+    control = open_page(f"file://{work}/unescaped.html", work)
+    expect(control.title == "pwned" and "img" in control.elements, f"the check would notice: {control.title}")
