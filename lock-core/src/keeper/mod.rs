@@ -11,6 +11,7 @@ mod pending;
 mod release;
 pub(crate) mod schedule;
 mod watchdog;
+mod wheel;
 
 use std::fmt;
 use std::future::Future;
@@ -189,8 +190,7 @@ impl Engine {
 
     /// Counts something as not done until the entry is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> PendingEntry {
-        self.pending.count.fetch_add(1, Ordering::AcqRel);
-        PendingEntry(Arc::clone(self))
+        PendingEntry::new(self)
     }
 
     /// Chooses where a command is polled: by the caller, or on the keeper if the caller has no
@@ -290,16 +290,10 @@ impl Engine {
 
     /// Waits until all cleanup is done, or a moment has come. Returns whether it is done.
     pub(crate) async fn drained(&self, until: Timestamp) -> bool {
-        loop {
-            let mut changed = std::pin::pin!(self.pending.changed.notified());
-            changed.as_mut().enable();
-            if self.pending.count.load(Ordering::Acquire) == 0 {
-                return true;
-            }
-            tokio::select! {
-                () = changed => {}
-                () = self.schedule.sleep_until(until) => return false,
-            }
+        tokio::select! {
+            biased;
+            () = self.pending.emptied() => true,
+            () = self.schedule.sleep_until(until) => false,
         }
     }
 
