@@ -1,5 +1,6 @@
 //! Locks that pass from process to process through the server's queue, on bad days.
 
+mod away;
 mod crowd;
 
 use std::sync::Arc;
@@ -187,16 +188,18 @@ async fn a_classic_client_takes_its_turns_between_waiters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_subscribe_is_served_by_polling() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "resetchannels", "+@all", "-subscribe"]);
-    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
-    let crowd = Crowd::of(&managers(&url, 2), &scratch).tasks(2).keys(1).start();
-    eventually("grants", || crowd.grants() >= 40).await;
-    let tally = crowd.stop().await;
-    assert_eq!((tally.timeouts, tally.failures), (0, 0));
-    assert_eq!(scratch.verdict().violations, []);
-    figure("grants by polling, longest wait", (tally.grants, tally.longest_wait));
+async fn a_user_who_may_not_hear_or_tell_of_grants_is_served_by_polling() {
+    for denied in ["-subscribe", "-publish"] {
+        let (server, scratch) = (RedisServer::start(), Scratch::new());
+        server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", denied]);
+        let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+        let crowd = Crowd::of(&managers(&url, 2), &scratch).tasks(2).keys(1).start();
+        eventually("grants", || crowd.grants() >= 40).await;
+        let tally = crowd.stop().await;
+        assert_eq!((tally.timeouts, tally.failures), (0, 0), "{denied}");
+        assert_eq!(scratch.verdict().violations, [], "{denied}");
+        figure(&format!("grants by polling, {denied}, longest wait"), (tally.grants, tally.longest_wait));
+    }
 }
 
 #[tokio::test]
