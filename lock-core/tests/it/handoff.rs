@@ -274,6 +274,24 @@ async fn commands_per_acquisition() {
     assert!((1.0..=2.2).contains(&each), "{each}");
 }
 
+/// Others poll ten times a second and more, or spin while the first in the queue is dead.
+#[tokio::test]
+async fn waiting_costs_about_a_command_a_second() {
+    let server = RedisServer::start();
+    let (one, two) = (locks(&server), locks(&server));
+    let guard = take(&one, "k").await;
+    let waiting = tokio::spawn(async move { two.lock("k").await.unwrap() });
+    eventually("it waits", || server.command(&["EXISTS", "{k}@queue"]) == Reply::Int(1)).await;
+    let (before, watch) = (scripts(&server), Stopwatch::start());
+    tokio::time::sleep(4 * SECOND).await;
+    let (sent, seconds) = (scripts(&server) - before, watch.elapsed().as_secs_f64());
+    figure("commands of a waiter, seconds", (sent, seconds));
+    // And the first look of the holder's watchdog.
+    assert!(sent as f64 <= 1.5 * seconds + 3.0, "{sent} commands in {seconds} s");
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+}
+
 /// Managers whose lost messages and dead heads cost little, because their leases are short.
 fn managers(url: &str, count: usize) -> Vec<LockManager> {
     let manager = || LockManager::builder(RedisStore::new(url).unwrap()).ttl(SECOND).build().unwrap();

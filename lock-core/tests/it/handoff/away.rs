@@ -1,9 +1,9 @@
 //! Turns that come when nobody can take them: the process is stopped or dead, or the server cannot say so.
 
 use lock_core::ReleaseOutcome;
-use lock_core::testing::{RedisServer, Reply, Stopwatch};
+use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch};
 
-use crate::support::{SECOND, Scratch, Worker, eventually, locks, take};
+use crate::support::{SECOND, Scratch, Worker, eventually, locks, take, warm};
 
 /// How many stand in the queue of `k`.
 fn queued(server: &RedisServer) -> i64 {
@@ -83,4 +83,31 @@ async fn a_server_without_memory_frees_the_lock_or_passes_it_on() {
     let next = next.await.unwrap();
     assert_eq!(next.release().await, Ok(ReleaseOutcome::Released));
     assert_eq!(server.command(&["EXISTS", "{k}@queue"]), Reply::Int(0));
+}
+
+/// The message is swallowed on its way, or finds nobody who listens.
+#[tokio::test]
+async fn a_grant_that_is_not_heard_costs_one_confirmation() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let (one, two) = (locks(&server), warm(&proxy.url()).await);
+    for round in 0..10 {
+        let guard = take(&one, "k").await;
+        let next = tokio::spawn({
+            let two = two.clone();
+            async move { two.lock("k").await.unwrap() }
+        });
+        eventually("it waits", || queued(&server) == 1).await;
+        if round % 2 == 0 {
+            proxy.drop_replies(1);
+        } else {
+            server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        let released = Stopwatch::start();
+        assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+        let next = next.await.unwrap();
+        released.assert_within(SECOND, "a turn that was not heard of");
+        proxy.resume();
+        assert_eq!(next.release().await, Ok(ReleaseOutcome::Released));
+    }
 }
