@@ -14,6 +14,7 @@ use crate::manager::LockManager;
 use crate::protect::{self, Drive};
 use crate::site::Site;
 
+pub use crate::__register_site as register;
 pub use crate::outcome::{Fallible, Skip};
 pub use crate::protect::settled;
 pub use crate::site::SITES;
@@ -214,7 +215,7 @@ pub fn drive<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> Drive<
 }
 
 /// Runs a body to its end, lost or not.
-pub fn accompany<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> impl Future<Output = F::Output> {
+pub fn accompany<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> impl Future<Output = Box<F::Output>> {
     protect::accompany(held.guard(), body)
 }
 

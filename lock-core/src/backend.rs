@@ -351,6 +351,7 @@ pub struct Release {
     /// The claim that ends.
     pub claim: Claim,
     /// The last token of the reserved block that was really used, so that the rest is not skipped.
+    /// `None` if there is no rest.
     pub last_token: Option<FencingToken>,
     /// How long the key stays taken before it frees itself: what is left of a `min_hold`. Zero
     /// frees it at once.

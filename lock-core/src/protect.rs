@@ -17,6 +17,9 @@ fn frame(guard: Option<&LockGuard>) -> Option<Arc<Frame>> {
 }
 
 /// Runs a body until it ends or the lock is lost, whichever is first.
+///
+/// Its output is boxed, because it waits while the lock is released: so a large one does not make the
+/// caller's future large.
 pub struct Drive<'a, F: Future + ?Sized> {
     guard: Option<&'a LockGuard>,
     /// Wakes the task when the lock is lost.
@@ -32,7 +35,7 @@ impl<'a, F: Future + ?Sized> Drive<'a, F> {
 }
 
 impl<F: Future + ?Sized> Future for Drive<'_, F> {
-    type Output = Result<F::Output>;
+    type Output = Result<Box<F::Output>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -47,7 +50,7 @@ impl<F: Future + ?Sized> Future for Drive<'_, F> {
                 return Poll::Ready(Err(error));
             }
         }
-        Pin::new(&mut this.body).poll(cx).map(Ok)
+        Pin::new(&mut this.body).poll(cx).map(|output| Ok(Box::new(output)))
     }
 }
 
@@ -58,13 +61,13 @@ impl<F: Future + ?Sized> fmt::Debug for Drive<'_, F> {
 }
 
 /// Joins how the body and the lock ended: the body counts only if the lock was held to its end.
-pub fn settled<T>(output: Result<T>, left: Result<()>) -> Result<T> {
-    output.and_then(|output| left.map(|()| output))
+pub fn settled<T>(output: Result<Box<T>>, left: Result<()>) -> Result<T> {
+    output.and_then(|output| left.map(|()| *output))
 }
 
-/// Runs a body to its end, lost or not.
-pub(crate) fn accompany<F: Future + ?Sized>(guard: Option<&LockGuard>, body: Pin<Box<F>>) -> Scoped<F> {
-    Scoped::new(frame(guard), body)
+/// Runs a body to its end, lost or not. Its output is boxed, as that of [`Drive`].
+pub(crate) async fn accompany<F: Future + ?Sized>(guard: Option<&LockGuard>, body: Pin<Box<F>>) -> Box<F::Output> {
+    Box::new(Scoped::new(frame(guard), body).await)
 }
 
 /// Runs a synchronous body.
@@ -91,6 +94,6 @@ fn ended(released: &Result<ReleaseOutcome>, until_now: Result<()>) -> Result<()>
     match released {
         Ok(ReleaseOutcome::AlreadyLost(reason)) => until_now.and(Err(LockError::lost(*reason))),
         // A release that failed is told by an event; the store frees the lock when its lease ends.
-        Ok(ReleaseOutcome::Released) | Err(_) => until_now,
+        Ok(ReleaseOutcome::Released | ReleaseOutcome::InBackground) | Err(_) => until_now,
     }
 }

@@ -1,6 +1,30 @@
 //! Annotated functions, registered at link time, so that their metrics exist before the first call.
 
+// Where linkme knows the linker. Elsewhere nothing is collected, instead of nothing being compiled.
+#[cfg_attr(
+    not(any(
+        target_os = "android",
+        target_os = "freebsd",
+        target_os = "fuchsia",
+        target_os = "illumos",
+        target_os = "ios",
+        target_os = "linux",
+        target_os = "macos",
+        target_os = "none",
+        target_os = "openbsd",
+        target_os = "psp",
+        target_os = "tvos",
+        target_os = "uefi",
+        target_os = "windows",
+    )),
+    path = "site/no_registry.rs"
+)]
+mod registry;
+
 use std::time::Duration;
+
+#[doc(hidden)]
+pub use registry::SITES;
 
 /// One function under `#[distributed_lock]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +53,10 @@ impl Site {
     }
 }
 
-/// Every annotated function linked into this program.
-#[doc(hidden)]
-#[linkme::distributed_slice]
-pub static SITES: [Site];
-
 /// Returns every annotated function linked into this program, called or not.
 ///
-/// Empty on platforms where link-time registration is unsupported.
+/// Empty where the linker does not collect them: on NetBSD, say. There the series of a lock exist from
+/// its first call on, and everything else is the same.
 pub fn sites() -> impl Iterator<Item = &'static Site> {
     SITES.iter()
 }

@@ -105,8 +105,12 @@ use proc_macro::TokenStream;
 /// other function blocks its thread while it waits, so inside an async runtime give it a short
 /// `wait`.
 ///
-/// Futures stay `Send` if they were, and grow by about 200 bytes, plus the size of the output, which
-/// waits while the lock is released.
+/// What a function returns to be run later is run without the lock. A stream in the return type
+/// (`impl Stream`, `dyn Stream`, `BoxStream`) is an error therefore, unless an alias hides it; an iterator
+/// or a closure may be complete already, so watch for those.
+///
+/// Futures stay `Send` if they were, and grow by about 250 bytes, however large arguments, locals and
+/// output are.
 ///
 /// # Other attributes
 ///

@@ -172,7 +172,7 @@ def check_queries(options, server, lock, site):
     wait_for("two wait at least", lambda: (number(server, "sum(distributed_lock_waiters)") or 0) >= 2)
     longest = "max(time() - (distributed_lock_oldest_wait_start_timestamp_seconds > 0))"
     wait_for("somebody has been waiting for a while", lambda: (number(server, longest) or 0) > 0.5)
-    check(value(on_call("Lost in the last hour")) >= 1, "a lock was lost")
+    check(value(on_call("Lost, 1 h")) >= 1, "a lock was lost")
     oldest = max(server.query("sum by (lock, site) (time() - (distributed_lock_site_oldest_hold_start_timestamp_seconds > 0))"), key=lambda one: float(one["value"][1]))
     check((oldest["metric"]["lock"], oldest["metric"]["site"]) == (lock, site), "the table names the holder first")
     shares = {one["metric"]["lock"]: float(one["value"][1]) for one in on_call("Contended share")}
@@ -200,7 +200,7 @@ def check_silence(server):
 def configure(options, prometheus, alertmanager, webhook, demo):
     """Writes the checked-in configuration, with the addresses of this run and delays of seconds."""
     with open(f"{options.dashboards}/prometheus.yml", encoding="utf-8") as file:
-        text = file.read().replace("demo:9464", f"127.0.0.1:{demo}").replace("alertmanager:9093", f"127.0.0.1:{alertmanager}")
+        text = re.sub(r"(demo|127\.0\.0\.1):9464", f"127.0.0.1:{demo}", file.read()).replace("alertmanager:9093", f"127.0.0.1:{alertmanager}")
     with open(f"{options.work}/prometheus.yml", "w", encoding="utf-8") as file:
         file.write(re.sub(r"_interval: 5s", "_interval: 1s", text))
     with open(f"{options.dashboards}/alertmanager.yml", encoding="utf-8") as file:

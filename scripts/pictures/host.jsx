@@ -54,7 +54,7 @@ function Chart({ panel, width, height }) {
   });
   if (list.length === 0) return <Nothing />;
   return <TimeSeries frames={list} width={width} height={height} timeRange={range(list)} timeZone="utc"
-    legend={{ displayMode: 'list', placement: 'bottom', showLegend: true, calcs: [] }} options={{}} />;
+    legend={panel.options.legend} options={{}} />;
 }
 
 function Stat({ panel, width, height }) {

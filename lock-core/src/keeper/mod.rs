@@ -11,6 +11,7 @@ mod pending;
 mod release;
 pub(crate) mod schedule;
 mod watchdog;
+mod wheel;
 
 use std::fmt;
 use std::future::Future;
@@ -43,6 +44,10 @@ use pending::Pending;
 
 /// How long the last handle of a manager waits for releases that are still on their way.
 const LAST_CALL: Duration = Duration::from_millis(250);
+
+/// The time a command must have had before the lack of an answer counts against the store. One that is
+/// sent in the last moments of a wait says nothing of it.
+const FAIR_TIME: Duration = Duration::from_millis(100);
 
 /// The shared engine of one manager: what callers, guards and the keeper work on together.
 pub(crate) struct Engine {
@@ -185,8 +190,7 @@ impl Engine {
 
     /// Counts something as not done until the entry is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> PendingEntry {
-        self.pending.count.fetch_add(1, Ordering::AcqRel);
-        PendingEntry(Arc::clone(self))
+        PendingEntry::new(self)
     }
 
     /// Chooses where a command is polled: by the caller, or on the keeper if the caller has no
@@ -226,7 +230,8 @@ impl Engine {
         }
     }
 
-    /// Awaits a command to the store, at most until a moment, and tells the observers how it went.
+    /// Awaits a command to the store, at most until a moment, and tells the observers how it went,
+    /// unless it had no time to go anyhow.
     pub(crate) async fn bounded<T>(
         &self,
         op: &'static str,
@@ -238,7 +243,13 @@ impl Engine {
         let answer = tokio::select! {
             biased;
             answer = command => answer,
-            () = self.schedule.sleep_until(until) => Err(self.no_answer(key, sent_at)),
+            () = self.schedule.sleep_until(until) => {
+                let error = self.no_answer(key, sent_at);
+                if until.since(sent_at) < FAIR_TIME {
+                    return Err(error);
+                }
+                Err(error)
+            }
         };
         self.tell_command(op, key, sent_at, answer.as_ref().err());
         answer
@@ -279,16 +290,10 @@ impl Engine {
 
     /// Waits until all cleanup is done, or a moment has come. Returns whether it is done.
     pub(crate) async fn drained(&self, until: Timestamp) -> bool {
-        loop {
-            let mut changed = std::pin::pin!(self.pending.changed.notified());
-            changed.as_mut().enable();
-            if self.pending.count.load(Ordering::Acquire) == 0 {
-                return true;
-            }
-            tokio::select! {
-                () = changed => {}
-                () = self.schedule.sleep_until(until) => return false,
-            }
+        tokio::select! {
+            biased;
+            () = self.pending.emptied() => true,
+            () = self.schedule.sleep_until(until) => false,
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls
 //! gather: the first of them steps back once, behind everything that is ready to run, and then
-//! sends what there is. Should it not come back, the next answer of the connection sends them.
+//! sends what there is. Should it not come back, or should many batches be on their way already, the
+//! next answer of the connection sends them.
 //!
 //! A batch belongs to none of its callers. It is polled by whoever wakes it, which is the driver of
 //! the connection, so that its answers arrive no matter which of the callers have gone. When all
@@ -30,6 +31,10 @@ use crate::redis::value;
 /// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
 
+/// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
+/// fewer, the fuller they are, and the longer the wait where a round trip takes long.
+const IN_FLIGHT: usize = 16;
+
 /// How many keys a call begins with.
 const KEYS: usize = 4;
 
@@ -52,6 +57,8 @@ pub(super) struct Coalescer {
 struct State {
     /// The batch that is not sent yet. There is none while nothing is in flight.
     gathering: Option<Arc<Batch>>,
+    /// Whether it is to be sent as soon as another has landed.
+    due: bool,
     /// How many batches are sent and not answered.
     in_flight: usize,
 }
@@ -87,6 +94,7 @@ impl Link {
             seat.batch.send();
         } else if seat.opened {
             state.gathering = Some(Arc::clone(&seat.batch));
+            state.due = false;
         }
         seat
     }
@@ -116,13 +124,13 @@ impl Link {
 impl Link {
     /// Makes calls by one script, which answers all of them or fails as a whole.
     async fn eval_calls(&self, calls: &[Cmd]) -> Result<Vec<Value>, RedisError> {
-        let words =
-            |call| Cmd::args_iter(call).filter_map(|word| if let Arg::Simple(word) = word { Some(word) } else { None });
-        let keys: Vec<&[u8]> = calls.iter().flat_map(|call| words(call).take(KEYS)).collect();
+        let simple = |word| if let Arg::Simple(word) = word { Some(word) } else { None };
+        let words = || calls.iter().map(|call| call.args_iter().filter_map(simple));
+        let keys: Vec<&[u8]> = words().flat_map(|words| words.take(KEYS)).collect();
         let answer = self
             .eval(&SCRIPTS.calls, &keys, |command| {
                 command.arg(value::millis(FENCE_KEPT));
-                for word in calls.iter().flat_map(|call| words(call).skip(KEYS)) {
+                for word in words().flat_map(|words| words.skip(KEYS)) {
                     command.arg(word);
                 }
             })
@@ -143,13 +151,18 @@ impl Coalescer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a batch, unless somebody else has.
+    /// Sends a batch if nobody else has, now or when another has landed.
     fn depart(&self, batch: &Arc<Batch>) {
         let mut state = self.lock();
-        if state.gathering.take_if(|gathering| Arc::ptr_eq(gathering, batch)).is_some() {
-            state.in_flight += 1;
-            drop(state);
-            batch.send();
+        if state.gathering.as_ref().is_some_and(|gathering| Arc::ptr_eq(gathering, batch)) {
+            if state.in_flight < IN_FLIGHT {
+                state.gathering = None;
+                state.in_flight += 1;
+                drop(state);
+                batch.send();
+            } else {
+                state.due = true;
+            }
         }
     }
 
@@ -157,10 +170,10 @@ impl Coalescer {
     fn landed(&self) {
         let mut state = self.lock();
         state.in_flight -= 1;
-        if state.in_flight == 0
+        if (state.due || state.in_flight == 0)
             && let Some(batch) = state.gathering.take()
         {
-            state.in_flight = 1;
+            state.in_flight += 1;
             drop(state);
             batch.send();
         }

@@ -18,9 +18,12 @@ use crate::key::LockKey;
 /// What companion names end in.
 const COMPANIONS: [&str; 3] = ["fence", "queue", "waiters"];
 
+/// What the names of channels begin with.
+pub(super) const INBOX: &str = "distributed-lock:inbox:";
+
 /// Names the channel on which a process hears of its grants.
 pub(super) fn inbox_channel(id: &str) -> String {
-    format!("distributed-lock:inbox:{id}")
+    format!("{INBOX}{id}")
 }
 
 /// The Redis keys of one lock.
@@ -28,12 +31,10 @@ pub(super) fn inbox_channel(id: &str) -> String {
 pub(super) struct Keys<'a> {
     /// The lock: the user's key.
     pub(super) lock: &'a str,
-    /// The last token given.
-    pub(super) fence: String,
-    /// The claims that wait, by order of arrival.
-    pub(super) queue: String,
-    /// What a grant needs to know of each of them.
-    pub(super) waiters: String,
+    /// The names of the companions, one behind the other.
+    companions: String,
+    /// Where each of them ends.
+    ends: [usize; COMPANIONS.len()],
 }
 
 impl<'a> Keys<'a> {
@@ -46,28 +47,27 @@ impl<'a> Keys<'a> {
                  choose another ending",
             )));
         }
-        Ok(Self {
-            lock,
-            fence: companion(lock, "fence"),
-            queue: companion(lock, "queue"),
-            waiters: companion(lock, "waiters"),
-        })
+        let [open, close] = if has_hash_tag(lock) { ["", ":@"] } else { ["{", "}@"] };
+        let mut companions = String::with_capacity(COMPANIONS.len() * (lock.len() + 10));
+        let ends = COMPANIONS.map(|name| {
+            [open, lock, close, name].into_iter().for_each(|part| companions.push_str(part));
+            companions.len()
+        });
+        Ok(Self { lock, companions, ends })
     }
 
-    /// Lists the keys in the order in which the scripts of the queue expect them.
+    /// Lists the keys in the order in which the scripts of the queue expect them: the lock, the last
+    /// token given, the claims that wait, what a grant needs to know of each of them.
     pub(super) fn all(&self) -> [&str; 4] {
-        [self.lock, &self.fence, &self.queue, &self.waiters]
+        let [fence, queue, waiters] = self.ends;
+        let names = &self.companions;
+        [self.lock, &names[..fence], &names[fence..queue], &names[queue..waiters]]
     }
 }
 
 /// Returns whether data of another lock lies at this key, so that no lock can.
 pub(super) fn is_reserved(key: &str) -> bool {
     COMPANIONS.into_iter().any(|name| is_companion(key, name))
-}
-
-/// Names the key beside `lock` that shares its slot.
-fn companion(lock: &str, name: &str) -> String {
-    if has_hash_tag(lock) { format!("{lock}:@{name}") } else { format!("{{{lock}}}@{name}") }
 }
 
 fn is_companion(key: &str, name: &str) -> bool {
@@ -84,7 +84,7 @@ fn has_hash_tag(key: &str) -> bool {
 mod tests {
     use std::collections::HashSet;
 
-    use super::{Keys, companion};
+    use super::Keys;
     use crate::error::LockErrorKind;
     use crate::key::LockKey;
 
@@ -97,11 +97,21 @@ mod tests {
         }
     }
 
+    fn companions(key: &str) -> Vec<String> {
+        let key = LockKey::new(key).unwrap();
+        Keys::of(&key).unwrap().all()[1..].iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn names_are_as_documented() {
+        assert_eq!(companions("a"), ["{a}@fence", "{a}@queue", "{a}@waiters"]);
+        assert_eq!(companions("a{b}"), ["a{b}:@fence", "a{b}:@queue", "a{b}:@waiters"]);
+    }
+
     #[test]
     fn a_companion_shares_the_slot() {
         for key in ["a", "lock:user:42", "lock:{user:42}", "{a}", "{a}:b{c}", "x{y", "é:ü"] {
-            for name in ["fence", "queue"] {
-                let companion = companion(key, name);
+            for companion in companions(key) {
                 if key == "x{y" {
                     continue; // An opening brace that is never closed cannot be put into a tag.
                 }
@@ -113,8 +123,8 @@ mod tests {
     #[test]
     fn companions_never_collide() {
         let keys = ["a", "{a}", "{{a}}", "a:", "{a}:", "a}", "{a", "x{a}", "{}a", "a{}", "{}", "{{}a}", "{a}b"];
-        let names: HashSet<_> = keys.iter().map(|key| companion(key, "fence")).collect();
-        assert_eq!(names.len(), keys.len());
+        let names: HashSet<_> = keys.iter().flat_map(|key| companions(key)).collect();
+        assert_eq!(names.len(), 3 * keys.len());
         assert!(keys.iter().all(|key| !names.contains(*key)));
     }
 
@@ -134,8 +144,10 @@ mod tests {
     #[test]
     fn the_companion_of_a_good_key_is_itself_refused() {
         for good in ["a", "{a}", "a{b}c", "}{", "{}"] {
-            let key = LockKey::new(companion(good, "fence")).unwrap();
-            assert!(Keys::of(&key).is_err(), "{key}");
+            for name in companions(good) {
+                let key = LockKey::new(name).unwrap();
+                assert!(Keys::of(&key).is_err(), "{key}");
+            }
         }
     }
 }

@@ -60,11 +60,13 @@ impl Link {
 
     /// Returns whether commands have gone unanswered for so long that a new connection is due.
     pub(super) fn is_silent(&self) -> bool {
-        let lasted = |since, until: Timestamp| since != 0 && until.since(Timestamp::from_nanos(since)) >= SILENCE;
+        let lasted = |since: &AtomicU64, until: fn(&Self) -> Timestamp| match since.load(Ordering::Relaxed) {
+            0 => false,
+            since => until(self).since(Timestamp::from_nanos(since)) >= SILENCE,
+        };
         // Leases so short that their commands are given up early cancel one after the other.
-        let last_cancelled = Timestamp::from_nanos(self.last_cancelled.load(Ordering::Relaxed));
-        lasted(self.silent_since.load(Ordering::Relaxed), Clock::system().now())
-            || lasted(self.first_cancelled.load(Ordering::Relaxed), last_cancelled)
+        lasted(&self.silent_since, |_| Clock::system().now())
+            || lasted(&self.first_cancelled, |link| Timestamp::from_nanos(link.last_cancelled.load(Ordering::Relaxed)))
     }
 
     /// Returns a handle that closes when the connection has ended. It does not keep it alive.

@@ -172,19 +172,20 @@ impl RedisStore {
             .await
             .map_err(|error| self.failed("renew", &error))?;
         let Value::Array(answers) = answer else { return Err(self.unreadable("renew")) };
-        if answers.len() != claims.len() {
-            return Err(self.unreadable("renew"));
+        let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
+        for pair in answers.chunks(2) {
+            let [Value::Int(number), answer] = pair else { return Err(self.unreadable("renew")) };
+            let index = usize::try_from(*number).unwrap_or(0).wrapping_sub(1);
+            let Some(renewal) = renewals.get_mut(index) else { return Err(self.unreadable("renew")) };
+            *renewal = match answer {
+                Value::Int(0) => Ok(Renewal::Lost),
+                Value::BulkString(text) => {
+                    Err(error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)))
+                }
+                _ => Err(self.unreadable("renew")),
+            };
         }
-        let read = |(claim, answer): (&Claim, Value)| match answer {
-            Value::Int(1) => Ok(Renewal::Renewed),
-            Value::Int(0) => Ok(Renewal::Lost),
-            Value::BulkString(text) => {
-                let error = error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(&text));
-                Err(error.with_key(&claim.key))
-            }
-            _ => Err(self.unreadable("renew").with_key(&claim.key)),
-        };
-        Ok(claims.iter().zip(answers).map(read).collect())
+        Ok(claims.iter().zip(renewals).map(|(claim, renewal)| renewal.map_err(|e| e.with_key(&claim.key))).collect())
     }
 
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {

@@ -63,6 +63,9 @@ impl Pool {
                 "the Redis store was polled outside of a tokio runtime; call it from a task of one built with enable_all()",
             )
         })?;
+        if let Some(link) = self.slots.open(runtime.id()) {
+            return Ok(link);
+        }
         let mut outcome = self.outcome(&runtime);
         if let Some(known) = outcome.borrow().as_ref() {
             return known.clone();
@@ -137,6 +140,14 @@ impl Pool {
 impl Slots {
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot>> {
         self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the connection of a runtime, if it is open and should be used.
+    fn open(&self, runtime: Id) -> Option<Arc<Link>> {
+        match self.lock().get(&runtime)?.outcome.borrow().as_ref()? {
+            Ok(link) if !link.is_silent() => Some(Arc::clone(link)),
+            _ => None,
+        }
     }
 
     fn forget(&self, runtime: Id, generation: u64) {

@@ -25,7 +25,7 @@ impl Script {
 pub(super) struct Scripts {
     /// Takes, frees and passes on locks.
     pub(super) calls: Script,
-    /// Takes several locks at once.
+    /// Takes several locks or none.
     pub(super) acquire_all: Script,
     pub(super) renew: Script,
     pub(super) holder: Script,
@@ -34,10 +34,13 @@ pub(super) struct Scripts {
 /// Constant text: data reaches a script only as a key or an argument.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     calls: Script::new(concat!(
+        // Made only if it is needed.
+        "local function library()\n",
         include_str!("lua/queue.lua"),
         include_str!("lua/acquire.lua"),
         include_str!("lua/requeue.lua"),
         include_str!("lua/release.lua"),
+        "return turn_to, STEPS\nend\n",
         include_str!("lua/calls.lua"),
     )),
     acquire_all: Script::new(concat!(include_str!("lua/queue.lua"), include_str!("lua/acquire_all.lua"))),
@@ -47,7 +50,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 #[cfg(test)]
 mod tests {
-    use super::{SCRIPTS, Scripts};
+    use super::SCRIPTS;
 
     #[test]
     fn every_script_opens_with_its_contract() {
@@ -73,8 +76,7 @@ mod tests {
 
     #[test]
     fn no_script_is_refused_for_want_of_memory() {
-        let Scripts { calls, acquire_all, renew, holder } = &*SCRIPTS;
-        for script in [calls, acquire_all, renew, holder] {
+        for script in [&SCRIPTS.calls, &SCRIPTS.acquire_all, &SCRIPTS.renew, &SCRIPTS.holder] {
             assert_eq!(script.sha.len(), 40);
             // With a shebang the server would refuse the whole script when memory is full.
             assert!(!script.text.starts_with("#!"));

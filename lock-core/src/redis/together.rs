@@ -1,15 +1,14 @@
 //! Several locks in one script.
 
-use redis::{ErrorKind, ServerErrorKind, Value};
+use redis::Value;
 
 use crate::backend::{AcquireRequest, AttemptAll};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::fencing::FencingToken;
-use crate::owner::Holder;
 use crate::redis::coalesce::FENCE_KEPT;
 use crate::redis::keys::Keys;
-use crate::redis::reply::time_left;
+use crate::redis::reply::Acquired;
 use crate::redis::scripts::SCRIPTS;
 use crate::redis::{RedisStore, STALE_RETRIES, error, value};
 
@@ -35,25 +34,24 @@ impl RedisStore {
                 })
                 .await;
             let answer = match answer {
-                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot) => {
-                    return Ok(AttemptAll::Apart);
-                }
+                Err(error) if error.code() == Some("CROSSSLOT") => return Ok(AttemptAll::Apart),
                 answer => answer.map_err(|error| self.failed("acquire", &error))?,
             };
             let received = Clock::system().now();
-            match AcquiredAll::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
-                AcquiredAll::Granted { tokens, now } => {
-                    link.time.observe(now, received);
-                    return Ok(AttemptAll::Granted { tokens });
-                }
-                AcquiredAll::Held { index, holder, now } => {
-                    link.time.observe(now, received);
-                    return Ok(AttemptAll::Held { index, holder });
-                }
-                AcquiredAll::Stale { now } => link.time.observe(now, received),
-                AcquiredAll::Mistyped(name) => return Err(error::mistyped(&name)),
-                AcquiredAll::Failed(text) => return Err(error::answered(self.pool.node(), "acquire", &text)),
-            }
+            let (now, answer) = AcquiredAll::read(&answer).ok_or_else(|| self.unreadable("acquire"))?;
+            link.time.observe(now, received);
+            let (index, why) = match answer {
+                AcquiredAll::Granted(tokens) => return Ok(AttemptAll::Granted { tokens }),
+                AcquiredAll::Refused(index, why) => (index.min(requests.len() - 1), why),
+            };
+            let error = match why {
+                Acquired::Stale => continue,
+                Acquired::Held(holder) => return Ok(AttemptAll::Held { index, holder }),
+                Acquired::Mistyped(name) => error::mistyped(&name),
+                Acquired::Failed(text) => error::answered(self.pool.node(), "acquire", &text),
+                Acquired::Granted(_) | Acquired::Mine(_) | Acquired::Queued(_) => self.unreadable("acquire"),
+            };
+            return Err(error.with_key(&requests[index].claim.key));
         }
         Err(self.too_late(first.execute_within))
     }
@@ -84,66 +82,31 @@ impl<'a> Written<'a> {
     }
 }
 
-/// What `acquire_all.lua` answers. `now` is server time in µs.
+/// What `acquire_all.lua` answers.
 enum AcquiredAll {
-    Granted {
-        tokens: Vec<(FencingToken, u32)>,
-        now: u64,
-    },
-    Held {
-        index: usize,
-        holder: Holder,
-        now: u64,
-    },
-    Stale {
-        now: u64,
-    },
-    /// The key of this name is of another type.
-    Mistyped(String),
-    /// The text of an error.
-    Failed(String),
+    Granted(Vec<(FencingToken, u32)>),
+    /// Why the lock of this number was not taken, and with it none.
+    Refused(usize, Acquired),
 }
 
 impl AcquiredAll {
-    /// Reads the answer. `None` if it makes no sense.
-    fn read(answer: &Value) -> Option<Self> {
-        let parts = match answer {
-            Value::Array(parts) => parts,
-            Value::BulkString(refusal) => {
-                let (kind, text) = refusal.split_first()?;
-                let text = String::from_utf8_lossy(text).into_owned();
-                return match kind {
-                    b't' => Some(Self::Mistyped(text)),
-                    b'e' => Some(Self::Failed(text)),
-                    _ => None,
-                };
-            }
-            _ => return None,
-        };
-        let text = |part: &Value| match part {
-            Value::BulkString(text) => std::str::from_utf8(text).ok().map(str::to_owned),
-            _ => None,
-        };
-        let number = |part: &Value| text(part)?.parse::<u64>().ok();
-        let (kind, rest) = parts.split_first()?;
-        match (text(kind)?.as_str(), rest) {
-            ("granted", [now, tokens @ ..]) if tokens.len().is_multiple_of(2) => {
+    /// Reads server time in µs and the answer. `None` if it makes no sense.
+    fn read(answer: &Value) -> Option<(u64, Self)> {
+        let Value::Array(parts) = answer else { return None };
+        let number = |part: &Value| if let Value::Int(number) = part { u64::try_from(*number).ok() } else { None };
+        let (now, rest) = parts.split_first()?;
+        let (place, rest) = rest.split_first()?;
+        let answer = match (number(place)?, rest) {
+            (0, tokens) if tokens.len().is_multiple_of(2) => {
                 let pair = |pair: &[Value]| {
                     Some((FencingToken::new(number(&pair[0])?), u32::try_from(number(&pair[1])?).ok()?))
                 };
-                Some(Self::Granted {
-                    tokens: tokens.chunks_exact(2).map(pair).collect::<Option<_>>()?,
-                    now: number(now)?,
-                })
+                Self::Granted(tokens.chunks_exact(2).map(pair).collect::<Option<_>>()?)
             }
-            ("held", [now, Value::Int(place), Value::BulkString(value), Value::Int(left)]) => Some(Self::Held {
-                index: usize::try_from(*place).ok()?.checked_sub(1)?,
-                holder: value::holder(value, time_left(*left)),
-                now: number(now)?,
-            }),
-            ("stale", [now]) => Some(Self::Stale { now: number(now)? }),
-            _ => None,
-        }
+            (place, [why]) => Self::Refused(usize::try_from(place).ok()?.checked_sub(1)?, Acquired::read(why)?),
+            _ => return None,
+        };
+        Some((number(now)?, answer))
     }
 }
 
@@ -151,33 +114,36 @@ impl AcquiredAll {
 mod tests {
     use redis::Value;
 
-    use super::AcquiredAll;
+    use super::{Acquired, AcquiredAll};
 
-    fn text(text: &str) -> Value {
-        Value::BulkString(text.into())
+    fn array(numbers: &[i64], text: Option<&str>) -> Value {
+        let numbers = numbers.iter().map(|number| Value::Int(*number));
+        Value::Array(numbers.chain(text.map(|text| Value::BulkString(text.into()))).collect())
     }
 
     #[test]
     fn answers_that_make_no_sense_are_refused() {
         for bad in [
             Value::Nil,
-            text(""),
-            text("x"),
-            Value::Array(vec![]),
-            Value::Array(vec![text("granted")]),
-            Value::Array(vec![text("granted"), text("1"), text("7")]),
-            Value::Array(vec![text("granted"), text("1"), text("7"), text("-1")]),
-            Value::Array(vec![text("held"), text("1"), Value::Int(0), text("value"), Value::Int(5)]),
-            Value::Array(vec![text("stale")]),
+            array(&[], None),
+            array(&[1], None),
+            array(&[-1, 0], None),
+            array(&[1, 0, 7], None),
+            array(&[1, 0, 7, -1], None),
+            array(&[1, -1], Some("s")),
+            array(&[1, 1], None),
+            array(&[1, 1], Some("won")),
         ] {
             assert!(AcquiredAll::read(&bad).is_none(), "{bad:?}");
         }
     }
 
     #[test]
-    fn a_grant_has_a_token_and_a_block_for_each_lock() {
-        let answer = Value::Array(vec![text("granted"), text("9"), text("7"), text("1"), text("8"), text("3")]);
-        let Some(AcquiredAll::Granted { tokens, now: 9 }) = AcquiredAll::read(&answer) else { panic!("not granted") };
+    fn all_are_granted_or_one_is_named() {
+        let granted = AcquiredAll::read(&array(&[9, 0, 7, 1, 8, 3], None));
+        let Some((9, AcquiredAll::Granted(tokens))) = granted else { panic!("not granted") };
         assert_eq!(tokens.iter().map(|(token, block)| (token.get(), *block)).collect::<Vec<_>>(), [(7, 1), (8, 3)]);
+        let held = AcquiredAll::read(&array(&[9, 2], Some("h5|value")));
+        assert!(matches!(held, Some((9, AcquiredAll::Refused(1, Acquired::Held(_))))));
     }
 }

@@ -1,12 +1,13 @@
 //! The machinery on virtual time, over the memory store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::testing::EventLog;
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockErrorKind,
-    LockKey, LockManager, LossReason, MemoryStore, Release, ReleaseOutcome, Renew, Renewal,
+    LockEvent, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice, Release, ReleaseOutcome, Renew,
+    Renewal,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -82,7 +83,7 @@ async fn a_theft_is_known_within_a_renewal() {
 async fn waiting_is_first_come_first_served_within_one_budget() {
     let (locks, events) = manager(&Arc::default());
     let first = locks.lock("k").await.unwrap();
-    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for index in 0..5 {
         let (locks, order) = (locks.clone(), Arc::clone(&order));
@@ -234,6 +235,35 @@ impl LockBackend for Remote {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>, LockError> {
         self.there_and_back(self.store.holder(key)).await
+    }
+}
+
+/// Counts the commands that were answered, and those that failed.
+#[derive(Clone, Default)]
+struct Commands(Arc<Mutex<(usize, usize)>>);
+
+impl LockObserver for Commands {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if let Notice::Command { error, .. } = notice {
+            let mut seen = self.0.lock().unwrap();
+            if error.is_none() { seen.0 += 1 } else { seen.1 += 1 }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_left_no_time_has_not_failed() {
+    let millis = Duration::from_millis;
+    for (one_way, wait, failed) in [(millis(20), millis(30), 0), (millis(200), millis(300), 1)] {
+        let remote = Remote { store: MemoryStore::new(), one_way };
+        let seen = Commands::default();
+        let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
+        let error = locks.lock("k").with_ttl(60 * SECOND).with_wait(wait).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        assert_eq!(seen.0.lock().unwrap().1, failed, "an answer takes {:?}, and {wait:?} were left", 2 * one_way);
+        locks.shutdown(SECOND).await;
     }
 }
 

@@ -30,14 +30,14 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
         _ => quote_spanned!(span=> #private::drive(&__guard, #inner).await),
     };
     let end = match on_lost {
-        Action::Ignore if never => quote_spanned!(span=> __out),
+        Action::Ignore if never => quote_spanned!(span=> *__out),
         Action::Ignore => quote_spanned!(span=>
             let _ = #private::leave(__guard).await;
-            __out
+            *__out
         ),
         Action::Error => quote_spanned!(span=>
             match #private::leave(__guard).await {
-                ::core::result::Result::Ok(()) => __out,
+                ::core::result::Result::Ok(()) => *__out,
                 ::core::result::Result::Err(__error) => #answer,
             }
         ),

@@ -111,17 +111,14 @@ impl<'a> Parts<'a> {
         let (private, krate) = (self.private(), &self.krate);
         let (label, function) = (self.label(), LitStr::new(&self.function.to_string(), Span::mixed_site()));
         let (ttl, stuck_after) = (known(&self.args.ttl), known(&self.args.stuck_after));
-        quote_spanned!(span=> {
-            #[#private::linkme::distributed_slice(#private::SITES)]
-            #[linkme(crate = #private::linkme)]
-            static __SITE: #krate::Site = #krate::Site::new(
+        quote_spanned!(span=>
+            #private::register!(#krate::Site::new(
                 #label,
                 ::core::concat!(::core::module_path!(), "::", #function),
                 #ttl,
                 #stuck_after,
-            );
-            &__SITE
-        })
+            ))
+        )
     }
 
     fn request(&self) -> TokenStream {

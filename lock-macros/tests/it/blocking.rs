@@ -59,10 +59,7 @@ fn never_blocking() -> ! {
     panic!("inside")
 }
 
-#[test]
-fn synchronous_shapes() {
-    let locks = manager();
-    let _default = locks.set_default();
+pub(crate) fn synchronous() {
     assert_eq!(blocking(1).unwrap(), 1);
     let (mut left, mut right) = (vec![], 1);
     *blocking_borrow(&mut left, &mut right).unwrap() += 10;

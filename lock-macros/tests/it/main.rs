@@ -8,6 +8,7 @@ mod behaviour;
 mod blocking;
 mod hygiene;
 mod loss;
+mod matrix;
 mod order;
 mod shapes;
 mod size;

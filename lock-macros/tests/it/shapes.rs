@@ -279,17 +279,14 @@ fn order(locks: &LockManager) -> Order {
     Order { id: 7, lines: vec![1, 2, 3], locks: locks.clone() }
 }
 
-#[tokio::test]
-async fn asynchronous_shapes() {
-    let locks = manager();
-    let _default = locks.set_default();
+pub(crate) async fn asynchronous(locks: &LockManager) {
     assert_eq!(free(1).await.unwrap(), 1);
     assert_eq!(generic::<_, 2>("x").await.unwrap(), ["x", "x"]);
     assert_eq!(longest("a", "bb").await.unwrap(), "bb");
     assert_eq!(elided(" x ").await.unwrap(), "x");
     assert_eq!(opaque(5).await.unwrap().to_string(), "5");
     assert_eq!(mutable(1).await.unwrap(), 4);
-    assert_eq!(pattern((1, 2), order(&locks), true).await.unwrap(), 13);
+    assert_eq!(pattern((1, 2), order(locks), true).await.unwrap(), 13);
     unused(1).await.unwrap();
     assert_eq!(question("12").await.unwrap(), 12);
     assert!(question("x").await.unwrap_err().is::<std::num::ParseIntError>());
@@ -302,11 +299,8 @@ async fn asynchronous_shapes() {
     assert_eq!(not_send(1, &Cell::new(1)).await.unwrap(), 2);
 }
 
-#[tokio::test]
-async fn methods() {
-    let locks = manager();
-    let _default = locks.set_default();
-    let mut it = order(&locks);
+pub(crate) async fn methods(locks: &LockManager) {
+    let mut it = order(locks);
     assert_eq!(it.by_ref().await.unwrap(), 7);
     *it.by_mut(0).await.unwrap() += 10;
     assert_eq!(it.lines[0], 12);
@@ -314,7 +308,7 @@ async fn methods() {
     assert_eq!(it.lines[0], 23);
     assert_eq!(it.blocking().unwrap(), 7);
     assert_eq!(it.by_value().await.unwrap()[1], 2);
-    assert_eq!(Arc::new(order(&locks)).by_arc().await.unwrap(), 7);
+    assert_eq!(Arc::new(order(locks)).by_arc().await.unwrap(), 7);
     assert_eq!(Shop.native(1).await.unwrap(), 1);
     assert_eq!(Service::provided(&Shop, 2).await.unwrap(), 2);
     assert_eq!(Shop.spelled(3).await.unwrap(), 3);
@@ -324,10 +318,7 @@ async fn methods() {
     assert_eq!(shop.provided(5).await.unwrap(), 5);
 }
 
-#[tokio::test]
-async fn functions_that_return_futures() {
-    let locks = manager();
-    let _default = locks.set_default();
+pub(crate) async fn futures() {
     let mut steps = Vec::new();
     assert_eq!(future(1, &mut steps).await.unwrap(), 1);
     assert_eq!(steps, ["prefix", "future"]);
@@ -337,22 +328,20 @@ async fn functions_that_return_futures() {
     assert_eq!(boxed_static(4).await.unwrap(), 4);
 }
 
-#[tokio::test]
-#[should_panic(expected = "inside")]
-async fn a_function_that_never_returns() {
-    let locks = manager();
-    locks.scope(never()).await;
-}
-
-#[tokio::test]
-async fn a_panic_releases() {
-    let locks = manager();
-    let task = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.scope(panics()).await }
-    });
-    assert!(task.await.unwrap_err().is_panic());
-    let _guard = locks.lock("todo").with_wait(Duration::from_secs(60)).await.unwrap();
+/// A body that panics, and one that never returns: the lock is free afterwards.
+pub(crate) async fn bodies_that_panic(locks: &LockManager) {
+    let (one, two) = (locks.clone(), locks.clone());
+    let ended = [
+        tokio::spawn(async move { one.scope(panics()).await.map(drop) }).await.map(drop),
+        tokio::spawn(async move { two.scope(never()).await })
+            .await
+            .map(|never: std::convert::Infallible| match never {}),
+    ];
+    for (ended, key) in ended.into_iter().zip(["todo", "never"]) {
+        assert!(ended.unwrap_err().is_panic());
+        let guard = locks.lock(key).with_wait(Duration::from_secs(60)).await.unwrap();
+        guard.release().await.unwrap();
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()>
 /// Its victims: they wait in vain, give up, and try again.
 async fn write_invoices(args: Args, locks: LockManager, run: u32) -> Result<()> {
     loop {
-        sleep(Duration::from_millis(300)).await;
+        sleep(Duration::from_millis(50)).await;
         let request = locks.lock(lock_key!("demo:stuck:books:<run>")).with_stuck_after(args.stuck_after);
         hold_for(request.with_ttl(TTL).with_wait(PATIENCE), Duration::from_millis(5)).await?;
     }

@@ -36,23 +36,24 @@ pub struct Waiter {
 /// Adds the command that counts the waiters of a key: one answer, a number. No queue is a queue
 /// of none.
 pub(super) fn count(commands: &mut Pipeline, key: &LockKey) -> Result<()> {
-    commands.cmd("ZCARD").arg(Keys::of(key)?.queue);
+    commands.cmd("ZCARD").arg(Keys::of(key)?.all()[2]);
     Ok(())
 }
 
 /// Lists the waiters of a key in order of arrival. No queue is a queue of none.
 pub(super) async fn read(store: &RedisStore, key: &LockKey) -> Result<Vec<Waiter>> {
     let keys = Keys::of(key)?;
+    let [_, _, queue, waiters] = keys.all();
     let link = store.pool.link().await?;
     let mut command = redis::cmd("ZRANGE");
-    command.arg(&keys.queue).arg(0).arg(MAX_LISTED - 1).arg("WITHSCORES");
+    command.arg(queue).arg(0).arg(MAX_LISTED - 1).arg("WITHSCORES");
     let answer = link.send(&command).await.map_err(|error| store.failed(LIST, &error))?;
     let queue: Vec<(String, f64)> = redis::from_redis_value(answer).map_err(|_| store.unreadable(LIST))?;
     if queue.is_empty() {
         return Ok(Vec::new());
     }
     let mut command = redis::cmd("HMGET");
-    command.arg(&keys.waiters);
+    command.arg(waiters);
     for (owner, _) in &queue {
         command.arg(owner);
     }

@@ -9,9 +9,8 @@
 --          4 floor: the token must exceed it
 --          5 block: how many consecutive tokens to reserve
 --          6 the rest of the value: `ttl|host|pid|site`
---          7 inbox: whom to tell of a grant; empty not to queue
---          8 stamp of this request, echoed by a grant
---          9 for how long the queue grants the lock, ms
+--          7 ticket: `stamp|grant_ttl|inbox`, the stamp of this request, echoed by a grant, for how
+--            long the queue grants the lock, ms, and whom to tell; empty not to queue
 --
 -- Returns  the first token, a number    K is the claim's for its whole ttl
 --          `m` first token              it was already, and is again
@@ -30,8 +29,7 @@ local function take(at, now)
   if now > tonumber(A[at + 3]) then
     return 's'
   end
-  local ticket = { A[at + 7], A[at + 8], A[at + 9] }
-  return acquire(A[at + 1], A[at + 2], A[at + 4], A[at + 5], A[at + 6], ticket, now)
+  return acquire(A[at + 1], A[at + 2], A[at + 4], A[at + 5], A[at + 6], A[at + 7], now)
 end
 
-STEPS.a = { 9, take }
+STEPS.a = take

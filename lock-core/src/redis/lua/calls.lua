@@ -1,6 +1,8 @@
--- Takes the steps of one or more calls, one after the other. Put behind the steps.
+-- Takes the steps of one or more calls, one after the other. Put behind the function `library`, which
+-- makes all that is in the files before.
 --
 -- KEYS     of each call, as in queue.lua
+-- ARGV[1]  as in queue.lua
 -- ARGV[2]  of each call: the letter of its step, then the arguments of that step
 --
 -- Returns  server time in us, then the answer to each call.
@@ -8,14 +10,70 @@
 -- Atomic, because each step is. The calls know nothing of each other: what fails of one is its own
 -- answer, and leaves the others alone.
 
-local now = clock()
-local answers, at = { now }, 2
-for i = 1, #KEYS / 4 do
-  turn_to(4 * i - 4)
-  local step = STEPS[ARGV[at]]
-  local done, answer = guarded(step[2], at, now)
-  -- Before 7.0 what is raised is text.
-  answers[i + 1] = done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
-  at = at + step[1] + 1
+local guarded, call, pcall = pcall, redis.call, redis.pcall
+local byte, find = string.byte, string.find
+-- How many words a call is: an acquire, a release (free), a requeue.
+local WORDS = { a = 8, f = 4, r = 10 }
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local now_text = string.format('%d', now)
+
+-- Nearly always nobody has the locks that are wanted, and nobody waits for any. Then this script does
+-- the little that is left by itself: a closure costs the server as much as a command.
+local busy, n, at = {}, 0, 2
+for queue = 3, #KEYS, 4 do
+  local letter = ARGV[at]
+  if letter == 'a' then
+    n = n + 1
+    busy[n] = KEYS[queue - 2]
+  end
+  if letter ~= 'r' then
+    n = n + 1
+    busy[n] = KEYS[queue]
+  end
+  at = at + WORDS[letter]
+end
+local quiet = n > 0 and call('EXISTS', unpack(busy)) == 0
+
+local answers, turn_to, steps = { now }, nil, nil
+at = 2
+for number = 1, #KEYS / 4 do
+  local letter, lock, answer = ARGV[at], KEYS[4 * number - 3], nil
+  if quiet and letter == 'a' and now <= tonumber(ARGV[at + 3]) then
+    -- One token, the time. The fence first, as in `grant`, which also knows what to do if it is ahead.
+    if ARGV[at + 5] == '1' and now > tonumber(ARGV[at + 4]) then
+      local fence = KEYS[4 * number - 2]
+      local last = pcall('SET', fence, now_text, 'PX', ARGV[1], 'GET')
+      if not last or type(last) == 'string' and (tonumber(last) or now) < now then
+        local value = ARGV[at + 1] .. '|' .. now_text .. '|' .. ARGV[at + 6]
+        -- A call before this one may have taken it.
+        local set = pcall('SET', lock, value, 'PX', ARGV[at + 2], 'NX')
+        answer = set and set.ok and now
+      elseif type(last) == 'string' then
+        call('SET', fence, last, 'PX', ARGV[1])
+      end
+    end
+  elseif quiet and letter == 'f' and ARGV[at + 2] == '0' and ARGV[at + 3] == '0' then
+    local value = pcall('GET', lock)
+    if not value or type(value) == 'string' then
+      local ours = value and byte(value, 33) == 124 and find(value, ARGV[at + 1], 1, true) == 1
+      answer = ours and call('DEL', lock) or 0
+    end
+  end
+  if not answer then
+    -- From here on, somebody may wait.
+    quiet = false
+    if not steps then
+      turn_to, steps = library()
+    end
+    turn_to(4 * number - 4)
+    local done
+    done, answer = guarded(steps[letter], at, now)
+    -- Before 7.0 what is raised is text.
+    answer = done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
+  end
+  answers[number + 1] = answer
+  at = at + WORDS[letter]
 end
 return answers

@@ -13,7 +13,7 @@
 --
 -- Atomic, because who is next must not change between freeing a lock and granting it.
 
-local guarded, call, pcall = pcall, redis.call, redis.pcall
+local call, pcall = redis.call, redis.pcall
 -- The lock that is worked on.
 local LOCK, FENCE, QUEUE, WAITERS
 local RETENTION = ARGV[1]
@@ -30,7 +30,7 @@ local QUEUE_KEPT = 30000
 
 -- Lua's own conversion would write 1.79e+15.
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 local function failed(answer)
@@ -51,8 +51,9 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
+-- Returns whether a value begins with this owner and a bar, which is byte 124.
 local function is_of(value, owner)
-  return value and string.sub(value, 1, 33) == owner .. '|'
+  return value and string.byte(value, 33) == 124 and string.find(value, owner, 1, true) == 1
 end
 
 -- Reserves a block of tokens and writes K. Returns the first token, or false and why not.
@@ -88,7 +89,8 @@ local function leave(owner)
 end
 
 -- Puts a claim at the tail, or confirms its place. Returns what was refused, if anything.
-local function enter(owner, inbox, stamp, grant_ttl, block, floor, tail, now)
+local function enter(owner, ticket, block, floor, tail, now)
+  local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
   local known, place = pcall('HGET', WAITERS, owner), pcall('ZSCORE', QUEUE, owner)
   if failed(known) then
     return refusal(known, WAITERS)
@@ -165,8 +167,8 @@ local function give_back(value, used)
   end
 end
 
--- Takes K for a claim, confirms it, or tells who has it. A ticket is { inbox, stamp, grant_ttl }.
--- Returns what `acquire.lua` does.
+-- Takes K for a claim, confirms it, or tells who has it. A ticket is `stamp|grant_ttl|inbox`, or
+-- empty not to queue. Returns what `acquire.lua` does.
 local function acquire(owner, ttl, floor, block, tail, ticket, now)
   local value = pcall('GET', LOCK)
   if failed(value) then
@@ -192,8 +194,8 @@ local function acquire(owner, ttl, floor, block, tail, ticket, now)
     value = call('GET', LOCK)
   end
   local state = 'h'
-  if ticket[1] ~= '' then
-    local refused = enter(owner, ticket[1], ticket[2], ticket[3], block, floor, tail, now)
+  if ticket ~= '' then
+    local refused = enter(owner, ticket, block, floor, tail, now)
     if refused then
       return refused
     end
@@ -202,6 +204,5 @@ local function acquire(owner, ttl, floor, block, tail, ticket, now)
   return state .. call('PTTL', LOCK) .. '|' .. value
 end
 
--- The steps by their letter: how many arguments each takes, and what it does with those behind the
--- first `at` ones.
+-- The steps by their letter: what each does with the arguments behind the first `at` ones.
 local STEPS = {}

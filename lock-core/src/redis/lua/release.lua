@@ -3,7 +3,7 @@
 -- KEYS     as in queue.lua
 -- ARGV     of this step:
 --          1 owner, 32 hexadecimal digits
---          2 the last token of the reserved block that was used, 0 if that is not known
+--          2 the last token of the reserved block that was used; 0 if nothing is to be given back
 --          3 how long K stays taken, ms; 0 frees it now
 --
 -- Returns  1 if the claim held K, 0 if it did not, `e` and text if a command failed.
@@ -46,4 +46,4 @@ local function free(at, now)
   return freed and 1 or 0
 end
 
-STEPS.f = { 3, free }
+STEPS.f = free

@@ -2,9 +2,9 @@
 --
 -- KEYS     as in queue.lua
 -- ARGV     of this step:
---          1 to 9 the new claim, as in acquire.lua
---          10 owner of the claim that ends
---          11 the last token of its block that was used, 0 if that is not known
+--          1 to 7 the new claim, as in acquire.lua
+--          8 owner of the claim that ends
+--          9 the last token of its block that was used; 0 if nothing is to be given back
 --
 -- Returns  as acquire.lua. A stale request has released nothing either.
 --
@@ -19,19 +19,19 @@ local function requeue(at, now)
   if failed(value) then
     return refusal(value, LOCK)
   end
-  leave(A[at + 10])
-  if is_of(value, A[at + 10]) then
-    give_back(value, tonumber(A[at + 11]))
+  leave(A[at + 8])
+  if is_of(value, A[at + 8]) then
+    give_back(value, tonumber(A[at + 9]))
     call('DEL', LOCK)
     value = false
   end
   if not value and A[at + 7] ~= '' then
     local entered = pcall('EXISTS', QUEUE)
     if entered == 1 then
-      enter(A[at + 1], A[at + 7], A[at + 8], A[at + 9], A[at + 5], A[at + 4], A[at + 6], now)
+      enter(A[at + 1], A[at + 7], A[at + 5], A[at + 4], A[at + 6], now)
     end
   end
   return take(at, now)
 end
 
-STEPS.r = { 11, requeue }
+STEPS.r = requeue

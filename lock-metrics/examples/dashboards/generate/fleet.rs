@@ -39,7 +39,7 @@ fn now() -> Vec<Panel> {
         .rare("Held for", "max by (lock) (time() - (@inspector_oldest_hold_start_timestamp_seconds > 0))")
         .rare("Held", "max by (lock) (@inspector_held)")
         .rare("Waiters", "max by (lock) (@inspector_waiters)")
-        .rare("Shortest lease left", "min by (lock) (@inspector_min_ttl_seconds)")
+        .rare("Shortest lease left", "min by (lock) (@inspector_min_ttl_seconds > 0)")
         .rare("Keys without a lease", "max by (lock) (@inspector_keys_without_ttl)"),
     ]
 }

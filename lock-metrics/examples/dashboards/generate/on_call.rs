@@ -37,12 +37,12 @@ fn stuck() -> Vec<Panel> {
         stat("Longest wait now", "How long the most patient caller has been waiting so far.", Unit::Seconds)
             .query("longest", "max(time() - (@oldest_wait_start_timestamp_seconds > 0)) or vector(0)")
             .orange(2.5),
-        stat("Lost in the last hour", "Locks that were taken from a holder that had not released them.", Unit::Count)
+        stat("Lost, 1 h", "Locks that were taken, within the last hour, from a holder that had not released them.", Unit::Count)
             .query("lost", "round(sum(increase(@lost_total[1h])))")
             .red(0.5),
         stat(
-            "Fencing regressions in the last hour",
-            "Tokens that were not greater than one before: the store lost data. Writes may be overwritten.",
+            "Fencing regressions, 1 h",
+            "Tokens within the last hour that were not greater than one before: the store lost data. Writes may be overwritten.",
             Unit::Count,
         )
         .query("regressions", "round(sum(increase(@fencing_regressions_total[1h])))")
@@ -58,16 +58,17 @@ fn stuck() -> Vec<Panel> {
             Unit::Seconds,
         )
         .rare("Held for", &format!("sum by (job, instance, lock, site) {AGE}"))
-        .rare("Stuck after", &beside_holds("@stuck_after_seconds"))
-        .rare("Waiters", &beside_holds("@waiters"))
-        .rare("Lease left", &beside_holds("(@lease_min_expiry_timestamp_seconds - time())")),
+        .rare("Stuck after", &beside_holds("@stuck_after_seconds", "job, instance, lock"))
+        // Wherever they wait: hardly ever in the process that holds it.
+        .rare("Waiters", &beside_holds("sum by (job, lock) (@waiters)", "job, lock"))
+        .rare("Lease left", &beside_holds("(@lease_min_expiry_timestamp_seconds - time())", "job, instance, lock")),
     ]
 }
 
-/// Repeats a value of a lock for each call site that holds it.
-fn beside_holds(value: &str) -> String {
+/// Repeats a value of a lock for each call site that holds it; they have these labels in common.
+fn beside_holds(value: &str, labels: &str) -> String {
     format!(
-        "sum by (job, instance, lock, site) ({value} * on (job, instance, lock) group_right () \
+        "sum by (job, instance, lock, site) ({value} * on ({labels}) group_right () \
          ((@site_oldest_hold_start_timestamp_seconds > 0) > bool 0))"
     )
 }
@@ -180,12 +181,12 @@ fn safety() -> Vec<Panel> {
             .query("{{outcome}}", "sum by (outcome) (rate(@releases_total[$__rate_interval]))"),
         chart(
             "Fencing and unlocked runs",
-            "Each of these is a write that a lock alone would not have stopped.",
+            "Each of these is a write that a lock alone would not have stopped. The alerts name the locks.",
             Unit::PerSecond,
         )
         .query("stale write refused", "sum(rate(@fencing_rejections_total[$__rate_interval]))")
-        .query("regression: {{lock}}", "sum by (lock) (rate(@fencing_regressions_total[$__rate_interval]))")
-        .query("ran without its lock: {{lock}}", "sum by (lock) (rate(@unlocked_runs_total[$__rate_interval]))"),
+        .query("fencing regression", "sum(rate(@fencing_regressions_total[$__rate_interval]))")
+        .query("ran without its lock", "sum(rate(@unlocked_runs_total[$__rate_interval]))"),
     ]
 }
 

@@ -170,7 +170,11 @@ impl Panel {
         match self.kind {
             Kind::Stat => json!({ "reduceOptions": last, "colorMode": "background", "graphMode": "none" }),
             Kind::TimeSeries => json!({
-                "legend": { "displayMode": "list", "placement": "bottom", "showLegend": true },
+                // What is worst stands first, where a long list is cut.
+                "legend": {
+                    "displayMode": "table", "placement": "bottom", "showLegend": true,
+                    "calcs": ["max"], "sortBy": "Max", "sortDesc": true,
+                },
                 "tooltip": { "mode": "multi", "sort": "desc" },
             }),
             Kind::BarGauge => {

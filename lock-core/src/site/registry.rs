@@ -1,0 +1,19 @@
+//! Sites that the linker collects.
+
+use crate::site::Site;
+
+/// Every annotated function linked into this program.
+#[linkme::distributed_slice]
+pub static SITES: [Site];
+
+/// Makes a static site, and puts it into the registry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __register_site {
+    ($site:expr) => {{
+        #[$crate::__private::linkme::distributed_slice($crate::__private::SITES)]
+        #[linkme(crate = $crate::__private::linkme)]
+        static __SITE: $crate::Site = $site;
+        &__SITE
+    }};
+}

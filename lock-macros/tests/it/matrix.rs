@@ -1,0 +1,41 @@
+//! Every shape of function over every store.
+
+use lock_core::testing::{EventLog, RedisServer, Reply};
+use lock_core::{LockManager, RedisStore};
+
+use crate::support::manager;
+use crate::{blocking, shapes};
+
+/// Runs every shape, and returns what happened to the locks, sorted.
+async fn run(locks: LockManager) -> Vec<&'static str> {
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    {
+        let _default = locks.set_default();
+        shapes::asynchronous(&locks).await;
+        shapes::methods(&locks).await;
+        shapes::futures().await;
+        blocking::synchronous();
+    }
+    shapes::bodies_that_panic(&locks).await;
+    assert!(locks.shutdown(std::time::Duration::from_secs(5)).await.is_clean());
+    events.assert_complete();
+    let mut names = events.names();
+    // After a panic the release is on its way when the key is asked for, and may be met.
+    names.retain(|name| *name != "Contended");
+    names.sort_unstable();
+    names
+}
+
+/// A call that runs without its lock would be missing in both, so their number is written down too: of
+/// asynchronous functions, methods, functions that return futures, synchronous ones, and panics.
+#[tokio::test]
+async fn every_shape_locks_alike_over_memory_and_redis() {
+    let server = RedisServer::start();
+    let memory = run(manager()).await;
+    let redis = run(LockManager::builder(RedisStore::new(&server.url()).unwrap()).build().unwrap()).await;
+    assert_eq!(memory, redis);
+    assert_eq!(memory.iter().filter(|name| **name == "Acquired").count(), 20 + 12 + 5 + 6 + 4);
+    let Reply::List(left) = server.command(&["KEYS", "*"]) else { panic!("no list of keys") };
+    assert!(left.iter().all(|key| key.text().ends_with("@fence")), "{left:?}");
+}
