@@ -2,18 +2,19 @@
 
 mod together;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::claim::{Answer, Cargo, GRANT_TTL, Known, Load, Pursuer, Success};
+use crate::claim::{Answer, Cargo, GRANT_TTL, Load, Pursuer, Success};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
 use crate::fencing::FencingToken;
-use crate::gate::Turn;
+use crate::gate::{Seated, Turn};
 use crate::keeper::{Anchor, Caller, Engine, Hold, Interrupted, PendingEntry, conclude};
 use crate::lease::{Lease, Story};
 use crate::options::{LockOptions, Wait};
@@ -44,8 +45,18 @@ pub(crate) struct Wish {
 ///
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
-pub(crate) async fn acquire(engine: Arc<Engine>, wish: Wish) -> Result<Hold> {
-    Journey::new(engine, wish).travel().await
+pub(crate) fn acquire<T>(
+    engine: Arc<Engine>,
+    wish: Wish,
+    make: impl FnOnce(Hold) -> T + Send,
+) -> impl Future<Output = Result<T>> + Send {
+    let mut journey = Journey::new(engine, wish);
+    // One future and no more: it goes to the heap, and each around it would hold a copy.
+    async move {
+        journey.set_out();
+        let outcome = journey.travel().await;
+        journey.end(outcome).map(make)
+    }
 }
 
 /// What an acquire ends with.
@@ -61,6 +72,7 @@ struct Granted {
     tenure: Arc<Tenure>,
     turn: Turn<Cargo>,
     path: GrantPath,
+    at: Timestamp,
 }
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
@@ -80,28 +92,44 @@ pub(crate) struct Journey {
 }
 
 impl Journey {
-    /// Prepares an acquire. Its budget begins now.
-    pub(crate) fn new(engine: Arc<Engine>, wish: Wish) -> Self {
-        let started = engine.clock.now();
-        let until = match wish.options.wait {
-            Wait::None => started.after(wish.options.command_timeout()),
-            Wait::AtMost(limit) => started.after(limit),
-            Wait::Forever => Timestamp::NEVER,
-        };
-        let span = Span::none();
-        Self { engine, wish, span, started, until, holder: None, under_way: false, claiming: None }
+    /// Prepares an acquire. Its budget has not begun.
+    fn new(engine: Arc<Engine>, wish: Wish) -> Self {
+        let (span, never) = (Span::none(), Timestamp::NEVER);
+        Self { engine, wish, span, started: never, until: never, holder: None, under_way: false, claiming: None }
     }
 
-    pub(crate) async fn travel(mut self) -> Result<Hold> {
-        // Of several keys each waits for itself, though under one budget. One attempt each is no wait.
+    /// Prepares an acquire whose budget begins now.
+    pub(crate) fn setting_out(engine: Arc<Engine>, wish: Wish) -> Self {
+        let mut journey = Self::new(engine, wish);
+        journey.set_out();
+        journey
+    }
+
+    fn set_out(&mut self) {
         self.started = self.engine.clock.now();
-        if self.wish.options.wait == Wait::None {
-            self.until = self.started.after(self.wish.options.command_timeout());
+        self.until = match self.wish.options.wait {
+            Wait::None => self.started.after(self.wish.options.command_timeout()),
+            Wait::AtMost(limit) => self.started.after(limit),
+            Wait::Forever => Timestamp::NEVER,
+        };
+    }
+
+    /// Goes on alone, after an attempt together with others, within their one budget.
+    pub(crate) async fn part(mut self) -> Result<Hold> {
+        // Of several keys each waits for itself. One attempt each is no wait.
+        let until = self.until;
+        self.set_out();
+        if self.wish.options.wait != Wait::None {
+            self.until = until;
         }
+        let outcome = self.travel().await;
+        self.end(outcome)
+    }
+
+    async fn travel(&mut self) -> Result<Taken> {
         self.begin();
         let span = self.span.clone();
-        let outcome = self.run().instrument(span).await;
-        self.end(outcome)
+        self.run().instrument(span).await
     }
 
     fn begin(&mut self) {
@@ -124,47 +152,51 @@ impl Journey {
                 return Err(LockError::would_deadlock());
             }
         }
-        let (mut turn, waited) = self.take_turn().await?;
-        // Before the cargo is unloaded, which was pending until now.
-        self.claiming = Some(self.engine.enter());
-        let pursuer = match turn.unload().map(Cargo::into_load) {
+        let (mut turn, waited, now) = self.take_turn().await?;
+        let (load, pending) = turn.unload().map(Cargo::unpack).unzip();
+        self.claiming = Some(pending.unwrap_or_else(|| self.engine.enter()));
+        let pursuer = match load {
             None => Pursuer::new(&self.engine, &self.wish, turn, None),
             Some(Load::Pursuit(pursuit)) => Pursuer::resume(pursuit, turn),
-            Some(Load::Tenure(tenure)) => match tenure.next_token() {
-                Some(token) => return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff })),
+            Some(Load::Tenure(tenure)) => match tenure.next_token(now) {
+                Some(token) => {
+                    return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff, at: now }));
+                }
                 // Lost on the way from one hand to the other.
                 None => Pursuer::new(&self.engine, &self.wish, turn, Some(tenure)),
             },
             Some(Load::Retiring(tenure)) => Pursuer::new(&self.engine, &self.wish, turn, Some(tenure)),
         };
-        self.pursue(pursuer, waited).await
+        // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
+        Box::pin(self.pursue(pursuer, waited)).await
     }
 
-    /// Waits until no other caller of this process is before us.
-    async fn take_turn(&mut self) -> Result<(Turn<Cargo>, bool)> {
-        let key = &self.wish.story.key.clone();
+    /// Waits until no other caller of this process is before us. Returns also whether anybody was, and
+    /// when it is.
+    async fn take_turn(&mut self) -> Result<(Turn<Cargo>, bool, Timestamp)> {
+        let started = self.started;
+        let key = &self.wish.story.key;
         if self.wish.options.wait == Wait::None {
             return match self.engine.gate.try_enter(key) {
-                Ok(turn) => Ok((turn, false)),
+                Ok(turn) => Ok((turn, false, started)),
                 Err(holder) => {
-                    self.holder = holder.and_then(|holder| holder.describe());
+                    self.holder = holder.and_then(|holder| holder.describe(started));
                     Err(LockError::busy(self.holder.clone()))
                 }
             };
         }
-        let seat = match self.engine.gate.enter(key, Terms::of(&self.wish.options)) {
-            Ok(turn) => return Ok((turn, false)),
+        let mut seat = match self.engine.gate.enter(key, Terms::of(&self.wish.options)) {
+            Ok(turn) => return Ok((turn, false, started)),
             Err(seat) => seat,
         };
-        let holder = self.engine.gate.holder(key).and_then(|holder| holder.describe());
-        self.contended(holder);
+        let holder = |seat: &Seated<Cargo>, now| seat.holder().and_then(|holder| holder.describe(now));
+        self.contended(holder(&seat, started));
         // Left only after the look below: the last to leave takes what is known of the holder along.
-        let mut seat = std::pin::pin!(seat);
-        let turn = self.engine.until(self.until, seat.as_mut()).await;
+        let turn = self.engine.until(self.until, &mut seat).await;
+        let now = self.engine.clock.now();
         // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
-        let holder = self.engine.gate.holder(key).and_then(|holder| holder.describe());
-        self.holder = holder.or(self.holder.take());
-        turn.map(|turn| (turn, true)).map_err(|why| self.interrupted(why, None))
+        self.holder = holder(&seat, now).or(self.holder.take());
+        turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
     }
 
     /// Asks the store, and waits, until it grants.
@@ -195,28 +227,21 @@ impl Journey {
                     // The answer took longer than the lease lasts. Asking again raises the lease.
                     self.engine.clock.now()
                 }
-                Ok(Answer::Held(holder)) => {
-                    refusals += 1;
+                Ok(Answer::Taken { holder, queued }) => {
                     out_of_reach = None;
-                    let pause = poll_pause(refusals, holder.ttl_left);
-                    self.engine.gate.set_holder(&self.wish.story.key, Known::Elsewhere(holder.clone()));
+                    // A holder of the classic protocol tells nobody of its release: it is polled.
+                    let told = queued && holder.info.is_some();
+                    refusals = if told { 0 } else { refusals + 1 };
+                    let pause = if told {
+                        backstop(self.wish.options.ttl, holder.ttl_left)
+                    } else {
+                        poll_pause(refusals, holder.ttl_left)
+                    };
+                    pursuer.name_holder(holder.clone());
                     self.contended(Some(holder));
                     if self.wish.options.wait == Wait::None {
                         return Err(LockError::busy(self.holder.clone()));
                     }
-                    self.engine.clock.now().after(pause)
-                }
-                Ok(Answer::Queued(holder)) => {
-                    out_of_reach = None;
-                    // A holder of the classic protocol tells nobody of its release: it is polled.
-                    refusals = if holder.info.is_none() { refusals + 1 } else { 0 };
-                    let pause = if refusals > 0 {
-                        poll_pause(refusals, holder.ttl_left)
-                    } else {
-                        backstop(self.wish.options.ttl, holder.ttl_left)
-                    };
-                    self.engine.gate.set_holder(&self.wish.story.key, Known::Elsewhere(holder.clone()));
-                    self.contended(Some(holder));
                     self.engine.clock.now().after(pause)
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.wish.options.wait != Wait::None => {
@@ -242,8 +267,9 @@ impl Journey {
 
     fn take(&self, pursuer: Pursuer, success: Success, path: GrantPath) -> Result<Taken> {
         let (tenure, turn) = pursuer.granted(&self.wish, success);
-        match tenure.next_token() {
-            Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path })),
+        let now = self.engine.clock.now();
+        match tenure.next_token(now) {
+            Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path, at: now })),
             None => {
                 let error = LockError::unavailable("the lease ended before it could be taken up; use a longer ttl");
                 conclude(&self.engine, &tenure, turn);
@@ -284,43 +310,37 @@ impl Journey {
     /// Tells how the acquire ended and puts a grant under the watchdog.
     fn end(mut self, outcome: Result<Taken>) -> Result<Hold> {
         self.under_way = false;
-        let (waited, holder) = (self.waited(), self.holder.as_ref());
-        match outcome {
-            Ok(Taken::New(Granted { token, tenure, turn, path })) => {
-                self.tell_end(LockEventKind::Acquired {
-                    waited,
-                    token,
-                    owner: tenure.claim.owner,
-                    path,
-                    lease_left: tenure.time_left(),
-                    waited_for: holder,
-                });
-                let (clock, story) = (self.engine.clock.clone(), self.wish.story.clone());
-                let lease = Lease::new(clock, story, &self.wish.options, token, tenure, turn);
-                let first = path != GrantPath::Handoff;
-                Ok(Hold::new(Arc::clone(&self.wish.anchor), Arc::new(lease), first))
+        let (story, holder) = (&self.wish.story, self.holder.as_ref());
+        let (lease, path, now) = match outcome {
+            Ok(Taken::New(Granted { token, tenure, turn, path, at })) => {
+                (Arc::new(Lease::new(at, story.clone(), &self.wish.options, token, tenure, turn)), path, at)
             }
-            Ok(Taken::Shared(lease)) => {
-                self.tell_end(LockEventKind::Acquired {
-                    waited,
-                    token: lease.token,
-                    owner: lease.tenure.claim.owner,
-                    path: GrantPath::Reentrant,
-                    lease_left: lease.remaining(),
-                    waited_for: holder,
-                });
-                Ok(Hold::shared(Arc::clone(&self.wish.anchor), lease, self.wish.story.clone()))
-            }
+            Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant, self.engine.clock.now()),
             Err(error) => {
-                let error = error.with_key(&self.wish.story.key);
+                let waited = self.waited();
+                let error = error.with_key(&story.key);
                 self.tell_end(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
                     _ => LockEventKind::Failed { waited, error: &error },
                 });
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        self.tell_end(LockEventKind::Acquired {
+            waited: now.since(self.started),
+            token: lease.token,
+            owner: lease.tenure.claim.owner,
+            path,
+            lease_left: lease.tenure.deadline().since(now),
+            waited_for: holder,
+        });
+        let anchor = Arc::clone(&self.wish.anchor);
+        Ok(match path {
+            GrantPath::Reentrant => Hold::shared(anchor, lease, story.clone()),
+            GrantPath::Handoff => Hold::new(anchor, lease, false),
+            _ => Hold::new(anchor, lease, true),
+        })
     }
 }
 

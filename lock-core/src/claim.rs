@@ -30,10 +30,9 @@ pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
 /// What a turn carries to the next in the local queue.
 #[derive(Debug)]
 pub(crate) struct Cargo {
-    engine: Arc<Engine>,
     load: Load,
     /// On its way from one caller to the next it is nobody's, and must not be forgotten.
-    _pending: PendingEntry,
+    pending: PendingEntry,
 }
 
 #[derive(Debug)]
@@ -48,11 +47,12 @@ pub(crate) enum Load {
 
 impl Cargo {
     pub(crate) fn new(engine: &Arc<Engine>, load: Load) -> Self {
-        Self { engine: Arc::clone(engine), load, _pending: engine.enter() }
+        Self { load, pending: engine.enter() }
     }
 
-    pub(crate) fn into_load(self) -> Load {
-        self.load
+    /// Unpacks what came along. It stays pending for as long as the entry is kept.
+    pub(crate) fn unpack(self) -> (Load, PendingEntry) {
+        (self.load, self.pending)
     }
 }
 
@@ -62,7 +62,7 @@ impl gate::Cargo for Cargo {
 
     fn abandon(self, turn: Turn<Self>) {
         match self.load {
-            Load::Tenure(tenure) | Load::Retiring(tenure) => conclude(&self.engine, &tenure, turn),
+            Load::Tenure(tenure) | Load::Retiring(tenure) => conclude(self.pending.engine(), &tenure, turn),
             Load::Pursuit(pursuit) => drop(Pursuer { pursuit: Some(pursuit), turn: Some(turn) }),
         }
     }
@@ -74,14 +74,14 @@ pub(crate) enum Known {
     /// One of them holds it.
     Here(Weak<Lease>),
     /// The one with the turn found somebody else in the way.
-    Elsewhere(Holder),
+    Elsewhere(Box<Holder>),
 }
 
 impl Known {
-    pub(crate) fn describe(&self) -> Option<Holder> {
+    pub(crate) fn describe(&self, now: Timestamp) -> Option<Holder> {
         match self {
-            Self::Here(lease) => lease.upgrade().map(|lease| lease.holder()),
-            Self::Elsewhere(holder) => Some(holder.clone()),
+            Self::Here(lease) => lease.upgrade().map(|lease| lease.holder(now)),
+            Self::Elsewhere(holder) => Some(Holder::clone(holder)),
         }
     }
 }
@@ -101,6 +101,10 @@ pub(crate) struct Pursuit {
     listener: Option<Listener>,
     /// Whether the claim stands in the store's queue.
     queued: bool,
+    /// How often it was sent.
+    sends: u32,
+    /// Whether the answer to its very first send granted it, so that it has never stood in that queue.
+    never_queued: bool,
     /// When the newest send was sent that the store has answered. Older grants are void.
     confirmed: Timestamp,
 }
@@ -128,10 +132,11 @@ impl InFlight {
 /// What the store said.
 pub(crate) enum Answer {
     Granted(Success),
-    /// The lock is taken, and the claim does not queue.
-    Held(Holder),
-    /// The lock is taken, and the claim stands in the store's queue.
-    Queued(Holder),
+    /// The lock is taken. The claim may stand in the store's queue.
+    Taken {
+        holder: Holder,
+        queued: bool,
+    },
 }
 
 /// A grant, and what the lease of it is counted from.
@@ -161,6 +166,8 @@ impl Pursuer {
             retiring: before,
             listener: None,
             queued: false,
+            sends: 0,
+            never_queued: false,
             confirmed: Timestamp::from_nanos(0),
         };
         Self::resume(Box::new(pursuit), turn)
@@ -180,7 +187,15 @@ impl Pursuer {
     /// Sends the claim, or goes on with a send that is on its way, and awaits the answer, at most
     /// until `limit`.
     pub(crate) async fn ask(&mut self, wish: &Wish, limit: Timestamp) -> Result<Answer> {
-        self.pursuit().ask(wish, limit).await
+        let followers = self.turn.as_ref().map_or(0, Turn::waiters);
+        self.pursuit().ask(wish, limit, followers).await
+    }
+
+    /// Tells those who wait behind us who holds the lock.
+    pub(crate) fn name_holder(&self, holder: Holder) {
+        if let Some(turn) = &self.turn {
+            turn.set_holder(Known::Elsewhere(Box::new(holder)));
+        }
     }
 
     /// Returns whether the next send also releases the tenure before.
@@ -198,7 +213,9 @@ impl Pursuer {
         let (Some(pursuit), Some(turn)) = (self.pursuit.take(), self.turn.take()) else {
             unreachable!("a pursuit is handed over once, by value")
         };
-        if let Some(listener) = &pursuit.listener {
+        // No grant is on its way for a claim that never queued: most locks need no ear for one.
+        let listener = pursuit.listener.filter(|_| !pursuit.never_queued);
+        if let Some(listener) = &listener {
             listener.settle();
         }
         // A send that nobody awaits any more may still be executed, after the release even.
@@ -211,17 +228,17 @@ impl Pursuer {
             granted_for: success.granted_for,
             push_loss: pursuit.engine.backend.capabilities_dyn().push_loss,
             unsettled_until: unsettled,
-            listener: pursuit.listener,
+            listener,
         };
         (Tenure::begin(pursuit.engine.clock.clone(), pursuit.claim, &wish.options, beginning), turn)
     }
 }
 
 impl Pursuit {
-    async fn ask(&mut self, wish: &Wish, limit: Timestamp) -> Result<Answer> {
+    async fn ask(&mut self, wish: &Wish, limit: Timestamp, followers: usize) -> Result<Answer> {
         let engine = Arc::clone(&self.engine);
         if self.in_flight.is_none() {
-            let sent = self.send(wish);
+            let sent = self.send(wish, followers);
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
@@ -255,6 +272,7 @@ impl Pursuit {
         floor: FencingToken,
     ) -> Answer {
         self.queued = matches!(attempt, Attempt::Queued { .. });
+        self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
         match attempt {
             Attempt::Granted { token, block } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
@@ -267,27 +285,28 @@ impl Pursuit {
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
                 Answer::Granted(Success { token, block, sent_at, granted_for: self.claim.ttl })
             }
-            Attempt::Held { holder } => Answer::Held(holder),
-            Attempt::Queued { holder } => Answer::Queued(holder),
+            Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued: self.queued },
         }
     }
 
     /// What the store is asked for, but for a place in its queue.
-    fn request(&self, wish: &Wish) -> AcquireRequest {
+    fn request(&self, wish: &Wish, followers: usize) -> AcquireRequest {
         let engine = &self.engine;
         let mut request = AcquireRequest::new(self.claim.clone(), wish.story.info.clone());
         request.execute_within = wish.options.command_timeout();
         request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
-        if self.terms.handoff {
-            let followers = u32::try_from(engine.gate.waiters(&self.claim.key)).unwrap_or(u32::MAX);
-            request.block = followers.min(engine.handoff.passes).saturating_add(1);
+        if self.terms.handoff && followers > 0 {
+            // As many as may be needed, since those who have had the lock may want it again. What is left
+            // is given back. Most claims have no followers, and then nothing is.
+            request.block = engine.handoff.passes.saturating_add(1);
         }
         request
     }
 
-    fn send(&mut self, wish: &Wish) -> InFlight {
+    fn send(&mut self, wish: &Wish, followers: usize) -> InFlight {
+        self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
-        let mut request = self.request(wish);
+        let mut request = self.request(wish, followers);
         let sent_at = engine.clock.now();
         if engine.queues && wish.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
@@ -363,7 +382,7 @@ impl Drop for Pursuer {
         let (pursuit, turn) = if begun {
             match turn.hand_on(Cargo::new(&engine, Load::Pursuit(pursuit)), |next| next == terms) {
                 Ok(()) => return,
-                Err((turn, cargo)) => match cargo.into_load() {
+                Err((turn, cargo)) => match cargo.unpack().0 {
                     Load::Pursuit(pursuit) => (pursuit, turn),
                     Load::Tenure(_) | Load::Retiring(_) => return,
                 },

@@ -1,6 +1,7 @@
 //! Time as leases count it: it keeps running while the machine is suspended.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
@@ -56,8 +57,13 @@ enum Source {
     /// CLOCK_BOOTTIME. `std::time::Instant` stops during suspend and would let a laptop that was
     /// closed for an hour believe in its lease.
     Boot,
-    /// The clock of a tokio runtime, which its tests may pause.
-    Runtime { handle: tokio::runtime::Handle, origin: tokio::time::Instant },
+    /// The clock of a tokio runtime, which its tests may pause. Shared, since every lock has a clock.
+    Runtime(Arc<RuntimeClock>),
+}
+
+struct RuntimeClock {
+    handle: tokio::runtime::Handle,
+    origin: tokio::time::Instant,
 }
 
 impl Clock {
@@ -74,7 +80,8 @@ impl Clock {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn of_current_runtime() -> Self {
-        Self(Source::Runtime { handle: tokio::runtime::Handle::current(), origin: tokio::time::Instant::now() })
+        let (handle, origin) = (tokio::runtime::Handle::current(), tokio::time::Instant::now());
+        Self(Source::Runtime(Arc::new(RuntimeClock { handle, origin })))
     }
 
     /// Returns the present moment.
@@ -82,10 +89,10 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::Boot => boot_time(),
-            Source::Runtime { handle, origin } => {
+            Source::Runtime(clock) => {
                 // Foreign threads must read the runtime's clock, not their own.
-                let _context = handle.enter();
-                Timestamp(nanos(tokio::time::Instant::now().duration_since(*origin)))
+                let _context = clock.handle.enter();
+                Timestamp(nanos(tokio::time::Instant::now().duration_since(clock.origin)))
             }
         }
     }
@@ -123,7 +130,7 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Source::Boot => "Clock(boot)",
-            Source::Runtime { .. } => "Clock(runtime)",
+            Source::Runtime(_) => "Clock(runtime)",
         })
     }
 }
@@ -140,6 +147,19 @@ mod tests {
         tokio::time::advance(Duration::from_secs(3600)).await;
         let seen = std::thread::spawn(move || clock.now()).join().unwrap();
         assert_eq!(seen, Timestamp::from_nanos(3_600_000_000_000));
+    }
+
+    /// `Instant` reads CLOCK_MONOTONIC, by which a machine that was suspended for an hour believes in its
+    /// leases.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_machine_is_asked_for_the_time_since_boot() {
+        let boot = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+            u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+        };
+        let (before, now, after) = (boot(), Clock::system().now().as_nanos(), boot());
+        assert!(before <= now && now <= after, "{before} {now} {after}");
     }
 
     #[test]

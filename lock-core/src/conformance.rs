@@ -55,6 +55,7 @@ pub async fn behaviour<F: Future<Output = LockManager>>(make: impl Fn() -> F) {
         holding::fixed_lease(&one, &two),
         holding::limits(&one, &two),
         holding::endings(&one, &two),
+        holding::in_background(&one, &two),
         waiting::budget(&one, &two),
         waiting::turn(&one, &two),
         waiting::patience(&one, &two),

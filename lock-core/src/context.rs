@@ -76,7 +76,7 @@ pub(crate) fn within<R>(frame: &Option<Arc<Frame>>, function: impl FnOnce() -> R
     }
     let before = CURRENT.try_with(|current| current.replace(frame.clone())).ok().flatten();
     let _restore = Restore(before);
-    let _span = frame.as_ref().map(|frame| frame.lease.span.enter());
+    let _span = frame.as_ref().map(|frame| frame.lease.span().enter());
     function()
 }
 

@@ -4,10 +4,11 @@
 //! turn can carry a cargo to the next in the queue: the lock itself, or a claim that already waits
 //! in the store. The gate knows nothing of either.
 
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Borrow;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -30,12 +31,17 @@ pub(crate) trait Cargo: Send + Sized + 'static {
 
 /// The local queues of one manager, first in first out for each key.
 pub(crate) struct Gate<C: Cargo> {
-    shards: Vec<Mutex<HashMap<LockKey, Room<C>>>>,
-    hasher: RandomState,
+    shards: Vec<Mutex<HashSet<Door<C>>>>,
 }
 
-/// The queue of one key. It exists while somebody has the turn.
+/// The queue of one key. It is open while somebody has the turn, who needs no look-up to find it.
 struct Room<C: Cargo> {
+    gate: Arc<Gate<C>>,
+    key: LockKey,
+    state: Mutex<RoomState<C>>,
+}
+
+struct RoomState<C: Cargo> {
     queue: VecDeque<Arc<Seat<C>>>,
     /// How many seats of the queue were left.
     left: usize,
@@ -43,117 +49,120 @@ struct Room<C: Cargo> {
     holder: Option<C::Holder>,
 }
 
+/// An open room, found by its key.
+struct Door<C: Cargo>(Arc<Room<C>>);
+
+impl<C: Cargo> Borrow<LockKey> for Door<C> {
+    fn borrow(&self) -> &LockKey {
+        &self.0.key
+    }
+}
+
+impl<C: Cargo> Hash for Door<C> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl<C: Cargo> PartialEq for Door<C> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl<C: Cargo> Eq for Door<C> {}
+
 impl<C: Cargo> Gate<C> {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
     /// Takes the turn if nobody has it. Otherwise tells who holds the lock.
     pub(crate) fn try_enter(self: &Arc<Self>, key: &LockKey) -> Result<Turn<C>, Option<C::Holder>> {
-        let mut rooms = self.shard(key);
-        if let Some(room) = rooms.get(key) {
-            return Err(room.holder.clone());
+        let mut doors = self.shard(key);
+        match doors.get(key) {
+            Some(Door(room)) => Err(room.state().holder.clone()),
+            None => Ok(self.open(&mut doors, key)),
         }
-        rooms.insert(key.clone(), Room::empty());
-        Ok(Turn { gate: Arc::clone(self), key: key.clone(), cargo: None, passed: false })
     }
 
     /// Takes the turn, or a seat in the queue for it.
     pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, terms: C::Terms) -> Result<Turn<C>, Seated<C>> {
-        let mut rooms = self.shard(key);
-        if let Some(room) = rooms.get_mut(key) {
-            let seat = Arc::new(Seat { terms, state: Mutex::new(SeatState::Waiting(None)) });
-            room.queue.push_back(Arc::clone(&seat));
-            return Err(Seated { gate: Arc::clone(self), key: key.clone(), seat });
-        }
-        rooms.insert(key.clone(), Room::empty());
-        Ok(Turn { gate: Arc::clone(self), key: key.clone(), cargo: None, passed: false })
+        let mut doors = self.shard(key);
+        let Some(Door(room)) = doors.get(key) else { return Ok(self.open(&mut doors, key)) };
+        let seat = Arc::new(Seat { terms, state: Mutex::new(SeatState::Waiting(None)) });
+        room.state().queue.push_back(Arc::clone(&seat));
+        Err(Seated { room: Arc::clone(room), seat })
     }
 
     /// Returns who of this process holds the key.
     pub(crate) fn holder(&self, key: &LockKey) -> Option<C::Holder> {
-        self.shard(key).get(key).and_then(|room| room.holder.clone())
+        self.shard(key).get(key).and_then(|Door(room)| room.state().holder.clone())
     }
 
-    /// Names who holds the key, for those who wait behind it.
-    pub(crate) fn set_holder(&self, key: &LockKey, holder: C::Holder) {
-        if let Some(room) = self.shard(key).get_mut(key) {
-            room.holder = Some(holder);
+    #[expect(clippy::mutable_key_type, reason = "a door is found by its key, which never changes")]
+    fn open(self: &Arc<Self>, doors: &mut HashSet<Door<C>>, key: &LockKey) -> Turn<C> {
+        let state = RoomState { queue: VecDeque::new(), left: 0, holder: None };
+        let room = Arc::new(Room { gate: Arc::clone(self), key: key.clone(), state: Mutex::new(state) });
+        doors.insert(Door(Arc::clone(&room)));
+        Turn::of(room)
+    }
+
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashSet<Door<C>>> {
+        // The end is where keys differ most. Only the spread matters: the set has a hash of its own.
+        let text = key.as_str().as_bytes();
+        let mix = text.iter().rev().take(8).fold(text.len(), |mix, byte| mix.wrapping_mul(31) + usize::from(*byte));
+        self.shards[mix % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Cargo> Room<C> {
+    fn state(&self) -> MutexGuard<'_, RoomState<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiters(&self) -> usize {
+        let state = self.state();
+        state.queue.len().saturating_sub(state.left)
+    }
+
+    /// Gives a turn to the next in the queue, if there is one and the cargo fits. Returns whom to wake.
+    fn call_next(&self, mut turn: Turn<C>, fits: impl Fn(C::Terms) -> bool) -> Result<Option<Waker>, Turn<C>> {
+        let mut state = self.state();
+        while let Some(seat) = state.queue.front() {
+            if seat.is_waiting() && !fits(seat.terms) {
+                break;
+            }
+            let Some(seat) = state.queue.pop_front() else { break };
+            match seat.call(turn) {
+                Ok(waker) => return Ok(waker),
+                // It was left.
+                Err(back) => turn = back,
+            }
+            state.left = state.left.saturating_sub(1);
         }
-    }
-
-    /// Returns how many wait for the turn.
-    pub(crate) fn waiters(&self, key: &LockKey) -> usize {
-        self.shard(key).get(key).map_or(0, |room| room.queue.len().saturating_sub(room.left))
-    }
-
-    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Room<C>>> {
-        let index = usize::try_from(self.hasher.hash_one(key)).unwrap_or(usize::MAX) % SHARDS;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        Err(turn)
     }
 
     /// Calls the next in the queue, or closes the room.
-    fn pass_on(self: &Arc<Self>, key: &LockKey) {
-        let mut rooms = self.shard(key);
-        let Some(room) = rooms.get_mut(key) else { return };
-        while let Some(seat) = room.queue.pop_front() {
-            let turn = Turn { gate: Arc::clone(self), key: key.clone(), cargo: None, passed: false };
-            match seat.call(turn) {
-                Ok(waker) => {
-                    drop(rooms);
-                    wake(waker);
-                    return;
-                }
-                Err(mut turn) => turn.passed = true,
-            }
-            room.left = room.left.saturating_sub(1);
+    fn pass_on(self: &Arc<Self>) {
+        let called = self.call_next(Turn::of(Arc::clone(self)), |_| true).or_else(|turn| {
+            // Nobody waits: the room closes, unless somebody has entered in this very moment.
+            let mut doors = self.gate.shard(&self.key);
+            self.call_next(turn, |_| true).map_err(|mut turn| {
+                turn.passed = true;
+                doors.remove(&self.key)
+            })
+        });
+        if let Ok(waker) = called {
+            wake(waker);
         }
-        rooms.remove(key);
-    }
-
-    /// Gives a loaded turn to the next in the queue, if there is one and the cargo fits.
-    fn hand_on(self: &Arc<Self>, mut turn: Turn<C>, fits: impl Fn(C::Terms) -> bool) -> Result<(), Turn<C>> {
-        let mut rooms = self.shard(&turn.key);
-        let Some(room) = rooms.get_mut(&turn.key) else {
-            drop(rooms);
-            return Err(turn);
-        };
-        while let Some(seat) = room.queue.pop_front() {
-            if !seat.is_waiting() {
-                room.left = room.left.saturating_sub(1);
-                continue;
-            }
-            if !fits(seat.terms) {
-                room.queue.push_front(seat);
-                break;
-            }
-            match seat.call(turn) {
-                Ok(waker) => {
-                    drop(rooms);
-                    wake(waker);
-                    return Ok(());
-                }
-                // Left in this very moment.
-                Err(back) => {
-                    turn = back;
-                    room.left = room.left.saturating_sub(1);
-                }
-            }
-        }
-        drop(rooms);
-        Err(turn)
     }
 }
 
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
-    }
-}
-
-impl<C: Cargo> Room<C> {
-    fn empty() -> Self {
-        Self { queue: VecDeque::new(), left: 0, holder: None }
     }
 }
 
@@ -165,14 +174,27 @@ impl<C: Cargo> fmt::Debug for Gate<C> {
 
 /// The right of one caller of this process to claim the key. Passed on when dropped.
 pub(crate) struct Turn<C: Cargo> {
-    gate: Arc<Gate<C>>,
-    key: LockKey,
+    room: Arc<Room<C>>,
     cargo: Option<C>,
     /// Whether it was passed on already.
     passed: bool,
 }
 
 impl<C: Cargo> Turn<C> {
+    fn of(room: Arc<Room<C>>) -> Self {
+        Self { room, cargo: None, passed: false }
+    }
+
+    /// Names who holds the key, for those who wait behind it.
+    pub(crate) fn set_holder(&self, holder: C::Holder) {
+        self.room.state().holder = Some(holder);
+    }
+
+    /// Returns how many wait for the turn.
+    pub(crate) fn waiters(&self) -> usize {
+        self.room.waiters()
+    }
+
     /// Takes what came along.
     pub(crate) fn unload(&mut self) -> Option<C> {
         self.cargo.take()
@@ -182,8 +204,8 @@ impl<C: Cargo> Turn<C> {
     /// if the cargo does not fit.
     pub(crate) fn hand_on(mut self, cargo: C, fits: impl Fn(C::Terms) -> bool) -> Result<(), (Self, C)> {
         self.cargo = Some(cargo);
-        let gate = Arc::clone(&self.gate);
-        gate.hand_on(self, fits).map_err(|mut turn| match turn.cargo.take() {
+        let room = Arc::clone(&self.room);
+        room.call_next(self, fits).map(wake).map_err(|mut turn| match turn.cargo.take() {
             Some(cargo) => (turn, cargo),
             None => unreachable!("it was loaded above"),
         })
@@ -196,26 +218,29 @@ impl<C: Cargo> Drop for Turn<C> {
             return;
         }
         match self.cargo.take() {
-            Some(cargo) => {
-                let turn = Self { gate: Arc::clone(&self.gate), key: self.key.clone(), cargo: None, passed: false };
-                cargo.abandon(turn);
-            }
-            None => self.gate.pass_on(&self.key),
+            Some(cargo) => cargo.abandon(Self::of(Arc::clone(&self.room))),
+            None => self.room.pass_on(),
         }
     }
 }
 
 impl<C: Cargo> fmt::Debug for Turn<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Turn({})", self.key)
+        write!(f, "Turn({})", self.room.key)
     }
 }
 
 /// A place in the queue of one key. Awaiting it gives the turn; dropping it leaves the queue.
 pub(crate) struct Seated<C: Cargo> {
-    gate: Arc<Gate<C>>,
-    key: LockKey,
+    room: Arc<Room<C>>,
     seat: Arc<Seat<C>>,
+}
+
+impl<C: Cargo> Seated<C> {
+    /// Returns what is known of whoever holds the lock.
+    pub(crate) fn holder(&self) -> Option<C::Holder> {
+        self.room.state().holder.clone()
+    }
 }
 
 struct Seat<C: Cargo> {
@@ -268,19 +293,24 @@ impl<C: Cargo> Future for Seated<C> {
 
 impl<C: Cargo> Drop for Seated<C> {
     fn drop(&mut self) {
+        if matches!(*self.seat.state(), SeatState::Left) {
+            return;
+        }
+        // Before the seat, so that whoever calls the next counts it as waiting or not, but not both.
+        let mut room = self.room.state();
         let before = std::mem::replace(&mut *self.seat.state(), SeatState::Left);
         match before {
             // It came and nobody took it: dropping it passes it on.
-            SeatState::Called(turn) => drop(turn),
+            SeatState::Called(turn) => {
+                drop(room);
+                drop(turn);
+            }
             SeatState::Waiting(_) => {
-                let mut rooms = self.gate.shard(&self.key);
-                if let Some(room) = rooms.get_mut(&self.key) {
-                    room.left += 1;
-                    // Swept in bulk: ten thousand waiters that time out together cost no square.
-                    if room.left * 2 > room.queue.len() {
-                        room.queue.retain(|seat| seat.is_waiting());
-                        room.left = 0;
-                    }
+                room.left += 1;
+                // Swept in bulk: ten thousand waiters that time out together cost no square.
+                if room.left * 2 > room.queue.len() {
+                    room.queue.retain(|seat| seat.is_waiting());
+                    room.left = 0;
                 }
             }
             SeatState::Left => {}
@@ -290,7 +320,7 @@ impl<C: Cargo> Drop for Seated<C> {
 
 impl<C: Cargo> fmt::Debug for Seated<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Seated({})", self.key)
+        write!(f, "Seated({})", self.room.key)
     }
 }
 

@@ -142,7 +142,8 @@ impl LockGuard {
         self.ensure_held()
     }
 
-    /// Releases the lock and waits for the confirmation.
+    /// Releases the lock and waits for the confirmation, unless
+    /// [`release_in_background`](crate::LockRequest::release_in_background) was asked for.
     ///
     /// # Errors
     ///
@@ -178,9 +179,11 @@ impl LockGuard {
             let mut outcome = first.await;
             for other in more {
                 let next = other.await;
-                // What went wrong first is told.
-                if outcome == Ok(ReleaseOutcome::Released) {
-                    outcome = next;
+                // What went wrong first is told, then what is not known yet.
+                match outcome {
+                    Ok(ReleaseOutcome::Released) => outcome = next,
+                    Ok(ReleaseOutcome::InBackground) if next != Ok(ReleaseOutcome::Released) => outcome = next,
+                    _ => {}
                 }
             }
             outcome
@@ -196,11 +199,11 @@ async fn extend(hold: &Hold, by: Duration) -> Result<()> {
     let sent_at = engine.clock.now();
     let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
-    let until = sent_at.after(lease.tenure.command_timeout);
+    let until = sent_at.after(lease.tenure.command_timeout());
     let mut answers = engine.bounded("renew", key, until, command).await?;
     match answers.pop() {
         Some(Ok(Renewal::Renewed)) => {
-            lease.tenure.raise(sent_at, by);
+            lease.tenure.raise(&lease.tenure.state(), engine.clock.now(), sent_at, by);
             Ok(())
         }
         Some(Ok(Renewal::Lost)) => {

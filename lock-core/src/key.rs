@@ -1,10 +1,8 @@
 //! Names of locks: the rendered key that Redis sees, and the label that metrics see.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
-use std::panic::Location;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::Arc;
 
 use crate::error::{LockError, Result};
 
@@ -287,14 +285,6 @@ impl LockLabel {
         Self(Repr::Static(name))
     }
 
-    /// Names a family of locks by the place that takes them, as `crate-dir/src/file.rs:line`.
-    ///
-    /// The path is cut before the crate's folder, so that the layout of the build machine stays
-    /// private.
-    pub(crate) fn from_call_site(site: &'static Location<'static>) -> Self {
-        Self(Repr::Static(intern_call_site(site)))
-    }
-
     /// Returns the label.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -335,27 +325,6 @@ impl From<&'static str> for LockLabel {
     fn from(name: &'static str) -> Self {
         Self::from_static(name)
     }
-}
-
-/// Returns one constant per call site. What is leaked is bounded by the size of the program.
-pub(crate) fn intern_call_site(site: &'static Location<'static>) -> &'static str {
-    static SITES: OnceLock<RwLock<HashMap<usize, &'static str>>> = OnceLock::new();
-    let sites = SITES.get_or_init(Default::default);
-    let address = std::ptr::from_ref(site).addr();
-    if let Some(name) = sites.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&address) {
-        return name;
-    }
-    let name = format!("{}:{}", public_path(site.file()), site.line());
-    let mut sites = sites.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-    sites.entry(address).or_insert_with(|| Box::leak(name.into_boxed_str()))
-}
-
-/// Cuts a source path down to the crate's folder and what is below it.
-fn public_path(file: &str) -> String {
-    let parts: Vec<&str> = file.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
-    let root = parts.iter().rposition(|part| matches!(*part, "src" | "tests" | "examples" | "benches"));
-    let from = root.unwrap_or(parts.len().saturating_sub(1)).saturating_sub(1);
-    parts[from..].join("/")
 }
 
 #[cfg(test)]

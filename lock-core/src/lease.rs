@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::Span;
 
-use crate::claim::Cargo;
-use crate::clock::{Clock, Timestamp};
+use crate::claim::{Cargo, Known};
+use crate::clock::Timestamp;
 use crate::error::{LockError, LossReason, Result};
 use crate::event::{LockEvent, LockEventKind, Observers};
 use crate::fencing::FencingToken;
@@ -51,14 +51,15 @@ pub(crate) struct Lease {
     pub(crate) story: Story,
     pub(crate) token: FencingToken,
     pub(crate) tenure: Arc<Tenure>,
-    /// Around what runs under this hold.
-    pub(crate) span: Span,
+    /// Around what runs under this hold. `None` if nobody asked for spans: it is large.
+    span: Option<Box<Span>>,
     granted_at: Timestamp,
     /// When the hold reaches its `max_hold`.
     pub(crate) ends_by: Timestamp,
     /// When the `min_hold` is over.
     pub(crate) keep_until: Timestamp,
-    clock: Clock,
+    /// Whether whoever releases does not wait for the answer.
+    pub(crate) release_in_background: bool,
     state: Mutex<State>,
     /// Signals that the lock is lost.
     lost: Notify,
@@ -88,23 +89,23 @@ enum Stage {
 impl Lease {
     /// Makes the next holder of a tenure.
     pub(crate) fn new(
-        clock: Clock,
+        now: Timestamp,
         story: Story,
         options: &LockOptions,
         token: FencingToken,
         tenure: Arc<Tenure>,
         turn: Turn<Cargo>,
     ) -> Self {
-        let now = clock.now();
+        let span = trace::hold(&story, tenure.claim.owner, token);
         Self {
-            span: trace::hold(&story, tenure.claim.owner, token),
+            span: (!span.is_disabled()).then(|| Box::new(span)),
             story,
             token,
             tenure,
             granted_at: now,
             ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
             keep_until: now.after(options.min_hold),
-            clock,
+            release_in_background: options.release_in_background,
             state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
             lost: Notify::new(),
             telling: Mutex::default(),
@@ -117,9 +118,13 @@ impl Lease {
 
     /// Returns how long the lock may still be believed in.
     pub(crate) fn remaining(&self) -> Duration {
+        self.remaining_at(self.now())
+    }
+
+    fn remaining_at(&self, now: Timestamp) -> Duration {
         let stage = self.state().stage;
         match stage {
-            Stage::Held => self.tenure.deadline().min(self.ends_by).since(self.clock.now()),
+            Stage::Held => self.tenure.deadline().min(self.ends_by).since(now),
             Stage::Lost(_) | Stage::Released => Duration::ZERO,
         }
     }
@@ -128,7 +133,7 @@ impl Lease {
     /// after a pause of the whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
         let stage = self.state().stage;
-        let now = self.clock.now();
+        let now = self.now();
         let reason = match stage {
             Stage::Lost(reason) => reason,
             Stage::Released => LossReason::Revoked,
@@ -149,7 +154,7 @@ impl Lease {
             state.stage = Stage::Lost(reason);
             state.turn.take()
         };
-        let held = self.held();
+        let held = self.held(self.now());
         self.tell_end(LockEventKind::Lost { held, reason });
         self.state().announced = true;
         self.lost.notify_waiters();
@@ -169,9 +174,9 @@ impl Lease {
     /// Tells of the end, after every renewal that was told of before.
     pub(crate) fn tell_end(&self, kind: LockEventKind<'_>) {
         drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
-        trace::ended(&self.span, &kind);
+        trace::ended(self.span(), &kind);
         if let LockEventKind::Lost { held, reason } = kind {
-            trace::lost(&self.span, &self.story, self.token, held, reason);
+            trace::lost(self.span(), &self.story, self.token, held, reason);
         }
         self.story.tell(kind);
     }
@@ -221,13 +226,30 @@ impl Lease {
         }
     }
 
-    /// Returns how long the lock has been held.
-    pub(crate) fn held(&self) -> Duration {
-        self.clock.now().since(self.granted_at)
+    /// The span of what runs under this hold.
+    pub(crate) fn span(&self) -> &Span {
+        static NONE: Span = Span::none();
+        self.span.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Returns how long the lock has been held at a moment.
+    pub(crate) fn held(&self, now: Timestamp) -> Duration {
+        now.since(self.granted_at)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.tenure.clock.now()
+    }
+
+    /// Names this holder to others of this process who wait behind it.
+    pub(crate) fn name_holder(self: &Arc<Self>) {
+        if let Some(turn) = &self.state().turn {
+            turn.set_holder(Known::Here(Arc::downgrade(self)));
+        }
     }
 
     /// Describes this holder to others of this process who wait for it.
-    pub(crate) fn holder(&self) -> Holder {
-        Holder::new(self.story.info.clone(), self.tenure.claim.owner, self.token, Some(self.remaining()))
+    pub(crate) fn holder(&self, now: Timestamp) -> Holder {
+        Holder::new(self.story.info.clone(), self.tenure.claim.owner, self.token, Some(self.remaining_at(now)))
     }
 }

@@ -69,6 +69,7 @@ mod multi;
 mod options;
 mod outcome;
 mod owner;
+mod place;
 mod protect;
 #[cfg(feature = "redis")]
 mod redis;

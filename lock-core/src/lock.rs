@@ -12,13 +12,13 @@ use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Observers;
 use crate::guard::LockGuard;
 use crate::keeper::{Caller, Engine};
-use crate::key::{LockKey, LockLabel, intern_call_site};
+use crate::key::{LockKey, LockLabel};
 use crate::lease::Story;
 use crate::manager::LockManager;
 use crate::multi::acquire_all;
 use crate::options::{LockOptions, Renew, Wait};
 use crate::outcome::FromLockError;
-use crate::owner::HolderInfo;
+use crate::place::Place;
 use crate::protect::{Drive, leave, settled};
 
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
@@ -32,7 +32,7 @@ pub struct LockRequest {
     keys: Result<Vec<LockKey>>,
     options: LockOptions,
     label: Option<LockLabel>,
-    site: &'static str,
+    site: Option<&'static str>,
     called_from: &'static Location<'static>,
     /// Whether a grant that the current task holds already may be shared.
     reentrant: bool,
@@ -43,7 +43,7 @@ impl LockRequest {
     pub(crate) fn new(manager: LockManager, keys: Result<Vec<LockKey>>) -> Self {
         let called_from = Location::caller();
         let options = manager.options().clone();
-        Self { manager, keys, options, label: None, site: "", called_from, reentrant: false }
+        Self { manager, keys, options, label: None, site: None, called_from, reentrant: false }
     }
 
     /// Sets the lease: how long the store keeps the lock after the last renewal.
@@ -97,6 +97,16 @@ impl LockRequest {
         self
     }
 
+    /// Releases without waiting for the store's answer, which saves whoever releases a round trip.
+    ///
+    /// The keeper sees to it that the release arrives. Until it has, others find the lock taken, and what
+    /// went wrong is told only by an event: [`LockGuard::release`] then answers
+    /// [`InBackground`](crate::ReleaseOutcome::InBackground).
+    pub fn release_in_background(mut self) -> Self {
+        self.options.release_in_background = true;
+        self
+    }
+
     /// Names the family of locks in metrics. Default: the key's template, else the call site.
     pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
         self.label = Some(label.into());
@@ -105,7 +115,7 @@ impl LockRequest {
 
     /// Names the call site that others see as the holder. Default: the source line.
     pub fn with_site(mut self, site: &'static str) -> Self {
-        self.site = site;
+        self.site = Some(site);
         self
     }
 
@@ -207,7 +217,7 @@ impl LockRequest {
         let engine = Arc::clone(self.manager.engine());
         let mut keys = self.keys?;
         let called_from = self.called_from;
-        let site = if self.site.is_empty() { intern_call_site(called_from) } else { self.site };
+        let site = self.site.map_or_else(|| Place::of_call(called_from), Place::named);
         let wish = |key: LockKey| Wish {
             story: Story {
                 attempt: Engine::number_attempt(),
@@ -215,8 +225,8 @@ impl LockRequest {
                     .label
                     .clone()
                     .or_else(|| key.label().cloned())
-                    .unwrap_or_else(|| LockLabel::from_call_site(called_from)),
-                info: HolderInfo::new(Arc::clone(self.manager.host()), std::process::id(), site),
+                    .unwrap_or_else(|| LockLabel::from_static(Place::of_call(called_from).name)),
+                info: self.manager.holder_info(site),
                 ttl: self.options.ttl,
                 stuck_after: self.options.stuck_threshold(),
                 observers: Arc::clone(&engine.observers),
@@ -232,7 +242,7 @@ impl LockRequest {
             return Ok(Box::pin(acquire_all(engine, wishes)));
         }
         let wish = wish(keys.pop().ok_or_else(LockError::no_keys)?);
-        Ok(Box::pin(async move { acquire(engine, wish).await.map(LockGuard::new) }))
+        Ok(Box::pin(acquire(engine, wish, LockGuard::new)))
     }
 }
 
@@ -241,6 +251,6 @@ impl IntoFuture for LockRequest {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.acquire())
+        self.start(Caller::Async).unwrap_or_else(|error| Box::pin(std::future::ready(Err(error))))
     }
 }

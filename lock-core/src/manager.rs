@@ -13,7 +13,8 @@ use crate::lock::LockRequest;
 use crate::memory::MemoryStore;
 use crate::multi::in_order;
 use crate::options::{LockOptions, Wait};
-use crate::owner::Holder;
+use crate::owner::{Holder, HolderInfo};
+use crate::place::Place;
 use crate::tenure::HandoffLimits;
 
 /// How long [`LockManager::connect`] waits for the store's first answer.
@@ -49,6 +50,8 @@ struct Inner {
     anchor: Arc<Anchor>,
     options: LockOptions,
     host: Arc<str>,
+    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
+    pid: u32,
 }
 
 impl LockManager {
@@ -244,8 +247,9 @@ impl LockManager {
         &self.inner.options
     }
 
-    pub(crate) fn host(&self) -> &Arc<str> {
-        &self.inner.host
+    /// Describes whoever takes a lock at a place in the source.
+    pub(crate) fn holder_info(&self, place: &Place) -> HolderInfo {
+        HolderInfo::new(Arc::clone(&self.inner.host), self.inner.pid, Arc::clone(&place.shared))
     }
 }
 
@@ -308,6 +312,13 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Makes every release of this manager return before the store has answered, those of the attribute
+    /// too. See [`LockRequest::release_in_background`].
+    pub fn release_in_background(mut self) -> Self {
+        self.options.release_in_background = true;
+        self
+    }
+
     /// Sets all defaults at once.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options;
@@ -352,7 +363,8 @@ impl LockManagerBuilder {
             Engine::start(self.backend, observers, self.handoff)?
         };
         let host = self.host.unwrap_or_else(host_name);
-        Ok(LockManager { inner: Arc::new(Inner { anchor: Arc::new(Anchor { engine }), options: self.options, host }) })
+        let (anchor, pid) = (Arc::new(Anchor { engine }), std::process::id());
+        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, host, pid }) })
     }
 }
 

@@ -61,6 +61,9 @@ pub struct LockOptions {
     /// Whether the lock may pass directly between callers of this process, and so save round trips
     /// to the store. Default true.
     pub handoff: bool,
+    /// Whether a release only sends word to the store and goes on, instead of waiting for the answer.
+    /// Default false. Dropping a guard never waits.
+    pub release_in_background: bool,
 }
 
 impl Default for LockOptions {
@@ -73,6 +76,7 @@ impl Default for LockOptions {
             min_hold: Duration::ZERO,
             stuck_after: None,
             handoff: true,
+            release_in_background: false,
         }
     }
 }
@@ -98,7 +102,7 @@ impl LockOptions {
     /// attempts fit between a renewal and the end of the lease, and at most 5 s.
     #[must_use]
     pub fn command_timeout(&self) -> Duration {
-        (self.ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))
+        command_timeout(self.ttl)
     }
 
     /// Checks that the settings can be kept.
@@ -147,6 +151,11 @@ impl LockOptions {
         }
         Ok(())
     }
+}
+
+/// How long one command about a lease may take.
+pub(crate) fn command_timeout(ttl: Duration) -> Duration {
+    (ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))
 }
 
 fn refuse(text: String) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Who holds a lock: the random identity of one grant, and what a person wants to know of it.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +18,22 @@ pub struct OwnerId([u8; 16]);
 impl OwnerId {
     /// Draws a new identity from the operating system's random source.
     ///
+    /// Several are drawn at a time. A process that forks draws anew, so that parent and child never
+    /// share one.
+    ///
     /// # Panics
     ///
     /// If the operating system has no random source. Exclusion cannot be had without one.
     #[must_use]
     pub fn random() -> Self {
-        let mut bytes = [0; 16];
-        #[expect(clippy::expect_used, reason = "a predictable owner could release somebody else's lock")]
-        getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-        Self(bytes)
+        thread_local! {
+            static DRAWN: RefCell<Drawn> = const { RefCell::new(Drawn::NOTHING) };
+        }
+        // A thread that ends may lock for a last time when its store is gone already.
+        DRAWN.try_with(|drawn| drawn.borrow_mut().take()).unwrap_or_else(|_| {
+            let mut drawn = Drawn::NOTHING;
+            drawn.take()
+        })
     }
 
     /// Reads the form that [`to_hex`](Self::to_hex) writes.
@@ -46,6 +54,30 @@ impl OwnerId {
     #[must_use]
     pub fn to_hex(self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Identities that were drawn and not given out yet: asking the system for each would cost as much as
+/// the rest of a claim.
+struct Drawn {
+    owners: [[u8; 16]; 16],
+    left: usize,
+    /// The process that drew them. A fork copies them.
+    process: u32,
+}
+
+impl Drawn {
+    const NOTHING: Self = Self { owners: [[0; 16]; 16], left: 0, process: 0 };
+
+    fn take(&mut self) -> OwnerId {
+        let process = std::process::id();
+        if self.left == 0 || self.process != process {
+            #[expect(clippy::expect_used, reason = "a predictable owner could release somebody else's lock")]
+            getrandom::fill(self.owners.as_flattened_mut()).expect("the operating system gives random bytes");
+            (self.left, self.process) = (self.owners.len(), process);
+        }
+        self.left -= 1;
+        OwnerId(self.owners[self.left])
     }
 }
 
@@ -131,7 +163,21 @@ impl fmt::Display for Holder {
 
 #[cfg(test)]
 mod tests {
-    use super::OwnerId;
+    use std::collections::HashSet;
+
+    use super::{Drawn, OwnerId};
+
+    #[test]
+    fn none_is_given_twice_and_a_fork_draws_anew() {
+        let owners: HashSet<OwnerId> = (0..1000).map(|_| OwnerId::random()).collect();
+        assert_eq!(owners.len(), 1000);
+        let mut drawn = Drawn::NOTHING;
+        drawn.take();
+        // As a child finds it.
+        let mut copy = Drawn { process: drawn.process + 1, ..drawn };
+        let theirs: HashSet<OwnerId> = (0..15).map(|_| copy.take()).collect();
+        assert!((0..15).all(|_| !theirs.contains(&drawn.take())));
+    }
 
     #[test]
     fn hex_round_trip_and_redaction() {

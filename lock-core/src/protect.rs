@@ -94,6 +94,6 @@ fn ended(released: &Result<ReleaseOutcome>, until_now: Result<()>) -> Result<()>
     match released {
         Ok(ReleaseOutcome::AlreadyLost(reason)) => until_now.and(Err(LockError::lost(*reason))),
         // A release that failed is told by an event; the store frees the lock when its lease ends.
-        Ok(ReleaseOutcome::Released) | Err(_) => until_now,
+        Ok(ReleaseOutcome::Released | ReleaseOutcome::InBackground) | Err(_) => until_now,
     }
 }

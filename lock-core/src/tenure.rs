@@ -14,7 +14,7 @@ use crate::fencing::FencingToken;
 use crate::keeper::grants::Listener;
 use crate::keeper::schedule::Ticket;
 use crate::lease::Lease;
-use crate::options::LockOptions;
+use crate::options::{LockOptions, command_timeout};
 
 /// What is cut off a lease, because the clocks of client and server may drift apart: one percent,
 /// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
@@ -78,15 +78,13 @@ pub(crate) struct Beginning {
 pub(crate) struct Tenure {
     pub(crate) claim: Claim,
     pub(crate) terms: Terms,
-    /// How long one command about it may take.
-    pub(crate) command_timeout: Duration,
     pub(crate) began: Timestamp,
     /// For how long the store granted it at first: less than the ttl if it came through the queue.
     granted_for: Duration,
     /// Until when an earlier send of the claim may still be executed, and take the lock again.
     pub(crate) unsettled_until: Option<Timestamp>,
     last_token: FencingToken,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// The moment until which the lock may be believed in. It only ever rises.
     deadline: AtomicU64,
     state: Mutex<TenureState>,
@@ -115,6 +113,8 @@ pub(crate) struct TenureState {
     verified: Option<Timestamp>,
     /// The holder of the moment.
     pub(crate) holder: Weak<Lease>,
+    /// When that holder has reached its `max_hold`.
+    pub(crate) ends_by: Timestamp,
     /// The token given last.
     token: FencingToken,
     /// How often the lock was passed on locally.
@@ -153,12 +153,11 @@ impl Tenure {
         };
         if beginning.push_loss {
             // From its first renewal on, the store tells of changes.
-            renew_at = renew_at.min(first_look(beginning.sent_at));
+            renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
         }
         let block = u64::from(beginning.block.max(1));
         Arc::new(Self {
             terms,
-            command_timeout: options.command_timeout(),
             began: now,
             granted_for: beginning.granted_for,
             unsettled_until: beginning.unsettled_until,
@@ -174,6 +173,7 @@ impl Tenure {
                 suspect: false,
                 verified: None,
                 holder: Weak::new(),
+                ends_by: Timestamp::NEVER,
                 // A store that gives the token zero gives none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
@@ -184,6 +184,11 @@ impl Tenure {
         })
     }
 
+    /// How long one command about it may take.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        command_timeout(self.claim.ttl)
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, TenureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,14 +197,10 @@ impl Tenure {
         Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    pub(crate) fn time_left(&self) -> Duration {
-        self.deadline().since(self.clock.now())
-    }
-
     /// Gives the next token of the block, if the tenure is not over and the block not used up.
-    pub(crate) fn next_token(&self) -> Option<FencingToken> {
+    pub(crate) fn next_token(&self, now: Timestamp) -> Option<FencingToken> {
         let mut state = self.state();
-        if state.over.is_some() || state.token >= self.last_token || self.time_left().is_zero() {
+        if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
         state.token = FencingToken::new(state.token.get() + 1);
@@ -212,8 +213,7 @@ impl Tenure {
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.
-    pub(crate) fn may_pass(&self, limits: HandoffLimits) -> bool {
-        let now = self.clock.now();
+    pub(crate) fn may_pass(&self, limits: HandoffLimits, now: Timestamp) -> bool {
         let stay = now.since(self.began);
         if !self.terms.handoff
             || self.terms.renew_every.is_none()
@@ -229,14 +229,15 @@ impl Tenure {
             return false;
         }
         state.passes += 1;
+        // On its way from one holder to the next it is nobody's.
+        state.ends_by = Timestamp::NEVER;
         true
     }
 
     /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the
     /// tenure is over: what is over is never revived.
-    pub(crate) fn raise(&self, sent_at: Timestamp, ttl: Duration) -> bool {
-        let state = self.state();
-        if state.over.is_some() || self.clock.now() >= self.deadline() {
+    pub(crate) fn raise(&self, state: &TenureState, now: Timestamp, sent_at: Timestamp, ttl: Duration) -> bool {
+        if state.over.is_some() || now >= self.deadline() {
             return false;
         }
         self.deadline.fetch_max(deadline_of(sent_at, ttl).as_nanos(), Ordering::AcqRel);
@@ -245,16 +246,15 @@ impl Tenure {
 
     /// Returns for how long a renewal asks. What is left of a fixed lease is only confirmed: it is
     /// no longer than was promised.
-    pub(crate) fn asks_for(&self) -> Asked {
-        if self.terms.renew_every.is_some() || !self.state().whole {
+    pub(crate) fn asks_for(&self, state: &TenureState, now: Timestamp) -> Asked {
+        if self.terms.renew_every.is_some() || !state.whole {
             return Asked::Renewal(self.claim.ttl);
         }
-        Asked::Check(self.time_left())
+        Asked::Check(self.deadline().since(now))
     }
 
     /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
-    pub(crate) fn confirmed(&self, sent_at: Timestamp) {
-        let mut state = self.state();
+    pub(crate) fn confirmed(&self, state: &mut TenureState, sent_at: Timestamp) {
         (state.unanswered, state.whole, state.verified) = (false, true, Some(sent_at));
         state.renew_at = self.terms.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval));
         if std::mem::take(&mut state.suspect) {
@@ -274,6 +274,12 @@ impl Tenure {
 }
 
 impl TenureState {
+    /// Returns how much earlier than planned the next renewal may be sent, to go along with others. The
+    /// first much earlier: what was granted in one burst need not be renewed in one for ever.
+    pub(crate) fn may_be_early(&self, now: Timestamp) -> Duration {
+        self.renew_at.since(now) / if self.verified.is_none() { 2 } else { 20 }
+    }
+
     /// Brings the next renewal forward, because the key may have changed hands. Returns whether
     /// anything is to be done.
     pub(crate) fn suspected(&mut self) -> bool {
@@ -319,13 +325,7 @@ const VERIFY_EVERY: Duration = Duration::from_millis(10);
 
 /// How long after the grant a store is first asked about a lock, if that makes it tell of changes.
 /// What is held for a shorter time costs nothing.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
-
-/// When a store is first asked about a lock: together with all others of the same tenth of a second.
-fn first_look(granted: Timestamp) -> Timestamp {
-    let step = u64::try_from(FIRST_LOOK.as_nanos()).unwrap_or(u64::MAX);
-    Timestamp::from_nanos(granted.after(FIRST_LOOK).as_nanos().div_ceil(step).saturating_mul(step))
-}
+const FIRST_LOOK: Duration = Duration::from_millis(200);
 
 /// What is left to do for whoever ended a tenure.
 pub(crate) struct Ended {

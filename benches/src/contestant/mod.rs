@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     Local,
     /// This library, with all that a user gets by default.
     Ours {
-        /// Whether the guard is dropped, which releases in the background, instead of awaited.
+        /// Whether whoever releases goes on before the answer is there.
         background: bool,
     },
 }

@@ -11,7 +11,6 @@ use crate::contestant::{Contestant, TTL_MS};
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
     locks: LockManager,
-    background: bool,
 }
 
 impl Ours {
@@ -20,9 +19,10 @@ impl Ours {
             lock_metrics::install()?;
         }
         let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"))?;
-        let locks = LockManager::builder(store).ttl(Duration::from_millis(TTL_MS)).wait(Wait::Forever).build()?;
+        let builder = LockManager::builder(store).ttl(Duration::from_millis(TTL_MS)).wait(Wait::Forever);
+        let locks = if background { builder.release_in_background() } else { builder }.build()?;
         locks.ping().await?;
-        Ok(Self { locks, background })
+        Ok(Self { locks })
     }
 }
 
@@ -36,11 +36,7 @@ impl Contestant for Ours {
     }
 
     async fn release(&self, held: Self::Held) -> Result<()> {
-        if self.background {
-            drop(held);
-        } else {
-            held.release().await?;
-        }
+        held.release().await?;
         Ok(())
     }
 }

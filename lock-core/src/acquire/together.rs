@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::acquire::{Granted, Journey, Taken, Wish};
 use crate::claim::Cargo;
 use crate::claim::together::{Together, Verdict};
+use crate::clock::Timestamp;
 use crate::context;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::GrantPath;
@@ -87,7 +88,7 @@ impl Party {
         };
         let now = engine.clock.now();
         let ended = granted.iter().any(|success| deadline_of(success.sent_at, success.granted_for) <= now);
-        let grants = if ended { None } else { begin(&engine, together.granted(&wishes, granted)) };
+        let grants = if ended { None } else { begin(&engine, together.granted(&wishes, granted), now) };
         match grants {
             Some(grants) => Outcome::Granted(grants),
             None if waits => Outcome::Apart,
@@ -127,14 +128,14 @@ impl Party {
 fn turns(engine: &Arc<Engine>, wishes: &[&Wish]) -> Result<Vec<Turn<Cargo>>, (usize, Option<Holder>)> {
     let turn = |(index, wish): (usize, &&Wish)| {
         let entered = engine.gate.try_enter(&wish.story.key);
-        entered.map_err(|holder| (index, holder.and_then(|holder| holder.describe())))
+        entered.map_err(|holder| (index, holder.and_then(|holder| holder.describe(engine.clock.now()))))
     };
     wishes.iter().enumerate().map(turn).collect()
 }
 
 /// Gives each tenure its first holder, or ends them all if one is over already.
-fn begin(engine: &Arc<Engine>, tenures: Vec<(Arc<Tenure>, Turn<Cargo>)>) -> Option<Vec<Granted>> {
-    let tokens: Option<Vec<_>> = tenures.iter().map(|(tenure, _)| tenure.next_token()).collect();
+fn begin(engine: &Arc<Engine>, tenures: Vec<(Arc<Tenure>, Turn<Cargo>)>, at: Timestamp) -> Option<Vec<Granted>> {
+    let tokens: Option<Vec<_>> = tenures.iter().map(|(tenure, _)| tenure.next_token(at)).collect();
     let Some(tokens) = tokens else {
         for (tenure, turn) in tenures {
             conclude(engine, &tenure, turn);
@@ -142,7 +143,8 @@ fn begin(engine: &Arc<Engine>, tenures: Vec<(Arc<Tenure>, Turn<Cargo>)>) -> Opti
         return None;
     };
     let path = GrantPath::Uncontended;
-    let grants = tenures.into_iter().zip(tokens).map(|((tenure, turn), token)| Granted { token, tenure, turn, path });
+    let grants =
+        tenures.into_iter().zip(tokens).map(|((tenure, turn), token)| Granted { token, tenure, turn, path, at });
     Some(grants.collect())
 }
 

@@ -48,7 +48,7 @@ impl Together {
     pub(crate) async fn ask(&mut self, wishes: &[&Wish], limit: Timestamp) -> Result<Verdict> {
         let engine = Arc::clone(&self.engine);
         let requests: Vec<_> =
-            self.pursuers.iter_mut().zip(wishes).map(|(pursuer, wish)| pursuer.pursuit().request(wish)).collect();
+            self.pursuers.iter_mut().zip(wishes).map(|(pursuer, wish)| pursuer.pursuit().request(wish, 0)).collect();
         let floors: Vec<_> = requests.iter().map(|request| request.floor).collect();
         let (sent_at, first) = (engine.clock.now(), wishes[0]);
         let command = Arc::clone(&engine.backend).try_acquire_all_dyn(requests);

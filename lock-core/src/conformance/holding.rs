@@ -91,3 +91,22 @@ pub(super) async fn endings(one: &LockManager, two: &LockManager) {
     let next = two.lock(&key).with_wait(PATIENCE).await;
     assert!(next.is_ok(), "a body that panics must free its lock: {next:?}");
 }
+
+/// Releases without waiting for the answer: the lock is free soon all the same, also for its last holder.
+pub(super) async fn in_background(one: &LockManager, two: &LockManager) {
+    let key = key("in background");
+    let acquire = || one.lock(&key).with_wait(PATIENCE).release_in_background();
+    for other in [one, two].into_iter().cycle().take(20) {
+        let guard = acquire().await.unwrap_or_else(|error| panic!("{error}"));
+        let token = guard.token();
+        let outcome = guard.release().await;
+        // A store that answers at once has released.
+        assert!(matches!(outcome, Ok(ReleaseOutcome::InBackground | ReleaseOutcome::Released)), "{outcome:?}");
+        let next = take(other, &key).await;
+        assert!(next.token() > token, "token {} after {token}", next.token());
+        give_back(next).await;
+    }
+    let guard = acquire().await.unwrap_or_else(|error| panic!("{error}"));
+    assert!(matches!(two.lock(&key).try_acquire().await, Ok(None)), "it is held until it is released");
+    assert_eq!(guard.ensure_held(), Ok(()));
+}

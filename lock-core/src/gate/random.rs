@@ -211,7 +211,8 @@ impl Pair {
     }
 
     fn check(&self) {
-        assert_eq!(self.gate.waiters(&self.key), self.model.queue.len());
+        let waiters = self.gate.shard(&self.key).get(&self.key).map_or(0, |door| door.0.waiters());
+        assert_eq!(waiters, self.model.queue.len());
         let carried = usize::from(self.model.called.is_some_and(|(_, cargo)| cargo.is_some()));
         assert_eq!(self.alive.load(Ordering::SeqCst), carried, "cargo is where it should be, once");
         assert!(self.lost.lock().unwrap().is_empty(), "abandoned without a reason");

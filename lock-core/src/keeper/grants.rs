@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,12 +14,13 @@ use crate::owner::OwnerId;
 /// The claims of this process that stand, or stood, in the store's queue.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    claims: Mutex<HashMap<OwnerId, Arc<Slot>>>,
+    claims: Mutex<HashMap<OwnerId, Arc<Slot>, OwnerHash>>,
     registered: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
+    owner: OwnerId,
     number: u64,
     state: Mutex<SlotState>,
     news: Notify,
@@ -26,7 +28,7 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct SlotState {
-    grant: Option<Grant>,
+    grant: Option<Box<Grant>>,
     /// Whether nothing that was heard before can be relied on.
     verify: bool,
     /// Whether the claim holds the lock, so that a late grant tells nothing new.
@@ -45,9 +47,9 @@ impl Grants {
     /// Registers a claim, before its first entry into the queue is sent.
     pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Listener {
         let number = self.registered.fetch_add(1, Ordering::Relaxed);
-        let slot = Arc::new(Slot { number, ..Slot::default() });
+        let slot = Arc::new(Slot { owner, number, state: Mutex::default(), news: Notify::new() });
         self.claims().insert(owner, Arc::clone(&slot));
-        Listener { grants: Arc::clone(self), owner, slot }
+        Listener { grants: Arc::clone(self), slot }
     }
 
     /// Delivers a grant. Gives it back if no claim waits for it or holds the lock: then it must be
@@ -56,7 +58,7 @@ impl Grants {
         let Some(slot) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
         let mut state = slot.state();
         if !state.held {
-            state.grant = Some(grant);
+            state.grant = Some(Box::new(grant));
             drop(state);
             slot.news.notify_one();
         }
@@ -74,8 +76,26 @@ impl Grants {
         }
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>>> {
+    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>, OwnerHash>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes owners as they are: each is random, and only our own are entered.
+type OwnerHash = BuildHasherDefault<FirstBytes>;
+
+#[derive(Debug, Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*first);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
@@ -88,7 +108,6 @@ impl Slot {
 /// The ear of one claim. Dropped when the claim has ended.
 pub(crate) struct Listener {
     grants: Arc<Grants>,
-    owner: OwnerId,
     slot: Arc<Slot>,
 }
 
@@ -99,7 +118,7 @@ impl Listener {
             {
                 let mut state = self.slot.state();
                 if let Some(grant) = state.grant.take() {
-                    return News::Granted(grant);
+                    return News::Granted(*grant);
                 }
                 if std::mem::take(&mut state.verify) {
                     return News::Verify;
@@ -119,12 +138,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.grants.claims().remove(&self.owner);
+        self.grants.claims().remove(&self.slot.owner);
     }
 }
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listener({:?})", self.owner)
+        write!(f, "Listener({:?})", self.slot.owner)
     }
 }

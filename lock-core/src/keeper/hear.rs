@@ -68,7 +68,7 @@ impl Keeper {
         let mut pause = Duration::ZERO;
         for batch in watchdog::inspect(&engine, tenures) {
             // Impatient leases come first, and none waits long for its turn.
-            let start = self.schedule.clock.now().after(pause.min(batch[0].command_timeout));
+            let start = self.schedule.clock.now().after(pause.min(batch[0].command_timeout()));
             let engine = Arc::clone(&engine);
             let schedule = Arc::clone(&self.schedule);
             let waits = !pause.is_zero();

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::claim::Known;
 use crate::clock::Timestamp;
 use crate::error::{LossReason, Result};
 use crate::event::LockEventKind;
@@ -20,7 +19,7 @@ pub(crate) struct Hold {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lease: Arc<Lease>,
     /// The acquire that joined the grant of another, and when, if this one did.
-    joined: Option<(Story, Timestamp)>,
+    joined: Option<Box<(Story, Timestamp)>>,
     ended: bool,
     /// Dropped after the release was handed to the keeper.
     anchor: Arc<Anchor>,
@@ -30,10 +29,10 @@ impl Hold {
     /// Takes a hold over from the machinery and puts it under the watchdog.
     pub(crate) fn new(anchor: Arc<Anchor>, lease: Arc<Lease>, first_of_tenure: bool) -> Self {
         let engine = Arc::clone(&anchor.engine);
-        engine.gate.set_holder(&lease.story.key, Known::Here(Arc::downgrade(&lease)));
+        lease.name_holder();
         let lost = {
             let mut state = lease.tenure.state();
-            state.holder = Arc::downgrade(&lease);
+            (state.holder, state.ends_by) = (Arc::downgrade(&lease), lease.ends_by);
             state.over
         };
         if first_of_tenure || lease.ends_by != Timestamp::NEVER {
@@ -57,14 +56,16 @@ impl Hold {
     /// Joins a grant that an outer scope of the same task holds, after [`Lease::share`].
     pub(crate) fn shared(anchor: Arc<Anchor>, lease: Arc<Lease>, story: Story) -> Self {
         let engine = Arc::clone(&anchor.engine);
-        let joined = Some((story, engine.clock.now()));
+        let joined = Some(Box::new((story, engine.clock.now())));
         Self { engine, lease, joined, ended: false, anchor }
     }
 
-    /// Releases the lock. If the future is dropped, the keeper finishes it.
+    /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
+    /// otherwise.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = self.begin(caller, false);
-        Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun) }
+        let in_background = self.lease.release_in_background;
+        Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background }
     }
 
     /// Ends the lease after the store said that the key is not ours.
@@ -77,7 +78,8 @@ impl Hold {
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
         let (engine, lease) = (&self.engine, &self.lease);
-        if let Some((story, since)) = self.joined.take() {
+        if let Some(joined) = self.joined.take() {
+            let (story, since) = *joined;
             let held = engine.clock.now().since(since);
             story.tell(match lease.ensure_held().err().and_then(|error| error.loss_reason()) {
                 Some(reason) => LockEventKind::Lost { held, reason },
@@ -93,11 +95,11 @@ impl Hold {
                 // The key may have outlived the loss, so the claim is ended all the same. Only after
                 // a max_hold is it certainly still ours: then whoever releases waits for that.
                 let claim = lease.tenure.claim.clone();
-                let keep_for = lease.keep_until.since(engine.clock.now());
-                let (worker, settled_at) = (Arc::clone(engine), settled_at(&lease.tenure));
+                let (worker, keep_until, settled_at) =
+                    (Arc::clone(engine), lease.keep_until, settled_at(&lease.tenure));
                 let end = async move {
                     // What cannot be freed now ends with its lease.
-                    let _ = free(&worker, claim, keep_for, settled_at).await;
+                    let _ = free(&worker, claim, keep_until, settled_at).await;
                 };
                 if reason == LossReason::MaxHold {
                     return Begun::Settling(Box::pin(async move {
@@ -116,7 +118,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.ended {
             let begun = self.begin(Caller::Async, true);
-            drop(Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun) });
+            drop(Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background: true });
         }
     }
 }
@@ -125,6 +127,8 @@ impl Drop for Hold {
 struct Finished {
     anchor: Arc<Anchor>,
     begun: Option<Begun>,
+    /// Whether the caller only sends it.
+    in_background: bool,
 }
 
 impl Future for Finished {
@@ -133,7 +137,11 @@ impl Future for Finished {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = match &mut self.begun {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(*outcome)),
-            Some(Begun::Settling(work)) => work.as_mut().poll(cx),
+            Some(Begun::Settling(work)) => match work.as_mut().poll(cx) {
+                // Sent, on the caller's own connection. The keeper awaits the answer.
+                Poll::Pending if self.in_background => return Poll::Ready(Ok(ReleaseOutcome::InBackground)),
+                done => done,
+            },
             None => Poll::Pending,
         };
         if done.is_ready() {

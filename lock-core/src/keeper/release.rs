@@ -11,7 +11,11 @@ use crate::event::LockEventKind;
 use crate::gate::Turn;
 use crate::keeper::{Caller, Engine, watchdog};
 use crate::lease::Lease;
+use crate::options::command_timeout;
 use crate::tenure::{Ending, Tenure};
+
+/// Before every moment.
+const PAST: Timestamp = Timestamp::from_nanos(0);
 
 /// How a release ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,8 @@ use crate::tenure::{Ending, Tenure};
 pub enum ReleaseOutcome {
     /// The lock was held until now, and is free or passed on.
     Released,
+    /// The lock was held until now. The store is told in the background, as the request asked for.
+    InBackground,
     /// The lock had been lost before, for this reason.
     AlreadyLost(LossReason),
 }
@@ -40,22 +46,20 @@ pub(super) fn release(
     dropped: bool,
 ) -> Begun {
     let tenure = &lease.tenure;
-    let held = lease.held();
-    let kept = lease.keep_until > engine.clock.now();
+    let now = engine.clock.now();
+    let held = lease.held(now);
     let turn = match turn {
-        Some(turn) if !kept => match pass_on(engine, tenure, turn, || {
+        // Somebody waits, and the key need not stay taken.
+        Some(turn) if lease.keep_until <= now && turn.waiters() > 0 => {
             lease.tell_end(LockEventKind::Released { held, dropped, confirmed: true });
-        }) {
-            Ok(()) => return Begun::Done(ReleaseOutcome::Released),
-            Err(turn) => Some(turn),
-        },
+            pass_on(engine, tenure, turn, now);
+            return Begun::Done(ReleaseOutcome::Released);
+        }
         turn => turn,
     };
     match tenure.end(Ending::Released) {
         Ok(ended) => {
-            if let Some(alarm) = ended.alarm {
-                engine.schedule.cancel(alarm);
-            }
+            engine.schedule.cancel(ended.alarm);
             let (engine, lease) = (Arc::clone(engine), Arc::clone(lease));
             Begun::Settling(Box::pin(async move {
                 let tenure = Arc::clone(&lease.tenure);
@@ -71,34 +75,23 @@ pub(super) fn release(
 }
 
 /// Passes a tenure to the next in the local queue: the lock itself if it may go on, else its
-/// release, which the next sends along with a claim of its own. Gives the turn back if nobody waits.
-fn pass_on(
-    engine: &Arc<Engine>,
-    tenure: &Arc<Tenure>,
-    turn: Turn<Cargo>,
-    before: impl FnOnce(),
-) -> Result<(), Turn<Cargo>> {
-    if engine.gate.waiters(&tenure.claim.key) == 0 {
-        return Err(turn);
-    }
-    before();
-    let mut turn = turn;
-    if tenure.may_pass(engine.handoff) && !engine.is_closed() {
+/// release, which the next sends along with a claim of its own.
+fn pass_on(engine: &Arc<Engine>, tenure: &Arc<Tenure>, mut turn: Turn<Cargo>, now: Timestamp) {
+    if tenure.may_pass(engine.handoff, now) && !engine.is_closed() {
         let cargo = Cargo::new(engine, Load::Tenure(Arc::clone(tenure)));
         match turn.hand_on(cargo, |next| next == tenure.terms) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return,
             Err((back, _)) => turn = back,
         }
     }
-    retire(engine, tenure, turn)
+    conclude(engine, tenure, turn);
 }
 
-/// Ends a tenure towards the store, together with the next claim of this process if there is one.
-fn retire(engine: &Arc<Engine>, tenure: &Arc<Tenure>, turn: Turn<Cargo>) -> Result<(), Turn<Cargo>> {
-    if let Ok(ended) = tenure.end(Ending::Released)
-        && let Some(alarm) = ended.alarm
-    {
-        engine.schedule.cancel(alarm);
+/// Ends a tenure towards the store: together with the next claim of this process if there is one,
+/// else in the background.
+pub(crate) fn conclude(engine: &Arc<Engine>, tenure: &Arc<Tenure>, turn: Turn<Cargo>) {
+    if let Ok(ended) = tenure.end(Ending::Released) {
+        engine.schedule.cancel(ended.alarm);
     }
     let cargo = Cargo::new(engine, Load::Retiring(Arc::clone(tenure)));
     if let Err((turn, _)) = turn.hand_on(cargo, |_| true) {
@@ -108,12 +101,6 @@ fn retire(engine: &Arc<Engine>, tenure: &Arc<Tenure>, turn: Turn<Cargo>) -> Resu
             let _ = settle(&worker, &tenure, Some(turn), Caller::Async, None).await;
         });
     }
-    Ok(())
-}
-
-/// Ends a tenure whose turn nobody took: passes it on, or tells the store in the background.
-pub(crate) fn conclude(engine: &Arc<Engine>, tenure: &Arc<Tenure>, turn: Turn<Cargo>) {
-    let _ = retire(engine, tenure, turn);
 }
 
 /// Whose release is settled, for its event.
@@ -121,14 +108,6 @@ struct Farewell<'a> {
     lease: &'a Lease,
     held: Duration,
     dropped: bool,
-}
-
-impl Farewell<'_> {
-    fn tell(farewell: Option<&Self>, kind: impl FnOnce(&Self) -> LockEventKind<'static>) {
-        if let Some(farewell) = farewell {
-            farewell.lease.tell_end(kind(farewell));
-        }
-    }
 }
 
 /// Sends a release until it is answered, at most until the store frees the key by itself.
@@ -139,54 +118,98 @@ async fn settle(
     caller: Caller,
     farewell: Option<Farewell<'_>>,
 ) -> Result<ReleaseOutcome> {
-    let farewell = farewell.as_ref();
     let mut release = Release::new(tenure.claim.clone());
     release.last_token = tenure.last_used();
-    let mut ambiguous = false;
-    let mut answered = None;
-    let outcome = loop {
-        let sent_at = engine.clock.now();
-        release.keep_for = farewell.map_or(Duration::ZERO, |farewell| farewell.lease.keep_until.since(sent_at));
-        let command = engine.route(caller, Arc::clone(&engine.backend).release_dyn(release.clone()));
-        let until = sent_at.after(tenure.command_timeout);
-        match engine.bounded("release", &tenure.claim.key, until, command).await {
-            // If an earlier try did it and its answer got lost, nothing is held now either.
-            Ok(freed) if freed == Freed::Released || ambiguous => {
-                answered = Some(sent_at);
-                let confirmed = freed == Freed::Released;
-                Farewell::tell(farewell, |farewell| LockEventKind::Released {
-                    held: farewell.held,
-                    dropped: farewell.dropped,
-                    confirmed,
-                });
-                break Ok(ReleaseOutcome::Released);
-            }
-            Ok(_) => {
-                answered = Some(sent_at);
-                let reason = if sent_at >= tenure.deadline() { LossReason::Expired } else { LossReason::Stolen };
-                Farewell::tell(farewell, |farewell| LockEventKind::Lost { held: farewell.held, reason });
-                break Ok(ReleaseOutcome::AlreadyLost(reason));
-            }
-            Err(error) => {
-                ambiguous |= error.is_ambiguous();
-                let again_at = engine.clock.now().after(jitter(Duration::from_millis(5), Duration::from_millis(100)));
-                if error.kind() != LockErrorKind::Unavailable || again_at >= tenure.deadline() {
-                    Farewell::tell(farewell, |farewell| LockEventKind::Abandoned { held: farewell.held });
-                    break Err(error.with_key(&tenure.claim.key));
-                }
-                engine.schedule.sleep_until(again_at).await;
-            }
-        }
+    let errand = Errand {
+        withdraws: false,
+        release,
+        keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until),
+        timeout: tenure.command_timeout(),
+        settled_at: PAST,
+        give_up_at: tenure.deadline(),
     };
-    lay_to_rest(engine, tenure, answered);
+    let answer = errand.run(engine, caller).await;
+    let outcome = match &answer {
+        // If an earlier try did it and its answer got lost, nothing is held now either.
+        Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
+        Ok(done) if done.sent_at >= tenure.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
+        Ok(_) => Ok(ReleaseOutcome::AlreadyLost(LossReason::Stolen)),
+        Err(error) => Err(error.clone().with_key(&tenure.claim.key)),
+    };
+    if let Some(Farewell { lease, held, dropped }) = farewell {
+        let confirmed = answer.as_ref().is_ok_and(|done| done.freed == Freed::Released);
+        lease.tell_end(match outcome {
+            Ok(ReleaseOutcome::AlreadyLost(reason)) => LockEventKind::Lost { held, reason },
+            Ok(_) => LockEventKind::Released { held, dropped, confirmed },
+            Err(_) => LockEventKind::Abandoned { held },
+        });
+    }
+    lay_to_rest(engine, tenure, answer.ok().map(|done| done.sent_at));
     // Only now may the next of this process ask: before, it would find the lock taken by us.
     drop(turn);
     outcome
 }
 
+/// A release that is sent until its answer is the last word.
+struct Errand {
+    release: Release,
+    /// Whether nothing of the claim was used, as far as is known here.
+    withdraws: bool,
+    /// Until when the key stays taken.
+    keep_until: Timestamp,
+    /// How long one try may take.
+    timeout: Duration,
+    /// When the store executes no earlier acquire of the claim any more: only then can an answer be
+    /// the last word.
+    settled_at: Timestamp,
+    /// When the store has freed the key by itself.
+    give_up_at: Timestamp,
+}
+
+/// The answer to a release.
+struct Answered {
+    freed: Freed,
+    /// When what was answered was sent.
+    sent_at: Timestamp,
+    /// Whether an earlier try may have been executed, without an answer.
+    repeated: bool,
+}
+
+impl Errand {
+    async fn run(mut self, engine: &Arc<Engine>, caller: Caller) -> Result<Answered> {
+        let mut repeated = false;
+        loop {
+            let sent_at = engine.clock.now();
+            self.release.keep_for = self.keep_until.since(sent_at);
+            let backend = Arc::clone(&engine.backend);
+            let (op, command) = if self.withdraws && self.release.keep_for.is_zero() {
+                ("withdraw", backend.withdraw_dyn(self.release.claim.clone()))
+            } else {
+                ("release", backend.release_dyn(self.release.clone()))
+            };
+            let command = engine.route(caller, command);
+            let answer = engine.bounded(op, &self.release.claim.key, sent_at.after(self.timeout), command).await;
+            let again_at = match answer {
+                Ok(freed) if sent_at >= self.settled_at => return Ok(Answered { freed, sent_at, repeated }),
+                Ok(_) => self.settled_at,
+                Err(error) => {
+                    repeated |= error.is_ambiguous();
+                    let pause = jitter(Duration::from_millis(5), Duration::from_millis(100));
+                    let again_at = engine.clock.now().after(pause);
+                    if error.kind() != LockErrorKind::Unavailable || again_at >= self.give_up_at {
+                        return Err(error);
+                    }
+                    again_at
+                }
+            };
+            engine.schedule.sleep_until(again_at).await;
+        }
+    }
+}
+
 /// When the store executes no unanswered acquire of a tenure's claim any more.
 pub(super) fn settled_at(tenure: &Tenure) -> Timestamp {
-    tenure.unsettled_until.unwrap_or(Timestamp::from_nanos(0))
+    tenure.unsettled_until.unwrap_or(PAST)
 }
 
 /// Makes sure that no earlier send of the claim, executed late, takes or keeps the lock for nobody.
@@ -200,47 +223,32 @@ pub(crate) fn lay_to_rest(engine: &Arc<Engine>, tenure: &Tenure, answered: Optio
     }
     let (worker, claim) = (Arc::clone(engine), tenure.claim.clone());
     engine.clean_up(async move {
-        let _ = free(&worker, claim, Duration::ZERO, settled_at).await;
+        let _ = free(&worker, claim, PAST, settled_at).await;
     });
 }
 
-/// Frees whatever a claim may hold, until an answer is certain to be the last word: the release it
-/// answers was sent after `settled_at`, when the store executes no earlier acquire any more.
-pub(super) async fn free(engine: &Arc<Engine>, claim: Claim, keep_for: Duration, settled_at: Timestamp) -> Result<()> {
-    let give_up_at = engine.clock.now().max(settled_at).after(claim.ttl);
-    let timeout = (claim.ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5));
-    loop {
-        let sent_at = engine.clock.now();
-        let (backend, until) = (Arc::clone(&engine.backend), sent_at.after(timeout));
-        let answer = if keep_for.is_zero() {
-            let command = engine.route(Caller::Async, backend.withdraw_dyn(claim.clone()));
-            engine.bounded("withdraw", &claim.key, until, command).await
-        } else {
-            let mut release = Release::new(claim.clone());
-            release.keep_for = keep_for;
-            let command = engine.route(Caller::Async, backend.release_dyn(release));
-            engine.bounded("release", &claim.key, until, command).await
-        };
-        let again_at = match answer {
-            Ok(_) if sent_at >= settled_at => return Ok(()),
-            Ok(_) => settled_at,
-            Err(error) if error.kind() != LockErrorKind::Unavailable => return Err(error),
-            Err(error) => {
-                let again_at = engine.clock.now().after(jitter(Duration::from_millis(5), Duration::from_millis(250)));
-                // By now the store has freed the key by itself.
-                if again_at >= give_up_at {
-                    return Err(error);
-                }
-                again_at
-            }
-        };
-        engine.schedule.sleep_until(again_at).await;
-    }
+/// Frees whatever a claim may hold, or keeps it taken until a moment, until an answer is certain to be
+/// the last word: the release it answers was sent after `settled_at`.
+pub(super) async fn free(
+    engine: &Arc<Engine>,
+    claim: Claim,
+    keep_until: Timestamp,
+    settled_at: Timestamp,
+) -> Result<()> {
+    let errand = Errand {
+        withdraws: true,
+        keep_until,
+        timeout: command_timeout(claim.ttl),
+        settled_at,
+        give_up_at: engine.clock.now().max(settled_at).after(claim.ttl),
+        release: Release::new(claim),
+    };
+    errand.run(engine, Caller::Async).await.map(|_| ())
 }
 
 /// Frees what a claim of the past was granted.
 pub(super) async fn forget(engine: &Arc<Engine>, claim: Claim) {
-    if let Err(error) = free(engine, claim, Duration::ZERO, Timestamp::from_nanos(0)).await {
+    if let Err(error) = free(engine, claim, PAST, PAST).await {
         tracing::debug!(%error, "a claim that has ended could not be freed; its lease runs out by itself");
     }
 }
@@ -280,8 +288,8 @@ pub(crate) fn undo(engine: &Arc<Engine>, pursuit: Pursuit, turn: Turn<Cargo>) {
         let unsettled = unsettled_until.is_some_and(|at| at > worker.clock.now());
         let turn = Some(turn).filter(|_| !unsettled);
         if taken {
-            let settled_at = unsettled_until.unwrap_or(Timestamp::from_nanos(0));
-            if let Err(error) = free(&worker, claim, Duration::ZERO, settled_at).await {
+            let settled_at = unsettled_until.unwrap_or(PAST);
+            if let Err(error) = free(&worker, claim, PAST, settled_at).await {
                 tracing::debug!(%error, "an abandoned acquire could not be undone; its lease runs out by itself");
             }
         }
@@ -292,7 +300,7 @@ pub(crate) fn undo(engine: &Arc<Engine>, pursuit: Pursuit, turn: Turn<Cargo>) {
 /// Takes a lock away from its holder, who learns of it, and frees it.
 pub(crate) async fn revoke(engine: &Arc<Engine>, tenure: &Arc<Tenure>) -> Result<()> {
     watchdog::end(engine, tenure, LossReason::Revoked);
-    free(engine, tenure.claim.clone(), Duration::ZERO, settled_at(tenure))
+    free(engine, tenure.claim.clone(), PAST, settled_at(tenure))
         .await
         .map_err(|error: LockError| error.with_key(&tenure.claim.key))
 }

@@ -1,17 +1,20 @@
 //! The alarms that the keeper sleeps to: one queue for every time-out and every tenure.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Timestamp};
+use crate::keeper::wheel::Wheel;
 use crate::tenure::Tenure;
+
+pub(crate) use crate::keeper::wheel::Ticket;
 
 /// A queue of alarms. Any thread sets and cancels them; the keeper sleeps to the first.
 ///
@@ -25,17 +28,9 @@ pub(crate) struct Schedule {
 }
 
 struct Queue {
-    alarms: BTreeMap<Ticket, Alarm>,
-    next_serial: u64,
+    alarms: Wheel<Alarm>,
     /// The moment the keeper sleeps to.
     armed_for: Timestamp,
-}
-
-/// Names one alarm, so that it can be cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket {
-    at: Timestamp,
-    serial: u64,
 }
 
 /// What an alarm wakes.
@@ -48,19 +43,27 @@ pub(crate) enum Alarm {
 
 impl Schedule {
     pub(crate) fn new(clock: Clock) -> Self {
-        let queue = Queue { alarms: BTreeMap::new(), next_serial: 0, armed_for: Timestamp::NEVER };
+        let queue = Queue { alarms: Wheel::new(clock.now()), armed_for: Timestamp::NEVER };
         Self { clock, queue: Mutex::new(queue), earlier: Notify::new() }
     }
 
-    /// Sets an alarm.
+    /// Sets an alarm, which rings to the millisecond.
     pub(crate) fn set(&self, at: Timestamp, alarm: Alarm) -> Ticket {
-        let mut queue = self.queue();
-        let ticket = Ticket { at, serial: queue.next_serial };
-        queue.next_serial += 1;
-        queue.alarms.insert(ticket, alarm);
-        let wake = at < queue.armed_for;
+        self.insert(self.queue(), at, alarm, false)
+    }
+
+    /// Sets the alarm of a renewal, a little earlier if it then leaves with others. Returns when.
+    pub(crate) fn set_renewal(&self, at: Timestamp, early: Duration, tenure: Arc<Tenure>) -> (Ticket, Timestamp) {
+        let queue = self.queue();
+        let chosen = queue.alarms.choose(at, early);
+        (self.insert(queue, chosen, Alarm::Tenure(tenure), true), chosen)
+    }
+
+    fn insert(&self, mut queue: MutexGuard<'_, Queue>, at: Timestamp, alarm: Alarm, is_renewal: bool) -> Ticket {
+        let (ticket, look_at) = queue.alarms.insert(at, alarm, is_renewal);
+        let wake = look_at < queue.armed_for;
         if wake {
-            queue.armed_for = at;
+            queue.armed_for = look_at;
         }
         drop(queue);
         if wake {
@@ -69,31 +72,24 @@ impl Schedule {
         ticket
     }
 
-    /// Cancels an alarm, if it has not rung yet.
-    pub(crate) fn cancel(&self, ticket: Ticket) {
-        self.queue().alarms.remove(&ticket);
+    /// Cancels an alarm, if there is one that has not rung yet.
+    pub(crate) fn cancel(&self, ticket: Option<Ticket>) {
+        // Dropped outside of the lock.
+        let cancelled = ticket.and_then(|ticket| self.queue().alarms.remove(ticket));
+        drop(cancelled);
     }
 
     /// Takes the alarms that are due out of the queue.
     pub(crate) fn take_due(&self, now: Timestamp) -> Vec<Alarm> {
-        let mut queue = self.queue();
-        let mut due = Vec::new();
-        while let Some(first) = queue.alarms.first_entry() {
-            if first.key().at > now {
-                break;
-            }
-            due.push(first.remove());
-        }
-        due
+        self.queue().alarms.take_due(now)
     }
 
-    /// Sleeps to the first alarm. Only for the keeper.
+    /// Sleeps until there is something to look at. Only for the keeper.
     pub(crate) async fn first_alarm(&self) {
         let first = {
             let mut queue = self.queue();
-            let first = queue.alarms.keys().next().map_or(Timestamp::NEVER, |ticket| ticket.at);
-            queue.armed_for = first;
-            first
+            queue.armed_for = queue.alarms.next_look();
+            queue.armed_for
         };
         tokio::select! {
             () = self.clock.sleep_until(first) => {}
@@ -104,7 +100,7 @@ impl Schedule {
     /// Returns every tenure: while it lasts it always has an alarm set.
     pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
         let queue = self.queue();
-        let tenures = queue.alarms.values().filter_map(|alarm| match alarm {
+        let tenures = queue.alarms.items().filter_map(|alarm| match alarm {
             Alarm::Tenure(tenure) => Some(Arc::clone(tenure)),
             Alarm::Sleeper(_) => None,
         });
@@ -182,8 +178,6 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some((ticket, _)) = self.registered.take() {
-            self.schedule.cancel(ticket);
-        }
+        self.schedule.cancel(self.registered.take().map(|(ticket, _)| ticket));
     }
 }

@@ -9,30 +9,27 @@ use crate::error::{LockError, LossReason, Result};
 use crate::event::LockEventKind;
 use crate::keeper::Engine;
 use crate::keeper::schedule::Alarm;
+use crate::keeper::wheel::BATCH;
 use crate::tenure::{Asked, Ending, Tenure, TenureState};
-
-/// The most renewals that one command carries: more would block the server for too long.
-const BATCH: usize = 100;
 
 /// Sets the alarm of a tenure that has just begun, or whose holder has changed.
 pub(super) fn watch(engine: &Engine, tenure: &Arc<Tenure>) {
     let mut state = tenure.state();
     if state.over.is_none() {
-        arm(engine, tenure, &mut state);
+        arm(engine, tenure, &mut state, engine.clock.now());
     }
 }
 
 /// Serves tenures whose alarm rang: ends those whose time is over and returns the batches to renew.
 pub(super) fn inspect(engine: &Engine, tenures: Vec<Arc<Tenure>>) -> Vec<Vec<Arc<Tenure>>> {
-    let mut due: Vec<(u16, Arc<Tenure>)> = Vec::new();
+    let mut due: Vec<(Kind, Arc<Tenure>)> = Vec::new();
+    let now = engine.clock.now();
     for tenure in tenures {
-        let now = engine.clock.now();
         let mut state = tenure.state();
         if state.over.is_some() {
             continue;
         }
-        let ends_by = state.holder.upgrade().map_or(Timestamp::NEVER, |holder| holder.ends_by);
-        let ended = if now >= ends_by {
+        let ended = if now >= state.ends_by {
             Some(LossReason::MaxHold)
         } else if now >= tenure.deadline() {
             Some(state.loss_by_time())
@@ -48,30 +45,31 @@ pub(super) fn inspect(engine: &Engine, tenures: Vec<Arc<Tenure>>) -> Vec<Vec<Arc
         if renew {
             (state.renewing, state.suspect) = (true, false);
         }
-        arm(engine, &tenure, &mut state);
+        arm(engine, &tenure, &mut state, now);
         drop(state);
         if renew {
-            due.push((engine.backend.lane_dyn(&tenure.claim.key), tenure));
+            due.push(((engine.backend.lane_dyn(&tenure.claim.key), tenure.command_timeout()), tenure));
         }
     }
     into_batches(due)
 }
 
+/// What decides who may share a batch: the lane, and how long an answer is waited for.
+type Kind = (u16, Duration);
+
 /// Groups tenures by lane, in batches. Batches are independent: one that fails delays no other.
-fn into_batches(mut due: Vec<(u16, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
-    due.sort_by_key(|(lane, tenure)| (*lane, tenure.command_timeout));
-    let mut batches: Vec<(u16, Vec<Arc<Tenure>>)> = Vec::new();
-    for (lane, tenure) in due {
+fn into_batches(mut due: Vec<(Kind, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
+    due.sort_by_key(|(kind, _)| *kind);
+    let mut batches: Vec<(Kind, Vec<Arc<Tenure>>)> = Vec::new();
+    for ((lane, timeout), tenure) in due {
         match batches.last_mut() {
             // A batch waits only as long as its most impatient member; keep the patient apart.
-            Some((same, batch))
-                if *same == lane
-                    && batch.len() < BATCH
-                    && tenure.command_timeout <= batch[0].command_timeout.saturating_mul(2) =>
+            Some(((same, shortest), batch))
+                if *same == lane && batch.len() < BATCH && timeout <= shortest.saturating_mul(2) =>
             {
                 batch.push(tenure);
             }
-            _ => batches.push((lane, vec![tenure])),
+            _ => batches.push(((lane, timeout), vec![tenure])),
         }
     }
     batches.into_iter().map(|(_, batch)| batch).collect()
@@ -81,103 +79,103 @@ fn into_batches(mut due: Vec<(u16, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
 pub(super) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Tenure>>) {
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
-    let lateness: Vec<Duration> = batch.iter().map(|tenure| sent_at.since(tenure.state().renew_at)).collect();
-    let asked: Vec<Asked> = batch.iter().map(|tenure| tenure.asks_for()).collect();
-    let claim_for = |(tenure, asked): (&Arc<Tenure>, &Asked)| Claim { ttl: asked.ttl(), ..tenure.claim.clone() };
+    let asked: Vec<Question> = batch.iter().map(|tenure| Question::about(tenure, sent_at)).collect();
+    let claim_for =
+        |(tenure, asked): (&Arc<Tenure>, &Question)| Claim { ttl: asked.lease.ttl(), ..tenure.claim.clone() };
     let claims: Vec<Claim> = batch.iter().zip(&asked).map(claim_for).collect();
     let command = Arc::clone(&engine.backend).renew_dyn(claims);
     let answers = engine
-        .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout), async { Ok(command.await) })
+        .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })
         .await;
-    match answers {
-        Ok(answers) => {
-            let missing = || Err(LockError::unavailable("the store answered for fewer leases than it was asked"));
-            let answers = answers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-            for (((tenure, asked), lateness), answer) in batch.iter().zip(asked).zip(lateness).zip(answers) {
-                apply(&engine, tenure, asked, sent_at, lateness, answer.unwrap_or_else(missing));
-            }
-        }
-        Err(error) => {
-            for ((tenure, asked), lateness) in batch.iter().zip(asked).zip(lateness) {
-                apply(&engine, tenure, asked, sent_at, lateness, Err(error.clone()));
-            }
-        }
+    let answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    let missing = || Err(LockError::unavailable("the store answered for fewer leases than it was asked"));
+    let answers = answers.into_iter().chain(std::iter::repeat_with(missing));
+    for ((tenure, asked), answer) in batch.iter().zip(asked).zip(answers) {
+        apply(&engine, tenure, asked, &answer);
+    }
+}
+
+/// What a renewal asked of one tenure.
+#[derive(Clone, Copy)]
+struct Question {
+    lease: Asked,
+    sent_at: Timestamp,
+    /// How much later than planned it was sent.
+    lateness: Duration,
+}
+
+impl Question {
+    fn about(tenure: &Tenure, sent_at: Timestamp) -> Self {
+        let state = tenure.state();
+        Self { lease: tenure.asks_for(&state, sent_at), sent_at, lateness: sent_at.since(state.renew_at) }
     }
 }
 
 /// Applies one answer to its tenure.
-fn apply(
-    engine: &Engine,
-    tenure: &Arc<Tenure>,
-    asked: Asked,
-    sent_at: Timestamp,
-    lateness: Duration,
-    answer: Result<Renewal>,
-) {
+fn apply(engine: &Engine, tenure: &Arc<Tenure>, asked: Question, answer: &Result<Renewal>) {
+    // Each looks for itself: observers of the one before may have taken their time.
     let now = engine.clock.now();
+    let mut state = tenure.state();
+    state.renewing = false;
+    if state.over.is_some() {
+        return;
+    }
     let was_left = tenure.deadline().since(now);
-    let holder = {
-        let mut state = tenure.state();
-        state.renewing = false;
-        // A fixed lease is not renewed: nobody is told that it was looked at.
-        state.holder.upgrade().filter(|_| matches!(asked, Asked::Renewal(_)))
-    };
-    match answer {
-        Ok(Renewal::Renewed) => {
-            if tenure.raise(sent_at, asked.ttl()) {
-                if let Some(holder) = holder {
-                    holder.tell_renewal(LockEventKind::Renewed {
-                        lease_was_left: was_left,
-                        lease_left: tenure.deadline().since(now),
-                        lateness,
-                    });
-                }
-                tenure.confirmed(sent_at);
-            }
+    // A fixed lease is not renewed: nobody is told that it was looked at.
+    let renewed = matches!(asked.lease, Asked::Renewal(_));
+    let holder = state.holder.upgrade().filter(|_| renewed);
+    let told = match answer {
+        Ok(Renewal::Renewed) if tenure.raise(&state, now, asked.sent_at, asked.lease.ttl()) => {
+            tenure.confirmed(&mut state, asked.sent_at);
+            let (lease_left, lateness) = (tenure.deadline().since(now), asked.lateness);
+            Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })
         }
+        // Too late: what is over is never revived, and its alarm rings now.
+        Ok(Renewal::Renewed) => None,
         Ok(Renewal::Lost) => {
+            drop(state);
             // Gone because its time was over, or taken away while it had time left?
-            let reason = if now >= tenure.deadline() { LossReason::Expired } else { LossReason::Stolen };
+            let reason = if was_left.is_zero() { LossReason::Expired } else { LossReason::Stolen };
             end(engine, tenure, reason);
             return;
         }
         Err(error) => {
-            {
-                let mut state = tenure.state();
-                if state.over.is_some() {
-                    return;
-                }
-                state.unanswered = matches!(asked, Asked::Renewal(_));
-                let most = (tenure.claim.ttl / 12).max(Duration::from_millis(10));
-                state.renew_at = now.after(jitter(most / 4, most));
-            }
-            if let Some(holder) = holder {
-                holder.tell_renewal(LockEventKind::RenewFailed { error: &error, lease_left: was_left });
-            }
+            state.unanswered = renewed;
+            let most = (tenure.claim.ttl / 12).max(Duration::from_millis(10));
+            state.renew_at = now.after(jitter(most / 4, most));
+            Some(LockEventKind::RenewFailed { error, lease_left: was_left })
         }
+    };
+    arm(engine, tenure, &mut state, now);
+    drop(state);
+    if let (Some(holder), Some(told)) = (holder, told) {
+        holder.tell_renewal(told);
     }
-    watch(engine, tenure);
 }
 
 /// Sets the next alarm of a tenure.
-fn arm(engine: &Engine, tenure: &Arc<Tenure>, state: &mut TenureState) {
-    // While a renewal is on its way only the deadline matters: it depends on no reply.
-    let renew_at = if state.renewing { Timestamp::NEVER } else { state.renew_at };
-    let ends_by = state.holder.upgrade().map_or(Timestamp::NEVER, |holder| holder.ends_by);
-    let at = renew_at.min(tenure.deadline()).min(ends_by);
+fn arm(engine: &Engine, tenure: &Arc<Tenure>, state: &mut TenureState, now: Timestamp) {
     // The alarm may have rung already, or the tenure be looked at for another reason.
-    if let Some(alarm) = state.alarm.take() {
-        engine.schedule.cancel(alarm);
-    }
-    state.alarm = Some(engine.schedule.set(at, Alarm::Tenure(Arc::clone(tenure))));
+    engine.schedule.cancel(state.alarm.take());
+    let ends_at = tenure.deadline().min(state.ends_by);
+    // While a renewal is on its way only the end matters: it depends on no reply.
+    state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
+        engine.schedule.set(ends_at, Alarm::Tenure(Arc::clone(tenure)))
+    } else {
+        let early = state.may_be_early(now);
+        let (alarm, planned) = engine.schedule.set_renewal(state.renew_at, early, Arc::clone(tenure));
+        state.renew_at = planned;
+        alarm
+    });
 }
 
 /// Declares a tenure lost.
 pub(super) fn end(engine: &Engine, tenure: &Tenure, reason: LossReason) {
     if let Ok(ended) = tenure.end(Ending::Lost(reason)) {
-        if let Some(alarm) = ended.alarm {
-            engine.schedule.cancel(alarm);
-        }
+        engine.schedule.cancel(ended.alarm);
         if let Some(holder) = ended.holder {
             holder.lose(reason);
         }

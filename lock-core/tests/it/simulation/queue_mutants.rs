@@ -201,7 +201,7 @@ fn every_bug_of_the_queue_is_caught() {
 fn every_rule_of_the_machinery_is_needed() {
     let mut escaped = Vec::new();
     for flaw in [Flaw::LateCommands, Flaw::CountedFromReceipt, Flaw::OneEnding] {
-        let simulation = caught(&[Mode::Long, Mode::Short], 100, Some(flaw), |memory| memory);
+        let simulation = caught(&[Mode::Long, Mode::Short], 200, Some(flaw), |memory| memory);
         println!("figure: without the rule against {flaw:?}: {simulation:?}");
         if simulation.is_none() {
             escaped.push(flaw);

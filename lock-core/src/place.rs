@@ -1,0 +1,78 @@
+//! Where in the source a lock is taken: what others see of its holder.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+/// The name of one place, made once and shared by every lock that is taken there.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
+    pub(crate) shared: Arc<str>,
+}
+
+/// The places that have been asked for, by the address of the constant that tells them apart. What is
+/// kept for ever is bounded by the size of the program.
+type Known = LazyLock<RwLock<HashMap<(usize, usize), &'static Place>>>;
+
+impl Place {
+    /// Names the line of a call, as `crate-dir/src/file.rs:line`.
+    ///
+    /// The path is cut before the crate's folder, so that the layout of the build machine stays
+    /// private.
+    pub(crate) fn of_call(location: &'static Location<'static>) -> &'static Self {
+        static CALLS: Known = LazyLock::new(RwLock::default);
+        let name = || format!("{}:{}", public_path(location.file()), location.line()).leak() as &'static str;
+        find(&CALLS, (std::ptr::from_ref(location).addr(), 0), name)
+    }
+
+    /// Uses the name that a place was given.
+    pub(crate) fn named(name: &'static str) -> &'static Self {
+        static NAMED: Known = LazyLock::new(RwLock::default);
+        find(&NAMED, (name.as_ptr().addr(), name.len()), || name)
+    }
+}
+
+fn find(known: &Known, constant: (usize, usize), name: impl FnOnce() -> &'static str) -> &'static Place {
+    if let Some(place) = known.read().unwrap_or_else(PoisonError::into_inner).get(&constant) {
+        return place;
+    }
+    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+    known.entry(constant).or_insert_with(|| {
+        let name = name();
+        Box::leak(Box::new(Place { name, shared: name.into() }))
+    })
+}
+
+/// Cuts a source path down to the crate's folder and what is below it.
+fn public_path(file: &str) -> String {
+    let parts: Vec<&str> = file.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
+    let root = parts.iter().rposition(|part| matches!(*part, "src" | "tests" | "examples" | "benches"));
+    let from = root.unwrap_or(parts.len().saturating_sub(1)).saturating_sub(1);
+    parts[from..].join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+    use std::sync::Arc;
+
+    use super::{Place, public_path};
+
+    #[test]
+    fn paths_of_the_build_machine_stay_private() {
+        assert_eq!(public_path("/home/me/.cargo/registry/src/index/foo-1.0.0/src/lib.rs"), "foo-1.0.0/src/lib.rs");
+        assert_eq!(public_path("examples/src/main.rs"), "examples/src/main.rs");
+        assert_eq!(public_path("src/main.rs"), "src/main.rs");
+        assert_eq!(public_path("/home/me/odd/build.rs"), "odd/build.rs");
+    }
+
+    #[test]
+    fn a_place_is_named_once() {
+        let here = Location::caller();
+        let (first, again) = (Place::of_call(here), Place::of_call(here));
+        assert!(std::ptr::eq(first, again) && first.name.ends_with(&format!("place.rs:{}", here.line())));
+        assert!(Arc::ptr_eq(&Place::named("a::b").shared, &Place::named("a::b").shared));
+        assert_eq!(&*Place::named("a::c").shared, "a::c");
+    }
+}
