@@ -117,6 +117,8 @@ use proc_macro::TokenStream;
 /// The attribute nearest to `fn` runs outermost. So write this one **below** `#[transactional]` and
 /// the like: the other way round the lock is released before the commit, and that is an error for
 /// attributes of that name. Below `#[instrument]` the span covers the body, above it the waiting too.
+/// Below `#[tokio::main]` or `#[tokio::test]` it meets a synchronous function, and blocks around the
+/// runtime; above them it is awaited inside.
 ///
 /// # Testing
 ///
@@ -134,6 +136,10 @@ use proc_macro::TokenStream;
 /// assert_eq!(locks.scope(report(7)).await.unwrap(), None);
 /// # }
 /// ```
+///
+/// `let _default = locks.set_default();` serves every call of the thread instead, synchronous ones too.
+/// For a test on paused time, build the manager with `drive_on_current_runtime()`: waits and leases then
+/// take no real time.
 #[proc_macro_attribute]
 pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(arguments.into(), item.into()).into()

@@ -213,6 +213,41 @@ async fn reentrant(locks: &LockManager, depth: u32) -> Result<Vec<FencingToken>,
     Ok(tokens)
 }
 
+/// Branches of `join!` are one task: without `reentrant` the second is refused, with it both are inside.
+#[tokio::test]
+async fn siblings_are_nested_too() {
+    async fn two_plain(locks: &LockManager) -> (Result<(), LockError>, Result<(), LockError>) {
+        tokio::join!(branch(locks, 1), branch(locks, 2))
+    }
+    #[distributed_lock(key = "siblings", client = locks)]
+    async fn branch(locks: &LockManager, _number: u32) -> Result<(), LockError> {
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+    #[distributed_lock(key = "siblings", client = locks)]
+    async fn parent(locks: &LockManager) -> Result<[LockErrorKind; 2], LockError> {
+        let (one, two) = two_plain(locks).await;
+        Ok([one.unwrap_err().kind(), two.unwrap_err().kind()])
+    }
+    #[distributed_lock(key = "siblings", reentrant, client = locks)]
+    async fn shared(locks: &LockManager, inside: &AtomicU32) -> Result<u32, LockError> {
+        inside.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        Ok(inside.load(Ordering::SeqCst))
+    }
+    #[distributed_lock(key = "siblings", client = locks)]
+    async fn sharing(locks: &LockManager, inside: &AtomicU32) -> Result<(u32, u32), LockError> {
+        let (one, two) = tokio::join!(shared(locks, inside), shared(locks, inside));
+        Ok((one?, two?))
+    }
+    let locks = manager();
+    // Side by side and not nested, they wait for each other as any two callers do.
+    let (one, two) = two_plain(&locks).await;
+    one.and(two).unwrap();
+    assert_eq!(parent(&locks).await.unwrap(), [LockErrorKind::WouldDeadlock; 2]);
+    assert_eq!(sharing(&locks, &AtomicU32::new(0)).await.unwrap(), (2, 2));
+}
+
 #[tokio::test]
 async fn nested_calls() {
     let locks = manager();

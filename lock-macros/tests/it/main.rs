@@ -9,6 +9,7 @@ mod blocking;
 mod hygiene;
 mod loss;
 mod matrix;
+mod options;
 mod order;
 mod shapes;
 mod size;

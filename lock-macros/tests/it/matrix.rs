@@ -35,7 +35,21 @@ async fn every_shape_locks_alike_over_memory_and_redis() {
     let memory = run(manager()).await;
     let redis = run(LockManager::builder(RedisStore::new(&server.url()).unwrap()).build().unwrap()).await;
     assert_eq!(memory, redis);
-    assert_eq!(memory.iter().filter(|name| **name == "Acquired").count(), 20 + 12 + 5 + 6 + 4);
+    assert_eq!(memory.iter().filter(|name| **name == "Acquired").count(), 24 + 12 + 5 + 6 + 4);
     let Reply::List(left) = server.command(&["KEYS", "*"]) else { panic!("no list of keys") };
     assert!(left.iter().all(|key| key.text().ends_with("@fence")), "{left:?}");
+}
+
+/// Without any runtime, as in a program that is not asynchronous.
+#[test]
+fn synchronous_shapes_need_no_runtime() {
+    let server = RedisServer::start();
+    for locks in [manager(), LockManager::builder(RedisStore::new(&server.url()).unwrap()).build().unwrap()] {
+        let events = EventLog::default();
+        locks.observe(events.clone());
+        let _default = locks.set_default();
+        blocking::synchronous();
+        events.assert_complete();
+        assert_eq!(events.paths().len(), 6);
+    }
 }

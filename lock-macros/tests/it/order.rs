@@ -1,5 +1,11 @@
 //! Other attributes above and below ours.
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::handler::Handler;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use lock_core::{LockError, LockErrorKind, LockManager, current_lock, distributed_lock};
 use tracing::instrument;
 
@@ -63,4 +69,46 @@ async fn a_test_under_a_lock() -> Result<(), LockError> {
 async fn a_test_whose_body_is_locked() -> Result<(), LockError> {
     tokio::task::yield_now().await;
     Ok(())
+}
+
+/// A handler, as it is given to a router: with extractors as patterns, and an error that is a response.
+#[distributed_lock(key = "order:handler:<uri.path()>", wait = "none", client = locks)]
+async fn handler(State(locks): State<LockManager>, uri: Uri) -> Result<String, Refused> {
+    tokio::task::yield_now().await;
+    Ok(current_lock().map(|lock| lock.key().to_string()).unwrap_or_default())
+}
+
+/// The same with a value of the path. Only its type matters.
+#[distributed_lock(key = "order:handler:<user>", client = locks)]
+async fn handler_of_user(State(locks): State<LockManager>, Path(user): Path<u64>) -> Result<String, Refused> {
+    Ok(user.to_string())
+}
+
+struct Refused(LockErrorKind);
+
+impl From<LockError> for Refused {
+    fn from(error: LockError) -> Self {
+        Self(error.kind())
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = if self.0 == LockErrorKind::Busy { StatusCode::CONFLICT } else { StatusCode::SERVICE_UNAVAILABLE };
+        status.into_response()
+    }
+}
+
+#[tokio::test]
+async fn an_annotated_function_is_a_handler() {
+    let locks = manager();
+    let _router: Router =
+        Router::new().route("/{user}", axum::routing::post(handler_of_user)).with_state(locks.clone());
+    let request = || Request::builder().uri("/users/7").body(Body::empty()).unwrap();
+    let response = Handler::call(handler, request(), locks.clone()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let body = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+    assert_eq!(body, "order:handler:%2Fusers%2F7");
+    let _taken = locks.lock("order:handler:%2Fusers%2F7").await.unwrap();
+    assert_eq!(Handler::call(handler, request(), locks.clone()).await.status(), StatusCode::CONFLICT);
 }

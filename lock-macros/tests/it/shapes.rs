@@ -275,6 +275,36 @@ fn boxed_static(id: u64) -> Pin<Box<dyn Future<Output = Result<u64, LockError>>>
     })
 }
 
+/// What a macro of the user's puts together: its variables arrive in invisible groups.
+macro_rules! generated {
+    ($key:literal, $ttl:expr, $keys:tt, $name:ident($argument:ident: $type:ty) -> $output:ty $body:block) => {
+        #[distributed_lock(key = $key, ttl = $ttl, label = $key)]
+        async fn $name($argument: $type) -> $output $body
+
+        mod generated {
+            use super::{Answer, distributed_lock};
+
+            #[distributed_lock(keys = $keys, wait = $ttl)]
+            pub(super) fn $name($argument: $type) -> $output $body
+        }
+    };
+}
+
+generated!("generated:<id>", "10s", ["one:<id>", "two"], made(id: u32) -> Answer<u32> { Ok(id + 1) });
+
+macro_rules! annotated {
+    ($item:item) => {
+        #[distributed_lock(key = "item")]
+        $item
+    };
+}
+
+annotated! {
+    async fn item() -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
 fn order(locks: &LockManager) -> Order {
     Order { id: 7, lines: vec![1, 2, 3], locks: locks.clone() }
 }
@@ -297,6 +327,9 @@ pub(crate) async fn asynchronous(locks: &LockManager) {
     inner_attribute().await.unwrap();
     assert_eq!(locals(1, 2, 3, 4, 5, 6).await.unwrap(), 22);
     assert_eq!(not_send(1, &Cell::new(1)).await.unwrap(), 2);
+    assert_eq!(made(1).await.unwrap(), 2);
+    assert_eq!(generated::made(2).unwrap(), 3);
+    item().await.unwrap();
 }
 
 pub(crate) async fn methods(locks: &LockManager) {

@@ -52,3 +52,20 @@ fn settings_are_those_of_the_attribute_or_the_defaults() {
     }
     assert_eq!(scrape.get("site_info", &[("lock", "site:short"), ("site", "it::sites::short")]), 1.0);
 }
+
+#[test]
+fn the_queries_in_the_docs_of_an_annotated_function_ask_for_metrics_that_exist() {
+    let docs = include_str!("../../../lock-macros/src/expand/snapshots/asynchronous.txt");
+    let asked: Vec<&str> = docs
+        .match_indices("distributed_lock_")
+        .map(|(at, _)| docs[at..].split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap())
+        .collect();
+    assert!(asked.len() >= 4, "{asked:?}");
+    for name in asked {
+        let exists = catalog().any(|metric| match metric.kind() {
+            MetricKind::Histogram(_) => name == format!("{}_bucket", metric.name()),
+            _ => name == metric.name(),
+        });
+        assert!(exists, "there is no {name}");
+    }
+}
