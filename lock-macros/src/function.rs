@@ -15,6 +15,11 @@ use crate::template::Names;
 /// Attributes that commit when the function returns: above them, a lock ends too early.
 const TRANSACTIONS: &[&str] = &["transactional", "transaction", "in_transaction", "with_transaction"];
 
+/// Traits whose values run when they are polled, and so after the function that made them.
+const STREAM_TRAITS: &[&str] = &["Stream", "TryStream", "FusedStream"];
+/// Types that are boxes of such.
+const STREAM_TYPES: &[&str] = &["BoxStream", "LocalBoxStream"];
+
 /// An annotated function. The body is not parsed, so that half-typed code still gets its help.
 pub(crate) struct Function {
     pub(crate) attrs: Vec<Attribute>,
@@ -97,6 +102,7 @@ impl Function {
                 ));
             }
         }
+        errors.extend(streams(&self.sig.output));
         errors
     }
 }
@@ -194,6 +200,37 @@ fn future_output<'a>(bounds: impl Iterator<Item = &'a TypeParamBound>) -> Option
             _ => None,
         })
     })
+}
+
+/// Complains of every stream in a return type. A type whose name only ends in it, such as a socket, is
+/// none, and an alias cannot be seen.
+fn streams(output: &ReturnType) -> Vec<Error> {
+    struct Find(Vec<Error>);
+    impl Find {
+        fn look(&mut self, path: &syn::Path, names: &[&str]) {
+            if path.segments.last().is_some_and(|segment| names.iter().any(|name| segment.ident == name)) {
+                self.0.push(Error::new_spanned(
+                    path,
+                    "a stream runs after this function has returned and released the lock; collect its items here, or \
+                     let it own a guard, from LockManager::lock(…).await",
+                ));
+            }
+        }
+    }
+    impl<'ast> Visit<'ast> for Find {
+        fn visit_trait_bound(&mut self, node: &'ast syn::TraitBound) {
+            self.look(&node.path, STREAM_TRAITS);
+            syn::visit::visit_trait_bound(self, node);
+        }
+
+        fn visit_type_path(&mut self, node: &'ast syn::TypePath) {
+            self.look(&node.path, STREAM_TYPES);
+            syn::visit::visit_type_path(self, node);
+        }
+    }
+    let mut find = Find(Vec::new());
+    find.visit_return_type(output);
+    find.0
 }
 
 /// Replaces every `impl Trait` by `_`, because a body cannot name it.

@@ -105,6 +105,10 @@ use proc_macro::TokenStream;
 /// other function blocks its thread while it waits, so inside an async runtime give it a short
 /// `wait`.
 ///
+/// What a function returns to be run later is run without the lock. A stream in the return type
+/// (`impl Stream`, `dyn Stream`, `BoxStream`) is an error therefore, unless an alias hides it; an iterator
+/// or a closure may be complete already, so watch for those.
+///
 /// Futures stay `Send` if they were, and grow by about 250 bytes, however large arguments, locals and
 /// output are.
 ///

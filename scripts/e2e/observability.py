@@ -200,7 +200,7 @@ def check_silence(server):
 def configure(options, prometheus, alertmanager, webhook, demo):
     """Writes the checked-in configuration, with the addresses of this run and delays of seconds."""
     with open(f"{options.dashboards}/prometheus.yml", encoding="utf-8") as file:
-        text = file.read().replace("demo:9464", f"127.0.0.1:{demo}").replace("alertmanager:9093", f"127.0.0.1:{alertmanager}")
+        text = re.sub(r"(demo|127\.0\.0\.1):9464", f"127.0.0.1:{demo}", file.read()).replace("alertmanager:9093", f"127.0.0.1:{alertmanager}")
     with open(f"{options.work}/prometheus.yml", "w", encoding="utf-8") as file:
         file.write(re.sub(r"_interval: 5s", "_interval: 1s", text))
     with open(f"{options.dashboards}/alertmanager.yml", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 //! The program in which locks go wrong, against a real Redis. Without `redis-server` this fails; it never skips.
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, Reply};
 
 use crate::program::{eventually, http, run, start};
 
@@ -10,7 +10,8 @@ const STUCK: &str = env!("CARGO_BIN_EXE_stuck");
 fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
     let redis = RedisServer::start();
     let url = redis.url();
-    let flags = ["--port=0", "--stuck-after=1s", "--stuck-for=10m", "--lose-every=2s", "--run-for=10m"];
+    let flags =
+        ["--port=0", "--stuck-after=1s", "--stuck-for=10m", "--lose-every=2s", "--inspect-every=1s", "--run-for=10m"];
     let mut program = start(STUCK, &flags, &[("LOCK_URL", &url)]);
     let server = program.wait_for_line("serving ").replace("/metrics", "");
     let wanted = [
@@ -20,8 +21,10 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
         (r#"waiters{lock="demo:orphaned:export:<run>"}"#, 1.0),
         (r#"acquisitions_total{lock="demo:orphaned:export:<run>",outcome="timeout"}"#, 1.0),
         (r#"acquisitions_total{lock="demo:contended:stock:<run>",outcome="acquired"}"#, 20.0),
+        (r#"inspector_held{lock="demo:orphaned:export:<run>"}"#, 1.0),
+        (r#"inspector_keys_without_ttl{lock="demo:eternal:migration:<run>"}"#, 1.0),
     ];
-    let mut seen = [false; 6];
+    let mut seen = [false; 8];
     eventually("every kind of trouble", || {
         let (_, metrics) = http(&server, "GET", "/metrics");
         for (seen, (series, least)) in seen.iter_mut().zip(wanted) {
@@ -37,6 +40,11 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
     ended.assert_success();
     assert!(ended.stdout.contains("every lock given back: true"), "{ended:#?}");
     assert!(!format!("{:?}", keys()).contains("demo:"), "{:?}", keys());
+    assert_eq!(
+        redis.command(&["EXISTS", "distributed-lock:inspector"]),
+        Reply::Int(0),
+        "the next run inspects at once"
+    );
 }
 
 #[test]

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::backend::{BoxFuture, DynBackend, Inbox, Message};
 use crate::claim::Cargo;
 use crate::clock::{Clock, Timestamp, jitter};
-use crate::error::{LockError, Result};
+use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{Notice, Observers};
 use crate::gate::Gate;
 use crate::keeper::grants::Grants;
@@ -371,11 +371,25 @@ impl Keeper {
     }
 }
 
-/// Runs the store's own background work, again and again.
+/// How long to pause before the store's background work is started again: at first, and at most.
+const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// Runs the store's own background work, again and again. A store that it ends at once for, as one that
+/// refuses our password, is asked ever less often.
 async fn drive(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Clock) {
+    let mut pause = RESTART.0;
     loop {
+        let started = clock.now();
         let error = Arc::clone(&backend).drive_dyn(inbox.clone()).await;
-        tracing::debug!(%error, "the lock store's background connection ended, starting it again");
-        clock.sleep_until(clock.now().after(jitter(Duration::from_millis(10), Duration::from_millis(250)))).await;
+        if clock.now().since(started) > RESTART.1 {
+            pause = RESTART.0;
+        }
+        if pause == RESTART.0 && error.kind() == LockErrorKind::Misconfigured {
+            tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
+        } else {
+            tracing::debug!(%error, ?pause, "the lock store's background connection ended, starting it again");
+        }
+        clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
+        pause = (pause * 2).min(RESTART.1);
     }
 }

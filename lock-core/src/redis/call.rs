@@ -4,7 +4,7 @@ use redis::Cmd;
 
 use crate::backend::{AcquireRequest, Release, Ticket};
 use crate::fencing::FencingToken;
-use crate::redis::keys::{self, Keys};
+use crate::redis::keys::{INBOX, Keys};
 use crate::redis::value;
 
 /// How many bytes a call commonly takes, but for the name of its lock.
@@ -27,7 +27,7 @@ pub(super) fn acquire(keys: &Keys<'_>, request: &AcquireRequest, before: Option<
 
 /// Writes a ticket as `stamp|grant_ttl|inbox`.
 fn ticket(ticket: &Ticket) -> String {
-    format!("{}|{}|{}", ticket.stamp, value::millis(ticket.grant_ttl), keys::inbox_channel(&ticket.inbox))
+    format!("{}|{}|{INBOX}{}", ticket.stamp, value::millis(ticket.grant_ttl), ticket.inbox)
 }
 
 /// Frees a lock, as in `release.lua`.

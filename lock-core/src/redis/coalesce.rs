@@ -31,11 +31,15 @@ use crate::redis::value;
 /// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
 
-/// How many batches may be in flight before calls wait for one to land, unless they fill a batch.
-const IN_FLIGHT: usize = 4;
+/// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
+/// fewer, the fuller they are, and the longer the wait where a round trip takes long.
+const IN_FLIGHT: usize = 16;
 
 /// How many keys a call begins with.
 const KEYS: usize = 4;
+
+/// The errors with which a server refuses a script for its keys, before it runs.
+const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
 
 /// How long the last token of a key is remembered. It only has to outlast backward steps of the
 /// server's clock, from which every token is seeded.
@@ -105,22 +109,20 @@ impl Link {
         }
         match self.eval_calls(&calls).await {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
-            // Refused as a whole: for a key that is not permitted, say. Which one, each finds out alone.
-            Err(error) if calls.len() > 1 && error.code().is_some() => {
+            // None was executed, for the keys of one. Which one, each finds out alone.
+            Err(error) if calls.len() > 1 && error.code().is_some_and(|code| OF_KEYS.contains(&code)) => {
                 if error.code() == Some("CROSSSLOT") {
                     self.coalescer.apart.store(true, Ordering::Relaxed);
                 }
-                let this = &*self;
+                let link = &*self;
                 let alone =
-                    |call| async move { this.eval_calls(slice::from_ref(call)).await?.pop().ok_or_else(unreadable) };
+                    |call| async move { link.eval_calls(slice::from_ref(call)).await?.pop().ok_or_else(unreadable) };
                 all(calls.iter().map(alone).collect()).await
             }
             Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
         }
     }
-}
 
-impl Link {
     /// Makes calls by one script, which answers all of them or fails as a whole.
     async fn eval_calls(&self, calls: &[Cmd]) -> Result<Vec<Value>, RedisError> {
         let simple = |word| if let Arg::Simple(word) = word { Some(word) } else { None };
@@ -136,12 +138,14 @@ impl Link {
             .await?;
         let received = Clock::system().now();
         let Value::Array(mut answers) = answer else { return Err(unreadable()) };
-        if answers.len() != calls.len() + 1 {
-            return Err(unreadable());
+        match answers.first() {
+            Some(Value::Int(now)) if answers.len() == calls.len() + 1 => {
+                self.time.observe(now.unsigned_abs(), received);
+                answers.remove(0);
+                Ok(answers)
+            }
+            _ => Err(unreadable()),
         }
-        let Value::Int(now) = answers.remove(0) else { return Err(unreadable()) };
-        self.time.observe(now.unsigned_abs(), received);
-        Ok(answers)
     }
 }
 

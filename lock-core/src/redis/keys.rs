@@ -18,9 +18,12 @@ use crate::key::LockKey;
 /// What companion names end in.
 const COMPANIONS: [&str; 3] = ["fence", "queue", "waiters"];
 
+/// What the names of channels begin with.
+pub(super) const INBOX: &str = "distributed-lock:inbox:";
+
 /// Names the channel on which a process hears of its grants.
 pub(super) fn inbox_channel(id: &str) -> String {
-    format!("distributed-lock:inbox:{id}")
+    format!("{INBOX}{id}")
 }
 
 /// The Redis keys of one lock.

@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct RedisServer {
     settings: RedisServerBuilder,
     port: u16,
+    /// Where it speaks TLS, if it does.
+    tls_port: u16,
     directory: PathBuf,
     /// `None` while it is killed.
     child: Option<Child>,
@@ -32,6 +34,7 @@ pub struct RedisServer {
 pub struct RedisServerBuilder {
     password: Option<String>,
     unix_socket: bool,
+    tls: bool,
     arguments: Vec<String>,
 }
 
@@ -56,6 +59,15 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Speaks TLS on a second port, with a certificate and its key in PEM files. Asks clients for none.
+    #[must_use]
+    pub fn with_tls(mut self, certificate: &Path, key: &Path) -> Self {
+        self.tls = true;
+        self.with("tls-cert-file", &certificate.display().to_string())
+            .with("tls-key-file", &key.display().to_string())
+            .with("tls-auth-clients", "no")
+    }
+
     /// Sets any directive of `redis.conf`.
     #[must_use]
     pub fn with(mut self, directive: &str, value: &str) -> Self {
@@ -74,9 +86,9 @@ impl RedisServerBuilder {
         let name = format!("lock-core-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         fs::create_dir_all(&directory).expect("a directory for the server can be made");
-        let mut server = RedisServer { settings: self, port: 0, directory, child: None };
+        let mut server = RedisServer { settings: self, port: 0, tls_port: 0, directory, child: None };
         for _ in 0..5 {
-            server.port = free_port();
+            (server.port, server.tls_port) = (free_port(), free_port());
             // Somebody may take the port before the server does.
             if server.launch() {
                 return server;
@@ -116,6 +128,12 @@ impl RedisServer {
     #[must_use]
     pub fn unix_url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// Returns the URL to connect to by TLS, naming the server as its certificate does.
+    #[must_use]
+    pub fn tls_url(&self, host: &str) -> String {
+        format!("rediss://{host}:{}", self.tls_port)
     }
 
     /// Returns the TCP port. It stays the same over a [`restart`](Self::restart).
@@ -195,6 +213,9 @@ impl RedisServer {
         command.args(["--logfile", "server.log", "--dir"]).arg(&self.directory).args(&self.settings.arguments);
         if self.settings.unix_socket {
             command.arg("--unixsocket").arg(self.socket());
+        }
+        if self.settings.tls {
+            command.arg("--tls-port").arg(self.tls_port.to_string());
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.child = Some(child.unwrap_or_else(|error| {

@@ -29,6 +29,9 @@ struct Strings {
     ended: Vec<OwnerId>,
     /// Whether who asks is granted in the reply.
     grants: bool,
+    /// Whether the connection for grants is refused, and how often it was asked for.
+    refuses: bool,
+    driven: usize,
 }
 
 impl Puppet {
@@ -60,6 +63,13 @@ impl LockBackend for Puppet {
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
+        {
+            let mut strings = self.0.lock().unwrap();
+            strings.driven += 1;
+            if strings.refuses {
+                return LockError::misconfigured("simulated: a wrong password");
+            }
+        }
         inbox.set_open(true);
         self.0.lock().unwrap().inbox = Some(inbox);
         std::future::pending().await
@@ -164,4 +174,23 @@ async fn a_grant_with_too_little_left_is_asked_for_at_once() {
     sleep(10 * MS).await;
     assert_eq!(puppet.asked().len(), 2, "it was relied on, or left to the next confirmation");
     assert!(!waiting.is_finished());
+}
+
+/// Others log in again as fast as they can, for as long as they live.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_us_is_asked_ever_less_often() {
+    let puppet = Arc::new(Puppet::default());
+    puppet.0.lock().unwrap().refuses = true;
+    let locks = LockManager::builder(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
+    let driven = || puppet.0.lock().unwrap().driven;
+    sleep(SECOND).await;
+    assert!((2..=5).contains(&driven()), "{}", driven());
+    sleep(3600 * SECOND).await;
+    let before = driven();
+    assert!((100..=300).contains(&before), "{before} times in an hour");
+    // Let in at last, it stays.
+    puppet.0.lock().unwrap().refuses = false;
+    sleep(3600 * SECOND).await;
+    assert_eq!(driven(), before + 1);
+    drop(locks);
 }

@@ -32,5 +32,7 @@ mod spans;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "redis")]
 mod together;

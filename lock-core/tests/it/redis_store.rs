@@ -3,6 +3,7 @@
 mod bad_days;
 mod coalescing;
 mod connections;
+mod failover;
 mod fleet;
 
 use std::time::Duration;
@@ -106,6 +107,20 @@ async fn a_token_exceeds_the_floor_and_the_fence() {
     assert_eq!(token(store.try_acquire(&second).await.unwrap()).get(), ahead + 1);
     release(&store, &claim_b).await;
     assert_eq!(granted(&store, &claim("lock:a")).await.get(), ahead + 2);
+}
+
+#[tokio::test]
+async fn a_fence_that_is_no_token_counts_for_none() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    for text in ["x", "", "9007199254740992", "1e400", "-1"] {
+        server.command(&["SET", "{lock:a}@fence", text]);
+        let claim_a = claim("lock:a");
+        let token = granted(&store, &claim_a).await;
+        assert_eq!(server.command(&["GET", "{lock:a}@fence"]), Reply::Text(token.to_string()), "{text}");
+        assert!(pttl(&server, "{lock:a}@fence") > 0);
+        release(&store, &claim_a).await;
+    }
 }
 
 #[tokio::test]

@@ -82,7 +82,8 @@ fn nothing_imports_from_a_floor_above_or_from_the_other_wing() {
         let text = fs::read_to_string(file).unwrap();
         for line in text.lines().take_while(|line| !line.contains("#[cfg(test)]")) {
             let code = line.split("//").next().unwrap();
-            for (at, _) in code.match_indices("crate::") {
+            // `$crate` is where a macro is used, and no import.
+            for (at, _) in code.match_indices("crate::").filter(|(at, _)| !code[..*at].ends_with('$')) {
                 let target: String = code[at + 7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 let Some(there) = floors.get(target.as_str()) else { continue };
                 let allowed = there == home

@@ -56,7 +56,8 @@ impl State {
             }
             return Reply::Granted { claim, sent, token: self.store.token };
         }
-        if self.is_free() {
+        let first = self.store.queue.first().is_none_or(|entry| entry.claim == claim);
+        if self.is_free() && (first || scenario.keeps(Rule::AskingMovesOn)) {
             self.enter(claim, process, sent, attempt);
             if let Some(token) = self.move_on(scenario, claim, floor) {
                 return Reply::Granted { claim, sent, token };
@@ -145,11 +146,12 @@ impl State {
             token = token.max(self.now * TOKENS_PER_TICK).max(if floor > 0 { floor + 1 } else { 0 });
         }
         (self.store.owner, self.store.expires) = (claim, self.now + ttl);
-        (self.store.token, self.store.fence) = (token, token + BLOCK - 1);
+        let block = if scenario.keeps(Rule::BlocksAreReserved) { BLOCK } else { 1 };
+        (self.store.token, self.store.fence) = (token, token + block - 1);
         if token <= self.newest_granted {
             self.wrong = self.wrong.or(Some(Wrong::TokenOrder));
         }
-        self.newest_granted = self.newest_granted.max(token + BLOCK - 1);
+        self.newest_granted = self.newest_granted.max(token + block - 1);
         token
     }
 

@@ -48,6 +48,14 @@ pub(crate) enum Rule {
     ReleaseAlwaysMovesOn,
     /// A claim that was lost is released too.
     ReleaseAfterLoss,
+    /// An acquire that finds the lock free moves the queue on, past those that cannot be told.
+    AskingMovesOn,
+    /// A grant reserves a token for each caller that it may be passed to.
+    BlocksAreReserved,
+    /// After a connection broke, releases without an answer are sent again.
+    ReleasesAreRepeated,
+    /// Whoever waits asks again now and then.
+    Backstop,
 }
 
 /// What must never be.

@@ -59,7 +59,8 @@ impl State {
             may(!process.replies.is_empty(), Step::Receive(index));
             may(!process.inbox.is_empty(), Step::Hear(index));
             let waiting = process.stage == Stage::Waiting && !process.asking;
-            may(waiting && process.attempt < scenario.attempts, Step::Backstop(index));
+            let asks = waiting && process.attempt < scenario.attempts && scenario.keeps(Rule::Backstop);
+            may(asks, Step::Backstop(index));
             if process.stage == Stage::Holding {
                 let over = self.now >= process.deadline;
                 may(over, Step::Expire(index));
@@ -246,6 +247,9 @@ impl State {
             Stage::Holding => process.renewals = 0,
             Stage::Idle => {}
         }
+        if !scenario.keeps(Rule::ReleasesAreRepeated) {
+            process.releasing.clear();
+        }
         for (claim, next) in process.releasing.clone() {
             if next == LEAVE {
                 process.requests.push(Command::Leave { claim });
@@ -359,7 +363,8 @@ impl State {
             state = state.after(&scenario, Step::Tick);
             for index in 0..state.processes.len() {
                 let process = &state.processes[index];
-                if process.alive && process.stage == Stage::Waiting && !process.asking {
+                let waiting = process.alive && process.stage == Stage::Waiting && !process.asking;
+                if waiting && scenario.keeps(Rule::Backstop) {
                     state.ask(index);
                 }
             }

@@ -49,9 +49,13 @@ fn main() {
         "contend" => runtime.block_on(contend(&args)),
         "compete" => runtime.block_on(compete::compete(&args)),
         "hold" => runtime.block_on(hold(&args)),
+        "connect" => say(&match runtime.block_on(LockManager::connect(args.text("url"))) {
+            Ok(_) => "connected".to_owned(),
+            Err(error) => format!("{:?} {error}", error.kind()),
+        }),
         "body" => runtime.block_on(body(&args)),
         "exit" => exit(&args, &runtime),
-        other => panic!("unknown mode {other:?}; use contend, compete, hold, body or exit"),
+        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, body or exit"),
     }
 }
 

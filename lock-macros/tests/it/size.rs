@@ -77,6 +77,7 @@ async fn locked_everything(value: Large) -> Result<Large, LockError> {
     Ok([local[0]; 1024])
 }
 
+#[expect(clippy::manual_async_fn, reason = "this shape is measured")]
 fn plain_future(value: Large) -> impl Future<Output = Result<Large, LockError>> {
     async move {
         tokio::task::yield_now().await;

@@ -20,18 +20,22 @@ local now = time[1] * 1000000 + time[2]
 local now_text = string.format('%d', now)
 
 -- Nearly always nobody has the locks that are wanted, and nobody waits for any. Then this script does
--- the little that is left by itself: a closure costs the server as much as a command.
+-- the little that is left by itself, without the closures of the library. From here on it raises no
+-- error: a call that was executed must get its answer.
 local busy, n, at = {}, 0, 2
 for queue = 3, #KEYS, 4 do
-  n = n + 1
-  busy[n] = KEYS[queue]
-  if ARGV[at] == 'a' then
+  local letter = ARGV[at]
+  if letter == 'a' then
     n = n + 1
     busy[n] = KEYS[queue - 2]
   end
-  at = at + WORDS[ARGV[at]]
+  if letter ~= 'r' then
+    n = n + 1
+    busy[n] = KEYS[queue]
+  end
+  at = at + WORDS[letter]
 end
-local quiet = call('EXISTS', unpack(busy)) == 0
+local quiet = n > 0 and call('EXISTS', unpack(busy)) == 0
 
 local answers, turn_to, steps = { now }, nil, nil
 at = 2
@@ -48,17 +52,17 @@ for number = 1, #KEYS / 4 do
         local set = pcall('SET', lock, value, 'PX', ARGV[at + 2], 'NX')
         answer = set and set.ok and now
       elseif type(last) == 'string' then
-        call('SET', fence, last, 'PX', ARGV[1])
+        pcall('SET', fence, last, 'PX', ARGV[1])
       end
     end
   elseif quiet and letter == 'f' and ARGV[at + 2] == '0' and ARGV[at + 3] == '0' then
     local value = pcall('GET', lock)
     if not value or type(value) == 'string' then
       local ours = value and byte(value, 33) == 124 and find(value, ARGV[at + 1], 1, true) == 1
-      answer = ours and call('DEL', lock) or 0
+      answer = ours and pcall('DEL', lock) or 0
     end
   end
-  if not answer then
+  if not answer or type(answer) == 'table' then
     -- From here on, somebody may wait.
     quiet = false
     if not steps then

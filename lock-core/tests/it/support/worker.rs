@@ -22,7 +22,13 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start(mode: &str, args: &[(&str, &str)]) -> Self {
+        Self::start_in(&[], mode, args)
+    }
+
+    /// Starts it with some variables in its environment.
+    pub(crate) fn start_in(environment: &[(&str, &str)], mode: &str, args: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_lock-worker"))
+            .envs(environment.iter().copied())
             .arg(mode)
             .args(args.iter().map(|(name, value)| format!("{name}={value}")))
             .stdin(Stdio::piped())

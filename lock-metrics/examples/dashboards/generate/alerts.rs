@@ -70,8 +70,8 @@ fn stuck() -> Vec<Alert> {
         .after("5m")
         .says(
             "{{ $value | humanize }} keys of the lock {{ $labels.lock }} are held, and no scraped process says that it \
-             holds one: the holder died, or is not scraped. `lockctl list` names keys, hosts and call sites. A key comes \
-             free when its lease ends; the runbook says when it is safe to be faster.",
+             holds one: the holder died, or is not scraped. `lockctl list` names keys, hosts and call sites (with --prefix, \
+             also keys of other libraries). A key comes free when its lease ends; the runbook says when it is safe to be faster.",
         ),
         Alert::new(
             "LockWaitersPilingUp",

@@ -64,8 +64,8 @@ fn lost() -> Vec<Alert> {
         .after("5m")
         .says(
             "Keys of the lock {{ $labels.lock }} have no time to live. This library always sets one, so another program \
-             wrote them or took it away. `lockctl list` names the keys and, if it is one of ours, the holder's call site. \
-             They block every caller until somebody deletes them, as the runbook says.",
+             wrote them or took it away. `lockctl list --prefix` with what these keys begin with names them and, if it is \
+             one of ours, the holder's call site. They block every caller until somebody deletes them, as the runbook says.",
         ),
         Alert::new(
             "LockReleaseAbandoned",
