@@ -149,6 +149,19 @@ mod tests {
         assert_eq!(seen, Timestamp::from_nanos(3_600_000_000_000));
     }
 
+    /// `Instant` reads CLOCK_MONOTONIC, by which a machine that was suspended for an hour believes in its
+    /// leases.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_machine_is_asked_for_the_time_since_boot() {
+        let boot = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+            u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+        };
+        let (before, now, after) = (boot(), Clock::system().now().as_nanos(), boot());
+        assert!(before <= now && now <= after, "{before} {now} {after}");
+    }
+
     #[test]
     fn arithmetic_saturates() {
         let start = Timestamp::from_nanos(5);

@@ -203,7 +203,7 @@ async fn extend(hold: &Hold, by: Duration) -> Result<()> {
     let mut answers = engine.bounded("renew", key, until, command).await?;
     match answers.pop() {
         Some(Ok(Renewal::Renewed)) => {
-            lease.tenure.raise(&lease.tenure.state(), sent_at, by);
+            lease.tenure.raise(&lease.tenure.state(), engine.clock.now(), sent_at, by);
             Ok(())
         }
         Some(Ok(Renewal::Lost)) => {

@@ -236,8 +236,8 @@ impl Tenure {
 
     /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the
     /// tenure is over: what is over is never revived.
-    pub(crate) fn raise(&self, state: &TenureState, sent_at: Timestamp, ttl: Duration) -> bool {
-        if state.over.is_some() || self.clock.now() >= self.deadline() {
+    pub(crate) fn raise(&self, state: &TenureState, now: Timestamp, sent_at: Timestamp, ttl: Duration) -> bool {
+        if state.over.is_some() || now >= self.deadline() {
             return false;
         }
         self.deadline.fetch_max(deadline_of(sent_at, ttl).as_nanos(), Ordering::AcqRel);

@@ -151,7 +151,7 @@ impl Args {
             let ahead = input.fork();
             let value = ahead.parse::<Expr>()?;
             syn::parse::discouraged::Speculative::advance_to(input, &ahead);
-            Some(value)
+            Some(bare(value))
         } else {
             None
         };
@@ -235,8 +235,16 @@ fn needed(value: Option<Expr>, name: Span, text: &str) -> Result<Expr> {
     value.ok_or_else(|| Error::new(name, format!("\"{text}\" needs a value: write {text} = …")))
 }
 
-pub(crate) fn string(expr: Expr) -> Result<LitStr> {
+/// Takes off what is invisible around the variable of a `macro_rules` macro.
+fn bare(expr: Expr) -> Expr {
     match expr {
+        Expr::Group(group) => bare(*group.expr),
+        other => other,
+    }
+}
+
+pub(crate) fn string(expr: Expr) -> Result<LitStr> {
+    match bare(expr) {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
         other => Err(Error::new(
             other.span(),

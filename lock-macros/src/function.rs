@@ -115,7 +115,7 @@ fn parse(input: ParseStream<'_>) -> Result<Function> {
         return Err(not_a_function(input));
     };
     input.advance_to(&ahead);
-    match input.parse::<TokenTree>() {
+    match input.parse::<TokenTree>().map(bare) {
         Ok(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
             let (inner, body) = inner_attributes.parse2(group.stream())?;
             let attrs = attrs.into_iter().chain(inner).collect();
@@ -125,6 +125,20 @@ fn parse(input: ParseStream<'_>) -> Result<Function> {
             sig.ident.span(),
             format!("\"{}\" has no body to lock; put #[distributed_lock] on the method of each impl", sig.ident),
         )),
+    }
+}
+
+/// Takes off what is invisible around the variable of a `macro_rules` macro.
+fn bare(tree: TokenTree) -> TokenTree {
+    match &tree {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+            let mut inside = group.stream().into_iter();
+            match (inside.next(), inside.next()) {
+                (Some(only), None) => bare(only),
+                _ => tree,
+            }
+        }
+        _ => tree,
     }
 }
 

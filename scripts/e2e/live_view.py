@@ -1,6 +1,6 @@
 """The live view as a browser shows it: the stuck lock on top, with its holder, and a key that contains HTML as text.
 
-`pages` opens addresses in headless Chromium and gives back what became of them, scripts included.
+Needs a headless Chromium, which writes down what has become of a page: scripts that run leave their traces.
 """
 
 import html.parser
@@ -38,7 +38,7 @@ class Page(html.parser.HTMLParser):
 
 
 def open_page(address, work):
-    """Loads a page, lets it do what it does, and returns what it has become."""
+    """Loads a page, lets its scripts run, and returns what it has become."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not browser:
         raise RuntimeError("no Chromium; scripts/need-observability.sh installs one")
@@ -46,7 +46,7 @@ def open_page(address, work):
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                "--disable-background-networking", f"--user-data-dir={work}/browser", "--dump-dom", address]
     with open(f"{work}/browser.log", "ab") as log:
-        # A browser alone at its first start on a busy machine may fail once; twice is a fault.
+        # On a busy machine a browser may fail to start once; twice is a fault.
         for last in (False, True):
             try:
                 done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, timeout=40, check=False,

@@ -22,7 +22,7 @@ pub(super) fn watch(engine: &Engine, tenure: &Arc<Tenure>) {
 
 /// Serves tenures whose alarm rang: ends those whose time is over and returns the batches to renew.
 pub(super) fn inspect(engine: &Engine, tenures: Vec<Arc<Tenure>>) -> Vec<Vec<Arc<Tenure>>> {
-    let mut due: Vec<(u16, Arc<Tenure>)> = Vec::new();
+    let mut due: Vec<(Kind, Arc<Tenure>)> = Vec::new();
     let now = engine.clock.now();
     for tenure in tenures {
         let mut state = tenure.state();
@@ -48,27 +48,28 @@ pub(super) fn inspect(engine: &Engine, tenures: Vec<Arc<Tenure>>) -> Vec<Vec<Arc
         arm(engine, &tenure, &mut state, now);
         drop(state);
         if renew {
-            due.push((engine.backend.lane_dyn(&tenure.claim.key), tenure));
+            due.push(((engine.backend.lane_dyn(&tenure.claim.key), tenure.command_timeout()), tenure));
         }
     }
     into_batches(due)
 }
 
+/// What decides who may share a batch: the lane, and how long an answer is waited for.
+type Kind = (u16, Duration);
+
 /// Groups tenures by lane, in batches. Batches are independent: one that fails delays no other.
-fn into_batches(mut due: Vec<(u16, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
-    due.sort_by_key(|(lane, tenure)| (*lane, tenure.command_timeout()));
-    let mut batches: Vec<(u16, Vec<Arc<Tenure>>)> = Vec::new();
-    for (lane, tenure) in due {
+fn into_batches(mut due: Vec<(Kind, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
+    due.sort_by_key(|(kind, _)| *kind);
+    let mut batches: Vec<(Kind, Vec<Arc<Tenure>>)> = Vec::new();
+    for ((lane, timeout), tenure) in due {
         match batches.last_mut() {
             // A batch waits only as long as its most impatient member; keep the patient apart.
-            Some((same, batch))
-                if *same == lane
-                    && batch.len() < BATCH
-                    && tenure.command_timeout() <= batch[0].command_timeout().saturating_mul(2) =>
+            Some(((same, shortest), batch))
+                if *same == lane && batch.len() < BATCH && timeout <= shortest.saturating_mul(2) =>
             {
                 batch.push(tenure);
             }
-            _ => batches.push((lane, vec![tenure])),
+            _ => batches.push(((lane, timeout), vec![tenure])),
         }
     }
     batches.into_iter().map(|(_, batch)| batch).collect()
@@ -93,7 +94,7 @@ pub(super) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Tenure>>) {
     let missing = || Err(LockError::unavailable("the store answered for fewer leases than it was asked"));
     let answers = answers.into_iter().chain(std::iter::repeat_with(missing));
     for ((tenure, asked), answer) in batch.iter().zip(asked).zip(answers) {
-        apply(&engine, tenure, asked, answer);
+        apply(&engine, tenure, asked, &answer);
     }
 }
 
@@ -114,7 +115,8 @@ impl Question {
 }
 
 /// Applies one answer to its tenure.
-fn apply(engine: &Engine, tenure: &Arc<Tenure>, asked: Question, answer: Result<Renewal>) {
+fn apply(engine: &Engine, tenure: &Arc<Tenure>, asked: Question, answer: &Result<Renewal>) {
+    // Each looks for itself: observers of the one before may have taken their time.
     let now = engine.clock.now();
     let mut state = tenure.state();
     state.renewing = false;
@@ -125,8 +127,8 @@ fn apply(engine: &Engine, tenure: &Arc<Tenure>, asked: Question, answer: Result<
     // A fixed lease is not renewed: nobody is told that it was looked at.
     let renewed = matches!(asked.lease, Asked::Renewal(_));
     let holder = state.holder.upgrade().filter(|_| renewed);
-    let told = match &answer {
-        Ok(Renewal::Renewed) if tenure.raise(&state, asked.sent_at, asked.lease.ttl()) => {
+    let told = match answer {
+        Ok(Renewal::Renewed) if tenure.raise(&state, now, asked.sent_at, asked.lease.ttl()) => {
             tenure.confirmed(&mut state, asked.sent_at);
             let (lease_left, lateness) = (tenure.deadline().since(now), asked.lateness);
             Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })

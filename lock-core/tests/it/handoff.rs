@@ -1,5 +1,6 @@
 //! Locks that pass from process to process through the server's queue, on bad days.
 
+mod away;
 mod crowd;
 
 use std::sync::Arc;
@@ -187,16 +188,18 @@ async fn a_classic_client_takes_its_turns_between_waiters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_subscribe_is_served_by_polling() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "resetchannels", "+@all", "-subscribe"]);
-    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
-    let crowd = Crowd::of(&managers(&url, 2), &scratch).tasks(2).keys(1).start();
-    eventually("grants", || crowd.grants() >= 40).await;
-    let tally = crowd.stop().await;
-    assert_eq!((tally.timeouts, tally.failures), (0, 0));
-    assert_eq!(scratch.verdict().violations, []);
-    figure("grants by polling, longest wait", (tally.grants, tally.longest_wait));
+async fn a_user_who_may_not_hear_or_tell_of_grants_is_served_by_polling() {
+    for denied in ["-subscribe", "-publish"] {
+        let (server, scratch) = (RedisServer::start(), Scratch::new());
+        server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", denied]);
+        let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+        let crowd = Crowd::of(&managers(&url, 2), &scratch).tasks(2).keys(1).start();
+        eventually("grants", || crowd.grants() >= 40).await;
+        let tally = crowd.stop().await;
+        assert_eq!((tally.timeouts, tally.failures), (0, 0), "{denied}");
+        assert_eq!(scratch.verdict().violations, [], "{denied}");
+        figure(&format!("grants by polling, {denied}, longest wait"), (tally.grants, tally.longest_wait));
+    }
 }
 
 #[tokio::test]
@@ -269,6 +272,24 @@ async fn commands_per_acquisition() {
     let each = scripts(&server) as f64 / tally.grants as f64;
     figure("commands per hand-off between two processes", each);
     assert!((1.0..=2.2).contains(&each), "{each}");
+}
+
+/// Others poll ten times a second and more, or spin while the first in the queue is dead.
+#[tokio::test]
+async fn waiting_costs_about_a_command_a_second() {
+    let server = RedisServer::start();
+    let (one, two) = (locks(&server), locks(&server));
+    let guard = take(&one, "k").await;
+    let waiting = tokio::spawn(async move { two.lock("k").await.unwrap() });
+    eventually("it waits", || server.command(&["EXISTS", "{k}@queue"]) == Reply::Int(1)).await;
+    let (before, watch) = (scripts(&server), Stopwatch::start());
+    tokio::time::sleep(4 * SECOND).await;
+    let (sent, seconds) = (scripts(&server) - before, watch.elapsed().as_secs_f64());
+    figure("commands of a waiter, seconds", (sent, seconds));
+    // And the first look of the holder's watchdog.
+    assert!(sent as f64 <= 1.5 * seconds + 3.0, "{sent} commands in {seconds} s");
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// Managers whose lost messages and dead heads cost little, because their leases are short.

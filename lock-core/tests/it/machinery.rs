@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lock_core::testing::EventLog;
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockErrorKind,
-    LockEvent, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice, Release, ReleaseOutcome, Renew,
-    Renewal,
+    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, GrantPath, Holder, Inbox, LockBackend, LockError,
+    LockErrorKind, LockEvent, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice, Release,
+    ReleaseOutcome, Renew, Renewal,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -289,4 +289,38 @@ async fn a_grant_is_never_handed_over_after_its_lease() {
         }
     }
     assert!(granted > 0 && refused > 0, "{granted} {refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
+    let (locks, events) = manager(&Arc::default());
+    let first = locks.lock("k").await.unwrap();
+    let mut second = std::pin::pin!(locks.lock("k").with_max_hold(SECOND).acquire());
+    let mut third = std::pin::pin!(locks.lock("k").acquire());
+    // Both wait, and the third is polled no more for a while.
+    assert!(tokio::time::timeout(Duration::ZERO, second.as_mut()).await.is_err());
+    assert!(tokio::time::timeout(Duration::ZERO, third.as_mut()).await.is_err());
+    first.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    let guard = third.await.unwrap();
+    guard.ensure_held().unwrap();
+    assert_eq!(events.paths(), [GrantPath::Uncontended, GrantPath::Granted, GrantPath::Handoff]);
+    drop(guard);
+    events.assert_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_by_the_clock_is_told_on_the_dot() {
+    let (locks, _) = manager(&Arc::default());
+    // Between the ticks by which renewals are gathered.
+    for ttl in [1_003, 1_019, 2_540].map(Duration::from_millis) {
+        let started = tokio::time::Instant::now();
+        let guard = locks.lock("k").with_ttl(ttl).with_renew(Renew::Off).await.unwrap();
+        assert_eq!(guard.lost().await, LossReason::Expired);
+        let (took, promised) = (started.elapsed(), ttl - ttl / 100);
+        assert!(took >= promised && took <= promised + Duration::from_millis(3), "{took:?} for {promised:?}");
+        drop(guard);
+        tokio::time::sleep(SECOND / 10).await;
+    }
 }

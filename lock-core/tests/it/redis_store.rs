@@ -3,6 +3,7 @@
 mod bad_days;
 mod coalescing;
 mod connections;
+mod failover;
 mod fleet;
 
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch};
-use lock_core::{Attempt, Freed, LockErrorKind, RedisStore};
+use lock_core::{Attempt, Freed, LockErrorKind, LockManager, RedisStore, ReleaseOutcome};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::redis_store::{acquire, claim, granted, release, store, token};
@@ -237,4 +237,36 @@ async fn other_attempts_are_not_delayed_by_a_herd_of_them() {
     assert!(released >= 50);
     let left = (0..50).filter(|n| server.command(&["EXISTS", &format!("lock:{n}")]) == Reply::Int(1)).count();
     assert_eq!(left, 0);
+}
+
+#[test]
+fn a_release_in_the_background_outlives_its_runtime() {
+    let server = RedisServer::start();
+    let locks = LockManager::builder(store(&server)).release_in_background().build().unwrap();
+    for n in 0..20 {
+        let short = runtime();
+        let released = short.block_on(async {
+            let guard = locks.lock("lock:a").with_wait(Duration::from_secs(20)).await.unwrap();
+            // Sent by a driver that gets on only if it is let, which it is in every other round.
+            let released = guard.release().await.unwrap();
+            for _ in 0..n % 2 {
+                tokio::task::yield_now().await;
+            }
+            released
+        });
+        assert_eq!(released, ReleaseOutcome::InBackground);
+    }
+    // Less than the lease: the last one was given back too.
+    drop(runtime().block_on(async { locks.lock("lock:a").with_wait(Duration::from_secs(20)).await.unwrap() }));
+}
+
+#[tokio::test]
+async fn a_release_in_the_background_waits_for_no_answer() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.lock("lock:a").release_in_background().await.unwrap();
+    server.pause();
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
+    server.resume();
+    drop(locks.lock("lock:a").with_wait(Duration::from_secs(20)).await.unwrap());
 }
