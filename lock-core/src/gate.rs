@@ -328,3 +328,5 @@ impl<C: Cargo> fmt::Debug for Seated<C> {
 mod random;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads;

@@ -7,7 +7,7 @@ use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch};
 use lock_core::{LockErrorKind, LockEvent, LockEventKind, ReleaseOutcome, Wait};
 
 use crate::support::{
-    LONG, MS, SECOND, Scratch, all_told, eventually, exists, figure, locked_keys, locks, take, watched,
+    LONG, MS, SECOND, Scratch, all_told, eventually, exists, expired, figure, locked_keys, locks, take, watched,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,9 @@ async fn five_hundred_waiters_time_out_within_their_budget() {
     figure("500 waiters that time out: most over the budget", worst);
     guard.ensure_held().unwrap();
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
-    assert_eq!(locked_keys(&server), [""; 0]);
+    // The last of them may be granted it before its place is given up, and gives it back.
+    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    assert_eq!(expired(&server), 0, "it was not given back");
     all_told(&events).await;
 }
 

@@ -294,16 +294,19 @@ async fn a_grant_is_never_handed_over_after_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
     let (locks, events) = manager(&Arc::default());
-    let guard = locks.lock("k").with_max_hold(SECOND).await.unwrap();
-    let mut next = std::pin::pin!(locks.lock("k").acquire());
-    // It waits, and is polled no more for a while.
-    assert!(tokio::time::timeout(Duration::ZERO, next.as_mut()).await.is_err());
-    guard.release().await.unwrap();
+    let first = locks.lock("k").await.unwrap();
+    let mut second = std::pin::pin!(locks.lock("k").with_max_hold(SECOND).acquire());
+    let mut third = std::pin::pin!(locks.lock("k").acquire());
+    // Both wait, and the third is polled no more for a while.
+    assert!(tokio::time::timeout(Duration::ZERO, second.as_mut()).await.is_err());
+    assert!(tokio::time::timeout(Duration::ZERO, third.as_mut()).await.is_err());
+    first.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
-    let guard = next.await.unwrap();
+    let guard = third.await.unwrap();
     guard.ensure_held().unwrap();
-    assert_eq!(events.paths(), [GrantPath::Uncontended, GrantPath::Handoff]);
-    drop(guard);
+    assert_eq!(events.paths(), [GrantPath::Uncontended, GrantPath::Granted, GrantPath::Handoff]);
+    guard.release().await.unwrap();
     events.assert_complete();
 }
 

@@ -21,8 +21,9 @@ async fn run(locks: LockManager) -> Vec<&'static str> {
     assert!(locks.shutdown(std::time::Duration::from_secs(5)).await.is_clean());
     events.assert_complete();
     let mut names = events.names();
-    // After a panic the release is on its way when the key is asked for, and may be met.
-    names.retain(|name| *name != "Contended");
+    // After a panic the release is on its way when the key is asked for, and may be met. And a lock that a
+    // slow machine holds for long is looked at once, where the store tells of changes.
+    names.retain(|name| !matches!(*name, "Contended" | "Renewed"));
     names.sort_unstable();
     names
 }
