@@ -214,18 +214,19 @@ impl Journey {
             if self.engine.is_closed() {
                 return Err(LockError::shut_down());
             }
+            let now = self.engine.clock.now();
             let again_at = match asked {
                 Ok(Answer::Granted(success)) => {
-                    if deadline_of(success.sent_at, success.granted_for) > self.engine.clock.now() {
+                    if deadline_of(success.sent_at, success.granted_for) > now {
                         let path = match (releases, waited) {
                             (true, _) => GrantPath::Granted,
                             (false, true) => GrantPath::Polled,
                             (false, false) => GrantPath::Uncontended,
                         };
-                        return self.take(pursuer, success, path);
+                        return self.take(pursuer, success, path, now);
                     }
                     // The answer took longer than the lease lasts. Asking again raises the lease.
-                    self.engine.clock.now()
+                    now
                 }
                 Ok(Answer::Taken { holder, queued }) => {
                     out_of_reach = None;
@@ -242,22 +243,24 @@ impl Journey {
                     if self.wish.options.wait == Wait::None {
                         return Err(LockError::busy(self.holder.clone()));
                     }
-                    self.engine.clock.now().after(pause)
+                    now.after(pause)
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.wish.options.wait != Wait::None => {
                     refusals += 1;
                     // A store that was left no time to answer is not to blame.
-                    let cut_short = waited && error.is_ambiguous() && self.engine.clock.now() >= self.until;
+                    let cut_short = waited && error.is_ambiguous() && now >= self.until;
                     if !cut_short {
                         out_of_reach = Some(error);
                     }
-                    self.engine.clock.now().after(poll_pause(refusals, None))
+                    now.after(poll_pause(refusals, None))
                 }
                 Err(error) => return Err(error),
             };
             waited = true;
             match pursuer.listen(again_at.min(self.until)).await {
-                Ok(Some(success)) => return self.take(pursuer, success, GrantPath::Granted),
+                Ok(Some(success)) => {
+                    return self.take(pursuer, success, GrantPath::Granted, self.engine.clock.now());
+                }
                 Ok(None) => {}
                 Err(Interrupted::TimedOut) if again_at < self.until => {}
                 Err(why) => return Err(self.interrupted(why, out_of_reach)),
@@ -265,9 +268,8 @@ impl Journey {
         }
     }
 
-    fn take(&self, pursuer: Pursuer, success: Success, path: GrantPath) -> Result<Taken> {
-        let (tenure, turn) = pursuer.granted(&self.wish, success);
-        let now = self.engine.clock.now();
+    fn take(&self, pursuer: Pursuer, success: Success, path: GrantPath, now: Timestamp) -> Result<Taken> {
+        let (tenure, turn) = pursuer.granted(&self.wish, success, now);
         match tenure.next_token(now) {
             Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path, at: now })),
             None => {

@@ -209,7 +209,7 @@ impl Pursuer {
     }
 
     /// Hands the granted claim over.
-    pub(crate) fn granted(mut self, wish: &Wish, success: Success) -> (Arc<Tenure>, Turn<Cargo>) {
+    pub(crate) fn granted(mut self, wish: &Wish, success: Success, now: Timestamp) -> (Arc<Tenure>, Turn<Cargo>) {
         let (Some(pursuit), Some(turn)) = (self.pursuit.take(), self.turn.take()) else {
             unreachable!("a pursuit is handed over once, by value")
         };
@@ -219,7 +219,6 @@ impl Pursuer {
             listener.settle();
         }
         // A send that nobody awaits any more may still be executed, after the release even.
-        let now = pursuit.engine.clock.now();
         let unsettled = pursuit.in_flight.map(|sent| sent.settled_after(now)).max(pursuit.unsettled_until);
         let beginning = Beginning {
             token: success.token,
@@ -230,7 +229,7 @@ impl Pursuer {
             unsettled_until: unsettled,
             listener,
         };
-        (Tenure::begin(pursuit.engine.clock.clone(), pursuit.claim, &wish.options, beginning), turn)
+        (Tenure::begin(pursuit.engine.clock.clone(), pursuit.claim, &wish.options, beginning, now), turn)
     }
 }
 
@@ -244,8 +243,7 @@ impl Pursuit {
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
         let (sent_at, until, floor) = (sent.sent_at, sent.until, sent.floor);
         let answer = engine.bounded("acquire", &self.claim.key, until.min(limit), &mut sent.command).await;
-        let settled_at = sent.settled_after(engine.clock.now());
-        self.in_flight = None;
+        let sent = self.in_flight.take();
         match answer {
             Ok(attempt) => {
                 if let Some(before) = self.retiring.take() {
@@ -256,7 +254,8 @@ impl Pursuit {
             }
             Err(error) => {
                 if error.is_ambiguous() {
-                    self.unsettled_until = self.unsettled_until.max(Some(settled_at));
+                    let settled_at = sent.map(|sent| sent.settled_after(engine.clock.now()));
+                    self.unsettled_until = self.unsettled_until.max(settled_at);
                 }
                 Err(error)
             }

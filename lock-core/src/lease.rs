@@ -53,7 +53,7 @@ pub(crate) struct Lease {
     pub(crate) tenure: Arc<Tenure>,
     /// Around what runs under this hold. `None` if nobody asked for spans: it is large.
     span: Option<Box<Span>>,
-    granted_at: Timestamp,
+    pub(crate) granted_at: Timestamp,
     /// When the hold reaches its `max_hold`.
     pub(crate) ends_by: Timestamp,
     /// When the `min_hold` is over.

@@ -137,8 +137,13 @@ pub(crate) enum Ending {
 }
 
 impl Tenure {
-    pub(crate) fn begin(clock: Clock, claim: Claim, options: &LockOptions, beginning: Beginning) -> Arc<Self> {
-        let now = clock.now();
+    pub(crate) fn begin(
+        clock: Clock,
+        claim: Claim,
+        options: &LockOptions,
+        beginning: Beginning,
+        now: Timestamp,
+    ) -> Arc<Self> {
         let terms = Terms::of(options);
         let deadline = deadline_of(beginning.sent_at, beginning.granted_for);
         let whole = beginning.granted_for >= claim.ttl;

@@ -88,7 +88,7 @@ impl Party {
         };
         let now = engine.clock.now();
         let ended = granted.iter().any(|success| deadline_of(success.sent_at, success.granted_for) <= now);
-        let grants = if ended { None } else { begin(&engine, together.granted(&wishes, granted), now) };
+        let grants = if ended { None } else { begin(&engine, together.granted(&wishes, granted, now), now) };
         match grants {
             Some(grants) => Outcome::Granted(grants),
             None if waits => Outcome::Apart,

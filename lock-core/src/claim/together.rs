@@ -87,9 +87,18 @@ impl Together {
     }
 
     /// Hands the granted claims over.
-    pub(crate) fn granted(mut self, wishes: &[&Wish], granted: Vec<Success>) -> Vec<(Arc<Tenure>, Turn<Cargo>)> {
+    pub(crate) fn granted(
+        mut self,
+        wishes: &[&Wish],
+        granted: Vec<Success>,
+        now: Timestamp,
+    ) -> Vec<(Arc<Tenure>, Turn<Cargo>)> {
         let pursuers = std::mem::take(&mut self.pursuers).into_iter();
-        pursuers.zip(wishes).zip(granted).map(|((pursuer, wish), success)| pursuer.granted(wish, success)).collect()
+        pursuers
+            .zip(wishes)
+            .zip(granted)
+            .map(|((pursuer, wish), success)| pursuer.granted(wish, success, now))
+            .collect()
     }
 }
 

@@ -36,7 +36,7 @@ impl Hold {
             state.over
         };
         if first_of_tenure || lease.ends_by != Timestamp::NEVER {
-            watchdog::watch(&engine, &lease.tenure);
+            watchdog::watch(&engine, &lease.tenure, lease.granted_at);
         }
         // Lost between two holders, when there was nobody to tell.
         if let Some(Ending::Lost(reason)) = lost {

@@ -13,10 +13,10 @@ use crate::keeper::wheel::BATCH;
 use crate::tenure::{Asked, Ending, Tenure, TenureState};
 
 /// Sets the alarm of a tenure that has just begun, or whose holder has changed.
-pub(super) fn watch(engine: &Engine, tenure: &Arc<Tenure>) {
+pub(super) fn watch(engine: &Engine, tenure: &Arc<Tenure>, now: Timestamp) {
     let mut state = tenure.state();
     if state.over.is_none() {
-        arm(engine, tenure, &mut state, engine.clock.now());
+        arm(engine, tenure, &mut state, now);
     }
 }
 

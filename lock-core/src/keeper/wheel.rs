@@ -40,6 +40,8 @@ pub(super) struct Wheel<T> {
     earliest: u64,
     /// How many entries are in slots.
     far: usize,
+    /// How many of them are renewals.
+    renewals: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +95,7 @@ impl<T> Wheel<T> {
             next_tick: tick_of(now) + 1,
             earliest: u64::MAX,
             far: 0,
+            renewals: 0,
         }
     }
 
@@ -105,6 +108,9 @@ impl<T> Wheel<T> {
     pub(super) fn choose(&self, at: Timestamp, early: Duration) -> Timestamp {
         let last = tick_of(at);
         let first = tick_of(at.before(early.max(TICK))) + 1;
+        if self.renewals == 0 && last >= self.next_tick {
+            return start_of(last);
+        }
         let mut emptiest: Option<(u32, u64)> = None;
         for tick in (first.max(self.next_tick).max(last.saturating_sub(CHOICE))..=last).rev() {
             let renewals = self.slots[slot_of(tick)].renewals;
@@ -145,6 +151,7 @@ impl<T> Wheel<T> {
         let slot = &mut self.slots[slot_of(tick)];
         let second = std::mem::replace(&mut slot.first, index);
         slot.renewals += u32::from(is_renewal);
+        self.renewals += usize::from(is_renewal);
         (self.entries[place(index)].previous, self.entries[place(index)].next) = (NONE, second);
         if let Some(second) = self.entries.get_mut(place(second)) {
             second.previous = index;
@@ -239,6 +246,7 @@ impl<T> Wheel<T> {
             next.previous = previous;
         }
         self.slots[slot].renewals -= u32::from(is_renewal);
+        self.renewals -= usize::from(is_renewal);
         self.far -= 1;
     }
 

@@ -57,7 +57,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// Each tokio runtime that uses the store gets its own connection, opened at the first call. A
 /// manager adds one that listens.
 ///
-/// A server of version 7 or later that permits `CLIENT TRACKING` and `GETEX` tells of a lock that is
+/// A server of version 7 or later that permits `CLIENT TRACKING` and `MGET` tells of a lock that is
 /// deleted, overwritten, evicted or expired, and of `FLUSHALL`, within milliseconds. That covers every
 /// lock that has been held for a fifth of a second, with or without renewal. Otherwise, and while the
 /// listening connection is down, the next renewal finds out.

@@ -184,7 +184,7 @@ impl RedisStore {
             Err(error) => denied(error),
         };
         if refused {
-            // GETEX may be forbidden where GET is not. The other way tells whether that is all.
+            // MGET may be forbidden where GET is not. The other way tells whether that is all.
             unanswered.0 = None;
             self.ears.refused.store(true, Ordering::Relaxed);
             let removed = self.ears.open().remove(&Handle::current().id());

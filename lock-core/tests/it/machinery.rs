@@ -306,7 +306,7 @@ async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
     let guard = third.await.unwrap();
     guard.ensure_held().unwrap();
     assert_eq!(events.paths(), [GrantPath::Uncontended, GrantPath::Granted, GrantPath::Handoff]);
-    drop(guard);
+    guard.release().await.unwrap();
     events.assert_complete();
 }
 

@@ -174,14 +174,14 @@ async fn short_holds_cost_nothing() {
         long += u64::from(watch.elapsed() >= 50 * MS);
     }
     figure("holds of no time that lasted 50 ms, of 300", long);
-    let looked = calls(&server, "getex") + calls(&server, "client|caching");
+    let looked = calls(&server, "mget") + calls(&server, "client|caching");
     assert!(looked <= 2 * long, "{looked} looks at {long} locks");
     assert!(tracked(&server) <= long);
 }
 
 #[tokio::test]
 async fn without_permission_renewals_find_out() {
-    for denied in ["-client|tracking", "-getex"] {
+    for denied in ["-client|tracking", "-mget"] {
         let server = RedisServer::start();
         let rules = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", denied];
         assert_eq!(server.command(&rules), Reply::Text("OK".to_owned()));

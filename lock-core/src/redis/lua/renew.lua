@@ -14,9 +14,9 @@
 
 local pcall, byte, find = redis.pcall, string.byte, string.find
 local track = ARGV[2 * #KEYS + 1] == 'track'
--- Before 7.2 every read of a script has the server remember all of its keys: with two reads per
--- lock that is the most expensive part by far. GETEX counts as a write, and changes nothing.
-local READ = track and 'GETEX' or 'GET'
+-- All values at once, a key of another type being none. Before 7.2 every read of a script has the
+-- server remember all of its keys: with a read per lock that is the most expensive part by far.
+local values = pcall('MGET', unpack(KEYS))
 -- PEXPIRE knows GT and NX from 7.0 on, and scripts the version.
 local has_gt = redis.REDIS_VERSION_NUM ~= nil
 
@@ -37,7 +37,11 @@ end
 local answers, ours = {}, {}
 for i = 1, #KEYS do
   local key, answer = KEYS[i], 0
-  local value = pcall(READ, key)
+  local value = values[i]
+  if values.err then
+    -- Not permitted. Whoever wants to track learns of it, and does without.
+    value = track and values or pcall('GET', key)
+  end
   if type(value) == 'table' then
     -- A key of another type is not ours any more, which is a definite answer.
     answer = string.find(value.err, 'WRONGTYPE', 1, true) and 0 or value.err
