@@ -9,16 +9,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::Path;
 
-use crate::clock::Clock;
-use crate::event::{LockEvent, LockEventKind, LockObserver};
-use crate::fencing::FencingToken;
-use crate::key::LockKey;
-
-/// One thing that happened. Times are nanoseconds of [`Clock::system`].
+/// One thing that happened. Times are nanoseconds of [`Clock::system`](crate::Clock::system).
 ///
 /// A grant is identified by its process and attempt, a release by process, key and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,91 +86,6 @@ impl Record {
             "killed" => Self::Killed { process: process()?, at: number(1)? },
             _ => return None,
         })
-    }
-}
-
-/// Appends what this process does to a file that other processes append to as well.
-///
-/// As a [`LockObserver`] it writes down grants, renewals, losses and ends by itself. Releases must be
-/// recorded by the test, *before* it releases, and writes by the resource.
-#[derive(Debug)]
-pub struct Recorder {
-    file: File,
-    process: u32,
-    clock: Clock,
-}
-
-impl Recorder {
-    /// Opens the file, creating it if need be.
-    ///
-    /// # Panics
-    ///
-    /// If the file cannot be opened.
-    #[must_use]
-    pub fn append_to(path: &Path) -> Self {
-        let file = OpenOptions::new().create(true).append(true).open(path).expect("the history can be written");
-        Self { file, process: std::process::id(), clock: Clock::system() }
-    }
-
-    /// Writes one record.
-    ///
-    /// # Panics
-    ///
-    /// If the file cannot be written: a history with holes proves nothing.
-    pub fn record(&self, record: &Record) {
-        // In one write, which O_APPEND keeps whole among processes.
-        (&self.file).write_all(format!("{record}\n").as_bytes()).expect("the history can be written");
-    }
-
-    /// Writes down that the holder stops using a lock. Call it before releasing.
-    pub fn release(&self, key: &LockKey, token: FencingToken) {
-        let (at, key) = (self.now(), key.as_str().to_owned());
-        self.record(&Record::Release { process: self.process, at, key, token: token.get() });
-    }
-
-    /// Writes down what a resource did with a write.
-    pub fn write(&self, resource: &str, token: FencingToken, accepted: bool) {
-        self.record(&Record::Write { resource: resource.to_owned(), at: self.now(), token: token.get(), accepted });
-    }
-
-    /// Writes down that a process was killed.
-    pub fn killed(&self, process: u32) {
-        self.record(&Record::Killed { process, at: self.now() });
-    }
-
-    fn now(&self) -> u64 {
-        self.clock.now().as_nanos()
-    }
-}
-
-impl LockObserver for Recorder {
-    fn on_event(&self, event: &LockEvent<'_>) {
-        let (process, attempt, now) = (self.process, event.attempt, self.clock.now());
-        let at = now.as_nanos();
-        let deadline = |left| now.after(left).as_nanos();
-        let how = match &event.kind {
-            LockEventKind::WaitStarted => return self.record(&Record::Start { process, attempt, at }),
-            LockEventKind::Acquired { token, lease_left, .. } => {
-                let (key, token) = (event.key.as_str().to_owned(), token.get());
-                let deadline = deadline(*lease_left);
-                return self.record(&Record::Grant { process, attempt, at, key, token, deadline });
-            }
-            LockEventKind::Renewed { lease_left, .. } => {
-                return self.record(&Record::Renew { process, attempt, deadline: deadline(*lease_left) });
-            }
-            LockEventKind::Lost { reason, .. } => {
-                self.record(&Record::Lost { process, attempt, at });
-                reason.as_str()
-            }
-            LockEventKind::Released { .. } => "released",
-            LockEventKind::Abandoned { .. } => "abandoned",
-            LockEventKind::Busy { .. } => "busy",
-            LockEventKind::TimedOut { .. } => "timed_out",
-            LockEventKind::Cancelled { .. } => "cancelled",
-            LockEventKind::Failed { .. } => "failed",
-            LockEventKind::Contended { .. } | LockEventKind::RenewFailed { .. } => return,
-        };
-        self.record(&Record::End { process, attempt, at, how: how.to_owned() });
     }
 }
 

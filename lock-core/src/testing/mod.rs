@@ -8,12 +8,14 @@ mod events;
 mod history;
 mod inbox;
 mod proxy;
+mod recorder;
 mod server;
 mod stopwatch;
 
 pub use events::EventLog;
-pub use history::{History, Record, Recorder, Verdict, Violation};
+pub use history::{History, Record, Verdict, Violation};
 pub use inbox::{Report, Reports, inbox, stand_in};
 pub use proxy::{Direction, FaultProxy};
+pub use recorder::Recorder;
 pub use server::{RedisServer, RedisServerBuilder, Reply};
 pub use stopwatch::Stopwatch;

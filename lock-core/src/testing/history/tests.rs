@@ -1,8 +1,9 @@
-use super::{History, Record, Recorder, Violation};
+use super::{History, Record, Violation};
 use crate::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
 use crate::fencing::FencingToken;
 use crate::key::{LockKey, LockLabel};
 use crate::owner::OwnerId;
+use crate::testing::Recorder;
 use std::time::Duration;
 
 /// A hold of key `k` by attempt = token of process 1, with its end.
