@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use lock_core::{LockErrorKind, LockManager, MemoryStore};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -52,6 +52,10 @@ struct Collected {
 
 impl Collector {
     fn install(level: Level) -> (Self, DefaultGuard) {
+        // With a single subscriber, tracing asks only the thread that comes to a call site first, and
+        // remembers its answer for all. With two it asks each subscriber.
+        static OTHER: OnceLock<Dispatch> = OnceLock::new();
+        OTHER.get_or_init(|| Dispatch::new(NoSubscriber::default()));
         let (next, told, entered) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
         let collector = Self(Arc::new(Collected { level, next, told, entered }));
         (collector.clone(), tracing::subscriber::set_default(collector))
