@@ -176,9 +176,27 @@ impl LockGuard {
         // All are begun before the first is awaited.
         let more: Vec<_> = self.more.into_iter().map(|hold| hold.release(caller)).collect();
         async move {
-            let mut outcome = first.await;
-            for other in more {
-                let next = other.await;
+            if more.is_empty() {
+                return first.await;
+            }
+            // Side by side, so that a store can take them together.
+            let mut releases: Vec<_> =
+                std::iter::once(first).chain(more).map(|release| (Box::pin(release), None)).collect();
+            poll_fn(|cx| {
+                let mut pending = false;
+                for (release, outcome) in &mut releases {
+                    if outcome.is_none() {
+                        match release.as_mut().poll(cx) {
+                            Poll::Ready(ended) => *outcome = Some(ended),
+                            Poll::Pending => pending = true,
+                        }
+                    }
+                }
+                if pending { Poll::Pending } else { Poll::Ready(()) }
+            })
+            .await;
+            let mut outcome = Ok(ReleaseOutcome::Released);
+            for next in releases.into_iter().filter_map(|(_, ended)| ended) {
                 // What went wrong first is told, then what is not known yet.
                 match outcome {
                     Ok(ReleaseOutcome::Released) => outcome = next,
