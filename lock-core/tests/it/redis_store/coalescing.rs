@@ -248,11 +248,19 @@ async fn a_release_sees_who_queued_in_the_same_batch() {
     let server = RedisServer::start();
     let store = connected(&server).await;
     let [idle, holder, waiter] = ["lock:idle", "lock:a", "lock:a"].map(claim);
-    granted(&store, &holder).await;
     let mut waiting = request(&waiter);
     waiting.ticket = Some(Ticket::new("nobody".into(), 1, Duration::from_secs(3)));
     let ending = Release::new(holder.clone());
-    let (_, queued, freed) = tokio::join!(acquire(&store, &idle), store.try_acquire(&waiting), store.release(&ending));
+    // The lock is taken, waited for and given back in one script that found it free.
+    let before = calls(&server);
+    let (_, taken, queued, freed) = tokio::join!(
+        acquire(&store, &idle),
+        acquire(&store, &holder),
+        store.try_acquire(&waiting),
+        store.release(&ending)
+    );
+    assert_eq!(calls(&server) - before, 2);
+    token(taken.unwrap());
     assert!(matches!(queued.unwrap(), Attempt::Queued { .. }));
     assert_eq!(freed.unwrap(), Freed::Released);
     // Nobody hears its inbox, so it was passed over, which is noted.
