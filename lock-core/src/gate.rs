@@ -10,10 +10,11 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::key::LockKey;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many keys can be entered at the same time without meeting.
 const SHARDS: usize = 64;
@@ -324,9 +325,13 @@ impl<C: Cargo> fmt::Debug for Seated<C> {
     }
 }
 
+// With their paths, since `tests/interleavings/` builds this file too.
 #[cfg(test)]
+#[path = "gate/random.rs"]
 mod random;
 #[cfg(test)]
+#[path = "gate/tests.rs"]
 mod tests;
 #[cfg(test)]
+#[path = "gate/threads.rs"]
 mod threads;

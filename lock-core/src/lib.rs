@@ -74,6 +74,7 @@ mod protect;
 #[cfg(feature = "redis")]
 mod redis;
 mod site;
+mod sync;
 mod tenure;
 #[cfg(feature = "test-util")]
 pub mod testing;

@@ -1,5 +1,6 @@
 //! Several threads at one gate: whatever the scheduler makes of them, there is one turn at a time, and
-//! nobody is forgotten. What one thread can see, in every order, is in `random.rs`.
+//! nobody is forgotten. What one thread can see, in every order, is in `random.rs`; unlucky orders of
+//! threads are in `tests/interleavings/`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
