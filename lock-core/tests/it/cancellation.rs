@@ -10,7 +10,7 @@ use lock_core::{LockError, LockErrorKind, LockManager, LossReason};
 use tokio::runtime::Builder;
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, seed, take, warm,
+    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, seed, take, warm,
 };
 
 #[tokio::test]
@@ -86,29 +86,20 @@ async fn ten_thousand_acquires_cut_at_every_await_point_leave_nothing() {
     let server = RedisServer::start();
     let managers = [warm(&server.url()).await, warm(&server.url()).await];
     let mut tasks = tokio::task::JoinSet::new();
-    for task in 0..40_u32 {
-        let locks = managers[task as usize % 2].clone();
+    for task in 0..40_usize {
+        let locks = managers[task % 2].clone();
         tasks.spawn(async move {
             let (mut granted, mut deepest) = (0, 0);
-            for round in 0..250_u32 {
+            for round in 0..250_usize {
                 let key = format!("k{}", (task / 2 + round) % 4);
                 let mut acquire = pin!(locks.lock(key).with_ttl(LONG).with_wait(LONG).acquire());
-                let (most, mut polls) = ((task + round) % 12, 0);
-                let cut = std::future::poll_fn(|cx| {
-                    if polls == most {
-                        return Poll::Ready(None);
-                    }
-                    polls += 1;
-                    acquire.as_mut().poll(cx).map(Some)
-                });
-                // One that is not woken any more is cut where it stands.
-                match tokio::time::timeout(20 * MS, cut).await {
-                    Ok(Some(Ok(guard))) => {
+                match cut_after((task + round) % 12, acquire.as_mut()).await {
+                    (Some(Ok(guard)), _) => {
                         granted += 1;
                         drop(guard);
                     }
-                    Ok(Some(Err(error))) => panic!("{error}"),
-                    Ok(None) | Err(_) => deepest = deepest.max(polls),
+                    (Some(Err(error)), _) => panic!("{error}"),
+                    (None, polls) => deepest = deepest.max(polls),
                 }
             }
             (granted, deepest)

@@ -3,6 +3,9 @@
 mod resource;
 mod worker;
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lock_core::testing::{EventLog, RedisServer, Reply};
@@ -112,4 +115,20 @@ pub(crate) fn seed() -> u64 {
 /// Publishes a figure, for those who run the tests with --nocapture.
 pub(crate) fn figure(what: &str, value: impl std::fmt::Debug) {
     println!("figure: {what}: {value:?}");
+}
+
+/// Drives a future for so many polls at most, and no longer than it is woken. Returns what it came to, if
+/// it did, and how often it was polled.
+pub(crate) async fn cut_after<F: Future>(most: usize, mut future: Pin<&mut F>) -> (Option<F::Output>, usize) {
+    let mut polls = 0;
+    let cut = poll_fn(|cx| {
+        if polls == most {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        future.as_mut().poll(cx).map(Some)
+    });
+    // One that is not woken any more is cut where it stands.
+    let output = tokio::time::timeout(20 * MS, cut).await.ok().flatten();
+    (output, polls)
 }

@@ -1,10 +1,8 @@
 //! Several keys at once on a real server: one script takes them all, or none.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
@@ -14,7 +12,8 @@ use lock_core::{
 };
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, renewals, take, warm,
+    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, renewals, take,
+    warm,
 };
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -264,21 +263,13 @@ async fn sets_cut_at_every_await_point_leave_nothing() {
                 let request = locks.lock_all(chosen).with_ttl(LONG).with_wait(LONG);
                 let request = if (task + round) % 3 == 0 { request.without_waiting() } else { request };
                 let mut acquire = pin!(request.acquire());
-                let (most, mut polls) = ((task + round) % 14, 0);
-                let cut = poll_fn(|cx| {
-                    if polls == most {
-                        return Poll::Ready(None);
-                    }
-                    polls += 1;
-                    acquire.as_mut().poll(cx).map(Some)
-                });
-                match tokio::time::timeout(20 * MS, cut).await {
-                    Ok(Some(Ok(guard))) => {
+                match cut_after((task + round) % 14, acquire.as_mut()).await.0 {
+                    Some(Ok(guard)) => {
                         granted += 1;
                         drop(guard);
                     }
-                    Ok(Some(Err(error))) => assert_eq!(error.kind(), LockErrorKind::Busy, "{error}"),
-                    Ok(None) | Err(_) => {}
+                    Some(Err(error)) => assert_eq!(error.kind(), LockErrorKind::Busy, "{error}"),
+                    None => {}
                 }
             }
             granted
