@@ -5,6 +5,9 @@
 //! sends what there is. Should it not come back, or should many batches be on their way already, the
 //! next answer of the connection sends them.
 //!
+//! A call whose answer nobody waits for gathers also while the connection is idle. The next call takes
+//! it along, if one is made before everything that is ready has run.
+//!
 //! A batch belongs to none of its callers. It is polled by whoever wakes it, which is the driver of
 //! the connection, so that its answers arrive no matter which of the callers have gone. When all
 //! have, it is dropped.
@@ -19,6 +22,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
@@ -27,6 +31,7 @@ use crate::clock::Clock;
 use crate::redis::link::Link;
 use crate::redis::scripts::SCRIPTS;
 use crate::redis::value;
+use crate::wakes::Wakes;
 
 /// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
@@ -45,6 +50,15 @@ const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
 /// server's clock, from which every token is seeded.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
+/// When a call leaves that finds the connection idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// At once.
+    Now,
+    /// With the next call, or when everything that is ready to run has run.
+    WithTheNext,
+}
+
 /// What became of one call.
 type Answer = Result<Value, RedisError>;
 
@@ -58,7 +72,8 @@ pub(super) struct Coalescer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The batch that is not sent yet. There is none while nothing is in flight.
+    /// The batch that is not sent yet. While nothing is in flight, there are only calls in it that wait
+    /// for the next.
     gathering: Option<Arc<Batch>>,
     /// Whether it is to be sent as soon as another has landed.
     due: bool,
@@ -71,17 +86,21 @@ impl Link {
     /// the keys, the letter of the step, its arguments.
     ///
     /// Dropping the future takes back a call that is not sent yet, and no other.
-    pub(super) async fn call(self: &Arc<Self>, call: Cmd) -> Answer {
-        let mut seat = self.join(call);
-        if seat.opened {
-            step_back().await;
-            seat.depart();
+    pub(super) async fn call(self: &Arc<Self>, call: Cmd, departure: Departure) -> Answer {
+        let mut seat = self.join(call, departure);
+        match departure {
+            Departure::Now if seat.opened => {
+                step_back().await;
+                seat.depart();
+            }
+            Departure::WithTheNext if seat.opened => seat.depart_later(),
+            _ => {}
         }
         let lost = || RedisError::from((ErrorKind::Io, "the connection is gone"));
         (&mut seat.answer).await.unwrap_or_else(|_| Err(lost()))
     }
 
-    fn join(self: &Arc<Self>, call: Cmd) -> Seat {
+    fn join(self: &Arc<Self>, call: Cmd, departure: Departure) -> Seat {
         let (sender, answer) = oneshot::channel();
         let mut state = self.coalescer.lock();
         let mut seat = match &state.gathering {
@@ -89,7 +108,8 @@ impl Link {
             None => Seat { answer, batch: Arc::new(Batch::new(Arc::clone(self))), opened: true },
         };
         let full = seat.batch.add(call, sender);
-        if full || state.in_flight == 0 || self.coalescer.apart.load(Ordering::Relaxed) {
+        let idle = state.in_flight == 0 && departure == Departure::Now;
+        if full || idle || self.coalescer.apart.load(Ordering::Relaxed) {
             state.gathering = None;
             state.in_flight += 1;
             drop(state);
@@ -196,6 +216,25 @@ impl Seat {
         self.opened = false;
         self.batch.link.coalescer.depart(&self.batch);
     }
+
+    /// Sends the batch when everything else that is ready has run, should nobody have sent it by then.
+    fn depart_later(&mut self) {
+        self.opened = false;
+        let last = LastCall(Arc::clone(&self.batch));
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move { drop(last) })),
+            Err(_) => drop(last),
+        }
+    }
+}
+
+/// Sends a batch when it is dropped: by a task that was run, or by a runtime that ends.
+struct LastCall(Arc<Batch>);
+
+impl Drop for LastCall {
+    fn drop(&mut self) {
+        self.0.link.coalescer.depart(&self.0);
+    }
 }
 
 impl Drop for Seat {
@@ -216,8 +255,7 @@ struct Batch {
     stage: Mutex<Stage>,
     /// How many callers have not gone.
     callers: AtomicUsize,
-    /// How often it was woken since the last poll. Whoever raises this from zero polls.
-    wakes: AtomicUsize,
+    wakes: Wakes,
 }
 
 enum Stage {
@@ -232,7 +270,7 @@ impl Batch {
             link,
             stage: Mutex::new(Stage::Gathering(Vec::new())),
             callers: AtomicUsize::new(0),
-            wakes: AtomicUsize::new(0),
+            wakes: Wakes::default(),
         }
     }
 
@@ -296,15 +334,7 @@ impl Batch {
 
 impl Wake for Batch {
     fn wake(self: Arc<Self>) {
-        if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
-            return;
-        }
-        loop {
-            let seen = self.wakes.load(Ordering::Acquire);
-            if self.poll().is_ready() || self.wakes.fetch_sub(seen, Ordering::AcqRel) == seen {
-                return;
-            }
-        }
+        self.wakes.wake(|| self.poll());
     }
 }
 
