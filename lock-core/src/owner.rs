@@ -53,7 +53,13 @@ impl OwnerId {
     /// Returns 32 lower-case hexadecimal digits, as stored in Redis.
     #[must_use]
     pub fn to_hex(self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.0))
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = String::with_capacity(32);
+        for byte in self.0 {
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+        text
     }
 }
 

@@ -21,13 +21,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
 use crate::clock::Clock;
+use crate::fencing::FencingToken;
+use crate::redis::call::Call;
 use crate::redis::link::Link;
 use crate::redis::scripts::SCRIPTS;
 use crate::redis::value;
@@ -39,9 +41,6 @@ const AT_MOST: usize = 32;
 /// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
 /// fewer, the fuller they are, and the longer the wait where a round trip takes long.
 const IN_FLIGHT: usize = 16;
-
-/// How many keys a call begins with.
-const KEYS: usize = 4;
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -82,11 +81,10 @@ struct State {
 }
 
 impl Link {
-    /// Makes one call, together with others that are pending. A `call` is what `calls.lua` needs of it:
-    /// the keys, the letter of the step, its arguments.
+    /// Makes one call, together with others that are pending.
     ///
     /// Dropping the future takes back a call that is not sent yet, and no other.
-    pub(super) async fn call(self: &Arc<Self>, call: Cmd, departure: Departure) -> Answer {
+    pub(super) async fn call(self: &Arc<Self>, call: Call, departure: Departure) -> Answer {
         let mut seat = self.join(call, departure);
         match departure {
             Departure::Now if seat.opened => {
@@ -100,7 +98,7 @@ impl Link {
         (&mut seat.answer).await.unwrap_or_else(|_| Err(lost()))
     }
 
-    fn join(self: &Arc<Self>, call: Cmd, departure: Departure) -> Seat {
+    fn join(self: &Arc<Self>, call: Call, departure: Departure) -> Seat {
         let (sender, answer) = oneshot::channel();
         let mut state = self.coalescer.lock();
         let mut seat = match &state.gathering {
@@ -123,7 +121,7 @@ impl Link {
     }
 
     /// Makes calls, and reads one answer for each.
-    async fn run(self: Arc<Self>, calls: Vec<Cmd>) -> Vec<Answer> {
+    async fn run(self: Arc<Self>, calls: Vec<Call>) -> Vec<Answer> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -144,14 +142,16 @@ impl Link {
     }
 
     /// Makes calls by one script, which answers all of them or fails as a whole.
-    async fn eval_calls(&self, calls: &[Cmd]) -> Result<Vec<Value>, RedisError> {
-        let simple = |word| if let Arg::Simple(word) = word { Some(word) } else { None };
-        let words = || calls.iter().map(|call| call.args_iter().filter_map(simple));
-        let keys: Vec<&[u8]> = words().flat_map(|words| words.take(KEYS)).collect();
+    async fn eval_calls(&self, calls: &[Call]) -> Result<Vec<Value>, RedisError> {
+        let keys: Vec<&[u8]> = calls.iter().flat_map(Call::keys).collect();
+        let takings = || calls.iter().filter_map(|call| call.taking);
+        // A token may always be greater than it must.
+        let floor = takings().map(|taking| taking.floor).max().map_or(0, FencingToken::get);
+        let deadline = takings().map(|taking| taking.deadline).min().unwrap_or(0);
         let answer = self
             .eval(&SCRIPTS.calls, &keys, |command| {
-                command.arg(value::millis(FENCE_KEPT));
-                for word in words().flat_map(|words| words.skip(KEYS)) {
+                command.arg(value::millis(FENCE_KEPT)).arg(floor).arg(deadline);
+                for word in calls.iter().flat_map(Call::arguments) {
                     command.arg(word);
                 }
             })
@@ -160,7 +160,9 @@ impl Link {
         let Value::Array(mut answers) = answer else { return Err(unreadable()) };
         match answers.first() {
             Some(Value::Int(now)) if answers.len() == calls.len() + 1 => {
-                self.time.observe(now.unsigned_abs(), received);
+                if takings().next().is_some() {
+                    self.time.observe(now.unsigned_abs(), received);
+                }
                 answers.remove(0);
                 Ok(answers)
             }
@@ -259,7 +261,7 @@ struct Batch {
 }
 
 enum Stage {
-    Gathering(Vec<(Cmd, oneshot::Sender<Answer>)>),
+    Gathering(Vec<(Call, oneshot::Sender<Answer>)>),
     Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<oneshot::Sender<Answer>> },
     Over,
 }
@@ -279,7 +281,7 @@ impl Batch {
     }
 
     /// Takes a call along. Returns whether there is room for no other.
-    fn add(&self, call: Cmd, caller: oneshot::Sender<Answer>) -> bool {
+    fn add(&self, call: Call, caller: oneshot::Sender<Answer>) -> bool {
         self.callers.fetch_add(1, Ordering::AcqRel);
         match &mut *self.lock() {
             Stage::Gathering(calls) => {

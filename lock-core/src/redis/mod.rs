@@ -29,6 +29,7 @@ use crate::event::Notice;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
+use crate::redis::call::Call;
 use crate::redis::coalesce::Departure;
 use crate::redis::connect::Target;
 use crate::redis::keys::Keys;
@@ -106,7 +107,7 @@ impl RedisStore {
         for _ in 0..=STALE_RETRIES {
             let link = self.pool.link().await?;
             let deadline = link.time.deadline(Clock::system().now(), request.execute_within);
-            let call = call::acquire(&keys, request, before, deadline);
+            let call = Call::acquire(&keys, request, before, deadline);
             let answer = link.call(call, Departure::Now).await.map_err(|error| self.failed("acquire", &error))?;
             return match Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
                 Acquired::Granted(token) => Ok(Attempt::Granted { token, block: request.block.max(1) }),
@@ -147,7 +148,7 @@ impl RedisStore {
         let link = self.pool.link().await?;
         let departure = if release.in_background { Departure::WithTheNext } else { Departure::Now };
         let answer =
-            link.call(call::release(&keys, release), departure).await.map_err(|error| self.failed(op, &error))?;
+            link.call(Call::release(&keys, release), departure).await.map_err(|error| self.failed(op, &error))?;
         let freed = reply::released(&answer).ok_or_else(|| self.unreadable(op))?;
         freed.map_err(|text| error::answered(self.pool.node(), op, &text))
     }
