@@ -97,6 +97,22 @@ async fn one_task_that_waits_for_many_sends_them_together_too() {
 }
 
 #[tokio::test]
+async fn who_was_answered_together_calls_together() {
+    let server = RedisServer::start();
+    let store = connected(&server).await;
+    let claims = claims(4);
+    let before = calls(&server);
+    for round in [2, 3, 4] {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|n| acquire(&store, &claims[n]));
+        let answers = tokio::join!(a, b, c, d);
+        for answer in [answers.0, answers.1, answers.2, answers.3] {
+            token(answer.unwrap());
+        }
+        assert_eq!(calls(&server) - before, round, "the first time one alone and three, then four");
+    }
+}
+
+#[tokio::test]
 async fn who_finds_the_connection_idle_waits_for_nobody() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -283,17 +299,15 @@ async fn the_others_are_answered_whatever_becomes_of_the_first() {
         let (opener, claims) = (claim("lock:opener"), claims(3));
         let mut opening: Option<Acquiring<'_>> = Some(boxed(&store, &opener));
         let mut others: Vec<Acquiring<'_>> = claims.iter().map(|claim| boxed(&store, claim)).collect();
-        let mut polled = 0;
-        while polled < polls {
+        for polled in 1..=polls {
             if let Some(opening) = &mut opening {
                 assert!(poll_once(opening.as_mut()).is_pending());
             }
             others.iter_mut().for_each(|other| assert!(poll_once(other.as_mut()).is_pending()));
-            polled += 1;
+            if dropped && polled == polls {
+                opening = None;
+            }
             let_others_run().await;
-        }
-        if dropped {
-            opening = None;
         }
         server.resume();
         for (other, claim) in others.into_iter().zip(&claims) {
