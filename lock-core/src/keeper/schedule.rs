@@ -87,8 +87,12 @@ impl Schedule {
     /// Sleeps until there is something to look at. Only for the keeper.
     pub(crate) async fn first_alarm(&self) {
         let first = {
+            let now = self.clock.now();
             let mut queue = self.queue();
-            queue.armed_for = queue.alarms.next_look();
+            let next = queue.alarms.next_look();
+            // What it was woken for is cancelled by now, nearly always, and the next of its kind soon set. So
+            // it looks then all the same, once, and need not be woken for each of them.
+            queue.armed_for = if queue.armed_for > now { queue.armed_for.min(next) } else { next };
             queue.armed_for
         };
         tokio::select! {
