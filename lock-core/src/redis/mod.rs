@@ -62,6 +62,17 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// lock that has been held for a fifth of a second, with or without renewal. Otherwise, and while the
 /// listening connection is down, the next renewal finds out.
 ///
+/// # Permissions
+///
+/// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
+/// locks, to wait for them without polling, to hear of losses at once and be named in `CLIENT LIST`,
+/// and to be read by [`FleetReader`](crate::inspect::FleetReader). Without the second and third, waiters
+/// poll and renewals find losses.
+///
+/// ```text
+#[doc = include_str!("acl.txt")]
+/// ```
+///
 /// ```
 /// use lock_core::RedisStore;
 ///
