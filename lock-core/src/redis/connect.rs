@@ -100,6 +100,26 @@ impl Target {
         }
     }
 
+    /// Names another server, with the same credentials and settings.
+    pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
+        let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
+        let address = match info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        Self::of(info.set_addr(address))
+    }
+
+    /// Returns the host. A socket is on this one.
+    pub(super) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "localhost",
+        }
+    }
+
     /// Returns the server's name, without credentials.
     pub(super) fn node(&self) -> &str {
         &self.node

@@ -1,5 +1,7 @@
 //! Reading the locks of every process.
 
+mod cluster;
+
 use std::time::{Duration, SystemTime};
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
