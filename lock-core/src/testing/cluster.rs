@@ -34,6 +34,8 @@ impl RedisCluster {
     #[must_use]
     pub fn with(settings: RedisServerBuilder, masters: usize) -> Self {
         let mut settings = settings.with("cluster-enabled", "yes").with("cluster-node-timeout", "60000");
+        // A replica need not wait for others that come later.
+        settings = settings.with("repl-diskless-sync-delay", "0");
         if let Some(password) = settings.password().map(str::to_owned) {
             settings = settings.with("masterauth", &password);
         }
@@ -128,7 +130,9 @@ impl RedisCluster {
         }
         let known = || {
             self.masters.iter().all(|master| {
-                let Reply::Error(moved) = master.command(&["EXISTS", key]) else { return master.port() == self.masters[to].port() };
+                let Reply::Error(moved) = master.command(&["EXISTS", key]) else {
+                    return master.port() == self.masters[to].port();
+                };
                 moved.ends_with(&format!(":{}", self.masters[to].port()))
             })
         };

@@ -101,8 +101,7 @@ impl Servers {
         // Known to every version; what 7.0 would rather be asked, 6.2 does not know.
         let answer = send(&asked, what, redis::cmd("CLUSTER").arg("SLOTS")).await?;
         let answer = answer.map_err(|error| asked.failed(what, &error))?;
-        let topology =
-            Topology::read(&answer, asked.pool.target().host()).ok_or_else(|| asked.unreadable(what))?;
+        let topology = Topology::read(&answer, asked.pool.target().host()).ok_or_else(|| asked.unreadable(what))?;
         match topology.unserved() {
             0 => {
                 self.remember(&topology)?;
@@ -183,9 +182,8 @@ impl Servers {
                     continue;
                 };
                 let (to, left) = (self.at(&address)?, errand.left - 1);
-                let same = |other: &&mut Errand| {
-                    Arc::ptr_eq(&other.to, &to) && (other.asking, other.left) == (asking, left)
-                };
+                let same =
+                    |other: &&mut Errand| Arc::ptr_eq(&other.to, &to) && (other.asking, other.left) == (asking, left);
                 match errands.iter_mut().find(same) {
                     Some(other) => other.which.push(which),
                     None => errands.push(Errand { to, asking, which: vec![which], left }),
@@ -269,7 +267,9 @@ async fn send(store: &RedisStore, what: &str, command: &Cmd) -> Result<std::resu
 async fn introduction(store: &RedisStore, about: &str) -> Result<Option<String>> {
     match send(store, "say what it is", &redis::cmd("HELLO")).await? {
         Ok(Value::Map(words)) => Ok(words.into_iter().find_map(|word| match word {
-            (Value::BulkString(name), Value::BulkString(word)) if name == about.as_bytes() => String::from_utf8(word).ok(),
+            (Value::BulkString(name), Value::BulkString(word)) if name == about.as_bytes() => {
+                String::from_utf8(word).ok()
+            }
             _ => None,
         })),
         Ok(_) => Err(store.unreadable("say what it is")),
