@@ -47,7 +47,7 @@ impl RedisCluster {
             ok(master, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()]);
             cluster.masters[..index].iter().for_each(|known| meet(master, known));
         }
-        cluster.wait_until_all_know(cluster.masters.iter());
+        wait_until_all_know(cluster.masters.iter());
         cluster
     }
 
@@ -60,7 +60,7 @@ impl RedisCluster {
     pub fn start_replica_of(&self, master: usize) -> RedisServer {
         let replica = self.settings.clone().start();
         self.masters.iter().for_each(|known| meet(&replica, known));
-        self.wait_until_all_know(self.masters.iter().chain([&replica]));
+        wait_until_all_know(self.masters.iter().chain([&replica]));
         ok(&replica, &["CLUSTER", "REPLICATE", &id(&self.masters[master])]);
         let follows = || replica.command(&["INFO", "replication"]).text().contains("master_link_status:up");
         assert!(wait_until(follows), "the replica does not follow its master");
@@ -143,16 +143,16 @@ impl RedisCluster {
         let alive = self.masters.iter().find(|master| master.is_running()).expect("a master runs");
         alive.command(&["CLUSTER", "KEYSLOT", key]).int()
     }
+}
 
-    fn wait_until_all_know<'a>(&self, nodes: impl Iterator<Item = &'a RedisServer>) {
-        let nodes: Vec<_> = nodes.collect();
-        let count = format!("cluster_known_nodes:{}\r", nodes.len());
-        let knows = |node: &&RedisServer| {
-            let info = node.command(&["CLUSTER", "INFO"]);
-            info.text().contains("cluster_state:ok") && info.text().contains(&count)
-        };
-        assert!(wait_until(|| nodes.iter().all(knows)), "the nodes do not find together");
-    }
+fn wait_until_all_know<'a>(nodes: impl Iterator<Item = &'a RedisServer>) {
+    let nodes: Vec<_> = nodes.collect();
+    let count = format!("cluster_known_nodes:{}\r", nodes.len());
+    let knows = |node: &&RedisServer| {
+        let info = node.command(&["CLUSTER", "INFO"]);
+        info.text().contains("cluster_state:ok") && info.text().contains(&count)
+    };
+    assert!(wait_until(|| nodes.iter().all(knows)), "the nodes do not find together");
 }
 
 fn id(node: &RedisServer) -> String {

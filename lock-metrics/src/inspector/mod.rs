@@ -52,7 +52,7 @@ const TERM: Duration = Duration::from_secs(30);
 /// after the other, and the numbers are of all of them. See [`FleetReader`].
 ///
 /// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCARD` besides what taking a lock needs, in a cluster also
-/// `CLUSTER SLOTS` and `CLUSTER NODES`. Start one for each metrics handle.
+/// `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]
 pub struct Inspector {

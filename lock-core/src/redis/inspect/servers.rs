@@ -76,10 +76,7 @@ impl Servers {
 
     /// Returns a server that can be reached: the one of the URL, or another node of its cluster.
     pub(super) async fn reachable(&self) -> Result<Arc<RedisStore>> {
-        let away = match self.named.pool.link().await {
-            Ok(_) => return Ok(Arc::clone(&self.named)),
-            Err(error) => error,
-        };
+        let Err(away) = self.named.pool.link().await else { return Ok(Arc::clone(&self.named)) };
         if away.kind() == LockErrorKind::Unavailable {
             let others: Vec<_> = self.others().values().cloned().collect();
             for other in others {

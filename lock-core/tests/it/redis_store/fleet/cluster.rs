@@ -216,4 +216,11 @@ async fn a_node_without_its_cluster_is_no_empty_fleet() {
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     assert!(error.to_string().contains("16384 of the 16384 slots"), "{error}");
     assert!(error.to_string().contains(&node(&lonely)), "{error}");
+
+    // Nor is one that does not tell us of it.
+    lonely.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "+scan", "+getrange", "+pttl", "+zcard", "+time"]);
+    let fleet = FleetReader::new(&format!("redis://app:pw@{}", node(&lonely))).unwrap();
+    let error = fleet.scan(ScanOptions::new()).next().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+    assert!(error.to_string().contains("tell who serves which slot"), "{error}");
 }
