@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use lock_core::inspect::{FleetReader, ScanOptions};
+use lock_core::inspect::{FleetReader, Scan, ScanOptions};
 use lock_core::testing::{RedisCluster, RedisServer, Reply};
-use lock_core::{Freed, LockErrorKind, LockGuard, LockManager, OwnerId};
+use lock_core::{Freed, LockError, LockErrorKind, LockGuard, LockManager, OwnerId};
 
 use super::{key, keys, scan};
-
-const LONG: Duration = Duration::from_secs(600);
+use crate::support::{LONG, eventually, exists};
 
 /// Takes a lock on the master that serves its key.
 async fn take(server: &RedisServer, key: &str) -> (LockManager, LockGuard) {
@@ -31,8 +30,22 @@ fn node(server: &RedisServer) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
-fn exists(server: &RedisServer, key: &str) -> bool {
-    server.command(&["EXISTS", key]) == Reply::Int(1)
+/// Goes on with a scan that cannot be complete, until it says so.
+async fn broken_off(mut walk: Scan<'_>) -> LockError {
+    loop {
+        match walk.next().await {
+            Ok(batch) => assert!(batch.is_some(), "the scan is not complete"),
+            Err(error) => {
+                assert_eq!(error.kind(), LockErrorKind::Unavailable);
+                return error;
+            }
+        }
+    }
+}
+
+/// Makes a replica the master, without asking anybody.
+fn take_over(replica: &RedisServer) {
+    assert_eq!(replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]), Reply::Text("OK".to_owned()));
 }
 
 /// How many kinds of reads a server has executed.
@@ -48,7 +61,9 @@ fn reads(server: &RedisServer) -> usize {
 #[tokio::test]
 async fn one_scan_reads_every_master_and_no_replica() {
     let cluster = RedisCluster::start(3);
-    let replica = cluster.start_replica_of(0);
+    // Masters are read in the order of their names.
+    let last = (0..3).max_by_key(|at| node(&cluster.masters()[*at])).unwrap();
+    let replica = cluster.start_replica_of(last);
     let (names, _taken) = take_everywhere(&cluster).await;
     cluster.masters()[2].command(&["SET", &cluster.key_on(2, "lock:eternal:"), "nonce"]);
     let mut nodes: Vec<String> = cluster.masters().iter().map(node).collect();
@@ -78,7 +93,7 @@ async fn one_scan_reads_every_master_and_no_replica() {
         }
         assert!(fleet.entry(&key(&cluster.key_on(2, "free:"))).await.unwrap().is_none());
     }
-    assert_eq!([&cluster.masters()[0], &replica].map(reads), [4, 0]);
+    assert_eq!([&cluster.masters()[last], &replica].map(reads), [4, 0]);
 
     // There is one budget for all of them.
     let fleet = FleetReader::new(&cluster.masters()[0].url()).unwrap();
@@ -86,6 +101,15 @@ async fn one_scan_reads_every_master_and_no_replica() {
     assert_eq!((found.len(), truncated), (2, true));
     let (found, truncated) = scan(&fleet, ScanOptions::new().with_max_keys(300)).await;
     assert_eq!((found.len(), truncated), (3, false));
+
+    // Nor is a master read that has become a replica since its cluster was looked at.
+    let mut walk = fleet.scan(ScanOptions::new());
+    walk.next().await.unwrap();
+    take_over(&replica);
+    let demoted = || cluster.masters()[last].command(&["INFO", "replication"]).text().contains("role:slave");
+    eventually("the master hears of it", demoted).await;
+    let error = broken_off(walk).await;
+    assert!(error.to_string().contains(&format!("{} is no longer a master", nodes[2])), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -173,9 +197,8 @@ async fn a_dead_master_is_named_and_after_the_failover_its_replica_is_read() {
     let replica = cluster.start_replica_of(0);
     let (names, _taken) = take_everywhere(&cluster).await;
     // What the replica has not got is lost with its master.
-    while replica.command(&["DBSIZE"]) != cluster.masters()[0].command(&["DBSIZE"]) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let size = |server: &RedisServer| server.command(&["DBSIZE"]);
+    eventually("the replica has it all", || size(&replica) == size(&cluster.masters()[0])).await;
     let dead = node(&cluster.masters()[0]);
     // One is a client of the master that dies, the other of one that lives.
     let fleets = [0, 1].map(|at| FleetReader::new(&cluster.masters()[at].url()).unwrap());
@@ -184,20 +207,13 @@ async fn a_dead_master_is_named_and_after_the_failover_its_replica_is_read() {
     }
     cluster.kill(0);
     for fleet in &fleets {
-        let mut walk = fleet.scan(ScanOptions::new());
-        let error = loop {
-            match walk.next().await {
-                Ok(batch) => assert!(batch.is_some(), "the scan is not complete"),
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(error.kind(), LockErrorKind::Unavailable);
+        let error = broken_off(fleet.scan(ScanOptions::new())).await;
         assert!(error.to_string().contains(&dead), "{error}");
         let error = fleet.entry(&key(&names[0])).await.unwrap_err();
         assert!(error.to_string().contains(&dead), "{error}");
         assert!(fleet.entry(&key(&names[2])).await.unwrap().is_some());
     }
-    assert_eq!(replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]), Reply::Text("OK".to_owned()));
+    take_over(&replica);
     for fleet in &fleets {
         while fleet.entry(&key(&names[0])).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
