@@ -264,6 +264,29 @@ mod tests {
     }
 
     #[test]
+    fn another_server_is_reached_in_the_same_way() {
+        let [tls, settings] = ["rediss://user:s3cret@h:7000", "redis://user:s3cret@h:7000/3"];
+        for (url, node) in [(settings, "10.0.0.2:7001/3"), (tls, "10.0.0.2:7001")] {
+            let Ok(target) = Target::parse(url) else { continue };
+            let other = target.sibling("10.0.0.2", 7001).unwrap();
+            assert_eq!((other.node(), other.host(), target.host()), (node, "10.0.0.2", "h"));
+            let [one, two] = [&target, &other].map(|target| target.client.get_connection_info());
+            let [ours, theirs] = [one, two].map(redis::ConnectionInfo::redis_settings);
+            assert_eq!(
+                (ours.username(), ours.password(), ours.db()),
+                (theirs.username(), theirs.password(), theirs.db())
+            );
+            assert_eq!(theirs.password(), Some("s3cret"));
+            assert_eq!(
+                matches!(one.addr(), redis::ConnectionAddr::TcpTls { .. }),
+                matches!(two.addr(), redis::ConnectionAddr::TcpTls { .. })
+            );
+        }
+        let socket = Target::parse("unix:///run/redis.sock?pass=s3cret").unwrap();
+        assert_eq!(socket.sibling(socket.host(), 7001).unwrap().node(), "localhost:7001");
+    }
+
+    #[test]
     fn bad_urls_say_what_to_write_and_repeat_nothing() {
         for (url, says) in [
             ("", "redis://host:port/db"),
