@@ -54,7 +54,7 @@ impl ScanOptions {
     }
 
     /// Sets how many keys are looked at, about, before the scan ends
-    /// [truncated](Scan::is_truncated).
+    /// [truncated](Scan::is_truncated). Of a cluster, on all masters together.
     pub fn with_max_keys(mut self, max_keys: u64) -> Self {
         self.max_keys = max_keys;
         self
@@ -71,9 +71,9 @@ impl Default for ScanOptions {
 ///
 /// What is taken or freed meanwhile may or may not be seen; what is held all the time is seen once.
 ///
-/// A master of a cluster that is away, or is one no more, is an error that names it. When all have
-/// been read, those that took over slots meanwhile, or are doing so, are read again: a lock whose slot
-/// is moved during the scan is not missed.
+/// A master of a cluster that is away, or is one no more, is an error that names it; a scan that is
+/// begun after the failover reads its successor. When all have been read, those that took over slots
+/// meanwhile, or are doing so, are read again: a lock whose slot is moved during the scan is not missed.
 #[derive(Debug)]
 pub struct Scan<'a> {
     reader: &'a FleetReader,
