@@ -98,8 +98,11 @@ impl RedisStore {
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be
     /// read or its scheme is not compiled in. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        let pool = Pool::new(Target::parse(url)?);
-        Ok(Self { pool, ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) })
+        Ok(Self::at(Target::parse(url)?))
+    }
+
+    fn at(target: Target) -> Self {
+        Self { pool: Pool::new(target), ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) }
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.

@@ -75,6 +75,10 @@ impl RedisServerBuilder {
         self
     }
 
+    pub(super) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
     /// Starts the server and waits until it answers.
     ///
     /// # Panics
@@ -150,6 +154,10 @@ impl RedisServer {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the server runs").id()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.child.is_some()
     }
 
     /// Stops the process without ending it: connections stay open, nothing is answered.
@@ -354,7 +362,7 @@ fn free_port() -> u16 {
 }
 
 /// Asks every few milliseconds, until it holds or [`PATIENCE`] ends.
-fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
+pub(super) fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
     let clock = Clock::system();
     let end = clock.now().after(PATIENCE);
     loop {
