@@ -162,11 +162,14 @@ impl RedisStore {
         let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
         let answer = link
             .eval(&SCRIPTS.renew, &keys, |command| {
+                command.arg(if track { "track" } else { "" });
                 for claim in claims {
-                    command.arg(claim.owner.to_hex()).arg(value::millis(claim.ttl));
+                    command.arg(&value::head(claim.owner));
                 }
-                if track {
-                    command.arg("track");
+                // Mostly all have the same, and one word for all is enough.
+                let alike = claims.windows(2).all(|pair| pair[0].ttl == pair[1].ttl);
+                for claim in &claims[..if alike { 1 } else { claims.len() }] {
+                    command.arg(value::millis(claim.ttl));
                 }
             })
             .await
