@@ -180,15 +180,17 @@ impl RedisStore {
             let [Value::Int(number), answer] = pair else { return Err(self.unreadable("renew")) };
             let index = usize::try_from(*number).unwrap_or(0).wrapping_sub(1);
             let Some(renewal) = renewals.get_mut(index) else { return Err(self.unreadable("renew")) };
-            *renewal = match answer {
-                Value::Int(0) => Ok(Renewal::Lost),
-                Value::BulkString(text) => {
-                    Err(error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)))
+            let error = match answer {
+                Value::Int(0) => {
+                    *renewal = Ok(Renewal::Lost);
+                    continue;
                 }
-                _ => Err(self.unreadable("renew")),
+                Value::BulkString(text) => error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)),
+                _ => self.unreadable("renew"),
             };
+            *renewal = Err(error.with_key(&claims[index].key));
         }
-        Ok(claims.iter().zip(renewals).map(|(claim, renewal)| renewal.map_err(|e| e.with_key(&claim.key))).collect())
+        Ok(renewals)
     }
 
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {

@@ -12,11 +12,17 @@
 -- another; one script for all of them, because a round trip per lock is what makes watchdogs late.
 -- An error of one key is that key's answer and leaves the others alone.
 
-local pcall, find, type = redis.pcall, string.find, type
+local pcall, find = redis.pcall, string.find
 local count, track = #KEYS, ARGV[1] == 'track'
 local version = redis.REDIS_VERSION_NUM
--- PEXPIRE knows GT and NX from 7.0 on, and scripts the version.
+-- PEXPIREAT knows GT and NX from 7.0 on, and scripts the version.
 local has_gt = version ~= nil
+
+local answers = {}
+local function refuse(i, answer)
+  answers[#answers + 1] = i
+  answers[#answers + 1] = answer
+end
 
 -- All values at once, a key of another type being none. Before 7.2 every read of a script has the
 -- server remember all of its keys: with a read per lock that is the most expensive part by far.
@@ -27,17 +33,28 @@ if values.err then
     return values
   end
   for i = 1, count do
-    values[i] = pcall('GET', KEYS[i])
+    local value = pcall('GET', KEYS[i])
+    if type(value) == 'table' then
+      -- A key of another type is not ours any more, which is a definite answer.
+      refuse(i, find(value.err, 'WRONGTYPE', 1, true) and 0 or value.err)
+      value = nil
+    end
+    values[i] = value
   end
 end
 
--- A renewal that arrives late, with an older and shorter ttl, must not shorten the lease. Without
--- any expiry the lock would outlive its holder.
-local function raise(key, ttl)
-  if has_gt then
-    local raised = pcall('PEXPIRE', key, ttl, 'GT')
-    return raised == 0 and pcall('PEXPIRE', key, ttl, 'NX') or raised
+-- When a lease that begins now ends, by its ttl. The server turns each PEXPIRE into a PEXPIREAT, which
+-- costs more than all of this.
+local ends = {}
+if has_gt then
+  local time = pcall('TIME')
+  for i = 2 + count, #ARGV do
+    ends[ARGV[i]] = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[i])
   end
+end
+
+-- Raises an expiry where the server cannot compare.
+local function raise(key, ttl)
   local left = pcall('PTTL', key)
   if type(left) == 'table' or left >= tonumber(ttl) then
     return left
@@ -45,19 +62,21 @@ local function raise(key, ttl)
   return pcall('PEXPIRE', key, ttl)
 end
 
-local answers = {}
 for i = 1, count do
-  local value, answer = values[i], 0
-  if type(value) == 'table' then
-    -- A key of another type is not ours any more, which is a definite answer.
-    answer = find(value.err, 'WRONGTYPE', 1, true) and 0 or value.err
-  elseif value and find(value, ARGV[1 + i], 1, true) == 1 then
-    local raised = raise(KEYS[i], ARGV[1 + count + i] or ARGV[2 + count])
-    answer = type(raised) == 'table' and raised.err
-  end
-  if answer then
-    answers[#answers + 1] = i
-    answers[#answers + 1] = answer
+  local value = values[i]
+  if value and find(value, ARGV[1 + i], 1, true) == 1 then
+    -- A renewal that arrives late, with an older and shorter ttl, must not shorten the lease.
+    local key, ttl = KEYS[i], ARGV[1 + count + i] or ARGV[2 + count]
+    local raised = has_gt and pcall('PEXPIREAT', key, ends[ttl], 'GT') or raise(key, ttl)
+    if raised == 0 then
+      -- Without any expiry the lock would outlive its holder.
+      raised = pcall('PEXPIREAT', key, ends[ttl], 'NX')
+    end
+    if raised ~= 1 and type(raised) == 'table' then
+      refuse(i, raised.err)
+    end
+  elseif value == false then
+    refuse(i, 0)
   end
 end
 if track then
