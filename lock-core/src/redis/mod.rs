@@ -43,8 +43,9 @@ const MAX_TOKEN: u64 = 9_000_000_000_000_000;
 /// How often an acquire that came too late for its deadline is sent again, with a corrected one.
 const STALE_RETRIES: usize = 3;
 
-/// How many locks one script renews: about half a millisecond of the server's time.
-const RENEW_BATCH: usize = 100;
+/// How many locks one script renews: about a quarter of a millisecond, in which the server serves nobody
+/// else.
+const RENEW_BATCH: usize = 50;
 
 /// The pause before reconnecting, at most: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));

@@ -1,4 +1,4 @@
--- Raises the leases of many locks, and makes the server tell of the next change to them.
+-- Raises the leases of up to fifty locks, and makes the server tell of the next change to them.
 --
 -- KEYS[i]      a lock
 -- ARGV[1]      'track' on a connection with CLIENT TRACKING, otherwise empty
