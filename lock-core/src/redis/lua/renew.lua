@@ -1,9 +1,9 @@
--- Raises the leases of up to a hundred locks, and makes the server tell of the next change to them.
+-- Raises the leases of up to fifty locks, and makes the server tell of the next change to them.
 --
 -- KEYS[i]      a lock
--- ARGV[2i-1]   its owner, 32 hexadecimal digits
--- ARGV[2i]     its ttl, ms
--- ARGV[2n+1]   after the n locks: 'track' on a connection with CLIENT TRACKING, otherwise nothing
+-- ARGV[1]      'track' on a connection with CLIENT TRACKING, otherwise empty
+-- ARGV[1+i]    its owner, 32 hexadecimal digits and the '|' that follows them in the value
+-- ARGV[1+n+i]  its ttl, ms, after the n owners; only the first, if that is the ttl of all
 --
 -- Returns  of each lock that was not renewed: its number, then 0 if it is gone or somebody else's, or the
 --          text of an error.
@@ -12,21 +12,49 @@
 -- another; one script for all of them, because a round trip per lock is what makes watchdogs late.
 -- An error of one key is that key's answer and leaves the others alone.
 
-local pcall, byte, find = redis.pcall, string.byte, string.find
-local track = ARGV[2 * #KEYS + 1] == 'track'
+local pcall, find = redis.pcall, string.find
+local count, track = #KEYS, ARGV[1] == 'track'
+local version = redis.REDIS_VERSION_NUM
+-- PEXPIREAT knows GT and NX from 7.0 on, and scripts the version.
+local has_gt = version ~= nil
+
+local answers = {}
+local function refuse(i, answer)
+  answers[#answers + 1] = i
+  answers[#answers + 1] = answer
+end
+
 -- All values at once, a key of another type being none. Before 7.2 every read of a script has the
 -- server remember all of its keys: with a read per lock that is the most expensive part by far.
 local values = pcall('MGET', unpack(KEYS))
--- PEXPIRE knows GT and NX from 7.0 on, and scripts the version.
-local has_gt = redis.REDIS_VERSION_NUM ~= nil
-
--- A renewal that arrives late, with an older and shorter ttl, must not shorten the lease. Without
--- any expiry the lock would outlive its holder.
-local function raise(key, ttl)
-  if has_gt then
-    local raised = pcall('PEXPIRE', key, ttl, 'GT')
-    return raised == 0 and pcall('PEXPIRE', key, ttl, 'NX') or raised
+if values.err then
+  -- Not permitted. Whoever wants to track learns of it, and does without.
+  if track then
+    return values
   end
+  for i = 1, count do
+    local value = pcall('GET', KEYS[i])
+    if type(value) == 'table' then
+      -- A key of another type is not ours any more, which is a definite answer.
+      refuse(i, find(value.err, 'WRONGTYPE', 1, true) and 0 or value.err)
+      value = nil
+    end
+    values[i] = value
+  end
+end
+
+-- When a lease that begins now ends, by its ttl. The server turns each PEXPIRE into a PEXPIREAT, which
+-- costs more than all of this.
+local ends = {}
+if has_gt then
+  local time = pcall('TIME')
+  for i = 2 + count, #ARGV do
+    ends[ARGV[i]] = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[i])
+  end
+end
+
+-- Raises an expiry where the server cannot compare.
+local function raise(key, ttl)
   local left = pcall('PTTL', key)
   if type(left) == 'table' or left >= tonumber(ttl) then
     return left
@@ -34,30 +62,25 @@ local function raise(key, ttl)
   return pcall('PEXPIRE', key, ttl)
 end
 
-local answers, ours = {}, {}
-for i = 1, #KEYS do
-  local key, answer = KEYS[i], 0
+for i = 1, count do
   local value = values[i]
-  if values.err then
-    -- Not permitted. Whoever wants to track learns of it, and does without.
-    value = track and values or pcall('GET', key)
-  end
-  if type(value) == 'table' then
-    -- A key of another type is not ours any more, which is a definite answer.
-    answer = string.find(value.err, 'WRONGTYPE', 1, true) and 0 or value.err
-  elseif value and byte(value, 33) == 124 and find(value, ARGV[2 * i - 1], 1, true) == 1 then
-    local raised = raise(key, ARGV[2 * i])
-    answer = type(raised) == 'table' and raised.err
-  end
-  if answer then
-    answers[#answers + 1] = i
-    answers[#answers + 1] = answer
-  elseif track then
-    ours[#ours + 1] = key
+  if value and find(value, ARGV[1 + i], 1, true) == 1 then
+    -- A renewal that arrives late, with an older and shorter ttl, must not shorten the lease.
+    local key, ttl = KEYS[i], ARGV[1 + count + i] or ARGV[2 + count]
+    local raised = has_gt and pcall('PEXPIREAT', key, ends[ttl], 'GT') or raise(key, ttl)
+    if raised == 0 then
+      -- Without any expiry the lock would outlive its holder.
+      raised = pcall('PEXPIREAT', key, ends[ttl], 'NX')
+    end
+    if raised ~= 1 and type(raised) == 'table' then
+      refuse(i, raised.err)
+    end
+  elseif value == false then
+    refuse(i, 0)
   end
 end
-if #ours > 0 then
+if track then
   -- Last of all: a write ends what was remembered before it, our own write too.
-  pcall('EXISTS', unpack(ours))
+  pcall('EXISTS', unpack(KEYS, 1, version and version < 0x070200 and 1 or count))
 end
 return answers
