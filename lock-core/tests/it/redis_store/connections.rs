@@ -260,6 +260,22 @@ fn a_release_in_the_background_outlives_its_runtime() {
     drop(runtime().block_on(async { locks.lock("lock:a").with_wait(Duration::from_secs(20)).await.unwrap() }));
 }
 
+#[test]
+fn a_release_in_the_background_is_not_held_up_by_a_runtime_that_is_blocked() {
+    let server = RedisServer::start();
+    let locks = LockManager::builder(store(&server)).release_in_background().build().unwrap();
+    runtime().block_on(async {
+        let guard = locks.lock("lock:a").with_ttl(Duration::from_secs(12)).await.unwrap();
+        assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
+        // Nothing else runs here until the keeper has released it, over a connection of its own.
+        while server.command(&["EXISTS", "lock:a"]) == Reply::Int(1) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let stats = server.command(&["INFO", "stats"]);
+    assert!(stats.text().contains("expired_keys:0"), "its lease ended by itself");
+}
+
 #[tokio::test]
 async fn a_release_in_the_background_waits_for_no_answer() {
     let server = RedisServer::start();
