@@ -15,7 +15,7 @@
 local pcall, find = redis.pcall, string.find
 local count, track = #KEYS, ARGV[1] == 'track'
 local version = redis.REDIS_VERSION_NUM
--- PEXPIREAT knows GT and NX from 7.0 on, and scripts the version.
+-- PEXPIRE knows GT and NX from 7.0 on, and scripts the version.
 local has_gt = version ~= nil
 
 local answers = {}
@@ -43,16 +43,6 @@ if values.err then
   end
 end
 
--- When a lease that begins now ends, by its ttl. The server turns each PEXPIRE into a PEXPIREAT, which
--- costs more than all of this.
-local ends = {}
-if has_gt then
-  local time = pcall('TIME')
-  for i = 2 + count, #ARGV do
-    ends[ARGV[i]] = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[i])
-  end
-end
-
 -- Raises an expiry where the server cannot compare.
 local function raise(key, ttl)
   local left = pcall('PTTL', key)
@@ -67,10 +57,10 @@ for i = 1, count do
   if value and find(value, ARGV[1 + i], 1, true) == 1 then
     -- A renewal that arrives late, with an older and shorter ttl, must not shorten the lease.
     local key, ttl = KEYS[i], ARGV[1 + count + i] or ARGV[2 + count]
-    local raised = has_gt and pcall('PEXPIREAT', key, ends[ttl], 'GT') or raise(key, ttl)
+    local raised = has_gt and pcall('PEXPIRE', key, ttl, 'GT') or raise(key, ttl)
     if raised == 0 then
       -- Without any expiry the lock would outlive its holder.
-      raised = pcall('PEXPIREAT', key, ends[ttl], 'NX')
+      raised = pcall('PEXPIRE', key, ttl, 'NX')
     end
     if raised ~= 1 and type(raised) == 'table' then
       refuse(i, raised.err)
