@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use crate::clock::Timestamp;
 use crate::error::{LossReason, Result};
 use crate::event::LockEventKind;
+use crate::keeper::background::Background;
 use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
 use crate::keeper::{Anchor, Caller, Engine, watchdog};
 use crate::lease::{Lease, Story};
@@ -136,19 +137,22 @@ impl Future for Finished {
     type Output = Result<ReleaseOutcome>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let done = match &mut self.begun {
-            Some(Begun::Done(outcome)) => Poll::Ready(Ok(*outcome)),
-            Some(Begun::Settling(work)) => match work.as_mut().poll(cx) {
-                // Sent, on the caller's own connection. The keeper awaits the answer.
-                Poll::Pending if self.in_background => return Poll::Ready(Ok(ReleaseOutcome::InBackground)),
-                done => done,
-            },
+        match self.begun.take() {
+            Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
+            // Sent on the caller's own connection, or along with what the caller sends next.
+            Some(Begun::Settling(work)) if self.in_background => {
+                let known = Background::start(work, self.anchor.engine.enter());
+                Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
+            }
+            Some(Begun::Settling(mut work)) => {
+                let done = work.as_mut().poll(cx);
+                if done.is_pending() {
+                    self.begun = Some(Begun::Settling(work));
+                }
+                done
+            }
             None => Poll::Pending,
-        };
-        if done.is_ready() {
-            self.begun = None;
         }
-        done
     }
 }
 
