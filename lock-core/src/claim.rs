@@ -291,7 +291,7 @@ impl Pursuit {
     /// What the store is asked for, but for a place in its queue.
     fn request(&self, wish: &Wish, followers: usize) -> AcquireRequest {
         let engine = &self.engine;
-        let mut request = AcquireRequest::new(self.claim.clone(), wish.story.info.clone());
+        let mut request = AcquireRequest::new(self.claim.clone(), wish.story.holder_info());
         request.execute_within = wish.options.command_timeout();
         request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
         if self.terms.handoff && followers > 0 {

@@ -226,10 +226,10 @@ impl LockRequest {
                     .clone()
                     .or_else(|| key.label().cloned())
                     .unwrap_or_else(|| LockLabel::from_static(Place::of_call(called_from).name)),
-                info: self.manager.holder_info(site),
-                ttl: self.options.ttl,
-                stuck_after: self.options.stuck_threshold(),
-                observers: Arc::clone(&engine.observers),
+                place: site,
+                ttl: self.options.ttl.into(),
+                stuck_after: self.options.stuck_threshold().into(),
+                origin: Arc::clone(self.manager.origin()),
                 key,
             },
             options: self.options.clone(),

@@ -9,12 +9,12 @@ use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
 use crate::keeper::{Anchor, Caller, Engine, revoke};
 use crate::key::{IntoLockKey, LockKey};
+use crate::lease::Origin;
 use crate::lock::LockRequest;
 use crate::memory::MemoryStore;
 use crate::multi::in_order;
 use crate::options::{LockOptions, Wait};
-use crate::owner::{Holder, HolderInfo};
-use crate::place::Place;
+use crate::owner::Holder;
 use crate::tenure::HandoffLimits;
 
 /// How long [`LockManager::connect`] waits for the store's first answer.
@@ -49,9 +49,7 @@ pub struct LockManager {
 struct Inner {
     anchor: Arc<Anchor>,
     options: LockOptions,
-    host: Arc<str>,
-    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
-    pid: u32,
+    origin: Arc<Origin>,
 }
 
 impl LockManager {
@@ -247,9 +245,8 @@ impl LockManager {
         &self.inner.options
     }
 
-    /// Describes whoever takes a lock at a place in the source.
-    pub(crate) fn holder_info(&self, place: &Place) -> HolderInfo {
-        HolderInfo::new(Arc::clone(&self.inner.host), self.inner.pid, Arc::clone(&place.shared))
+    pub(crate) fn origin(&self) -> &Arc<Origin> {
+        &self.inner.origin
     }
 }
 
@@ -363,8 +360,9 @@ impl LockManagerBuilder {
             Engine::start(self.backend, observers, self.handoff)?
         };
         let host = self.host.unwrap_or_else(host_name);
-        let (anchor, pid) = (Arc::new(Anchor { engine }), std::process::id());
-        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, host, pid }) })
+        let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
+        let anchor = Arc::new(Anchor { engine });
+        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, origin }) })
     }
 }
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use crate::clock::Timestamp;
 use crate::error::{LossReason, Result};
 use crate::event::LockEventKind;
+use crate::keeper::background::Background;
 use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
 use crate::keeper::{Anchor, Caller, Engine, watchdog};
 use crate::lease::{Lease, Story};
@@ -16,7 +17,6 @@ use crate::tenure::Ending;
 /// The sole owner of a hold. Releases it in the background when dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) engine: Arc<Engine>,
     pub(crate) lease: Arc<Lease>,
     /// The acquire that joined the grant of another, and when, if this one did.
     joined: Option<Box<(Story, Timestamp)>>,
@@ -28,7 +28,6 @@ pub(crate) struct Hold {
 impl Hold {
     /// Takes a hold over from the machinery and puts it under the watchdog.
     pub(crate) fn new(anchor: Arc<Anchor>, lease: Arc<Lease>, first_of_tenure: bool) -> Self {
-        let engine = Arc::clone(&anchor.engine);
         lease.name_holder();
         let lost = {
             let mut state = lease.tenure.state();
@@ -36,17 +35,17 @@ impl Hold {
             state.over
         };
         if first_of_tenure || lease.ends_by != Timestamp::NEVER {
-            watchdog::watch(&engine, &lease.tenure, lease.granted_at);
+            watchdog::watch(&anchor.engine, &lease.tenure, lease.granted_at);
         }
         // Lost between two holders, when there was nobody to tell.
         if let Some(Ending::Lost(reason)) = lost {
             lease.lose(reason);
         }
-        let hold = Self { engine, lease, joined: None, ended: false, anchor };
-        if hold.engine.is_closed() {
-            let (engine, tenure) = (Arc::clone(&hold.engine), Arc::clone(&hold.lease.tenure));
+        let hold = Self { lease, joined: None, ended: false, anchor };
+        if hold.engine().is_closed() {
+            let (engine, tenure) = (Arc::clone(hold.engine()), Arc::clone(&hold.lease.tenure));
             watchdog::end(&engine, &tenure, LossReason::Revoked);
-            hold.engine.clean_up(async move {
+            hold.engine().clean_up(async move {
                 let _ = revoke(&engine, &tenure).await;
             });
         }
@@ -55,9 +54,8 @@ impl Hold {
 
     /// Joins a grant that an outer scope of the same task holds, after [`Lease::share`].
     pub(crate) fn shared(anchor: Arc<Anchor>, lease: Arc<Lease>, story: Story) -> Self {
-        let engine = Arc::clone(&anchor.engine);
-        let joined = Some(Box::new((story, engine.clock.now())));
-        Self { engine, lease, joined, ended: false, anchor }
+        let joined = Some(Box::new((story, anchor.engine.clock.now())));
+        Self { lease, joined, ended: false, anchor }
     }
 
     /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
@@ -68,16 +66,20 @@ impl Hold {
         Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background }
     }
 
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.anchor.engine
+    }
+
     /// Ends the lease after the store said that the key is not ours.
     pub(crate) fn declare_lost(&self) {
-        let expired = self.engine.clock.now() >= self.lease.tenure.deadline();
+        let expired = self.engine().clock.now() >= self.lease.tenure.deadline();
         let reason = if expired { LossReason::Expired } else { LossReason::Stolen };
-        watchdog::end(&self.engine, &self.lease.tenure, reason);
+        watchdog::end(self.engine(), &self.lease.tenure, reason);
     }
 
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
-        let (engine, lease) = (&self.engine, &self.lease);
+        let (engine, lease) = (&self.anchor.engine, &self.lease);
         if let Some(joined) = self.joined.take() {
             let (story, since) = *joined;
             let held = engine.clock.now().since(since);
@@ -96,7 +98,7 @@ impl Hold {
                 // a max_hold is it certainly still ours: then whoever releases waits for that.
                 let claim = lease.tenure.claim.clone();
                 let (worker, keep_until, settled_at) =
-                    (Arc::clone(engine), lease.keep_until, settled_at(&lease.tenure));
+                    (Arc::clone(engine), lease.keep_until(), settled_at(&lease.tenure));
                 let end = async move {
                     // What cannot be freed now ends with its lease.
                     let _ = free(&worker, claim, keep_until, settled_at).await;
@@ -135,19 +137,22 @@ impl Future for Finished {
     type Output = Result<ReleaseOutcome>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let done = match &mut self.begun {
-            Some(Begun::Done(outcome)) => Poll::Ready(Ok(*outcome)),
-            Some(Begun::Settling(work)) => match work.as_mut().poll(cx) {
-                // Sent, on the caller's own connection. The keeper awaits the answer.
-                Poll::Pending if self.in_background => return Poll::Ready(Ok(ReleaseOutcome::InBackground)),
-                done => done,
-            },
+        match self.begun.take() {
+            Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
+            // Sent on the caller's own connection, or along with what the caller sends next.
+            Some(Begun::Settling(work)) if self.in_background => {
+                let known = Background::start(work, self.anchor.engine.enter());
+                Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
+            }
+            Some(Begun::Settling(mut work)) => {
+                let done = work.as_mut().poll(cx);
+                if done.is_pending() {
+                    self.begun = Some(Begun::Settling(work));
+                }
+                done
+            }
             None => Poll::Pending,
-        };
-        if done.is_ready() {
-            self.begun = None;
         }
-        done
     }
 }
 

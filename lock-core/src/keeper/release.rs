@@ -50,7 +50,7 @@ pub(super) fn release(
     let held = lease.held(now);
     let turn = match turn {
         // Somebody waits, and the key need not stay taken.
-        Some(turn) if lease.keep_until <= now && turn.waiters() > 0 => {
+        Some(turn) if lease.keep_until() <= now && turn.waiters() > 0 => {
             lease.tell_end(LockEventKind::Released { held, dropped, confirmed: true });
             pass_on(engine, tenure, turn, now);
             return Begun::Done(ReleaseOutcome::Released);
@@ -120,10 +120,12 @@ async fn settle(
 ) -> Result<ReleaseOutcome> {
     let mut release = Release::new(tenure.claim.clone());
     release.last_token = tenure.last_used();
+    release.in_background =
+        farewell.as_ref().is_some_and(|farewell| farewell.lease.release_in_background && !farewell.dropped);
     let errand = Errand {
         withdraws: false,
         release,
-        keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until),
+        keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until()),
         timeout: tenure.command_timeout(),
         settled_at: PAST,
         give_up_at: tenure.deadline(),
@@ -194,6 +196,7 @@ impl Errand {
                 Ok(_) => self.settled_at,
                 Err(error) => {
                     repeated |= error.is_ambiguous();
+                    self.release.in_background = false;
                     let pause = jitter(Duration::from_millis(5), Duration::from_millis(100));
                     let again_at = engine.clock.now().after(pause);
                     if error.kind() != LockErrorKind::Unavailable || again_at >= self.give_up_at {

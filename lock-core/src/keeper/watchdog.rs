@@ -79,10 +79,11 @@ fn into_batches(mut due: Vec<(Kind, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
 pub(super) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Tenure>>) {
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
-    let asked: Vec<Question> = batch.iter().map(|tenure| Question::about(tenure, sent_at)).collect();
-    let claim_for =
-        |(tenure, asked): (&Arc<Tenure>, &Question)| Claim { ttl: asked.lease.ttl(), ..tenure.claim.clone() };
-    let claims: Vec<Claim> = batch.iter().zip(&asked).map(claim_for).collect();
+    let ask = |tenure: &Arc<Tenure>| {
+        let asked = Question::about(tenure, sent_at);
+        (asked, Claim { ttl: asked.lease.ttl(), ..tenure.claim.clone() })
+    };
+    let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
     let command = Arc::clone(&engine.backend).renew_dyn(claims);
     let answers = engine
         .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })

@@ -29,6 +29,8 @@ use crate::event::Notice;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
+use crate::redis::call::Call;
+use crate::redis::coalesce::Departure;
 use crate::redis::connect::Target;
 use crate::redis::keys::Keys;
 use crate::redis::link::Link;
@@ -43,8 +45,9 @@ const MAX_TOKEN: u64 = 9_000_000_000_000_000;
 /// How often an acquire that came too late for its deadline is sent again, with a corrected one.
 const STALE_RETRIES: usize = 3;
 
-/// How many locks one script renews: about half a millisecond of the server's time.
-const RENEW_BATCH: usize = 100;
+/// How many locks one script renews: about a quarter of a millisecond, in which the server serves nobody
+/// else.
+const RENEW_BATCH: usize = 50;
 
 /// The pause before reconnecting, at most: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -61,6 +64,17 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// deleted, overwritten, evicted or expired, and of `FLUSHALL`, within milliseconds. That covers every
 /// lock that has been held for a fifth of a second, with or without renewal. Otherwise, and while the
 /// listening connection is down, the next renewal finds out.
+///
+/// # Permissions
+///
+/// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
+/// locks, to wait for them without polling, to hear of losses at once and be named in `CLIENT LIST`,
+/// and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last two words are for
+/// clusters. Without the second and third, waiters poll and renewals find losses.
+///
+/// ```text
+#[doc = include_str!("acl.txt")]
+/// ```
 ///
 /// ```
 /// use lock_core::RedisStore;
@@ -108,8 +122,8 @@ impl RedisStore {
         for _ in 0..=STALE_RETRIES {
             let link = self.pool.link().await?;
             let deadline = link.time.deadline(Clock::system().now(), request.execute_within);
-            let call = call::acquire(&keys, request, before, deadline);
-            let answer = link.call(call).await.map_err(|error| self.failed("acquire", &error))?;
+            let call = Call::acquire(&keys, request, before, deadline);
+            let answer = link.call(call, Departure::Now).await.map_err(|error| self.failed("acquire", &error))?;
             return match Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
                 Acquired::Granted(token) => Ok(Attempt::Granted { token, block: request.block.max(1) }),
                 Acquired::Mine(token) => Ok(Attempt::Granted { token, block: 1 }),
@@ -147,7 +161,9 @@ impl RedisStore {
     async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
         let keys = Keys::of(&release.claim.key)?;
         let link = self.pool.link().await?;
-        let answer = link.call(call::release(&keys, release)).await.map_err(|error| self.failed(op, &error))?;
+        let departure = if release.in_background { Departure::WithTheNext } else { Departure::Now };
+        let answer =
+            link.call(Call::release(&keys, release), departure).await.map_err(|error| self.failed(op, &error))?;
         let freed = reply::released(&answer).ok_or_else(|| self.unreadable(op))?;
         freed.map_err(|text| error::answered(self.pool.node(), op, &text))
     }
@@ -165,11 +181,14 @@ impl RedisStore {
         let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
         let answer = link
             .eval(&SCRIPTS.renew, &keys, |command| {
+                command.arg(if track { "track" } else { "" });
                 for claim in claims {
-                    command.arg(claim.owner.to_hex()).arg(value::millis(claim.ttl));
+                    command.arg(&value::head(claim.owner));
                 }
-                if track {
-                    command.arg("track");
+                // Mostly all have the same, and one word for all is enough.
+                let alike = claims.windows(2).all(|pair| pair[0].ttl == pair[1].ttl);
+                for claim in &claims[..if alike { 1 } else { claims.len() }] {
+                    command.arg(value::millis(claim.ttl));
                 }
             })
             .await
@@ -180,15 +199,17 @@ impl RedisStore {
             let [Value::Int(number), answer] = pair else { return Err(self.unreadable("renew")) };
             let index = usize::try_from(*number).unwrap_or(0).wrapping_sub(1);
             let Some(renewal) = renewals.get_mut(index) else { return Err(self.unreadable("renew")) };
-            *renewal = match answer {
-                Value::Int(0) => Ok(Renewal::Lost),
-                Value::BulkString(text) => {
-                    Err(error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)))
+            let error = match answer {
+                Value::Int(0) => {
+                    *renewal = Ok(Renewal::Lost);
+                    continue;
                 }
-                _ => Err(self.unreadable("renew")),
+                Value::BulkString(text) => error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)),
+                _ => self.unreadable("renew"),
             };
+            *renewal = Err(error.with_key(&claims[index].key));
         }
-        Ok(claims.iter().zip(renewals).map(|(claim, renewal)| renewal.map_err(|e| e.with_key(&claim.key))).collect())
+        Ok(renewals)
     }
 
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {

@@ -218,6 +218,8 @@ impl RedisServer {
     fn launch(&mut self) -> bool {
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(self.port.to_string());
+        // Newer servers open the log before they look at --dir.
+        command.current_dir(&self.directory);
         command.args(["--logfile", "server.log", "--dir"]).arg(&self.directory).args(&self.settings.arguments);
         if self.settings.unix_socket {
             command.arg("--unixsocket").arg(self.socket());
