@@ -69,7 +69,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 ///
 /// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
 /// locks, to wait for them without polling, to hear of losses at once and be named in `CLIENT LIST`,
-/// and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last two words are for
+/// and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last three words are for
 /// clusters. Without the second and third, waiters poll and renewals find losses.
 ///
 /// ```text

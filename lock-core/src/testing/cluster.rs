@@ -44,7 +44,10 @@ impl RedisCluster {
             // Two nodes of one epoch would first have to agree who gets another.
             ok(master, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             let [first, next] = [index, index + 1].map(|index| SLOTS * index as i64 / masters as i64);
-            ok(master, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()]);
+            let slots: Vec<String> = (first..next).map(|slot| slot.to_string()).collect();
+            let words: Vec<&str> =
+                ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+            ok(master, &words);
             cluster.masters[..index].iter().for_each(|known| meet(master, known));
         }
         wait_until_all_know(cluster.masters.iter());

@@ -54,3 +54,33 @@ async fn every_command_works_through_any_node() {
         assert!(ended.stderr.contains(&names[2]), "{ended:?}");
     }
 }
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
+    use crate::program::lockctl_trusting;
+    let file =
+        |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/tests/it/tls").join(name);
+    let authority = file("authority.pem");
+    // One master, so that its certificate need not serve for the bus of the cluster too.
+    let settings = lock_core::testing::RedisServer::builder()
+        .with_tls(&file("server.pem"), &file("server.key"))
+        .with("tls-ca-cert-file", &authority.display().to_string())
+        .with("tls-cluster", "yes")
+        .with("cluster-announce-hostname", "LOCALHOST")
+        .with("cluster-preferred-endpoint-type", "hostname");
+    let cluster = RedisCluster::with(settings, 1);
+    let master = &cluster.masters()[0];
+    let _taken = take(master, "lock:user:1").await;
+    let url = master.tls_url("localhost");
+    let json = lockctl_trusting(&authority, &url, &["list", "--json"]).json();
+    assert_eq!(json["locks"][0]["key"], "lock:user:1");
+    let name = url.strip_prefix("rediss://").unwrap();
+    assert_eq!((&json["server"], &json["servers"][0]), (&name.into(), &name.replace("localhost", "LOCALHOST").into()));
+    // The certificate is not for an address.
+    master.command(&["CONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]);
+    master.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", "ip"]);
+    let ended = lockctl_trusting(&authority, &url, &["list"]);
+    ended.assert_code(3);
+    assert!(ended.stderr.contains("use the host name that the certificate is for"), "{ended:?}");
+}

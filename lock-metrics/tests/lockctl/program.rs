@@ -39,7 +39,17 @@ pub(crate) fn lockctl(server: &RedisServer, arguments: &[&str]) -> Ended {
 }
 
 pub(crate) fn lockctl_at(url: &str, arguments: &[&str]) -> Ended {
-    let output = command(url, arguments).output().unwrap();
+    end(&mut command(url, arguments))
+}
+
+/// Runs it where another authority is trusted than those of this machine.
+#[cfg(feature = "tls")]
+pub(crate) fn lockctl_trusting(authority: &std::path::Path, url: &str, arguments: &[&str]) -> Ended {
+    end(command(url, arguments).env("SSL_CERT_FILE", authority))
+}
+
+fn end(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
