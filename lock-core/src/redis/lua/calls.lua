@@ -11,17 +11,17 @@
 -- answer, and leaves the others alone.
 
 local guarded, call, pcall = pcall, redis.call, redis.pcall
-local byte, find = string.byte, string.find
+local byte, find, format, max = string.byte, string.find, string.format, math.max
 -- How many words a call is: an acquire, a release (free), a requeue.
 local WORDS = { a = 8, f = 4, r = 10 }
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local now_text = string.format('%d', now)
+local now_text = format('%d', now)
 
--- Nearly always nobody has the locks that are wanted, and nobody waits for any. Then this script does
--- the little that is left by itself, without the closures of the library. From here on it raises no
--- error: a call that was executed must get its answer.
+-- Nearly always nobody waits for the locks, and nobody has those that are wanted, or only whoever wants
+-- them again. Then this script does the little that is left by itself, without the closures of the
+-- library. From here on it raises no error: a call that was executed must get its answer.
 local busy, n, at = {}, 0, 2
 for queue = 3, #KEYS, 4 do
   local letter = ARGV[at]
@@ -29,13 +29,11 @@ for queue = 3, #KEYS, 4 do
     n = n + 1
     busy[n] = KEYS[queue - 2]
   end
-  if letter ~= 'r' then
-    n = n + 1
-    busy[n] = KEYS[queue]
-  end
+  n = n + 1
+  busy[n] = KEYS[queue]
   at = at + WORDS[letter]
 end
-local quiet = n > 0 and call('EXISTS', unpack(busy)) == 0
+local quiet = call('EXISTS', unpack(busy)) == 0
 
 local answers, turn_to, steps = { now }, nil, nil
 at = 2
@@ -60,6 +58,20 @@ for number = 1, #KEYS / 4 do
     if not value or type(value) == 'string' then
       local ours = value and byte(value, 33) == 124 and find(value, ARGV[at + 1], 1, true) == 1
       answer = ours and pcall('DEL', lock) or 0
+    end
+  elseif quiet and letter == 'r' and now <= tonumber(ARGV[at + 3]) then
+    local value = pcall('GET', lock)
+    if type(value) == 'string' and byte(value, 33) == 124 and find(value, ARGV[at + 8], 1, true) == 1 then
+      -- Above what was used of the block before. Of a fence that is ahead of it the library knows more.
+      local token, fence = max(now, ARGV[at + 4] + 1, ARGV[at + 9] + 1), KEYS[4 * number - 2]
+      local last = pcall('SET', fence, format('%d', token + ARGV[at + 5] - 1), 'PX', ARGV[1], 'GET')
+      if not last or type(last) == 'string' and (tonumber(last) or token) < token then
+        value = ARGV[at + 1] .. '|' .. format('%d', token) .. '|' .. ARGV[at + 6]
+        local set = pcall('SET', lock, value, 'PX', ARGV[at + 2])
+        answer = set and set.ok and token
+      elseif type(last) == 'string' then
+        pcall('SET', fence, last, 'PX', ARGV[1])
+      end
     end
   end
   if not answer or type(answer) == 'table' then
