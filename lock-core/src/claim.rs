@@ -78,9 +78,9 @@ pub(crate) enum Known {
 }
 
 impl Known {
-    pub(crate) fn describe(&self, now: Timestamp) -> Option<Holder> {
+    pub(crate) fn describe(&self, engine: &Engine, now: Timestamp) -> Option<Holder> {
         match self {
-            Self::Here(lease) => lease.upgrade().map(|lease| lease.holder(now)),
+            Self::Here(lease) => lease.upgrade().map(|lease| lease.holder(engine, now)),
             Self::Elsewhere(holder) => Some(Holder::clone(holder)),
         }
     }
@@ -291,7 +291,7 @@ impl Pursuit {
     /// What the store is asked for, but for a place in its queue.
     fn request(&self, wish: &Wish, followers: usize) -> AcquireRequest {
         let engine = &self.engine;
-        let mut request = AcquireRequest::new(self.claim.clone(), wish.story.info.clone());
+        let mut request = AcquireRequest::new(self.claim.clone(), engine.holder_info(wish.story.place));
         request.execute_within = wish.options.command_timeout();
         request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
         if self.terms.handoff && followers > 0 {

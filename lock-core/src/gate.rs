@@ -96,6 +96,19 @@ impl<C: Cargo> Gate<C> {
         Err(Seated { room: Arc::clone(room), seat })
     }
 
+    /// Wakes everybody who waits, to look what has become of the manager.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            let doors = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rooms: Vec<&Room<C>> = doors.iter().map(|Door(room)| &**room).collect();
+            // In a fixed order, so that a run on virtual time can be repeated.
+            rooms.sort_by_key(|room| room.key.as_str());
+            let wakers: Vec<Waker> = rooms.into_iter().flat_map(Room::wakers).collect();
+            drop(doors);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
     /// Returns who of this process holds the key.
     pub(crate) fn holder(&self, key: &LockKey) -> Option<C::Holder> {
         self.shard(key).get(key).and_then(|Door(room)| room.state().holder.clone())
@@ -125,6 +138,10 @@ impl<C: Cargo> Room<C> {
     fn waiters(&self) -> usize {
         let state = self.state();
         state.queue.len().saturating_sub(state.left)
+    }
+
+    fn wakers(&self) -> Vec<Waker> {
+        self.state().queue.iter().filter_map(|seat| seat.waker()).collect()
     }
 
     /// Gives a turn to the next in the queue, if there is one and the cargo fits. Returns whom to wake.
@@ -265,6 +282,13 @@ impl<C: Cargo> Seat<C> {
         let waker = waker.take();
         *state = SeatState::Called(turn);
         Ok(waker)
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        match &*self.state() {
+            SeatState::Waiting(waker) => waker.clone(),
+            SeatState::Called(_) | SeatState::Left => None,
+        }
     }
 
     fn is_waiting(&self) -> bool {

@@ -12,9 +12,11 @@ use crate::error::{LockError, LossReason, Result};
 use crate::event::{LockEvent, LockEventKind, Observers};
 use crate::fencing::FencingToken;
 use crate::gate::Turn;
+use crate::keeper::Engine;
 use crate::key::{LockKey, LockLabel};
 use crate::options::LockOptions;
-use crate::owner::{Holder, HolderInfo};
+use crate::owner::Holder;
+use crate::place::Place;
 use crate::tenure::Tenure;
 use crate::trace;
 
@@ -24,7 +26,7 @@ pub(crate) struct Story {
     pub(crate) attempt: u64,
     pub(crate) key: LockKey,
     pub(crate) label: LockLabel,
-    pub(crate) info: HolderInfo,
+    pub(crate) place: &'static Place,
     pub(crate) ttl: Duration,
     pub(crate) stuck_after: Duration,
     pub(crate) observers: Arc<Observers>,
@@ -37,7 +39,7 @@ impl Story {
             attempt: self.attempt,
             label: &self.label,
             key: &self.key,
-            site: &self.info.site,
+            site: self.place.name,
             ttl: self.ttl,
             stuck_after: self.stuck_after,
             kind,
@@ -249,7 +251,12 @@ impl Lease {
     }
 
     /// Describes this holder to others of this process who wait for it.
-    pub(crate) fn holder(&self, now: Timestamp) -> Holder {
-        Holder::new(self.story.info.clone(), self.tenure.claim.owner, self.token, Some(self.remaining_at(now)))
+    pub(crate) fn holder(&self, engine: &Engine, now: Timestamp) -> Holder {
+        Holder::new(
+            engine.holder_info(self.story.place),
+            self.tenure.claim.owner,
+            self.token,
+            Some(self.remaining_at(now)),
+        )
     }
 }

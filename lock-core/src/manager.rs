@@ -9,12 +9,11 @@ use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
 use crate::keeper::{Anchor, Caller, Engine, revoke};
 use crate::key::{IntoLockKey, LockKey};
-use crate::lock::LockRequest;
+use crate::lock::{Keys, LockRequest};
 use crate::memory::MemoryStore;
 use crate::multi::in_order;
 use crate::options::{LockOptions, Wait};
-use crate::owner::{Holder, HolderInfo};
-use crate::place::Place;
+use crate::owner::Holder;
 use crate::tenure::HandoffLimits;
 
 /// How long [`LockManager::connect`] waits for the store's first answer.
@@ -49,9 +48,6 @@ pub struct LockManager {
 struct Inner {
     anchor: Arc<Anchor>,
     options: LockOptions,
-    host: Arc<str>,
-    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
-    pid: u32,
 }
 
 impl LockManager {
@@ -123,7 +119,7 @@ impl LockManager {
     /// Asks for the lock of a key. Nothing is taken until the request is awaited.
     #[track_caller]
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
-        LockRequest::new(self.clone(), key.into_lock_key().map(|key| vec![key]))
+        LockRequest::new(self.clone(), key.into_lock_key().map(Keys::One))
     }
 
     /// Asks for the locks of several keys at once: all or nothing, under one budget.
@@ -147,7 +143,7 @@ impl LockManager {
     /// ```
     #[track_caller]
     pub fn lock_all<K: IntoLockKey>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        LockRequest::new(self.clone(), in_order(keys.into_iter().map(IntoLockKey::into_lock_key)))
+        LockRequest::new(self.clone(), in_order(keys.into_iter().map(IntoLockKey::into_lock_key)).map(Keys::Several))
     }
 
     /// Returns who holds a key now.
@@ -245,11 +241,6 @@ impl LockManager {
 
     pub(crate) fn options(&self) -> &LockOptions {
         &self.inner.options
-    }
-
-    /// Describes whoever takes a lock at a place in the source.
-    pub(crate) fn holder_info(&self, place: &Place) -> HolderInfo {
-        HolderInfo::new(Arc::clone(&self.inner.host), self.inner.pid, Arc::clone(&place.shared))
     }
 }
 
@@ -357,14 +348,14 @@ impl LockManagerBuilder {
     pub fn build(self) -> Result<LockManager> {
         self.options.validate()?;
         let observers = Arc::new(self.observers);
-        let engine = if self.on_current_runtime {
-            Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
-        } else {
-            Engine::start(self.backend, observers, self.handoff)?
-        };
         let host = self.host.unwrap_or_else(host_name);
-        let (anchor, pid) = (Arc::new(Anchor { engine }), std::process::id());
-        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, host, pid }) })
+        let engine = if self.on_current_runtime {
+            Engine::start_on_current_runtime(self.backend, host, observers, self.handoff)?
+        } else {
+            Engine::start(self.backend, host, observers, self.handoff)?
+        };
+        let anchor = Arc::new(Anchor { engine });
+        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options }) })
     }
 }
 

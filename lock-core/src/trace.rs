@@ -21,7 +21,7 @@ pub(crate) fn acquire(story: &Story) -> Span {
         "lock_acquire",
         lock = story.label.as_str(),
         key = story.key.as_str(),
-        site = &*story.info.site,
+        site = story.place.name,
         outcome = Empty,
         path = Empty,
         waited_seconds = Empty,
@@ -38,7 +38,7 @@ pub(crate) fn hold(story: &Story, owner: OwnerId, token: FencingToken) -> Span {
         "lock_hold",
         lock = story.label.as_str(),
         key = story.key.as_str(),
-        site = &*story.info.site,
+        site = story.place.name,
         ?owner,
         %token,
         outcome = Empty,
@@ -88,7 +88,7 @@ pub(crate) fn lost(span: &Span, story: &Story, token: FencingToken, held: Durati
     let _inside = span.enter();
     tracing::warn!(
         target: "lock_core",
-        lock = story.label.as_str(), key = story.key.as_str(), site = &*story.info.site, %token,
+        lock = story.label.as_str(), key = story.key.as_str(), site = story.place.name, %token,
         held_seconds = held.as_secs_f64(), reason = reason.as_str(),
         "lock was lost while it was held"
     );

@@ -10,6 +10,7 @@ mod hold;
 mod pending;
 mod release;
 pub(crate) mod schedule;
+mod wait;
 mod watchdog;
 mod wheel;
 
@@ -33,12 +34,15 @@ use crate::gate::Gate;
 use crate::keeper::grants::Grants;
 use crate::keeper::schedule::{Alarm, Schedule};
 use crate::key::LockKey;
+use crate::owner::HolderInfo;
+use crate::place::Place;
 use crate::tenure::HandoffLimits;
 
 pub(crate) use hold::Hold;
 pub(crate) use pending::PendingEntry;
 pub use release::ReleaseOutcome;
 pub(crate) use release::{conclude, lay_to_rest, revoke, undo};
+pub(crate) use wait::Interrupted;
 
 use pending::Pending;
 
@@ -52,6 +56,10 @@ const FAIR_TIME: Duration = Duration::from_millis(100);
 /// The shared engine of one manager: what callers, guards and the keeper work on together.
 pub(crate) struct Engine {
     pub(crate) backend: Arc<dyn DynBackend>,
+    /// What others see of this process: its host's name and its number. Asked for once, since no manager
+    /// survives a fork without its keeper's thread.
+    host: Arc<str>,
+    pid: u32,
     pub(crate) clock: Clock,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) gate: Arc<Gate<Cargo>>,
@@ -75,13 +83,6 @@ pub(crate) struct Engine {
     threaded: bool,
 }
 
-/// Why a wait ended without its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interrupted {
-    TimedOut,
-    Closed,
-}
-
 /// Where a command to the store is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
@@ -100,6 +101,7 @@ impl Engine {
     /// Starts an engine with a keeper thread.
     pub(crate) fn start(
         backend: Arc<dyn DynBackend>,
+        host: Arc<str>,
         observers: Arc<Observers>,
         handoff: HandoffLimits,
     ) -> Result<Arc<Self>> {
@@ -108,7 +110,7 @@ impl Engine {
                 .with_source(error)
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
-        let (engine, keeper) = Self::assemble(backend, observers, handoff, Clock::system(), true);
+        let (engine, keeper) = Self::assemble(backend, host, observers, handoff, Clock::system(), true);
         let run = move || runtime.block_on(keeper.run());
         std::thread::Builder::new().name("lock-keeper".to_owned()).spawn(run).map_err(refused)?;
         Ok(engine)
@@ -117,6 +119,7 @@ impl Engine {
     /// Starts an engine whose keeper is a task of the current runtime, on its clock.
     pub(crate) fn start_on_current_runtime(
         backend: Arc<dyn DynBackend>,
+        host: Arc<str>,
         observers: Arc<Observers>,
         handoff: HandoffLimits,
     ) -> Result<Arc<Self>> {
@@ -125,7 +128,7 @@ impl Engine {
                 "drive_on_current_runtime was asked for outside of a tokio runtime; build the manager inside of one",
             ));
         }
-        let (engine, keeper) = Self::assemble(backend, observers, handoff, Clock::of_current_runtime(), false);
+        let (engine, keeper) = Self::assemble(backend, host, observers, handoff, Clock::of_current_runtime(), false);
         #[expect(clippy::disallowed_methods, reason = "the caller asked for the keeper to live on this runtime")]
         tokio::spawn(keeper.run());
         Ok(engine)
@@ -133,6 +136,7 @@ impl Engine {
 
     fn assemble(
         backend: Arc<dyn DynBackend>,
+        host: Arc<str>,
         observers: Arc<Observers>,
         handoff: HandoffLimits,
         clock: Clock,
@@ -144,6 +148,8 @@ impl Engine {
         let schedule = Arc::new(Schedule::new(clock.clone()));
         let engine = Arc::new(Self {
             backend: Arc::clone(&backend),
+            host,
+            pid: std::process::id(),
             clock,
             schedule: Arc::clone(&schedule),
             gate: Arc::new(Gate::new()),
@@ -169,6 +175,11 @@ impl Engine {
             tasks: JoinSet::new(),
         };
         (engine, keeper)
+    }
+
+    /// Describes whoever takes a lock at a place in the source.
+    pub(crate) fn holder_info(&self, place: &Place) -> HolderInfo {
+        HolderInfo::new(Arc::clone(&self.host), self.pid, Arc::clone(&place.shared))
     }
 
     /// Numbers an acquire, across all managers of the process.
@@ -215,21 +226,6 @@ impl Engine {
         })
     }
 
-    /// Awaits a future, at most until a moment or until the manager is shut down.
-    pub(crate) async fn until<T>(&self, at: Timestamp, work: impl Future<Output = T>) -> Result<T, Interrupted> {
-        let mut closing = std::pin::pin!(self.closing.notified());
-        closing.as_mut().enable();
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Interrupted::Closed);
-        }
-        tokio::select! {
-            biased;
-            done = work => Ok(done),
-            () = self.schedule.sleep_until(at) => Err(Interrupted::TimedOut),
-            () = closing => Err(Interrupted::Closed),
-        }
-    }
-
     /// Awaits a command to the store, at most until a moment, and tells the observers how it went,
     /// unless it had no time to go anyhow.
     pub(crate) async fn bounded<T>(
@@ -268,16 +264,6 @@ impl Engine {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         let elapsed = self.clock.now().since(sent_at);
         self.observers.notice(&Notice::Command { op, node, elapsed, error });
-    }
-
-    /// Refuses new work and wakes everybody who waits.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.closing.notify_waiters();
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
     }
 
     /// Blocks until all cleanup is done, or time is up. Does nothing where blocking would keep the
