@@ -192,8 +192,10 @@ impl Journey {
         // Left only after the look below: the last to leave takes what is known of the holder along.
         let turn = self.engine().called(self.until, &mut seat).await;
         let now = self.engine().clock.now();
-        // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
-        self.holder = self.holder_before(&seat, now).or(self.holder.take());
+        if turn.is_err() || self.holder.is_none() {
+            // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
+            self.holder = self.holder_before(&seat, now).or(self.holder.take());
+        }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
     }
 
@@ -317,7 +319,7 @@ impl Journey {
         let (story, holder) = (&self.wish.story, self.holder.as_ref());
         let (lease, path, now) = match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path, at })) => {
-                (Arc::new(Lease::new(at, story.clone(), &self.wish.options, token, tenure, turn)), path, at)
+                (Lease::begin(at, story.clone(), &self.wish.options, token, tenure, turn), path, at)
             }
             Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant, self.engine().clock.now()),
             Err(error) => {

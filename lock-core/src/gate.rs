@@ -148,14 +148,14 @@ impl<C: Cargo> Room<C> {
     fn call_next(&self, mut turn: Turn<C>, fits: impl Fn(C::Terms) -> bool) -> Result<Option<Waker>, Turn<C>> {
         let mut state = self.state();
         while let Some(seat) = state.queue.front() {
-            if seat.is_waiting() && !fits(seat.terms) {
-                break;
+            let called = seat.call(turn, &fits);
+            if let Err(Uncalled::Unfit(back)) = called {
+                return Err(back);
             }
-            let Some(seat) = state.queue.pop_front() else { break };
-            match seat.call(turn) {
+            state.queue.pop_front();
+            match called {
                 Ok(waker) => return Ok(waker),
-                // It was left.
-                Err(back) => turn = back,
+                Err(Uncalled::Left(back) | Uncalled::Unfit(back)) => turn = back,
             }
             state.left = state.left.saturating_sub(1);
         }
@@ -274,11 +274,22 @@ enum SeatState<C: Cargo> {
     Left,
 }
 
+/// The turn that a seat was not given.
+enum Uncalled<C: Cargo> {
+    /// The seat was left.
+    Left(Turn<C>),
+    /// Its cargo is not what is waited for.
+    Unfit(Turn<C>),
+}
+
 impl<C: Cargo> Seat<C> {
-    /// Gives the turn to this seat and returns whom to wake, unless it was left.
-    fn call(&self, turn: Turn<C>) -> Result<Option<Waker>, Turn<C>> {
+    /// Gives the turn to this seat and returns whom to wake, if it waits and the cargo fits.
+    fn call(&self, turn: Turn<C>, fits: impl Fn(C::Terms) -> bool) -> Result<Option<Waker>, Uncalled<C>> {
         let mut state = self.state();
-        let SeatState::Waiting(waker) = &mut *state else { return Err(turn) };
+        let SeatState::Waiting(waker) = &mut *state else { return Err(Uncalled::Left(turn)) };
+        if !fits(self.terms) {
+            return Err(Uncalled::Unfit(turn));
+        }
         let waker = waker.take();
         *state = SeatState::Called(turn);
         Ok(waker)

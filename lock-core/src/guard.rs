@@ -47,7 +47,7 @@ impl LockGuard {
 
     /// The context of code that runs under this guard.
     pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
-        Frame::around(self.hold.engine.identity(), self.holds().map(|hold| Arc::clone(&hold.lease)))
+        Frame::around(self.hold.engine().identity(), self.holds().map(|hold| Arc::clone(&hold.lease)))
     }
 
     /// Returns the key that is locked, the first in order if there are several.
@@ -163,7 +163,7 @@ impl LockGuard {
     ///
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<ReleaseOutcome> {
-        if !self.hold.engine.serves_blocking_callers() {
+        if !self.hold.engine().serves_blocking_callers() {
             return Err(LockError::misconfigured(
                 "this manager is driven by the current runtime, which a blocking call would stop; use release().await",
             ));
@@ -210,7 +210,7 @@ impl LockGuard {
 }
 
 async fn extend(hold: &Hold, by: Duration) -> Result<()> {
-    let Hold { engine, lease, .. } = hold;
+    let (engine, lease) = (hold.engine(), &hold.lease);
     let key = &lease.story.key;
     let mut claim = lease.tenure.claim.clone();
     claim.ttl = by;

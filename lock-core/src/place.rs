@@ -1,5 +1,6 @@
 //! Where in the source a lock is taken: what others see of its holder.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
@@ -43,8 +44,20 @@ impl Place {
     /// private.
     pub(crate) fn of_call(location: &'static Location<'static>) -> &'static Self {
         static CALLS: Known = LazyLock::new(RwLock::default);
+        thread_local! {
+            // Most often it is the same as before.
+            static LAST: Cell<Option<(usize, &'static Place)>> = const { Cell::new(None) };
+        }
+        let address = std::ptr::from_ref(location).addr();
+        if let Ok(Some((known, place))) = LAST.try_with(Cell::get)
+            && known == address
+        {
+            return place;
+        }
         let name = || format!("{}:{}", public_path(location.file()), location.line()).leak() as &'static str;
-        find(&CALLS, (std::ptr::from_ref(location).addr(), 0), name)
+        let place = find(&CALLS, (address, 0), name);
+        let _ = LAST.try_with(|last| last.set(Some((address, place))));
+        place
     }
 
     /// Uses the name that a place was given.

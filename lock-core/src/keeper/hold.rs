@@ -10,13 +10,12 @@ use crate::error::{LossReason, Result};
 use crate::event::LockEventKind;
 use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
 use crate::keeper::{Anchor, Caller, Engine, watchdog};
-use crate::lease::{Lease, Story};
+use crate::lease::{Lease, Left, Story};
 use crate::tenure::Ending;
 
 /// The sole owner of a hold. Releases it in the background when dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) engine: Arc<Engine>,
     pub(crate) lease: Arc<Lease>,
     /// The acquire that joined the grant of another, and when, if this one did.
     joined: Option<Box<(Story, Timestamp)>>,
@@ -28,36 +27,37 @@ pub(crate) struct Hold {
 impl Hold {
     /// Takes a hold over from the machinery and puts it under the watchdog.
     pub(crate) fn new(anchor: Arc<Anchor>, lease: Arc<Lease>, first_of_tenure: bool) -> Self {
-        let engine = Arc::clone(&anchor.engine);
-        lease.name_holder();
+        let engine = &anchor.engine;
         let lost = {
             let mut state = lease.tenure.state();
             (state.holder, state.ends_by) = (Arc::downgrade(&lease), lease.ends_by);
             state.over
         };
         if first_of_tenure || lease.ends_by != Timestamp::NEVER {
-            watchdog::watch(&engine, &lease.tenure, lease.granted_at);
+            watchdog::watch(engine, &lease.tenure, lease.granted_at);
         }
         // Lost between two holders, when there was nobody to tell.
         if let Some(Ending::Lost(reason)) = lost {
             lease.lose(reason);
         }
-        let hold = Self { engine, lease, joined: None, ended: false, anchor };
-        if hold.engine.is_closed() {
-            let (engine, tenure) = (Arc::clone(&hold.engine), Arc::clone(&hold.lease.tenure));
-            watchdog::end(&engine, &tenure, LossReason::Revoked);
-            hold.engine.clean_up(async move {
-                let _ = revoke(&engine, &tenure).await;
+        if engine.is_closed() {
+            let (worker, tenure) = (Arc::clone(engine), Arc::clone(&lease.tenure));
+            watchdog::end(engine, &tenure, LossReason::Revoked);
+            engine.clean_up(async move {
+                let _ = revoke(&worker, &tenure).await;
             });
         }
-        hold
+        Self { lease, joined: None, ended: false, anchor }
     }
 
     /// Joins a grant that an outer scope of the same task holds, after [`Lease::share`].
     pub(crate) fn shared(anchor: Arc<Anchor>, lease: Arc<Lease>, story: Story) -> Self {
-        let engine = Arc::clone(&anchor.engine);
-        let joined = Some(Box::new((story, engine.clock.now())));
-        Self { engine, lease, joined, ended: false, anchor }
+        let joined = Some(Box::new((story, anchor.engine.clock.now())));
+        Self { lease, joined, ended: false, anchor }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.anchor.engine
     }
 
     /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
@@ -65,19 +65,19 @@ impl Hold {
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = self.begin(caller, false);
         let in_background = self.lease.release_in_background;
-        Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background }
+        Finished::new(&self.anchor, begun, in_background)
     }
 
     /// Ends the lease after the store said that the key is not ours.
     pub(crate) fn declare_lost(&self) {
-        let expired = self.engine.clock.now() >= self.lease.tenure.deadline();
+        let expired = self.engine().clock.now() >= self.lease.tenure.deadline();
         let reason = if expired { LossReason::Expired } else { LossReason::Stolen };
-        watchdog::end(&self.engine, &self.lease.tenure, reason);
+        watchdog::end(self.engine(), &self.lease.tenure, reason);
     }
 
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
-        let (engine, lease) = (&self.engine, &self.lease);
+        let (engine, lease) = (&self.anchor.engine, &self.lease);
         if let Some(joined) = self.joined.take() {
             let (story, since) = *joined;
             let held = engine.clock.now().since(since);
@@ -86,12 +86,10 @@ impl Hold {
                 None => LockEventKind::Released { held, dropped, confirmed: true },
             });
         }
-        if lease.unshare() {
-            return Begun::Done(ReleaseOutcome::Released);
-        }
-        match lease.begin_release() {
-            Ok(turn) => release(engine, lease, turn, caller, dropped),
-            Err(reason) => {
+        match lease.leave() {
+            Left::ToOthers => Begun::Done(ReleaseOutcome::Released),
+            Left::Released(turn) => release(engine, lease, turn, caller, dropped),
+            Left::Lost(reason) => {
                 // The key may have outlived the loss, so the claim is ended all the same. Only after
                 // a max_hold is it certainly still ours: then whoever releases waits for that.
                 let claim = lease.tenure.claim.clone();
@@ -118,17 +116,25 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.ended {
             let begun = self.begin(Caller::Async, true);
-            drop(Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background: true });
+            drop(Finished::new(&self.anchor, begun, true));
         }
     }
 }
 
 /// A release that is finished by the keeper if its caller drops it.
 struct Finished {
-    anchor: Arc<Anchor>,
+    /// Kept for what is to be handed to the keeper.
+    anchor: Option<Arc<Anchor>>,
     begun: Option<Begun>,
     /// Whether the caller only sends it.
     in_background: bool,
+}
+
+impl Finished {
+    fn new(anchor: &Arc<Anchor>, begun: Begun, in_background: bool) -> Self {
+        let settling = matches!(begun, Begun::Settling(_));
+        Self { anchor: settling.then(|| Arc::clone(anchor)), begun: Some(begun), in_background }
+    }
 }
 
 impl Future for Finished {
@@ -153,8 +159,8 @@ impl Future for Finished {
 
 impl Drop for Finished {
     fn drop(&mut self) {
-        if let Some(Begun::Settling(work)) = self.begun.take() {
-            self.anchor.engine.clean_up(async move {
+        if let (Some(Begun::Settling(work)), Some(anchor)) = (self.begun.take(), &self.anchor) {
+            anchor.engine.clean_up(async move {
                 // Told by its event.
                 let _ = work.await;
             });
