@@ -179,7 +179,7 @@ impl Journey {
             return match self.engine().gate.try_enter(key) {
                 Ok(turn) => Ok((turn, false, started)),
                 Err(holder) => {
-                    self.holder = holder.and_then(|holder| holder.describe(self.engine(), started));
+                    self.holder = holder.and_then(|holder| holder.describe(started));
                     Err(LockError::busy(self.holder.clone()))
                 }
             };
@@ -200,7 +200,7 @@ impl Journey {
     }
 
     fn holder_before(&self, seat: &Seated<Cargo>, now: Timestamp) -> Option<Holder> {
-        seat.holder().and_then(|holder| holder.describe(self.engine(), now))
+        seat.holder().and_then(|holder| holder.describe(now))
     }
 
     /// Asks the store, and waits, until it grants.
@@ -262,9 +262,7 @@ impl Journey {
             };
             waited = true;
             match pursuer.listen(again_at.min(self.until)).await {
-                Ok(Some(success)) => {
-                    return self.take(pursuer, success, GrantPath::Granted, self.engine().clock.now());
-                }
+                Ok(Some((success, now))) => return self.take(pursuer, success, GrantPath::Granted, now),
                 Ok(None) => {}
                 Err(Interrupted::TimedOut) if again_at < self.until => {}
                 Err(why) => return Err(self.interrupted(why, out_of_reach)),
@@ -272,14 +270,14 @@ impl Journey {
         }
     }
 
+    /// Takes up a lease that lasts at this moment.
     fn take(&self, pursuer: Pursuer, success: Success, path: GrantPath, now: Timestamp) -> Result<Taken> {
         let (tenure, turn) = pursuer.granted(&self.wish, success, now);
         match tenure.next_token(now) {
             Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path, at: now })),
             None => {
-                let error = LockError::unavailable("the lease ended before it could be taken up; use a longer ttl");
                 conclude(self.engine(), &tenure, turn);
-                Err(error)
+                Err(LockError::unavailable("the store granted the token zero, which stands for none"))
             }
         }
     }

@@ -43,6 +43,22 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// A duration in half the room, since every lock keeps several. At most 584 years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nanos(u64);
+
+impl From<Duration> for Nanos {
+    fn from(duration: Duration) -> Self {
+        Self(nanos(duration))
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(nanos: Nanos) -> Self {
+        Self::from_nanos(nanos.0)
+    }
+}
+
 /// Draws a random duration between two bounds.
 pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(fastrand::f64())

@@ -26,12 +26,12 @@ use crate::options::{MAX_TTL, MIN_FIXED_TTL};
 pub struct LockGuard {
     hold: Hold,
     /// The other keys of a request for several.
-    more: Vec<Hold>,
+    more: Box<[Hold]>,
 }
 
 impl LockGuard {
     pub(crate) fn new(hold: Hold) -> Self {
-        Self { hold, more: Vec::new() }
+        Self { hold, more: Box::default() }
     }
 
     /// Guards every key of a request for several.

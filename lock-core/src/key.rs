@@ -25,7 +25,8 @@ pub const MAX_KEY_BYTES: usize = 512;
 #[derive(Clone)]
 pub struct LockKey {
     text: Arc<str>,
-    label: Option<LockLabel>,
+    /// Shared, since every lock keeps several copies of its key.
+    label: Option<Arc<LockLabel>>,
 }
 
 impl LockKey {
@@ -65,13 +66,13 @@ impl LockKey {
     /// Returns the template label this key was rendered from, if it has one.
     #[must_use]
     pub fn label(&self) -> Option<&LockLabel> {
-        self.label.as_ref()
+        self.label.as_deref()
     }
 
     /// Attaches the metric label of this key.
     #[must_use]
     pub fn with_label(mut self, label: LockLabel) -> Self {
-        self.label = Some(label);
+        self.label = Some(Arc::new(label));
         self
     }
 }

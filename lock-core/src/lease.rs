@@ -7,18 +7,27 @@ use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::claim::{Cargo, Known};
-use crate::clock::Timestamp;
+use crate::clock::{Nanos, Timestamp};
 use crate::error::{LockError, LossReason, Result};
 use crate::event::{LockEvent, LockEventKind, Observers};
 use crate::fencing::FencingToken;
 use crate::gate::Turn;
-use crate::keeper::Engine;
 use crate::key::{LockKey, LockLabel};
 use crate::options::LockOptions;
-use crate::owner::Holder;
+use crate::owner::{Holder, HolderInfo};
 use crate::place::Place;
 use crate::tenure::Tenure;
 use crate::trace;
+
+/// What all acquires of one manager have in common.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The name by which others see this host.
+    pub(crate) host: Arc<str>,
+    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
+    pub(crate) pid: u32,
+    pub(crate) observers: Arc<Observers>,
+}
 
 /// Who acquires what, for the events of one acquire.
 #[derive(Clone, Debug)]
@@ -26,22 +35,29 @@ pub(crate) struct Story {
     pub(crate) attempt: u64,
     pub(crate) key: LockKey,
     pub(crate) label: LockLabel,
+    /// Where in the source it is acquired.
     pub(crate) place: &'static Place,
-    pub(crate) ttl: Duration,
-    pub(crate) stuck_after: Duration,
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) ttl: Nanos,
+    pub(crate) stuck_after: Nanos,
+    pub(crate) origin: Arc<Origin>,
 }
 
 impl Story {
+    /// Describes whoever acquires to others.
+    pub(crate) fn holder_info(&self) -> HolderInfo {
+        let Origin { host, pid, .. } = &*self.origin;
+        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.place.shared))
+    }
+
     /// Tells the observers of one step.
     pub(crate) fn tell(&self, kind: LockEventKind<'_>) {
-        self.observers.event(&LockEvent {
+        self.origin.observers.event(&LockEvent {
             attempt: self.attempt,
             label: &self.label,
             key: &self.key,
             site: self.place.name,
-            ttl: self.ttl,
-            stuck_after: self.stuck_after,
+            ttl: self.ttl.into(),
+            stuck_after: self.stuck_after.into(),
             kind,
         });
     }
@@ -58,8 +74,6 @@ pub(crate) struct Lease {
     pub(crate) granted_at: Timestamp,
     /// When the hold reaches its `max_hold`.
     pub(crate) ends_by: Timestamp,
-    /// When the `min_hold` is over.
-    pub(crate) keep_until: Timestamp,
     /// Whether whoever releases does not wait for the answer.
     pub(crate) release_in_background: bool,
     state: Mutex<State>,
@@ -75,7 +89,7 @@ struct State {
     /// Whether the observers have been told of the loss, so that its holder may learn of it.
     announced: bool,
     /// How many re-entrant guards share the grant with the first.
-    shares: usize,
+    shares: u32,
     /// The place at the head of the local queue, which holder and lease give up together.
     turn: Option<Turn<Cargo>>,
 }
@@ -118,7 +132,6 @@ impl Lease {
                 tenure,
                 granted_at: now,
                 ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
-                keep_until: now.after(options.min_hold),
                 release_in_background: options.release_in_background,
                 state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
                 lost: Notify::new(),
@@ -200,7 +213,7 @@ impl Lease {
     pub(crate) fn share(&self) -> bool {
         let mut state = self.state();
         let held = state.stage == Stage::Held;
-        state.shares += usize::from(held);
+        state.shares += u32::from(held);
         held
     }
 
@@ -249,17 +262,17 @@ impl Lease {
         now.since(self.granted_at)
     }
 
+    /// When the `min_hold` is over.
+    pub(crate) fn keep_until(&self) -> Timestamp {
+        self.granted_at.after(self.tenure.terms.min_hold.into())
+    }
+
     fn now(&self) -> Timestamp {
         self.tenure.clock.now()
     }
 
     /// Describes this holder to others of this process who wait for it.
-    pub(crate) fn holder(&self, engine: &Engine, now: Timestamp) -> Holder {
-        Holder::new(
-            engine.holder_info(self.story.place),
-            self.tenure.claim.owner,
-            self.token,
-            Some(self.remaining_at(now)),
-        )
+    pub(crate) fn holder(&self, now: Timestamp) -> Holder {
+        Holder::new(self.story.holder_info(), self.tenure.claim.owner, self.token, Some(self.remaining_at(now)))
     }
 }

@@ -225,24 +225,22 @@ impl LockRequest {
         let called_from = self.called_from;
         let here = || Place::of_call(called_from);
         let place = self.site.map_or_else(here, Place::named);
-        let wish =
-            |key: LockKey| Wish {
-                story: Story {
-                    attempt: Engine::number_attempt(),
-                    label: self.label.clone().or_else(|| key.label().cloned()).unwrap_or_else(|| {
-                        LockLabel::from_static(if self.site.is_some() { here() } else { place }.name)
-                    }),
-                    place,
-                    ttl: self.options.ttl,
-                    stuck_after: self.options.stuck_threshold(),
-                    observers: Arc::clone(&engine.observers),
-                    key,
-                },
-                options: self.options.clone(),
-                caller,
-                reentrant: self.reentrant,
-                anchor: Arc::clone(self.manager.anchor()),
-            };
+        let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { place }.name);
+        let wish = |key: LockKey| Wish {
+            story: Story {
+                attempt: Engine::number_attempt(),
+                label: self.label.clone().or_else(|| key.label().cloned()).unwrap_or_else(unnamed),
+                place,
+                ttl: self.options.ttl.into(),
+                stuck_after: self.options.stuck_threshold().into(),
+                origin: Arc::clone(self.manager.origin()),
+                key,
+            },
+            options: self.options.clone(),
+            caller,
+            reentrant: self.reentrant,
+            anchor: Arc::clone(self.manager.anchor()),
+        };
         let key = match self.keys? {
             Keys::One(key) => key,
             Keys::Several(keys) if keys.len() > 1 => {

@@ -9,6 +9,7 @@ use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
 use crate::keeper::{Anchor, Caller, Engine, revoke};
 use crate::key::{IntoLockKey, LockKey};
+use crate::lease::Origin;
 use crate::lock::{Keys, LockRequest};
 use crate::memory::MemoryStore;
 use crate::multi::in_order;
@@ -48,6 +49,7 @@ pub struct LockManager {
 struct Inner {
     anchor: Arc<Anchor>,
     options: LockOptions,
+    origin: Arc<Origin>,
 }
 
 impl LockManager {
@@ -242,6 +244,10 @@ impl LockManager {
     pub(crate) fn options(&self) -> &LockOptions {
         &self.inner.options
     }
+
+    pub(crate) fn origin(&self) -> &Arc<Origin> {
+        &self.inner.origin
+    }
 }
 
 /// What [`LockManager::shutdown`] could and could not do.
@@ -350,12 +356,13 @@ impl LockManagerBuilder {
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
         let engine = if self.on_current_runtime {
-            Engine::start_on_current_runtime(self.backend, host, observers, self.handoff)?
+            Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
-            Engine::start(self.backend, host, observers, self.handoff)?
+            Engine::start(self.backend, observers, self.handoff)?
         };
+        let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
         let anchor = Arc::new(Anchor { engine });
-        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options }) })
+        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, origin }) })
     }
 }
 

@@ -53,7 +53,17 @@ impl OwnerId {
     /// Returns 32 lower-case hexadecimal digits, as stored in Redis.
     #[must_use]
     pub fn to_hex(self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.0))
+        self.digits().into_iter().map(char::from).collect()
+    }
+
+    /// The digits of [`to_hex`](Self::to_hex), without a place on the heap.
+    pub(crate) fn digits(self) -> [u8; 32] {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            (pair[0], pair[1]) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+        }
+        digits
     }
 }
 

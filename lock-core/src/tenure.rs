@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::backend::Claim;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{Clock, Nanos, Timestamp};
 use crate::error::LossReason;
 use crate::fencing::FencingToken;
 use crate::keeper::grants::Listener;
@@ -31,9 +31,9 @@ pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
 /// What holders must agree on to share a tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    pub(crate) ttl: Duration,
-    pub(crate) renew_every: Option<Duration>,
-    pub(crate) min_hold: Duration,
+    ttl: Nanos,
+    pub(crate) renew_every: Option<Nanos>,
+    pub(crate) min_hold: Nanos,
     /// Whether the request allows hand-offs at all.
     pub(crate) handoff: bool,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Terms {
 impl Terms {
     pub(crate) fn of(options: &LockOptions) -> Self {
         Self {
-            ttl: options.ttl,
-            renew_every: options.renew_interval(),
-            min_hold: options.min_hold,
+            ttl: options.ttl.into(),
+            renew_every: options.renew_interval().map(Nanos::from),
+            min_hold: options.min_hold.into(),
             handoff: options.handoff,
         }
     }
@@ -80,7 +80,7 @@ pub(crate) struct Tenure {
     pub(crate) terms: Terms,
     pub(crate) began: Timestamp,
     /// For how long the store granted it at first: less than the ttl if it came through the queue.
-    granted_for: Duration,
+    granted_for: Nanos,
     /// Until when an earlier send of the claim may still be executed, and take the lock again.
     pub(crate) unsettled_until: Option<Timestamp>,
     last_token: FencingToken,
@@ -89,7 +89,7 @@ pub(crate) struct Tenure {
     deadline: AtomicU64,
     state: Mutex<TenureState>,
     /// Keeps late grants for this claim from being taken for somebody else's.
-    _listener: Option<Listener>,
+    _listener: Option<Box<Listener>>,
 }
 
 /// What changes during a tenure.
@@ -109,8 +109,8 @@ pub(crate) struct TenureState {
     whole: bool,
     /// Whether the key may have changed hands since the renewal on its way was sent.
     pub(crate) suspect: bool,
-    /// When the last renewal was sent that the store confirmed.
-    verified: Option<Timestamp>,
+    /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
+    verified: Timestamp,
     /// The holder of the moment.
     pub(crate) holder: Weak<Lease>,
     /// When that holder has reached its `max_hold`.
@@ -148,7 +148,7 @@ impl Tenure {
         let deadline = deadline_of(beginning.sent_at, beginning.granted_for);
         let whole = beginning.granted_for >= claim.ttl;
         let mut renew_at = if whole {
-            terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval))
+            terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval.into()))
         } else if terms.renew_every.is_some() {
             // A grant that was handed to us is short. It is raised well before it ends.
             now.after(deadline.since(now) / 3)
@@ -164,7 +164,7 @@ impl Tenure {
         Arc::new(Self {
             terms,
             began: now,
-            granted_for: beginning.granted_for,
+            granted_for: beginning.granted_for.into(),
             unsettled_until: beginning.unsettled_until,
             last_token: FencingToken::new(beginning.token.get() + block - 1),
             deadline: AtomicU64::new(deadline.as_nanos()),
@@ -176,7 +176,7 @@ impl Tenure {
                 unanswered: false,
                 whole,
                 suspect: false,
-                verified: None,
+                verified: BEFORE,
                 holder: Weak::new(),
                 ends_by: Timestamp::NEVER,
                 // A store that gives the token zero gives none: nothing is granted.
@@ -185,7 +185,7 @@ impl Tenure {
             }),
             claim,
             clock,
-            _listener: beginning.listener,
+            _listener: beginning.listener.map(Box::new),
         })
     }
 
@@ -219,13 +219,13 @@ impl Tenure {
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.
     pub(crate) fn may_pass(&self, limits: HandoffLimits, now: Timestamp) -> bool {
-        let stay = now.since(self.began);
+        let (stay, quarter) = (now.since(self.began), Duration::from(self.granted_for) / 4);
         if !self.terms.handoff
             || self.terms.renew_every.is_none()
-            || !self.terms.min_hold.is_zero()
+            || self.terms.min_hold != Nanos::from(Duration::ZERO)
             || stay >= limits.slice
-            || stay >= self.granted_for / 4
-            || self.deadline().since(now) < self.granted_for / 4
+            || stay >= quarter
+            || self.deadline().since(now) < quarter
         {
             return false;
         }
@@ -260,8 +260,8 @@ impl Tenure {
 
     /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
     pub(crate) fn confirmed(&self, state: &mut TenureState, sent_at: Timestamp) {
-        (state.unanswered, state.whole, state.verified) = (false, true, Some(sent_at));
-        state.renew_at = self.terms.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval));
+        (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
+        state.renew_at = self.terms.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {
             state.verify_soon();
         }
@@ -282,7 +282,7 @@ impl TenureState {
     /// Returns how much earlier than planned the next renewal may be sent, to go along with others. The
     /// first much earlier: what was granted in one burst need not be renewed in one for ever.
     pub(crate) fn may_be_early(&self, now: Timestamp) -> Duration {
-        self.renew_at.since(now) / if self.verified.is_none() { 2 } else { 20 }
+        self.renew_at.since(now) / if self.verified == BEFORE { 2 } else { 20 }
     }
 
     /// Brings the next renewal forward, because the key may have changed hands. Returns whether
@@ -297,16 +297,19 @@ impl TenureState {
             return false;
         }
         // Never renewed, so the hint is about somebody who had the key before.
-        self.verified.is_some() && self.verify_soon()
+        self.verified != BEFORE && self.verify_soon()
     }
 
     fn verify_soon(&mut self) -> bool {
-        let soonest = self.verified.map_or(Timestamp::from_nanos(0), |at| at.after(VERIFY_EVERY));
+        let soonest = self.verified.after(VERIFY_EVERY);
         let sooner = soonest < self.renew_at;
         self.renew_at = self.renew_at.min(soonest);
         sooner
     }
 }
+
+/// Earlier than everything that happens.
+const BEFORE: Timestamp = Timestamp::from_nanos(0);
 
 /// What a renewal asks for.
 #[derive(Clone, Copy, Debug)]

@@ -42,14 +42,14 @@ struct Live {
 impl Live {
     fn add(&mut self, row: &Row) {
         match &row.phase {
-            Phase::Waiting(_) => {
+            Phase::Waiting { since, .. } => {
                 self.waiters += 1;
-                self.oldest_wait = self.oldest_wait.earlier(row.waiting_since);
+                self.oldest_wait = self.oldest_wait.earlier(*since);
             }
             Phase::Held(hold) if !hold.reentrant => {
                 self.held += 1;
                 self.oldest_hold = self.oldest_hold.earlier(hold.since);
-                let of_site = self.oldest_by_site.entry(row.site).or_default();
+                let of_site = self.oldest_by_site.entry(row.site()).or_default();
                 *of_site = of_site.earlier(hold.since);
                 self.lease_expiry = self.lease_expiry.earlier(hold.expiry);
             }
@@ -86,7 +86,7 @@ impl Core {
                 }
             }
             for row in shard.rows.values() {
-                if let Some(at) = place(row.family) {
+                if let Some(at) = place(row.family()) {
                     totals[at].live.add(row);
                 }
             }

@@ -60,14 +60,14 @@ impl LiveLock {
         let (lock, site) = core.names(&row);
         let (lock, site) = (lock.to_owned(), site.to_owned());
         let (since, state) = match row.phase {
-            Phase::Waiting(holder) => (row.waiting_since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
+            Phase::Waiting { since, holder } => (since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
             Phase::Held(hold) => {
                 let state = LiveState::Held {
                     token: hold.token,
                     owner: hold.owner.to_hex().chars().take(4).collect(),
                     lease_left: hold.expiry.since(now),
-                    stuck_after: hold.stuck_after,
-                    stuck: now.since(hold.since) >= hold.stuck_after,
+                    stuck_after: hold.stuck_at.since(hold.since),
+                    stuck: now >= hold.stuck_at,
                     reentrant: hold.reentrant,
                 };
                 (hold.since, state)

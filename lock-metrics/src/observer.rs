@@ -97,13 +97,8 @@ impl Core {
 
     fn wait_started(&self, event: &LockEvent<'_>) {
         let family = self.begin(event);
-        let row = Row {
-            family: family.number,
-            site: family.site(event.site),
-            key: event.key.clone(),
-            waiting_since: UnixTime::coarse(),
-            phase: Phase::Waiting(None),
-        };
+        let phase = Phase::Waiting { since: UnixTime::coarse(), holder: None };
+        let row = Row::new(family.number, family.site(event.site), event.key.clone(), phase);
         self.table.shard(event.attempt).rows.insert(event.attempt, row);
     }
 
@@ -112,7 +107,7 @@ impl Core {
     fn contended(&self, event: &LockEvent<'_>, holder: Option<&Holder>) {
         let seen = holder.map(|holder| Box::new(holder.clone()));
         let mut shard = self.table.shard(event.attempt);
-        if let Some(Row { phase: Phase::Waiting(last_seen), .. }) = shard.rows.get_mut(&event.attempt) {
+        if let Some(Row { phase: Phase::Waiting { holder: last_seen, .. }, .. }) = shard.rows.get_mut(&event.attempt) {
             *last_seen = seen;
         }
     }
@@ -144,25 +139,20 @@ impl Core {
             expiry: now.after(*lease_left),
             token: *token,
             owner: *owner,
-            stuck_after: event.stuck_after,
+            stuck_at: now.after(event.stuck_after),
             reentrant: *path == GrantPath::Reentrant,
             reported: false,
         };
         let mut shard = self.table.shard(event.attempt);
-        let Shard { rows, counts, .. } = &mut *shard;
+        let Shard { rows, counts, next_stuck, .. } = &mut *shard;
+        *next_stuck = next_stuck.earlier(hold.stuck_at);
         let family = if let Some(row) = rows.get_mut(&event.attempt) {
             row.phase = Phase::Held(hold);
-            row.family
+            row.family()
         } else {
             // Observed from the middle on: the wait began before the observer was there.
             let family = self.begin(event);
-            let row = Row {
-                family: family.number,
-                site: family.site(event.site),
-                key: event.key.clone(),
-                waiting_since: now.before(*waited),
-                phase: Phase::Held(hold),
-            };
+            let row = Row::new(family.number, family.site(event.site), event.key.clone(), Phase::Held(hold));
             rows.insert(event.attempt, row);
             family.number
         };
@@ -193,7 +183,7 @@ impl Core {
     fn ended(&self, event: &LockEvent<'_>, held: Duration, outcome: &'static str, count: impl FnOnce(&mut Counts)) {
         let mut shard = self.table.shard(event.attempt);
         let row = shard.rows.remove(&event.attempt);
-        let family = row.as_ref().map_or_else(|| self.family(event.label.as_str()).number, |row| row.family);
+        let family = row.as_ref().map_or_else(|| self.family(event.label.as_str()).number, Row::family);
         let reentrant = matches!(&row, Some(Row { phase: Phase::Held(hold), .. }) if hold.reentrant);
         let counts = shard.counts.of(family);
         count(counts);

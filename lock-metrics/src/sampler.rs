@@ -39,17 +39,24 @@ impl Core {
     /// Reports, once each, holds that became stuck and stuck holds that ended.
     pub(crate) fn sample(&self, now: UnixTime) {
         for mut shard in self.table.shards() {
-            let mut stuck = Vec::new();
+            if shard.next_stuck == UnixTime::NEVER || now < shard.next_stuck {
+                continue;
+            }
+            let (mut stuck, mut next_stuck) = (Vec::new(), UnixTime::NEVER);
             for row in shard.rows.values_mut() {
                 if let Phase::Held(hold) = &mut row.phase
                     && !hold.reported
                     && !hold.reentrant
-                    && now.since(hold.since) >= hold.stuck_after
                 {
-                    hold.reported = true;
-                    stuck.push(row.clone());
+                    if now >= hold.stuck_at {
+                        hold.reported = true;
+                        stuck.push(row.clone());
+                    } else {
+                        next_stuck = next_stuck.earlier(hold.stuck_at);
+                    }
                 }
             }
+            shard.next_stuck = next_stuck;
             // A subscriber may be slow, or may take a lock itself.
             drop(shard);
             for row in stuck {
@@ -72,18 +79,18 @@ impl Core {
         let (lock, site) = self.names(row);
         tracing::warn!(
             lock, key = row.key.as_str(), owner = ?hold.owner, token = %hold.token, site,
-            held_seconds = now.since(hold.since).as_secs_f64(), stuck_after_seconds = hold.stuck_after.as_secs_f64(),
+            held_seconds = now.since(hold.since).as_secs_f64(), stuck_after_seconds = hold.stuck_at.since(hold.since).as_secs_f64(),
             "lock is stuck: held for longer than its stuck_after"
         );
     }
 
     /// Returns the lock name and the call site of a row.
     pub(crate) fn names(&self, row: &Row) -> (&str, &str) {
-        let (lock, family) = match row.family {
+        let (lock, family) = match row.family() {
             MAX_LOCKS => (OTHER, &self.other),
             number => self.families.nth(number).unwrap_or((OTHER, &self.other)),
         };
-        let site = match row.site {
+        let site = match row.site() {
             MAX_SITES => OTHER,
             number => family.sites.nth(number).map_or(OTHER, |(site, _)| site),
         };

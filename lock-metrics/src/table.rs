@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use lock_core::{FencingToken, Holder, LockKey, OwnerId};
 
@@ -32,29 +31,46 @@ pub(crate) struct Shard {
     pub(crate) rows: HashMap<u64, Row, BuildHasherDefault<Spread>>,
     pub(crate) counts: PerName,
     pub(crate) lateness: Histogram<LATENESS_BUCKETS>,
+    /// Before this no hold becomes stuck that is not reported yet.
+    pub(crate) next_stuck: UnixTime,
 }
 
 /// The counts of one shard, by number of the lock name; boxed because most names touch few shards.
 #[derive(Debug, Default)]
 pub(crate) struct PerName(Vec<Option<Box<Counts>>>);
 
-/// One acquire between its first and its last event.
+/// One acquire between its first and its last event. Small, since a process may hold many locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// The number of the lock name.
-    pub(crate) family: usize,
-    /// The number of the call site within the lock name.
-    pub(crate) site: usize,
+    family: u16,
+    site: u16,
     pub(crate) key: LockKey,
-    pub(crate) waiting_since: UnixTime,
     pub(crate) phase: Phase,
+}
+
+impl Row {
+    /// Makes a row of the lock name and the call site of these numbers.
+    pub(crate) fn new(family: usize, site: usize, key: LockKey, phase: Phase) -> Self {
+        let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
+        Self { family: small(family), site: small(site), key, phase }
+    }
+
+    /// The number of the lock name.
+    pub(crate) fn family(&self) -> usize {
+        usize::from(self.family)
+    }
+
+    /// The number of the call site within the lock name.
+    pub(crate) fn site(&self) -> usize {
+        usize::from(self.site)
+    }
 }
 
 /// How far an acquire has come.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
     /// It waits, for this holder if one was seen. Boxed: most acquires never see one.
-    Waiting(Option<Box<Holder>>),
+    Waiting { since: UnixTime, holder: Option<Box<Holder>> },
     /// It holds the lock.
     Held(Hold),
 }
@@ -67,7 +83,8 @@ pub(crate) struct Hold {
     pub(crate) expiry: UnixTime,
     pub(crate) token: FencingToken,
     pub(crate) owner: OwnerId,
-    pub(crate) stuck_after: Duration,
+    /// When it counts as stuck.
+    pub(crate) stuck_at: UnixTime,
     /// Whether an enclosing hold, which has a row of its own, is what really holds the lock.
     pub(crate) reentrant: bool,
     /// Whether it was reported as stuck.

@@ -40,10 +40,6 @@ impl UnixTime {
         Self(self.0.saturating_add(nanos(by)))
     }
 
-    pub(crate) fn before(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(by)))
-    }
-
     /// Returns the time from `earlier` to this moment, zero if the clock was set back between.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -128,7 +128,7 @@ impl Party {
 fn turns(engine: &Arc<Engine>, wishes: &[&Wish]) -> Result<Vec<Turn<Cargo>>, (usize, Option<Holder>)> {
     let turn = |(index, wish): (usize, &&Wish)| {
         let entered = engine.gate.try_enter(&wish.story.key);
-        entered.map_err(|holder| (index, holder.and_then(|holder| holder.describe(engine, engine.clock.now()))))
+        entered.map_err(|holder| (index, holder.and_then(|holder| holder.describe(engine.clock.now()))))
     };
     wishes.iter().enumerate().map(turn).collect()
 }

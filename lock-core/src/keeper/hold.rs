@@ -56,16 +56,16 @@ impl Hold {
         Self { lease, joined, ended: false, anchor }
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.anchor.engine
-    }
-
     /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
     /// otherwise.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = self.begin(caller, false);
         let in_background = self.lease.release_in_background;
         Finished::new(&self.anchor, begun, in_background)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.anchor.engine
     }
 
     /// Ends the lease after the store said that the key is not ours.
@@ -94,7 +94,7 @@ impl Hold {
                 // a max_hold is it certainly still ours: then whoever releases waits for that.
                 let claim = lease.tenure.claim.clone();
                 let (worker, keep_until, settled_at) =
-                    (Arc::clone(engine), lease.keep_until, settled_at(&lease.tenure));
+                    (Arc::clone(engine), lease.keep_until(), settled_at(&lease.tenure));
                 let end = async move {
                     // What cannot be freed now ends with its lease.
                     let _ = free(&worker, claim, keep_until, settled_at).await;

@@ -34,8 +34,6 @@ use crate::gate::Gate;
 use crate::keeper::grants::Grants;
 use crate::keeper::schedule::{Alarm, Schedule};
 use crate::key::LockKey;
-use crate::owner::HolderInfo;
-use crate::place::Place;
 use crate::tenure::HandoffLimits;
 
 pub(crate) use hold::Hold;
@@ -56,10 +54,6 @@ const FAIR_TIME: Duration = Duration::from_millis(100);
 /// The shared engine of one manager: what callers, guards and the keeper work on together.
 pub(crate) struct Engine {
     pub(crate) backend: Arc<dyn DynBackend>,
-    /// What others see of this process: its host's name and its number. Asked for once, since no manager
-    /// survives a fork without its keeper's thread.
-    host: Arc<str>,
-    pid: u32,
     pub(crate) clock: Clock,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) gate: Arc<Gate<Cargo>>,
@@ -101,7 +95,6 @@ impl Engine {
     /// Starts an engine with a keeper thread.
     pub(crate) fn start(
         backend: Arc<dyn DynBackend>,
-        host: Arc<str>,
         observers: Arc<Observers>,
         handoff: HandoffLimits,
     ) -> Result<Arc<Self>> {
@@ -110,7 +103,7 @@ impl Engine {
                 .with_source(error)
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
-        let (engine, keeper) = Self::assemble(backend, host, observers, handoff, Clock::system(), true);
+        let (engine, keeper) = Self::assemble(backend, observers, handoff, Clock::system(), true);
         let run = move || runtime.block_on(keeper.run());
         std::thread::Builder::new().name("lock-keeper".to_owned()).spawn(run).map_err(refused)?;
         Ok(engine)
@@ -119,7 +112,6 @@ impl Engine {
     /// Starts an engine whose keeper is a task of the current runtime, on its clock.
     pub(crate) fn start_on_current_runtime(
         backend: Arc<dyn DynBackend>,
-        host: Arc<str>,
         observers: Arc<Observers>,
         handoff: HandoffLimits,
     ) -> Result<Arc<Self>> {
@@ -128,7 +120,7 @@ impl Engine {
                 "drive_on_current_runtime was asked for outside of a tokio runtime; build the manager inside of one",
             ));
         }
-        let (engine, keeper) = Self::assemble(backend, host, observers, handoff, Clock::of_current_runtime(), false);
+        let (engine, keeper) = Self::assemble(backend, observers, handoff, Clock::of_current_runtime(), false);
         #[expect(clippy::disallowed_methods, reason = "the caller asked for the keeper to live on this runtime")]
         tokio::spawn(keeper.run());
         Ok(engine)
@@ -136,7 +128,6 @@ impl Engine {
 
     fn assemble(
         backend: Arc<dyn DynBackend>,
-        host: Arc<str>,
         observers: Arc<Observers>,
         handoff: HandoffLimits,
         clock: Clock,
@@ -148,8 +139,6 @@ impl Engine {
         let schedule = Arc::new(Schedule::new(clock.clone()));
         let engine = Arc::new(Self {
             backend: Arc::clone(&backend),
-            host,
-            pid: std::process::id(),
             clock,
             schedule: Arc::clone(&schedule),
             gate: Arc::new(Gate::new()),
@@ -175,11 +164,6 @@ impl Engine {
             tasks: JoinSet::new(),
         };
         (engine, keeper)
-    }
-
-    /// Describes whoever takes a lock at a place in the source.
-    pub(crate) fn holder_info(&self, place: &Place) -> HolderInfo {
-        HolderInfo::new(Arc::clone(&self.host), self.pid, Arc::clone(&place.shared))
     }
 
     /// Numbers an acquire, across all managers of the process.
@@ -353,6 +337,7 @@ impl Keeper {
         }
         if !tenures.is_empty() {
             self.inspect(tenures, Duration::ZERO);
+            self.schedule.served();
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn release(
     let held = lease.held(now);
     let turn = match turn {
         // Somebody waits, and the key need not stay taken.
-        Some(turn) if lease.keep_until <= now && turn.waiters() > 0 => {
+        Some(turn) if lease.keep_until() <= now && turn.waiters() > 0 => {
             lease.tell_end(LockEventKind::Released { held, dropped, confirmed: true });
             pass_on(engine, tenure, turn, now);
             return Begun::Done(ReleaseOutcome::Released);
@@ -123,7 +123,7 @@ async fn settle(
     let errand = Errand {
         withdraws: false,
         release,
-        keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until),
+        keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until()),
         timeout: tenure.command_timeout(),
         settled_at: PAST,
         give_up_at: tenure.deadline(),

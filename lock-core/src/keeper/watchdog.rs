@@ -79,10 +79,11 @@ fn into_batches(mut due: Vec<(Kind, Arc<Tenure>)>) -> Vec<Vec<Arc<Tenure>>> {
 pub(super) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Tenure>>) {
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
-    let asked: Vec<Question> = batch.iter().map(|tenure| Question::about(tenure, sent_at)).collect();
-    let claim_for =
-        |(tenure, asked): (&Arc<Tenure>, &Question)| Claim { ttl: asked.lease.ttl(), ..tenure.claim.clone() };
-    let claims: Vec<Claim> = batch.iter().zip(&asked).map(claim_for).collect();
+    let ask = |tenure: &Arc<Tenure>| {
+        let asked = Question::about(tenure, sent_at);
+        (asked, Claim { ttl: asked.lease.ttl(), ..tenure.claim.clone() })
+    };
+    let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
     let command = Arc::clone(&engine.backend).renew_dyn(claims);
     let answers = engine
         .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })
@@ -158,8 +159,7 @@ fn apply(engine: &Engine, tenure: &Arc<Tenure>, asked: Question, answer: &Result
 
 /// Sets the next alarm of a tenure.
 fn arm(engine: &Engine, tenure: &Arc<Tenure>, state: &mut TenureState, now: Timestamp) {
-    // The alarm may have rung already, or the tenure be looked at for another reason.
-    engine.schedule.cancel(state.alarm.take());
+    let before = state.alarm.take();
     let ends_at = tenure.deadline().min(state.ends_by);
     // While a renewal is on its way only the end matters: it depends on no reply.
     state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
@@ -170,6 +170,8 @@ fn arm(engine: &Engine, tenure: &Arc<Tenure>, state: &mut TenureState, now: Time
         state.renew_at = planned;
         alarm
     });
+    // Last, so that a shutdown finds it at every moment. It may have rung already.
+    engine.schedule.cancel(before);
 }
 
 /// Declares a tenure lost.

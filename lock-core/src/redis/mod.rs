@@ -162,11 +162,14 @@ impl RedisStore {
         let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
         let answer = link
             .eval(&SCRIPTS.renew, &keys, |command| {
+                command.arg(if track { "track" } else { "" });
                 for claim in claims {
-                    command.arg(claim.owner.to_hex()).arg(value::millis(claim.ttl));
+                    command.arg(&value::head(claim.owner));
                 }
-                if track {
-                    command.arg("track");
+                // Mostly all have the same, and one word for all is enough.
+                let alike = claims.windows(2).all(|pair| pair[0].ttl == pair[1].ttl);
+                for claim in &claims[..if alike { 1 } else { claims.len() }] {
+                    command.arg(value::millis(claim.ttl));
                 }
             })
             .await
@@ -177,15 +180,17 @@ impl RedisStore {
             let [Value::Int(number), answer] = pair else { return Err(self.unreadable("renew")) };
             let index = usize::try_from(*number).unwrap_or(0).wrapping_sub(1);
             let Some(renewal) = renewals.get_mut(index) else { return Err(self.unreadable("renew")) };
-            *renewal = match answer {
-                Value::Int(0) => Ok(Renewal::Lost),
-                Value::BulkString(text) => {
-                    Err(error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)))
+            let error = match answer {
+                Value::Int(0) => {
+                    *renewal = Ok(Renewal::Lost);
+                    continue;
                 }
-                _ => Err(self.unreadable("renew")),
+                Value::BulkString(text) => error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)),
+                _ => self.unreadable("renew"),
             };
+            *renewal = Err(error.with_key(&claims[index].key));
         }
-        Ok(claims.iter().zip(renewals).map(|(claim, renewal)| renewal.map_err(|e| e.with_key(&claim.key))).collect())
+        Ok(renewals)
     }
 
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {

@@ -9,6 +9,13 @@ use crate::owner::{Holder, HolderInfo, OwnerId};
 /// The longest host or call site that is stored.
 const MAX_TEXT: usize = 200;
 
+/// Writes what the values of an owner's locks begin with.
+pub(super) fn head(owner: OwnerId) -> [u8; 33] {
+    let mut head = [b'|'; 33];
+    head[..32].copy_from_slice(&owner.digits());
+    head
+}
+
 /// Writes the part of the value that follows the token. The script puts owner and token before it.
 pub(super) fn tail(ttl: Duration, info: &HolderInfo) -> String {
     format!("{}|{}|{}|{}", millis(ttl), plain(&info.host), info.pid, plain(&info.site))
@@ -71,7 +78,7 @@ fn plain(text: &str) -> Cow<'_, str> {
 mod tests {
     use std::time::Duration;
 
-    use super::{holder, tail, waiter};
+    use super::{head, holder, tail, waiter};
     use crate::fencing::FencingToken;
     use crate::owner::{HolderInfo, OwnerId};
 
@@ -90,6 +97,7 @@ mod tests {
         let read = holder(text.as_bytes(), LEFT);
         assert_eq!((read.info, read.owner, read.token), (Some(info), Some(owner), Some(FencingToken::new(42))));
         assert_eq!(read.ttl_left, LEFT);
+        assert!(text.as_bytes().starts_with(&head(owner)));
     }
 
     #[test]
