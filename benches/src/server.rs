@@ -24,6 +24,8 @@ pub(crate) struct Server {
     /// The process that keeps the server, see [`keep`].
     keeper: Child,
     port: u16,
+    /// The number of the server's own process.
+    process: String,
     control: Connection,
 }
 
@@ -32,6 +34,8 @@ pub(crate) struct Server {
 pub(crate) struct Sample {
     /// Processor time, µs.
     pub(crate) cpu: f64,
+    /// How long it was ready to run and another had the processor, µs. 0 where the system does not tell.
+    pub(crate) kept_waiting: f64,
     calls: BTreeMap<String, u64>,
 }
 
@@ -64,9 +68,10 @@ impl Server {
         let mut process = String::new();
         BufReader::new(output).read_line(&mut process)?;
         // Everything that is stored will be deleted: make sure that it is our own server.
-        let Some(control) = connect(port, process.trim())? else { return Ok(None) };
+        let process = process.trim().to_owned();
+        let Some(control) = connect(port, &process)? else { return Ok(None) };
         let keeper = starting.0.take().ok_or("the server's keeper is gone")?;
-        Ok(Some(Self { keeper, port, control }))
+        Ok(Some(Self { keeper, port, process, control }))
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -93,7 +98,7 @@ impl Server {
     pub(crate) fn sample(&mut self) -> Result<Sample> {
         let (cpu, stats): (String, String) =
             redis::pipe().cmd("INFO").arg("cpu").cmd("INFO").arg("commandstats").query(&mut self.control)?;
-        let mut sample = Sample::default();
+        let mut sample = Sample { kept_waiting: self.kept_waiting().unwrap_or(0.0), ..Sample::default() };
         for line in cpu.lines() {
             if let Some(seconds) = line.strip_prefix("used_cpu_sys:").or_else(|| line.strip_prefix("used_cpu_user:")) {
                 sample.cpu += seconds.trim().parse::<f64>()? * 1e6;
@@ -107,6 +112,11 @@ impl Server {
             sample.calls.insert(name.to_owned(), calls);
         }
         Ok(sample)
+    }
+
+    fn kept_waiting(&self) -> Option<f64> {
+        let times = std::fs::read_to_string(format!("/proc/{}/schedstat", self.process)).ok()?;
+        Some(times.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1e3)
     }
 
     /// Remembers every script from now on that is slow enough to be one: commands inside of scripts

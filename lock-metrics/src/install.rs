@@ -113,7 +113,8 @@ impl Builder {
     /// see the example of [`catalog`](crate::catalog()). What happened before the recorder was
     /// installed is told to it then. A recorder that takes single samples takes some 70 ns for each,
     /// once per sample interval, on our thread; within a bucket it sees their mean. Its `idle_timeout`
-    /// must be off: a histogram that rests would vanish, and begin anew.
+    /// must be off: a histogram that rests would vanish, and begin anew. A recorder tells nobody how it
+    /// was built, so this is not checked here.
     ///
     /// [`MetricsHandle::render`] and a listener still give our series, exactly.
     pub fn with_existing_recorder(mut self) -> Self {

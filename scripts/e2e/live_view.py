@@ -4,9 +4,28 @@ Needs a headless Chromium, which writes down what has become of a page: scripts 
 """
 
 import html.parser
+import json
 import os
+import re
 import shutil
 import subprocess
+import urllib.request
+
+# The screen of a phone.
+PHONE = (390, 844)
+
+# Writes into the page how wide it came out, and where the words of the first row stand. The page itself may run no script.
+MEASURE = """<script>
+const inside = box => box.left >= 0 && box.right <= innerWidth && box.width > 0;
+const cells = [...document.querySelectorAll('td, bdi, small, h1, p')].filter(cell => getComputedStyle(cell).display !== 'none');
+document.documentElement.dataset.measured = JSON.stringify({
+  screen: innerWidth, page: document.documentElement.scrollWidth,
+  cut: cells.filter(cell => !inside(cell.getBoundingClientRect()) || cell.scrollWidth > cell.clientWidth + 1 && cell.clientWidth)
+    .map(cell => cell.textContent),
+  seen: [...document.querySelectorAll('tbody tr:first-child td')].filter(cell => cell.getBoundingClientRect().bottom <= innerHeight)
+    .map(cell => cell.dataset.label),
+});
+</script>"""
 
 BROWSERS = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 
@@ -16,11 +35,13 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.elements, self.title, self.rows, self.at = set(), "", [], []
+        self.elements, self.title, self.rows, self.at, self.measured = set(), "", [], [], None
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         self.elements.add(tag)
+        if tag == "html":
+            self.measured = dict(attributes).get("data-measured")
         if tag not in ("meta", "img", "br"):
             self.at.append(tag)
         if tag == "tr" and "tbody" in self.at:
@@ -37,14 +58,15 @@ class Page(html.parser.HTMLParser):
             self.rows[-1][1].append(data.strip())
 
 
-def open_page(address, work):
-    """Loads a page, lets its scripts run, and returns what it has become."""
+def open_page(address, work, size=(1280, 800)):
+    """Loads a page on a screen of a size, lets its scripts run, and returns what it has become."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not browser:
         raise RuntimeError("no Chromium; scripts/need-observability.sh installs one")
     # Without its sandbox, which needs more rights than a container has: it opens nothing but our own pages.
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-               "--disable-background-networking", f"--user-data-dir={work}/browser", "--dump-dom", address]
+               "--disable-background-networking", f"--user-data-dir={work}/browser", f"--window-size={size[0]},{size[1]}",
+               "--dump-dom", address]
     with open(f"{work}/browser.log", "ab") as log:
         # On a busy machine a browser may fail to start once; twice is a fault.
         for last in (False, True):
@@ -83,3 +105,17 @@ def check(address, work, stuck, site, hostile, expect):
         file.write(f"<!doctype html><title>Locks</title><p>{hostile}</p>")
     control = open_page(f"file://{work}/unescaped.html", work)
     expect(control.title == "pwned" and "img" in control.elements, f"the check would notice: {control.title}")
+
+
+def check_on_a_phone(address, work, expect):
+    """Looks at the page on a narrow screen: nothing is cut off, and the worst lock is read without moving the page."""
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        page = answer.read().decode()
+    # Without what forbids scripts, and without reloading.
+    page = re.sub(r'<meta http-equiv="[^>]*>', "", page) + MEASURE
+    with open(f"{work}/phone.html", "w", encoding="utf-8") as file:
+        file.write(page)
+    found = json.loads(open_page(f"file://{work}/phone.html", work, PHONE).measured or "{}")
+    expect(found.get("screen") == PHONE[0] and found["page"] <= PHONE[0], f"a phone shows the page in its whole width: {found}")
+    expect(found.get("cut") == [], f"nothing is cut off on a phone: {found}")
+    expect({"Key", "Call site", "For", "Waiters"} <= set(found.get("seen", [])), f"the worst lock is read at once on a phone: {found}")

@@ -10,7 +10,7 @@ use crate::tenure::Tenure;
 
 /// How far apart batches start when very many leases are verified at once: the store has others to
 /// serve.
-const PACE: Duration = Duration::from_millis(1);
+const PACE: Duration = Duration::from_micros(500);
 
 impl Keeper {
     /// Acts on what the store reported by itself.

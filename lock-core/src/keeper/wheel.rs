@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 
 /// How many renewals one command carries at most: more would block the server for too long.
-pub(super) const BATCH: usize = 100;
+pub(super) const BATCH: usize = 50;
 
 /// How much time one slot of the wheel stands for.
 pub(super) const TICK: Duration = Duration::from_millis(20);

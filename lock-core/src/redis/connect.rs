@@ -100,6 +100,26 @@ impl Target {
         }
     }
 
+    /// Names another server, with the same credentials and settings.
+    pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
+        let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
+        let address = match info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        Self::of(info.set_addr(address))
+    }
+
+    /// Returns the host. A socket is on this one.
+    pub(super) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "localhost",
+        }
+    }
+
     /// Returns the server's name, without credentials.
     pub(super) fn node(&self) -> &str {
         &self.node
@@ -241,6 +261,29 @@ mod tests {
             assert_eq!(target.node(), node, "{url}");
             assert!(!format!("{target:?}").contains("s3cret"), "{target:?}");
         }
+    }
+
+    #[test]
+    fn another_server_is_reached_in_the_same_way() {
+        let [tls, settings] = ["rediss://user:s3cret@h:7000", "redis://user:s3cret@h:7000/3"];
+        for (url, node) in [(settings, "10.0.0.2:7001/3"), (tls, "10.0.0.2:7001")] {
+            let Ok(target) = Target::parse(url) else { continue };
+            let other = target.sibling("10.0.0.2", 7001).unwrap();
+            assert_eq!((other.node(), other.host(), target.host()), (node, "10.0.0.2", "h"));
+            let [one, two] = [&target, &other].map(|target| target.client.get_connection_info());
+            let [ours, theirs] = [one, two].map(redis::ConnectionInfo::redis_settings);
+            assert_eq!(
+                (ours.username(), ours.password(), ours.db()),
+                (theirs.username(), theirs.password(), theirs.db())
+            );
+            assert_eq!(theirs.password(), Some("s3cret"));
+            assert_eq!(
+                matches!(one.addr(), redis::ConnectionAddr::TcpTls { .. }),
+                matches!(two.addr(), redis::ConnectionAddr::TcpTls { .. })
+            );
+        }
+        let socket = Target::parse("unix:///run/redis.sock?pass=s3cret").unwrap();
+        assert_eq!(socket.sibling(socket.host(), 7001).unwrap().node(), "localhost:7001");
     }
 
     #[test]

@@ -68,6 +68,9 @@ enum Meaning {
     Misconfigured(&'static str),
 }
 
+const FORBIDDEN: Meaning =
+    Meaning::Misconfigured("the user may not do that; the documentation of RedisStore lists what it needs");
+
 /// Every code that says something definite. What is not here is *unknown*.
 const CODES: &[(&str, Meaning)] = &[
     ("LOADING", Meaning::NotExecuted("it is loading its data; wait until it has started")),
@@ -77,12 +80,12 @@ const CODES: &[(&str, Meaning)] = &[
     ("NOREPLICAS", Meaning::NotExecuted("too few replicas are connected; see min-replicas-to-write")),
     ("CLUSTERDOWN", Meaning::NotExecuted("the cluster is down; wait until every slot is served")),
     ("TRYAGAIN", Meaning::NotExecuted("the slot is being moved; try again")),
-    ("MOVED", Meaning::NotExecuted("another node of the cluster serves this key; connect to the cluster")),
-    ("ASK", Meaning::NotExecuted("another node of the cluster is taking over this key; connect to the cluster")),
+    ("MOVED", Meaning::NotExecuted("another node of the cluster serves this key; connect to that one")),
+    ("ASK", Meaning::NotExecuted("another node of the cluster is taking over the key's slot; try again later")),
     ("BUSY", Meaning::NotExecuted("it is busy running a script; stop it with SCRIPT KILL")),
     ("MASTERDOWN", Meaning::NotExecuted("it is a replica without its master; wait for the failover to end")),
     ("WRONGTYPE", Meaning::Misconfigured("the key holds another type than a string; choose another key, or delete it")),
-    ("NOPERM", Meaning::Misconfigured("the user may not do that; see the minimal ACL in the documentation")),
+    ("NOPERM", FORBIDDEN),
     ("NOAUTH", Meaning::Misconfigured("it asks for a password; put it into the URL, as in redis://:password@host")),
     ("WRONGPASS", Meaning::Misconfigured("user or password is wrong; correct them in the URL, percent-encoded")),
     ("DENIED", Meaning::Misconfigured("it runs in protected mode; set a password, or bind it to this network")),
@@ -95,7 +98,9 @@ const TEXTS: &[(&str, Meaning)] = &[
     ("max number of clients", Meaning::NotExecuted("it has no connection left; raise maxclients")),
     ("unknown command", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
     ("unknown subcommand", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
-    ("user executing the script can't", Meaning::Misconfigured("the user may not do that; see the minimal ACL")),
+    ("user executing the script can't", FORBIDDEN),
+    // The same from 7.2 on, and in Valkey.
+    ("ACL failure in script", FORBIDDEN),
     ("DB index", Meaning::Misconfigured("it has no such database; correct the number at the end of the URL")),
     ("invalid DB", Meaning::Misconfigured("it has no such database; correct the number at the end of the URL")),
     ("SELECT is not allowed", Meaning::Misconfigured("a cluster has only database 0; remove the number from the URL")),

@@ -43,8 +43,9 @@ const MAX_TOKEN: u64 = 9_000_000_000_000_000;
 /// How often an acquire that came too late for its deadline is sent again, with a corrected one.
 const STALE_RETRIES: usize = 3;
 
-/// How many locks one script renews: about half a millisecond of the server's time.
-const RENEW_BATCH: usize = 100;
+/// How many locks one script renews: about a quarter of a millisecond, in which the server serves nobody
+/// else.
+const RENEW_BATCH: usize = 50;
 
 /// The pause before reconnecting, at most: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -61,6 +62,17 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// deleted, overwritten, evicted or expired, and of `FLUSHALL`, within milliseconds. That covers every
 /// lock that has been held for a fifth of a second, with or without renewal. Otherwise, and while the
 /// listening connection is down, the next renewal finds out.
+///
+/// # Permissions
+///
+/// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
+/// locks, to wait for them without polling, to hear of losses at once and be named in `CLIENT LIST`,
+/// and to be read by [`FleetReader`](crate::inspect::FleetReader). Without the second and third, waiters
+/// poll and renewals find losses.
+///
+/// ```text
+#[doc = include_str!("acl.txt")]
+/// ```
 ///
 /// ```
 /// use lock_core::RedisStore;
@@ -87,8 +99,11 @@ impl RedisStore {
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be
     /// read or its scheme is not compiled in. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        let pool = Pool::new(Target::parse(url)?);
-        Ok(Self { pool, ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) })
+        Ok(Self::at(Target::parse(url)?))
+    }
+
+    fn at(target: Target) -> Self {
+        Self { pool: Pool::new(target), ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) }
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.

@@ -4,6 +4,7 @@
 //! Feature `test-util`. They panic where production code would return an error, since a test has
 //! nothing better to do.
 
+mod cluster;
 mod events;
 mod history;
 mod inbox;
@@ -12,6 +13,7 @@ mod recorder;
 mod server;
 mod stopwatch;
 
+pub use cluster::RedisCluster;
 pub use events::EventLog;
 pub use history::{History, Record, Verdict, Violation};
 pub use inbox::{Report, Reports, inbox, stand_in};

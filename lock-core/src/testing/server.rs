@@ -75,6 +75,10 @@ impl RedisServerBuilder {
         self
     }
 
+    pub(super) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
     /// Starts the server and waits until it answers.
     ///
     /// # Panics
@@ -152,6 +156,10 @@ impl RedisServer {
         self.child.as_ref().expect("the server runs").id()
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// Stops the process without ending it: connections stay open, nothing is answered.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
@@ -210,6 +218,8 @@ impl RedisServer {
     fn launch(&mut self) -> bool {
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(self.port.to_string());
+        // Newer servers open the log before they look at --dir.
+        command.current_dir(&self.directory);
         command.args(["--logfile", "server.log", "--dir"]).arg(&self.directory).args(&self.settings.arguments);
         if self.settings.unix_socket {
             command.arg("--unixsocket").arg(self.socket());
@@ -352,7 +362,7 @@ fn free_port() -> u16 {
 }
 
 /// Asks every few milliseconds, until it holds or [`PATIENCE`] ends.
-fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
+pub(super) fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
     let clock = Clock::system();
     let end = clock.now().after(PATIENCE);
     loop {

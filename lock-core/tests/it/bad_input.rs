@@ -1,17 +1,20 @@
 //! Wrong keys, settings, credentials and servers: a typed error that says what to do, and no lock.
 
+use std::sync::Arc;
+
+use lock_core::inspect::{FleetReader, ScanOptions};
 use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
-use lock_core::{GrantPath, LockError, LockErrorKind, LockManager, RedisStore, ReleaseOutcome, Renew};
+use lock_core::{GrantPath, LockBackend, LockError, LockErrorKind, LockManager, RedisStore, ReleaseOutcome, Renew};
 
 use crate::support::{MS, SECOND, eventually, exists, locked_keys, locks, renewals, take, watched};
 
-/// What the library needs, and no more. Found by taking away what is refused last.
-const MINIMAL_ACL: &str =
-    "on >pw resetkeys ~lock:* ~{lock:* resetchannels -@all +eval +evalsha +time +get +set +del +exists +pexpire +pttl";
-
-/// What waiting in the server's queue needs on top of that.
-const WAITING_ACL: &str = "&distributed-lock:inbox:* +subscribe +publish +zadd +zrange +zrem +zrevrange +zscore +hget \
-                           +hset +hdel";
+/// The rules that the documentation of `RedisStore` gives: the user, then what is needed to hold, to wait, to hear of
+/// losses and to read the fleet.
+fn documented_acl() -> [&'static str; 5] {
+    let rules = include_str!("../../src/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    let lines: Vec<&str> = rules.lines().map(str::trim).collect();
+    lines.try_into().unwrap()
+}
 
 async fn refused(url: &str) -> LockError {
     let watch = Stopwatch::start();
@@ -65,40 +68,61 @@ async fn wrong_credentials_are_named_without_being_repeated() {
 }
 
 #[tokio::test]
-async fn the_minimal_acl_suffices_and_less_is_a_mistake() {
+async fn the_documented_acl_suffices_and_less_is_a_mistake() {
     let server = RedisServer::start();
-    let set_user = |rules: &str| {
-        let words: Vec<&str> = ["ACL", "SETUSER", "app", "reset"].into_iter().chain(rules.split(' ')).collect();
+    let set_user = |rules: &[&str]| {
+        let rules = rules.iter().flat_map(|line| line.split(' '));
+        let words: Vec<&str> = ["ACL", "SETUSER", "app", "reset"].into_iter().chain(rules).collect();
         assert_eq!(server.command(&words), Reply::Text("OK".to_owned()));
     };
-    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
-    set_user(&format!("{MINIMAL_ACL} {WAITING_ACL}"));
-    let locks = LockManager::connect(&url).await.unwrap();
+    let url = format!("redis://app:password@127.0.0.1:{}", server.port());
+    let [user, hold, wait, hear, read] = documented_acl();
+    set_user(&[user, hold, wait]);
+    let store = Arc::new(RedisStore::new(&url).unwrap());
+    let locks = LockManager::builder(Arc::clone(&store)).build().unwrap();
     waits_without_polling(&url).await;
     let events = EventLog::default();
     locks.observe(events.clone());
     let guard = watched(&locks, "lock:a").with_min_hold(10 * MS).await.unwrap();
     renewals(&events, 3).await;
     guard.ensure_held().unwrap();
+    assert!(!store.capabilities().push_loss, "nothing was heard");
     assert!(locks.holder("lock:a").await.unwrap().is_some());
     assert!(locks.lock("lock:a").try_acquire().await.unwrap().is_none());
     guard.extend(90 * SECOND).await.unwrap();
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
     let error = locks.lock("elsewhere").await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
-    assert!(error.to_string().contains("ACL"), "{error}");
+    assert!(error.to_string().contains("RedisStore lists"), "{error}");
     eventually("a min_hold ends", || locked_keys(&server).is_empty()).await;
 
     // Each word is needed by something that a holder does.
-    for needless in MINIMAL_ACL.split(' ').filter(|word| word.starts_with('+')) {
-        let rules: Vec<&str> = MINIMAL_ACL.split(' ').filter(|word| *word != needless).collect();
-        set_user(&rules.join(" "));
+    for needless in hold.split(' ') {
+        let rules: Vec<&str> = hold.split(' ').filter(|word| *word != needless).collect();
+        set_user(&[user, &rules.join(" ")]);
         server.command(&["SCRIPT", "FLUSH"]);
         let outcome = whole_life(&url).await;
         let error = outcome.expect_err(&format!("everything works without {needless}"));
         assert!(matches!(error.kind(), LockErrorKind::Misconfigured | LockErrorKind::Lost), "{needless}: {error}");
         server.command(&["FLUSHALL"]);
     }
+
+    set_user(&[user, hold, wait, hear]);
+    let store = Arc::new(RedisStore::new(&url).unwrap());
+    let locks = LockManager::builder(Arc::clone(&store)).observer(events.clone()).build().unwrap();
+    let guard = watched(&locks, "lock:a").await.unwrap();
+    renewals(&events, 3).await;
+    let tells = !server.command(&["INFO", "server"]).text().contains("redis_version:6.");
+    assert_eq!(store.capabilities().push_loss, tells, "losses are heard");
+    assert!(server.command(&["CLIENT", "LIST"]).text().contains("name=lock-core:"));
+
+    set_user(&[user, read]);
+    let fleet = FleetReader::new(&url).unwrap();
+    let found = fleet.scan(ScanOptions::new().with_prefix("lock:")).next().await.unwrap().unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(fleet.waiters(guard.key()).await.unwrap().is_empty());
+    set_user(&[user, hold]);
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
 }
 
 /// Lets the lock pass from one process to another through the queue.

@@ -236,7 +236,8 @@ async fn a_restart_with_data_keeps_the_lock_and_one_without_loses_it() {
 
 #[tokio::test]
 async fn a_server_that_cannot_save_costs_the_lock_at_its_deadline_and_not_before() {
-    let server = RedisServer::builder().with("save", "3600 1").start();
+    let server = RedisServer::start();
+    server.command(&["CONFIG", "SET", "save", "3600 1"]);
     let locks = locks(&server);
     let events = EventLog::default();
     locks.observe(events.clone());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisCluster, RedisServer, Reply, Stopwatch};
 use lock_core::{
     AcquireRequest, AttemptAll, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, RedisStore, Release,
     ReleaseOutcome, Renew,
@@ -228,21 +228,19 @@ async fn a_set_too_large_for_one_script_is_taken_one_by_one() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_takes_keys_of_one_slot_at_once_and_others_one_by_one() {
-    let server = RedisServer::builder().with("cluster-enabled", "yes").start();
-    server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-    let up = || server.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok");
-    eventually("the cluster is up", up).await;
+    let cluster = RedisCluster::start(1);
+    let server = &cluster.masters()[0];
     let locks = warm(&server.url()).await;
     let same = ["{tenant}:a", "{tenant}:b", "{tenant}:c"];
     locks.lock_all(same).await.unwrap().release().await.unwrap();
-    let meter = Meter::start(&server);
+    let meter = Meter::start(server);
     let guard = locks.lock_all(same).with_ttl(LONG).await.unwrap();
     meter.assert_called(1, "they share a slot");
     guard.release().await.unwrap();
     let guard = locks.lock_all(KEYS).with_ttl(LONG).await.unwrap();
-    assert_eq!(locked_keys(&server).len(), 4);
+    assert_eq!(locked_keys(server).len(), 4);
     guard.release().await.unwrap();
-    assert_eq!(locked_keys(&server), [""; 0]);
+    assert_eq!(locked_keys(server), [""; 0]);
 }
 
 /// Every await point of trying and of waiting, with the answer of the one script swallowed, late, or

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
-use lock_core::{Clock, LockError, LockGuard, LockManager, sites};
+use lock_core::{Clock, LockError, LockGuard, LockKey, LockManager, sites};
 use tokio::sync::oneshot;
 
 use crate::fleet::{Fleet, FleetLock};
@@ -48,12 +48,14 @@ const TERM: Duration = Duration::from_secs(30);
 /// annotated functions of this program are known; those of other programs, declared names, and keys
 /// that are made by hand are added with [`with_template`](Self::with_template).
 ///
-/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCARD` besides what taking a lock needs, and sees one
-/// server: of a cluster, the node that the URL names. Start one for each metrics handle.
+/// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
+/// after the other, and the numbers are of all of them. See [`FleetReader`].
+///
+/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCARD` besides what taking a lock needs, in a cluster also
+/// `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]
 pub struct Inspector {
-    url: String,
     reader: Arc<FleetReader>,
     classes: Classes,
     scan: ScanOptions,
@@ -85,7 +87,7 @@ impl InspectorHandle {
 }
 
 impl Inspector {
-    /// Prepares to inspect one Redis server. Opens nothing yet.
+    /// Prepares to inspect a Redis server, or the cluster of a node. Opens nothing yet.
     ///
     /// # Errors
     ///
@@ -97,7 +99,6 @@ impl Inspector {
             classes.add_template(site.label, site.label);
         }
         Ok(Self {
-            url: url.to_owned(),
             reader: Arc::new(FleetReader::new(url)?),
             classes,
             scan: ScanOptions::new(),
@@ -133,8 +134,8 @@ impl Inspector {
         self
     }
 
-    /// Sets how many keys one scan looks at, about. Default a million. A scan that has to stop there
-    /// says so in `distributed_lock_inspector_truncated`.
+    /// Sets how many keys one scan looks at, about, on all servers together. Default a million. A scan
+    /// that has to stop there says so in `distributed_lock_inspector_truncated`.
     pub fn with_max_keys(mut self, max_keys: u64) -> Self {
         self.scan = self.scan.with_max_keys(max_keys);
         self
@@ -210,12 +211,15 @@ impl Inspector {
                     core.publish(self.nothing());
                 }
                 Ok(None) => complained = false,
-                // Once: the age of the last scan says that it goes on.
-                Err(error) if !complained => {
+                Err(error) => {
+                    // Another master of a cluster may serve the key by now.
+                    manager = None;
+                    // Once: the age of the last scan says that it goes on.
+                    if !complained {
+                        tracing::warn!(node = self.reader.node(), %error, "cannot take part in the inspector's election");
+                    }
                     complained = true;
-                    tracing::warn!(node = self.reader.node(), %error, "cannot take part in the inspector's election");
                 }
-                Err(_) => {}
             }
             // Jitter, so that instances started together do not ask together for ever.
             pause(self.interval.min(TERM / 2).mul_f64(0.75 + jitter() / 2.0)).await;
@@ -226,7 +230,10 @@ impl Inspector {
     async fn stand(&self, manager: &mut Option<LockManager>) -> Result<Option<LockGuard>, LockError> {
         let locks = match manager {
             Some(locks) => locks,
-            none => none.insert(LockManager::connect(&self.url).await?),
+            none => {
+                let store = self.reader.store_of(&LockKey::new(INSPECTOR_KEY)?).await?;
+                none.insert(LockManager::builder(store).build()?)
+            }
         };
         let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
         request.with_ttl(TERM).try_acquire().await

@@ -10,7 +10,7 @@ const STYLE: &str = include_str!("locks.css");
 
 macro_rules! policy {
     () => {
-        "default-src 'none'; style-src 'sha256-WVnAhSLbj2LBqDhQBzTfM3NiREjciuE/2Pvac4KJOLM='; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'sha256-ORAduWIuUdQXSFK5qtHLw/gILB2WeuOeJ11fTupDzME='; base-uri 'none'; form-action 'none'"
     };
 }
 

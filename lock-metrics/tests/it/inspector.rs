@@ -1,5 +1,7 @@
 //! The inspector on a real Redis.
 
+mod cluster;
+
 use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Reply, Stopwatch};

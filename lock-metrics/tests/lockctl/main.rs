@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod cluster;
 mod program;
 mod safety;
 
@@ -238,7 +239,9 @@ fn the_command_line_explains_itself() {
     let server = RedisServer::start();
     let help = lockctl(&server, &["--help"]);
     help.assert_code(0);
-    for part in ["list", "show", "waiters", "watch", "release", "Exit codes:", "LOCK_URL", "prove ownership"] {
+    for part in
+        ["list", "show", "waiters", "watch", "release", "Exit codes:", "Clusters:", "LOCK_URL", "prove ownership"]
+    {
         assert!(help.stdout.contains(part), "{part} in {help:?}");
     }
     let owner = "ab".repeat(16);

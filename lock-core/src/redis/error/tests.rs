@@ -96,6 +96,8 @@ fn codes_inside_the_errors_of_scripts() {
         // Redis 7
         ("OOM command not allowed when used memory > 'maxmemory'. script: 1f0, on @user_script:7.", Class::NotExecuted),
         ("NOPERM ACL failure in script: User x has no permissions to run the 'time' command", Class::Misconfigured),
+        // Redis 7.2 and Valkey
+        ("ERR ACL failure in script: User x has no permissions to run the 'time' command", Class::Misconfigured),
         // Redis 6.2
         ("ERR Error running script (call to f_1f0): @user_script:7: -OOM command not allowed", Class::NotExecuted),
         ("ERR Error running script (call to f_1f0): @user_script:7: -READONLY You can't write", Class::NotExecuted),

@@ -1,6 +1,7 @@
 //! Walks through the keys of a server, slowly.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -8,8 +9,10 @@ use redis::Value;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::key::LockKey;
+use crate::redis::inspect::servers::{Fleet, within};
+use crate::redis::inspect::topology::{Address, Topology};
 use crate::redis::inspect::{EntryState, FleetReader, Found, LockEntry};
-use crate::redis::keys;
+use crate::redis::{RedisStore, keys};
 
 /// Says what a [`Scan`] looks at, and how much it may cost.
 #[derive(Clone, Debug)]
@@ -51,7 +54,7 @@ impl ScanOptions {
     }
 
     /// Sets how many keys are looked at, about, before the scan ends
-    /// [truncated](Scan::is_truncated).
+    /// [truncated](Scan::is_truncated). Of a cluster, on all masters together.
     pub fn with_max_keys(mut self, max_keys: u64) -> Self {
         self.max_keys = max_keys;
         self
@@ -64,24 +67,53 @@ impl Default for ScanOptions {
     }
 }
 
-/// A walk through the locks of a server, batch by batch.
+/// A walk through the locks of a server, or of every master of a cluster, batch by batch.
 ///
 /// What is taken or freed meanwhile may or may not be seen; what is held all the time is seen once.
+///
+/// A master of a cluster that is away, or is one no more, is an error that names it; a scan that is
+/// begun after the failover reads its successor. When all have been read, those that took over slots
+/// meanwhile, or are doing so, are read again: a lock whose slot is moved during the scan is not missed.
 #[derive(Debug)]
 pub struct Scan<'a> {
     reader: &'a FleetReader,
     options: ScanOptions,
-    /// Where to go on; `None` at the end.
-    cursor: Option<u64>,
+    /// The server that is being read.
+    server: Option<Arc<RedisStore>>,
+    /// Where to go on in its keys.
+    cursor: u64,
+    /// The cluster as it was when its masters were listed, if the server is of one.
+    cluster: Option<Topology>,
+    /// The masters that are still to be read.
+    ahead: VecDeque<Address>,
+    /// Whether masters that are taking over a slot have been listed to be read again. Once is enough:
+    /// what they were given later was seen where it came from.
+    settled: bool,
+    ended: bool,
     visited: u64,
     truncated: bool,
     /// The locks given so far: SCAN may name a key twice.
     given: HashSet<LockKey>,
+    /// The names of the servers read so far.
+    read: BTreeSet<String>,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(reader: &'a FleetReader, options: ScanOptions) -> Self {
-        Self { reader, options, cursor: Some(0), visited: 0, truncated: false, given: HashSet::new() }
+        Self {
+            reader,
+            options,
+            server: None,
+            cursor: 0,
+            cluster: None,
+            ahead: VecDeque::new(),
+            settled: false,
+            ended: false,
+            visited: 0,
+            truncated: false,
+            given: HashSet::new(),
+            read: BTreeSet::new(),
+        }
     }
 
     /// Reads the next locks; perhaps none, although there are more. `None` at the end.
@@ -89,26 +121,30 @@ impl<'a> Scan<'a> {
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured).
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The text names the server.
     ///
     /// # Cancel safety
     ///
     /// Safe: the same batch is read again.
     pub async fn next(&mut self) -> Result<Option<Vec<LockEntry>>> {
-        let Some(cursor) = self.cursor else { return Ok(None) };
+        let Some(server) = self.server().await? else { return Ok(None) };
         if self.visited >= self.options.max_keys {
             self.truncated = true;
-            self.cursor = None;
+            (self.server, self.ended) = (None, true);
             return Ok(None);
         }
-        if cursor != 0 {
+        if self.visited > 0 {
             let clock = Clock::system();
             clock.sleep_until(clock.now().after(self.options.pause)).await;
         }
-        let (next, names) = self.reader.within("scan", self.keys(cursor)).await?;
+        let (next, names) = within(&server, "scan", self.keys(&server)).await?;
         let names: Vec<LockKey> = names.into_iter().filter(|name| !self.given.contains(name)).collect();
-        let found = self.reader.read(&names).await?;
-        self.cursor = Some(next).filter(|next| *next != 0);
+        let found = self.reader.read(&server, &names).await?;
+        self.read.insert(server.pool.node().to_owned());
+        self.cursor = next;
+        if next == 0 {
+            (self.server, self.ended) = (None, self.cluster.is_none());
+        }
         self.visited += ScanOptions::BATCH;
         let mut entries = Vec::new();
         for found in found {
@@ -128,15 +164,52 @@ impl<'a> Scan<'a> {
         self.truncated
     }
 
-    async fn keys(&self, cursor: u64) -> Result<(u64, Vec<LockKey>)> {
+    /// Returns the names of the servers that were read so far: the masters of a cluster, or one.
+    #[must_use]
+    pub fn servers(&self) -> Vec<&str> {
+        self.read.iter().map(String::as_str).collect()
+    }
+
+    /// Finds the server to go on with; `None` at the end.
+    async fn server(&mut self) -> Result<Option<Arc<RedisStore>>> {
+        let servers = &self.reader.servers;
+        while self.server.is_none() && !self.ended {
+            if let Some(next) = self.ahead.front() {
+                self.server = Some(servers.master(next).await?);
+                self.ahead.pop_front();
+                continue;
+            }
+            match servers.look().await? {
+                Fleet::One(server) => self.server = Some(server),
+                Fleet::Cluster(now) => {
+                    let mut unread = match &self.cluster {
+                        None => now.masters(),
+                        Some(before) => now.gained_since(before),
+                    };
+                    let mut importing = Vec::new();
+                    if self.cluster.is_some() && !self.settled {
+                        importing = servers.importing(&now).await?;
+                        self.settled = true;
+                    }
+                    unread.extend(&importing);
+                    self.ahead = unread.into_iter().cloned().collect();
+                    self.ended = self.ahead.is_empty();
+                    self.cluster = Some(now);
+                }
+            }
+        }
+        Ok(self.server.clone())
+    }
+
+    async fn keys(&self, server: &RedisStore) -> Result<(u64, Vec<LockKey>)> {
         let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("COUNT").arg(ScanOptions::BATCH).arg("TYPE").arg("string");
+        command.arg(self.cursor).arg("COUNT").arg(ScanOptions::BATCH).arg("TYPE").arg("string");
         if !self.options.prefix.is_empty() {
             command.arg("MATCH").arg(format!("{}*", literal(&self.options.prefix)));
         }
-        let link = self.reader.store.pool.link().await?;
-        let answer = link.send(&command).await.map_err(|error| self.reader.failed("scan", &error))?;
-        read(answer).ok_or_else(|| self.reader.store.unreadable("scan"))
+        let link = server.pool.link().await?;
+        let answer = link.send(&command).await.map_err(|error| server.failed("scan", &error))?;
+        read(answer).ok_or_else(|| server.unreadable("scan"))
     }
 
     fn is_wanted(&self, entry: &LockEntry) -> bool {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
+use redis::{Cmd, Value};
 
-use crate::clock::Clock;
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::owner::{HolderInfo, OwnerId};
+use crate::redis::inspect::servers::{Answer, Servers};
 use crate::redis::keys::Keys;
-use crate::redis::{RedisStore, value};
+use crate::redis::value;
 
 /// The most waiters that are listed of one key.
 const MAX_LISTED: isize = 1000;
@@ -33,22 +33,21 @@ pub struct Waiter {
     pub confirmed: Option<Duration>,
 }
 
-/// Adds the command that counts the waiters of a key: one answer, a number. No queue is a queue
-/// of none.
-pub(super) fn count(commands: &mut Pipeline, key: &LockKey) -> Result<()> {
-    commands.cmd("ZCARD").arg(Keys::of(key)?.all()[2]);
-    Ok(())
+/// The command that counts the waiters of a key. No queue is a queue of none.
+pub(super) fn count(key: &LockKey) -> Result<Cmd> {
+    let mut command = redis::cmd("ZCARD");
+    command.arg(Keys::of(key)?.all()[2]);
+    Ok(command)
 }
 
 /// Lists the waiters of a key in order of arrival. No queue is a queue of none.
-pub(super) async fn read(store: &RedisStore, key: &LockKey) -> Result<Vec<Waiter>> {
+pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>> {
     let keys = Keys::of(key)?;
     let [_, _, queue, waiters] = keys.all();
-    let link = store.pool.link().await?;
     let mut command = redis::cmd("ZRANGE");
     command.arg(queue).arg(0).arg(MAX_LISTED - 1).arg("WITHSCORES");
-    let answer = link.send(&command).await.map_err(|error| store.failed(LIST, &error))?;
-    let queue: Vec<(String, f64)> = redis::from_redis_value(answer).map_err(|_| store.unreadable(LIST))?;
+    let answer = ask(servers, command).await?;
+    let queue: Vec<(String, f64)> = redis::from_redis_value(answer.value.clone()).map_err(|_| answer.refusal(LIST))?;
     if queue.is_empty() {
         return Ok(Vec::new());
     }
@@ -57,9 +56,9 @@ pub(super) async fn read(store: &RedisStore, key: &LockKey) -> Result<Vec<Waiter
     for (owner, _) in &queue {
         command.arg(owner);
     }
-    let answer = link.send(&command).await.map_err(|error| store.failed(LIST, &error))?;
-    let Value::Array(entries) = answer else { return Err(store.unreadable(LIST)) };
-    let now = link.time.estimate(Clock::system().now());
+    let answer = ask(servers, command).await?;
+    let Value::Array(entries) = answer.value else { return Err(answer.refusal(LIST)) };
+    let now = answer.now;
     let read = |(at, ((owner, arrived), entry)): (usize, ((String, f64), Value))| {
         // It may have been granted the lock between the two commands.
         let entry = if let Value::BulkString(text) = entry { value::waiter(&text) } else { None };
@@ -74,4 +73,10 @@ pub(super) async fn read(store: &RedisStore, key: &LockKey) -> Result<Vec<Waiter
         })
     };
     Ok(queue.into_iter().zip(entries).enumerate().filter_map(read).collect())
+}
+
+async fn ask(servers: &Servers, command: Cmd) -> Result<Answer> {
+    let store = servers.reachable().await?;
+    let answers = servers.ask(&store, LIST, &[command]).await?;
+    answers.into_iter().next().ok_or_else(|| store.unreadable(LIST))
 }

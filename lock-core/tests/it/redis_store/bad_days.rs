@@ -164,28 +164,6 @@ async fn wrong_credentials_are_a_mistake_and_are_not_repeated() {
 }
 
 #[tokio::test]
-async fn missing_permissions_are_a_mistake_and_the_minimal_ones_do() {
-    let server = RedisServer::start();
-    let rules = "on >pw ~lock:* ~{lock:* &distributed-lock:inbox:* -@all +hello +ping +eval +evalsha +time +get +set \
-                 +del +exists +pexpire +pttl +zadd +zrange +zrem +zrevrange +zscore +hget +hset +hdel +publish +subscribe";
-    let mut words = vec!["ACL", "SETUSER", "app"];
-    words.extend(rules.split(' '));
-    assert_eq!(server.command(&words), Reply::Text("OK".to_owned()));
-    let store = RedisStore::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
-    let claim_a = claim("lock:a");
-    granted(&store, &claim_a).await;
-    assert_eq!(store.renew(std::slice::from_ref(&claim_a)).await, [Ok(Renewal::Renewed)]);
-    assert!(store.holder(&claim_a.key).await.unwrap().is_some());
-    assert_eq!(release(&store, &claim_a).await, Freed::Released);
-    let error = acquire(&store, &claim("elsewhere")).await.unwrap_err();
-    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
-    assert!(error.to_string().contains("NOPERM"), "{error}");
-    server.command(&["ACL", "SETUSER", "app", "-time"]);
-    let error = acquire(&store, &claim_a).await.unwrap_err();
-    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
-}
-
-#[tokio::test]
 async fn a_database_that_does_not_exist_is_a_mistake() {
     let server = RedisServer::start();
     let store = RedisStore::new(&format!("{}/99", server.url())).unwrap();

@@ -1,5 +1,7 @@
 //! Reading the locks of every process.
 
+mod cluster;
+
 use std::time::{Duration, SystemTime};
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
@@ -71,6 +73,28 @@ async fn a_budget_ends_a_scan() {
     assert!(truncated);
     let (_, truncated) = scan(&fleet, ScanOptions::new().with_max_keys(1_000_000).with_pause(Duration::ZERO)).await;
     assert!(!truncated);
+}
+
+#[tokio::test]
+async fn reading_needs_few_permissions_and_one_look_at_what_the_server_is() {
+    let server = RedisServer::start();
+    server.command(&["EVAL", "for i = 1, 1000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
+    server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "+scan", "+getrange", "+pttl", "+zcard", "+time"]);
+    let fleet = FleetReader::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
+    fleet.ping().await.unwrap();
+    let greetings = || {
+        let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hello:calls=")).unwrap();
+        line.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = greetings();
+    let mut scan = fleet.scan(ScanOptions::new());
+    let mut steps = 0;
+    while scan.next().await.unwrap().is_some() {
+        steps += 1;
+    }
+    assert!(steps >= 10, "{steps}");
+    assert_eq!((greetings() - before, scan.servers()), (1, vec![fleet.node()]));
 }
 
 #[tokio::test]

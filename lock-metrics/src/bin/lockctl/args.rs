@@ -12,6 +12,9 @@ Exit codes:
   2  the command line or the URL makes no sense
   3  the store cannot be reached, refuses us, or gave no answer
 
+Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
+with the same user, password and TLS settings. Replicas are never read.
+
 Owners: 32 hexadecimal digits name one grant, and prove ownership of it: with them a lock can be
 released. Lists show the first four, enough to tell holders apart and safe to paste into a chat; `show`
 and `list --owners` show all, for `release --expect-owner`. Passwords are never printed.
@@ -26,7 +29,8 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
-    /// The Redis server: `redis://user:password@host:port/db` (only the host is needed), rediss:// or redis+unix:///path
+    /// The Redis server, or any node of a cluster: `redis://user:password@host:port/db` (only the host is needed), rediss:// or
+    /// redis+unix:///path
     #[arg(
         long,
         global = true,
@@ -100,7 +104,7 @@ pub(crate) struct Wanted {
     #[arg(long)]
     pub(crate) owners: bool,
 
-    /// Stop after looking at about this many keys of the server
+    /// Stop after looking at about this many keys, of all masters together
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_keys: u64,
 }

@@ -13,6 +13,8 @@ use crate::{End, Failure, audit, complain, record};
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
     pub(crate) truncated: bool,
+    /// Who was read: the masters of a cluster, or one server.
+    servers: Vec<String>,
 }
 
 pub(crate) async fn scan(fleet: &FleetReader, wanted: &Wanted) -> Result<Listing, LockError> {
@@ -26,18 +28,22 @@ pub(crate) async fn scan(fleet: &FleetReader, wanted: &Wanted) -> Result<Listing
         entries.extend(batch);
     }
     record::sort(&mut entries);
-    Ok(Listing { entries, truncated: scan.is_truncated() })
+    let servers = scan.servers().into_iter().map(str::to_owned).collect();
+    Ok(Listing { entries, truncated: scan.is_truncated(), servers })
 }
 
 impl Listing {
     pub(crate) fn json(&self, fleet: &FleetReader, wanted: &Wanted) -> Value {
         let locks: Vec<Value> = self.entries.iter().map(|entry| record::json(entry, wanted.owners)).collect();
-        json!({ "server": fleet.node(), "truncated": self.truncated, "locks": locks })
+        json!({ "server": fleet.node(), "servers": self.servers, "truncated": self.truncated, "locks": locks })
     }
 
     /// Says how much there is, in one line.
     pub(crate) fn summary(&self, fleet: &FleetReader) -> String {
-        let node = visible(fleet.node());
+        let node = match self.servers.as_slice() {
+            [_, _, ..] => format!("{} masters of the cluster of {}", self.servers.len(), visible(fleet.node())),
+            _ => visible(fleet.node()),
+        };
         let mut text = match self.entries.len() {
             0 => format!("no lock is held on {node}"),
             1 => format!("1 lock on {node}"),

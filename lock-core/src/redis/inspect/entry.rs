@@ -1,0 +1,113 @@
+//! One lock, as it is read.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::owner::Holder;
+
+/// One lock, as Redis tells it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockEntry {
+    /// The rendered key.
+    pub key: LockKey,
+    /// Who has it.
+    pub state: EntryState,
+    /// The holder with its lease. Of a tenure that is handed on inside a process this is who opened
+    /// it; that process's live view names the holder of the moment.
+    pub holder: Holder,
+    /// When the lock was granted, by the server's clock. `None` for a foreign holder.
+    pub granted_at: Option<SystemTime>,
+    /// How long ago that was, by the server's clock.
+    pub held_for: Option<Duration>,
+    /// How many processes stand in the server's queue. Those that poll leave no trace.
+    pub waiters: u64,
+}
+
+/// Who has a lock that is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EntryState {
+    /// One of our holders.
+    Held,
+    /// Nobody any more: it was released, and stays taken for the rest of its `min_hold`.
+    Kept,
+    /// A client of the classic protocol, or something else that wrote a string there.
+    Foreign,
+}
+
+impl EntryState {
+    /// Returns the state in one lower-case word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Kept => "kept",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+impl LockEntry {
+    pub(super) fn new(key: LockKey, holder: Holder, waiters: u64, now: u64) -> Self {
+        let state = match (&holder.owner, &holder.info) {
+            (Some(_), _) => EntryState::Held,
+            (None, Some(_)) => EntryState::Kept,
+            (None, None) => EntryState::Foreign,
+        };
+        // A token is the server's time in µs at the grant, or a little more after a step backwards.
+        let granted = holder.token.map(FencingToken::get);
+        Self {
+            key,
+            state,
+            holder,
+            granted_at: granted.and_then(|micros| UNIX_EPOCH.checked_add(Duration::from_micros(micros))),
+            held_for: granted.map(|micros| Duration::from_micros(now.saturating_sub(micros))),
+            waiters,
+        }
+    }
+
+    /// Returns whether the key would stay taken for ever, because it has no expiry.
+    #[must_use]
+    pub fn is_without_ttl(&self) -> bool {
+        self.holder.ttl_left.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::{EntryState, LockEntry};
+    use crate::fencing::FencingToken;
+    use crate::key::LockKey;
+    use crate::owner::{Holder, HolderInfo, OwnerId};
+
+    #[test]
+    fn a_token_tells_since_when() {
+        let holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7_000_000), None);
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 9_500_000);
+        assert_eq!(entry.granted_at, Some(UNIX_EPOCH + Duration::from_secs(7)));
+        assert_eq!(entry.held_for, Some(Duration::from_millis(2500)));
+        assert!(entry.is_without_ttl() && entry.state == EntryState::Held);
+    }
+
+    #[test]
+    fn a_token_ahead_of_the_clock_is_new() {
+        let holder = Holder::new(
+            HolderInfo::new("h", 1, "s"),
+            OwnerId::random(),
+            FencingToken::new(u64::MAX),
+            Some(Duration::ZERO),
+        );
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
+        assert_eq!(entry.held_for, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn foreign_text_has_no_age() {
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), Holder::foreign(None), 0, 5);
+        assert_eq!((entry.state, entry.held_for, entry.granted_at), (EntryState::Foreign, None, None));
+    }
+}

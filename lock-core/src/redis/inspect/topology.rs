@@ -1,0 +1,167 @@
+//! Which master of a cluster serves which slot.
+
+use std::collections::BTreeSet;
+
+use redis::Value;
+
+/// How many slots a cluster has.
+const SLOTS: usize = 16384;
+
+/// Where a node is reached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Address {
+    /// Takes what a node says of another, or of itself. It may not know the host: then it is the one
+    /// that was asked.
+    fn new(host: &str, port: u16, asked: &str) -> Self {
+        // A node that is to announce a host name and has none announces a question mark.
+        let host = if matches!(host, "" | "?") { asked } else { host };
+        Self { host: host.to_owned(), port }
+    }
+
+    /// Reads what a redirection names, as in `10.0.0.1:6379`, `:6379` and `::1:6379`.
+    pub(super) fn read(text: &str, asked: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self::new(host, port.parse().ok()?, asked))
+    }
+}
+
+/// The masters of a cluster, as one of its nodes sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Topology {
+    /// The master of each slot; `None` if nobody serves it.
+    by_slot: Vec<Option<Address>>,
+}
+
+impl Topology {
+    /// Reads an answer to `CLUSTER SLOTS`: ranges, each with its master and then its replicas. `None` if
+    /// it makes no sense.
+    pub(super) fn read(answer: &Value, asked: &str) -> Option<Self> {
+        let Value::Array(ranges) = answer else { return None };
+        let mut by_slot = vec![None; SLOTS];
+        for range in ranges {
+            let Value::Array(range) = range else { return None };
+            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else { return None };
+            let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+            let host = match host {
+                Value::Nil => "",
+                Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+                _ => return None,
+            };
+            let master = Address::new(host, u16::try_from(*port).ok()?, asked);
+            let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+            by_slot.get_mut(first..=last)?.fill(Some(master));
+        }
+        Some(Self { by_slot })
+    }
+
+    /// Returns how many slots nobody serves.
+    pub(super) fn unserved(&self) -> usize {
+        self.by_slot.iter().filter(|master| master.is_none()).count()
+    }
+
+    /// Returns the masters that serve at least a slot.
+    pub(super) fn masters(&self) -> BTreeSet<&Address> {
+        self.by_slot.iter().flatten().collect()
+    }
+
+    /// Returns the masters that serve a slot which another served before.
+    pub(super) fn gained_since<'a>(&'a self, before: &Self) -> BTreeSet<&'a Address> {
+        let moved = self.by_slot.iter().zip(&before.by_slot).filter(|(now, before)| now != before);
+        moved.filter_map(|(now, _)| now.as_ref()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::{Address, Topology};
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![host, Value::Int(port), text("id")])
+    }
+
+    fn range(first: i64, last: i64, nodes: &[Value]) -> Value {
+        let mut range = vec![Value::Int(first), Value::Int(last)];
+        range.extend_from_slice(nodes);
+        Value::Array(range)
+    }
+
+    fn address(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    fn read(ranges: &[Value]) -> Option<Topology> {
+        Topology::read(&Value::Array(ranges.to_vec()), "asked")
+    }
+
+    #[test]
+    fn masters_are_named_and_replicas_are_not() {
+        let topology = read(&[
+            range(0, 99, &[node(text("10.0.0.1"), 7000), node(text("10.0.0.9"), 7009)]),
+            range(100, 16382, &[node(text("redis-2.internal"), 7000)]),
+        ]);
+        let topology = topology.unwrap();
+        let named: Vec<&Address> = topology.masters().into_iter().collect();
+        assert_eq!(named, [&address("10.0.0.1", 7000), &address("redis-2.internal", 7000)]);
+        assert_eq!(topology.unserved(), 1);
+    }
+
+    #[test]
+    fn a_node_that_does_not_know_its_host_is_where_we_asked() {
+        for unknown in [Value::Nil, text(""), text("?")] {
+            let mut master = vec![unknown, Value::Int(7000), text("id")];
+            // Since version 7 there is more about a node.
+            master.push(Value::Map(vec![(text("ip"), text("10.0.0.1"))]));
+            let topology = read(&[range(0, 16383, &[Value::Array(master)])]).unwrap();
+            assert_eq!(topology.masters().into_iter().collect::<Vec<_>>(), [&address("asked", 7000)]);
+            assert_eq!(topology.unserved(), 0);
+        }
+    }
+
+    #[test]
+    fn whoever_gained_a_slot_is_told() {
+        let split = |at: i64| {
+            read(&[range(0, at, &[node(text("a"), 1)]), range(at + 1, 16383, &[node(text("b"), 1)])]).unwrap()
+        };
+        assert_eq!(split(100).gained_since(&split(100)).len(), 0);
+        assert_eq!(split(101).gained_since(&split(100)).into_iter().collect::<Vec<_>>(), [&address("a", 1)]);
+    }
+
+    #[test]
+    fn redirections_name_a_host_or_none() {
+        let read = |text| Address::read(text, "asked");
+        assert_eq!(read("h:7000"), Some(address("h", 7000)));
+        assert_eq!(read("::1:7000"), Some(address("::1", 7000)));
+        assert_eq!(read(":7000"), Some(address("asked", 7000)));
+        assert_eq!(read("?:7000"), Some(address("asked", 7000)));
+        assert_eq!(read("h"), None);
+        assert_eq!(read("h:70000"), None);
+    }
+
+    #[test]
+    fn answers_that_make_no_sense_are_refused() {
+        let master = |port| node(text("a"), port);
+        for bad in [
+            Value::Nil,
+            range(0, 1, &[]),
+            range(0, 16384, &[master(1)]),
+            range(9, 3, &[master(1)]),
+            range(-1, 3, &[master(1)]),
+            range(0, 3, &[master(65536)]),
+            range(0, 3, &[node(Value::Int(1), 1)]),
+        ] {
+            assert!(read(std::slice::from_ref(&bad)).is_none(), "{bad:?}");
+        }
+        assert!(Topology::read(&Value::Nil, "asked").is_none());
+    }
+}

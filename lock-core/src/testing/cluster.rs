@@ -1,0 +1,168 @@
+//! A real Redis Cluster, started for one test.
+
+use crate::testing::server::{RedisServer, RedisServerBuilder, Reply, wait_until};
+
+/// How many slots a cluster has.
+const SLOTS: i64 = 16384;
+
+/// Masters that share the slots evenly, and perhaps replicas. They are killed when this is dropped.
+///
+/// Nobody is taken for failed sooner than a minute, however slow the machine is, so a failover is a
+/// thing that a test does.
+#[derive(Debug)]
+pub struct RedisCluster {
+    masters: Vec<RedisServer>,
+    settings: RedisServerBuilder,
+}
+
+impl RedisCluster {
+    /// Starts so many masters and waits until each of them knows that the cluster is complete.
+    ///
+    /// # Panics
+    ///
+    /// If `redis-server` is not installed or does not start.
+    #[must_use]
+    pub fn start(masters: usize) -> Self {
+        Self::with(RedisServer::builder(), masters)
+    }
+
+    /// Starts masters with settings that they have in common.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn with(settings: RedisServerBuilder, masters: usize) -> Self {
+        let mut settings = settings.with("cluster-enabled", "yes").with("cluster-node-timeout", "60000");
+        // A replica need not wait for others that come later.
+        settings = settings.with("repl-diskless-sync-delay", "0");
+        if let Some(password) = settings.password().map(str::to_owned) {
+            settings = settings.with("masterauth", &password);
+        }
+        let cluster = Self { masters: (0..masters).map(|_| settings.clone().start()).collect(), settings };
+        for (index, master) in cluster.masters.iter().enumerate() {
+            // Two nodes of one epoch would first have to agree who gets another.
+            ok(master, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
+            let [first, next] = [index, index + 1].map(|index| SLOTS * index as i64 / masters as i64);
+            ok(master, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()]);
+            cluster.masters[..index].iter().for_each(|known| meet(master, known));
+        }
+        wait_until_all_know(cluster.masters.iter());
+        cluster
+    }
+
+    /// Starts a replica of a master and waits until it has what the master has.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_replica_of(&self, master: usize) -> RedisServer {
+        let replica = self.settings.clone().start();
+        self.masters.iter().for_each(|known| meet(&replica, known));
+        wait_until_all_know(self.masters.iter().chain([&replica]));
+        ok(&replica, &["CLUSTER", "REPLICATE", &id(&self.masters[master])]);
+        let follows = || replica.command(&["INFO", "replication"]).text().contains("master_link_status:up");
+        assert!(wait_until(follows), "the replica does not follow its master");
+        replica
+    }
+
+    /// Returns the masters, in the order of their slots.
+    #[must_use]
+    pub fn masters(&self) -> &[RedisServer] {
+        &self.masters
+    }
+
+    /// Ends a master at once.
+    pub fn kill(&mut self, master: usize) {
+        self.masters[master].kill();
+    }
+
+    /// Returns a key with this prefix that lay on a master in the beginning.
+    ///
+    /// # Panics
+    ///
+    /// If a server does not answer.
+    #[must_use]
+    pub fn key_on(&self, master: usize, prefix: &str) -> String {
+        let count = self.masters.len() as i64;
+        let home = |key: &String| (0..count).rev().find(|at| self.slot(key) >= SLOTS * at / count);
+        let mut keys = (0..).map(|number| format!("{prefix}{number}"));
+        keys.find(|key| home(key) == i64::try_from(master).ok()).expect("some key lies there")
+    }
+
+    /// Begins to move the slot of a key from one master to another. Nothing in it is moved yet.
+    ///
+    /// # Panics
+    ///
+    /// If the slot is not served by `from`.
+    pub fn open_slot(&self, key: &str, from: usize, to: usize) {
+        let (slot, [from, to]) = (self.slot(key).to_string(), [from, to].map(|at| &self.masters[at]));
+        ok(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        ok(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    }
+
+    /// Moves keys of one slot that is being moved.
+    ///
+    /// # Panics
+    ///
+    /// If there are none of them.
+    pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
+        let port = self.masters[to].port().to_string();
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000"];
+        if let Some(password) = self.settings.password() {
+            words.extend(["AUTH", password]);
+        }
+        words.push("KEYS");
+        words.extend(keys);
+        ok(&self.masters[from], &words);
+    }
+
+    /// Ends the move of a slot, and waits until every master knows.
+    ///
+    /// # Panics
+    ///
+    /// If there are still keys of the slot where it was.
+    pub fn close_slot(&self, key: &str, from: usize, to: usize) {
+        let (slot, owner) = (self.slot(key).to_string(), id(&self.masters[to]));
+        for master in [to, from] {
+            ok(&self.masters[master], &["CLUSTER", "SETSLOT", &slot, "NODE", &owner]);
+        }
+        let known = || {
+            self.masters.iter().all(|master| {
+                let Reply::Error(moved) = master.command(&["EXISTS", key]) else {
+                    return master.port() == self.masters[to].port();
+                };
+                moved.ends_with(&format!(":{}", self.masters[to].port()))
+            })
+        };
+        assert!(wait_until(known), "the masters do not agree on the slot");
+    }
+
+    fn slot(&self, key: &str) -> i64 {
+        let alive = self.masters.iter().find(|master| master.is_running()).expect("a master runs");
+        alive.command(&["CLUSTER", "KEYSLOT", key]).int()
+    }
+}
+
+fn wait_until_all_know<'a>(nodes: impl Iterator<Item = &'a RedisServer>) {
+    let nodes: Vec<_> = nodes.collect();
+    let count = format!("cluster_known_nodes:{}\r", nodes.len());
+    let knows = |node: &&RedisServer| {
+        let info = node.command(&["CLUSTER", "INFO"]);
+        info.text().contains("cluster_state:ok") && info.text().contains(&count)
+    };
+    assert!(wait_until(|| nodes.iter().all(knows)), "the nodes do not find together");
+}
+
+fn id(node: &RedisServer) -> String {
+    node.command(&["CLUSTER", "MYID"]).text().to_owned()
+}
+
+fn meet(node: &RedisServer, other: &RedisServer) {
+    ok(node, &["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]);
+}
+
+fn ok(node: &RedisServer, words: &[&str]) {
+    assert_eq!(node.command(words), Reply::Text("OK".to_owned()), "{words:?}");
+}

@@ -1,0 +1,56 @@
+//! The fleet of a Redis Cluster, seen through one of its nodes.
+
+use lock_core::testing::{RedisCluster, Reply};
+
+use crate::program::{lockctl, watch};
+use crate::{shown_owner, take};
+
+#[tokio::test]
+async fn every_command_works_through_any_node() {
+    let mut cluster = RedisCluster::start(3);
+    let mut keys = Vec::new();
+    let mut taken = Vec::new();
+    for at in 0..3 {
+        keys.push(cluster.key_on(at, "lock:user:"));
+        taken.push(take(&cluster.masters()[at], &keys[at]).await);
+    }
+    let names: Vec<String> = cluster.masters().iter().map(|master| format!("127.0.0.1:{}", master.port())).collect();
+    let (first, last) = (&cluster.masters()[0], &cluster.masters()[2]);
+
+    let ended = lockctl(first, &["list"]);
+    ended.assert_code(0);
+    assert!(keys.iter().all(|key| ended.stdout.contains(&format!("{key} "))), "{ended:?}");
+    assert!(ended.stdout.contains(&format!("3 locks on 3 masters of the cluster of {}", names[0])), "{ended:?}");
+    let json = lockctl(first, &["list", "--json"]).json();
+    assert_eq!((json["locks"].as_array().unwrap().len(), &json["truncated"]), (3, &false.into()));
+    let mut servers: Vec<&str> =
+        json["servers"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    servers.sort_by_key(|name| names.iter().position(|known| known == name));
+    assert_eq!(servers, names);
+    assert_eq!(lockctl(first, &["list", "--max-keys", "200", "--json"]).json()["truncated"], true);
+
+    let ended = lockctl(first, &["show", &keys[2]]);
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("shop::charge"), "{ended:?}");
+    let ended = lockctl(first, &["waiters", &keys[2]]);
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("nobody stands"), "{ended:?}");
+    let mut program = watch(first, &["watch"]);
+    program.wait_for(&keys[2]);
+    program.wait_for("3 locks on 3 masters");
+    program.interrupt().assert_code(0);
+
+    let owner = shown_owner(first, &keys[2]);
+    let ended = lockctl(first, &["release", &keys[2], "--expect-owner", &owner, "--reason", "x"]);
+    ended.assert_code(0);
+    assert_eq!(last.command(&["EXISTS", &keys[2]]), Reply::Int(0));
+    // The audit log says where.
+    assert!(ended.stderr.contains(&format!("node={:?}", names[2])), "{ended:?}");
+
+    cluster.kill(2);
+    for command in [&["list"][..], &["show", &keys[2]]] {
+        let ended = lockctl(&cluster.masters()[0], command);
+        ended.assert_code(3);
+        assert!(ended.stderr.contains(&names[2]), "{ended:?}");
+    }
+}
