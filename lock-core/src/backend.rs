@@ -356,13 +356,16 @@ pub struct Release {
     /// How long the key stays taken before it frees itself: what is left of a `min_hold`. Zero
     /// frees it at once.
     pub keep_for: Duration,
+    /// Whether nobody waits for the answer. The store may then send it along with what is sent next, but
+    /// sees to it that it leaves soon by itself.
+    pub in_background: bool,
 }
 
 impl Release {
     /// Ends a claim at once.
     #[must_use]
     pub fn new(claim: Claim) -> Self {
-        Self { claim, last_token: None, keep_for: Duration::ZERO }
+        Self { claim, last_token: None, keep_for: Duration::ZERO, in_background: false }
     }
 }
 

@@ -79,6 +79,7 @@ mod tenure;
 #[cfg(feature = "test-util")]
 pub mod testing;
 mod trace;
+mod wakes;
 
 #[cfg(feature = "redis")]
 pub use crate::redis::{RedisStore, inspect};

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use crate::clock::Timestamp;
 use crate::error::{LossReason, Result};
 use crate::event::LockEventKind;
+use crate::keeper::background::Background;
 use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
 use crate::keeper::{Anchor, Caller, Engine, watchdog};
 use crate::lease::{Lease, Left, Story};
@@ -61,7 +62,7 @@ impl Hold {
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = self.begin(caller, false);
         let in_background = self.lease.release_in_background;
-        Finished::new(&self.anchor, begun, in_background)
+        Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -116,51 +117,46 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.ended {
             let begun = self.begin(Caller::Async, true);
-            drop(Finished::new(&self.anchor, begun, true));
+            drop(Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background: true });
         }
     }
 }
 
 /// A release that is finished by the keeper if its caller drops it.
 struct Finished {
-    /// Kept for what is to be handed to the keeper.
-    anchor: Option<Arc<Anchor>>,
+    anchor: Arc<Anchor>,
     begun: Option<Begun>,
     /// Whether the caller only sends it.
     in_background: bool,
-}
-
-impl Finished {
-    fn new(anchor: &Arc<Anchor>, begun: Begun, in_background: bool) -> Self {
-        let settling = matches!(begun, Begun::Settling(_));
-        Self { anchor: settling.then(|| Arc::clone(anchor)), begun: Some(begun), in_background }
-    }
 }
 
 impl Future for Finished {
     type Output = Result<ReleaseOutcome>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let done = match &mut self.begun {
-            Some(Begun::Done(outcome)) => Poll::Ready(Ok(*outcome)),
-            Some(Begun::Settling(work)) => match work.as_mut().poll(cx) {
-                // Sent, on the caller's own connection. The keeper awaits the answer.
-                Poll::Pending if self.in_background => return Poll::Ready(Ok(ReleaseOutcome::InBackground)),
-                done => done,
-            },
+        match self.begun.take() {
+            Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
+            // Sent on the caller's own connection, or along with what the caller sends next.
+            Some(Begun::Settling(work)) if self.in_background => {
+                let known = Background::start(work, self.anchor.engine.enter());
+                Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
+            }
+            Some(Begun::Settling(mut work)) => {
+                let done = work.as_mut().poll(cx);
+                if done.is_pending() {
+                    self.begun = Some(Begun::Settling(work));
+                }
+                done
+            }
             None => Poll::Pending,
-        };
-        if done.is_ready() {
-            self.begun = None;
         }
-        done
     }
 }
 
 impl Drop for Finished {
     fn drop(&mut self) {
-        if let (Some(Begun::Settling(work)), Some(anchor)) = (self.begun.take(), &self.anchor) {
-            anchor.engine.clean_up(async move {
+        if let Some(Begun::Settling(work)) = self.begun.take() {
+            self.anchor.engine.clean_up(async move {
                 // Told by its event.
                 let _ = work.await;
             });

@@ -4,6 +4,7 @@
 //! watchdog, a runtime that ends does not take it along, and `Drop` works anywhere because it only
 //! enqueues here.
 
+mod background;
 pub(crate) mod grants;
 mod hear;
 mod hold;

@@ -120,6 +120,8 @@ async fn settle(
 ) -> Result<ReleaseOutcome> {
     let mut release = Release::new(tenure.claim.clone());
     release.last_token = tenure.last_used();
+    release.in_background =
+        farewell.as_ref().is_some_and(|farewell| farewell.lease.release_in_background && !farewell.dropped);
     let errand = Errand {
         withdraws: false,
         release,
@@ -194,6 +196,7 @@ impl Errand {
                 Ok(_) => self.settled_at,
                 Err(error) => {
                     repeated |= error.is_ambiguous();
+                    self.release.in_background = false;
                     let pause = jitter(Duration::from_millis(5), Duration::from_millis(100));
                     let again_at = engine.clock.now().after(pause);
                     if error.kind() != LockErrorKind::Unavailable || again_at >= self.give_up_at {

@@ -1,9 +1,12 @@
 //! Calls that leave together: what is pending for one connection goes as one script.
 //!
 //! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls
-//! gather: the first of them steps back once, behind everything that is ready to run, and then
-//! sends what there is. Should it not come back, or should many batches be on their way already, the
-//! next answer of the connection sends them.
+//! gather, until everything else that is ready has run: then a task of its own sends what there is. If
+//! many batches are on their way already, the next answer of the connection sends them.
+//!
+//! Those who were just answered together are about to call again: the first of them finds the
+//! connection idle, and gathers all the same. So does a call whose answer nobody waits for. The next
+//! call takes it along.
 //!
 //! A batch belongs to none of its callers. It is polled by whoever wakes it, which is the driver of
 //! the connection, so that its answers arrive no matter which of the callers have gone. When all
@@ -18,25 +21,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError, Value};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
+use crate::fencing::FencingToken;
+use crate::redis::call::Call;
 use crate::redis::link::Link;
 use crate::redis::scripts::SCRIPTS;
 use crate::redis::value;
+use crate::wakes::Wakes;
 
 /// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
 
 /// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
-/// fewer, the fuller they are, and the longer the wait where a round trip takes long.
-const IN_FLIGHT: usize = 16;
+/// fewer, the fuller they are, and the longer the wait where a round trip takes long. So there may be
+/// only a few while a round trip is short.
+const IN_FLIGHT: (usize, usize) = (2, 16);
 
-/// How many keys a call begins with.
-const KEYS: usize = 4;
+/// Up to this a round trip is short.
+const SHORT: Duration = Duration::from_millis(1);
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -44,6 +52,15 @@ const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
 /// How long the last token of a key is remembered. It only has to outlast backward steps of the
 /// server's clock, from which every token is seeded.
 pub(super) const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// When a call leaves that finds the connection idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// At once.
+    Now,
+    /// With the next call, or when everything that is ready to run has run.
+    WithTheNext,
+}
 
 /// What became of one call.
 type Answer = Result<Value, RedisError>;
@@ -58,52 +75,53 @@ pub(super) struct Coalescer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The batch that is not sent yet. There is none while nothing is in flight.
+    /// The batch that is not sent yet.
     gathering: Option<Arc<Batch>>,
     /// Whether it is to be sent as soon as another has landed.
     due: bool,
     /// How many batches are sent and not answered.
     in_flight: usize,
+    /// Whether the last that was answered had several callers.
+    crowded: bool,
+    /// Whether it was answered within a short time.
+    quick: bool,
 }
 
 impl Link {
-    /// Makes one call, together with others that are pending. A `call` is what `calls.lua` needs of it:
-    /// the keys, the letter of the step, its arguments.
+    /// Makes one call, together with others that are pending.
     ///
     /// Dropping the future takes back a call that is not sent yet, and no other.
-    pub(super) async fn call(self: &Arc<Self>, call: Cmd) -> Answer {
-        let mut seat = self.join(call);
-        if seat.opened {
-            step_back().await;
-            seat.depart();
-        }
+    pub(super) async fn call(self: &Arc<Self>, call: Call, departure: Departure) -> Answer {
+        let mut seat = self.join(call, departure);
         let lost = || RedisError::from((ErrorKind::Io, "the connection is gone"));
         (&mut seat.answer).await.unwrap_or_else(|_| Err(lost()))
     }
 
-    fn join(self: &Arc<Self>, call: Cmd) -> Seat {
+    fn join(self: &Arc<Self>, call: Call, departure: Departure) -> Seat {
         let (sender, answer) = oneshot::channel();
         let mut state = self.coalescer.lock();
-        let mut seat = match &state.gathering {
-            Some(batch) => Seat { answer, batch: Arc::clone(batch), opened: false },
-            None => Seat { answer, batch: Arc::new(Batch::new(Arc::clone(self))), opened: true },
+        let (batch, opens) = match &state.gathering {
+            Some(batch) => (Arc::clone(batch), false),
+            None => (Arc::new(Batch::new(Arc::clone(self))), true),
         };
-        let full = seat.batch.add(call, sender);
-        if full || state.in_flight == 0 || self.coalescer.apart.load(Ordering::Relaxed) {
+        let full = batch.add(call, sender);
+        let idle = state.in_flight == 0 && !state.crowded && departure == Departure::Now;
+        if full || idle || self.coalescer.apart.load(Ordering::Relaxed) {
             state.gathering = None;
             state.in_flight += 1;
             drop(state);
-            seat.opened = false;
-            seat.batch.send();
-        } else if seat.opened {
-            state.gathering = Some(Arc::clone(&seat.batch));
+            batch.send();
+        } else if opens {
+            state.gathering = Some(Arc::clone(&batch));
             state.due = false;
+            drop(state);
+            LastCall(Arc::clone(&batch)).wait();
         }
-        seat
+        Seat { answer, batch }
     }
 
     /// Makes calls, and reads one answer for each.
-    async fn run(self: Arc<Self>, calls: Vec<Cmd>) -> Vec<Answer> {
+    async fn run(self: Arc<Self>, calls: Vec<Call>) -> Vec<Answer> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -124,14 +142,16 @@ impl Link {
     }
 
     /// Makes calls by one script, which answers all of them or fails as a whole.
-    async fn eval_calls(&self, calls: &[Cmd]) -> Result<Vec<Value>, RedisError> {
-        let simple = |word| if let Arg::Simple(word) = word { Some(word) } else { None };
-        let words = || calls.iter().map(|call| call.args_iter().filter_map(simple));
-        let keys: Vec<&[u8]> = words().flat_map(|words| words.take(KEYS)).collect();
+    async fn eval_calls(&self, calls: &[Call]) -> Result<Vec<Value>, RedisError> {
+        let keys: Vec<&[u8]> = calls.iter().flat_map(Call::keys).collect();
+        let takings = || calls.iter().filter_map(|call| call.taking);
+        // A token may always be greater than it must.
+        let floor = takings().map(|taking| taking.floor).max().map_or(0, FencingToken::get);
+        let deadline = takings().map(|taking| taking.deadline).min().unwrap_or(0);
         let answer = self
             .eval(&SCRIPTS.calls, &keys, |command| {
-                command.arg(value::millis(FENCE_KEPT));
-                for word in words().flat_map(|words| words.skip(KEYS)) {
+                command.arg(value::millis(FENCE_KEPT)).arg(floor).arg(deadline);
+                for word in calls.iter().flat_map(Call::arguments) {
                     command.arg(word);
                 }
             })
@@ -140,7 +160,9 @@ impl Link {
         let Value::Array(mut answers) = answer else { return Err(unreadable()) };
         match answers.first() {
             Some(Value::Int(now)) if answers.len() == calls.len() + 1 => {
-                self.time.observe(now.unsigned_abs(), received);
+                if takings().next().is_some() {
+                    self.time.observe(now.unsigned_abs(), received);
+                }
                 answers.remove(0);
                 Ok(answers)
             }
@@ -158,7 +180,7 @@ impl Coalescer {
     fn depart(&self, batch: &Arc<Batch>) {
         let mut state = self.lock();
         if state.gathering.as_ref().is_some_and(|gathering| Arc::ptr_eq(gathering, batch)) {
-            if state.in_flight < IN_FLIGHT {
+            if state.in_flight < if state.quick { IN_FLIGHT.0 } else { IN_FLIGHT.1 } {
                 state.gathering = None;
                 state.in_flight += 1;
                 drop(state);
@@ -169,11 +191,12 @@ impl Coalescer {
         }
     }
 
-    /// Counts a batch that is over. What has gathered must not depend on anybody's coming back.
-    fn landed(&self) {
+    /// Counts a batch that is over: how many its answer reached, and how long that took.
+    fn landed(&self, callers: usize, took: Duration) {
         let mut state = self.lock();
         state.in_flight -= 1;
-        if (state.due || state.in_flight == 0)
+        (state.crowded, state.quick) = (callers > 1, took < SHORT);
+        if state.due
             && let Some(batch) = state.gathering.take()
         {
             state.in_flight += 1;
@@ -187,23 +210,33 @@ impl Coalescer {
 struct Seat {
     answer: oneshot::Receiver<Answer>,
     batch: Arc<Batch>,
-    /// Whether this caller was the first, and has not sent the batch.
-    opened: bool,
 }
 
-impl Seat {
-    fn depart(&mut self) {
-        self.opened = false;
-        self.batch.link.coalescer.depart(&self.batch);
+/// Sends a batch when it is dropped: by a task that was run, or by a runtime that ends.
+struct LastCall(Arc<Batch>);
+
+impl LastCall {
+    /// Lets everything else that is ready run first.
+    fn wait(self) {
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                // A worker thread runs a new task before the others.
+                step_back().await;
+                drop(self);
+            });
+        }
+    }
+}
+
+impl Drop for LastCall {
+    fn drop(&mut self) {
+        self.0.link.coalescer.depart(&self.0);
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.answer.close();
-        if self.opened {
-            self.depart();
-        }
         if self.batch.callers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.batch.abandon();
         }
@@ -216,13 +249,12 @@ struct Batch {
     stage: Mutex<Stage>,
     /// How many callers have not gone.
     callers: AtomicUsize,
-    /// How often it was woken since the last poll. Whoever raises this from zero polls.
-    wakes: AtomicUsize,
+    wakes: Wakes,
 }
 
 enum Stage {
-    Gathering(Vec<(Cmd, oneshot::Sender<Answer>)>),
-    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<oneshot::Sender<Answer>> },
+    Gathering(Vec<(Call, oneshot::Sender<Answer>)>),
+    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<oneshot::Sender<Answer>>, at: Timestamp },
     Over,
 }
 
@@ -232,7 +264,7 @@ impl Batch {
             link,
             stage: Mutex::new(Stage::Gathering(Vec::new())),
             callers: AtomicUsize::new(0),
-            wakes: AtomicUsize::new(0),
+            wakes: Wakes::default(),
         }
     }
 
@@ -241,7 +273,7 @@ impl Batch {
     }
 
     /// Takes a call along. Returns whether there is room for no other.
-    fn add(&self, call: Cmd, caller: oneshot::Sender<Answer>) -> bool {
+    fn add(&self, call: Call, caller: oneshot::Sender<Answer>) -> bool {
         self.callers.fetch_add(1, Ordering::AcqRel);
         match &mut *self.lock() {
             Stage::Gathering(calls) => {
@@ -259,7 +291,7 @@ impl Batch {
             let (calls, callers) = mem::take(calls).into_iter().filter(|(_, caller)| !caller.is_closed()).unzip();
             // It is polled by the driver of the connection, whose own budget is not to be used up.
             let work = Box::pin(unconstrained(Arc::clone(&self.link).run(calls)));
-            *stage = Stage::Sent { work, callers };
+            *stage = Stage::Sent { work, callers, at: Clock::system().now() };
         }
         drop(stage);
         Arc::clone(self).wake();
@@ -267,19 +299,20 @@ impl Batch {
 
     fn poll(self: &Arc<Self>) -> Poll<()> {
         let mut stage = self.lock();
-        let Stage::Sent { work, callers } = &mut *stage else { return Poll::Ready(()) };
+        let Stage::Sent { work, callers, at } = &mut *stage else { return Poll::Ready(()) };
         let waker = Waker::from(Arc::clone(self));
         let answers = match work.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(answers) => answers,
             Poll::Pending => return Poll::Pending,
         };
-        let callers = mem::take(callers);
+        let (callers, took) = (mem::take(callers), Clock::system().now().since(*at));
+        let count = callers.len();
         let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
         drop(stage);
         for (caller, answer) in callers.into_iter().zip(answers) {
             let _ = caller.send(answer);
         }
-        self.link.coalescer.landed();
+        self.link.coalescer.landed(count, took);
         Poll::Ready(())
     }
 
@@ -289,22 +322,14 @@ impl Batch {
         if let Stage::Sent { .. } = &*stage {
             let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
             drop(stage);
-            self.link.coalescer.landed();
+            self.link.coalescer.landed(0, Duration::MAX);
         }
     }
 }
 
 impl Wake for Batch {
     fn wake(self: Arc<Self>) {
-        if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
-            return;
-        }
-        loop {
-            let seen = self.wakes.load(Ordering::Acquire);
-            if self.poll().is_ready() || self.wakes.fetch_sub(seen, Ordering::AcqRel) == seen {
-                return;
-            }
-        }
+        self.wakes.wake(|| self.poll());
     }
 }
 
@@ -314,7 +339,7 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// Lets everything else that is ready run first.
+/// Goes behind all that is ready to run.
 async fn step_back() {
     let mut stepped = false;
     poll_fn(|context| {

@@ -86,8 +86,9 @@ impl Link {
         args: impl Fn(&mut Cmd),
     ) -> Result<Value, RedisError> {
         let call = |name: &str, script: &str| {
-            let mut command = redis::cmd(name);
-            command.arg(script).arg(keys.len()).arg(keys);
+            // About as many words and bytes as most scripts are called with, so that it need not grow.
+            let mut command = Cmd::with_capacity(8 + 4 * keys.len(), 128 + 96 * keys.len());
+            command.arg(name).arg(script).arg(keys.len()).arg(keys);
             args(&mut command);
             command
         };

@@ -29,6 +29,8 @@ use crate::event::Notice;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
+use crate::redis::call::Call;
+use crate::redis::coalesce::Departure;
 use crate::redis::connect::Target;
 use crate::redis::keys::Keys;
 use crate::redis::link::Link;
@@ -67,8 +69,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 ///
 /// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
 /// locks, to wait for them without polling, to hear of losses at once and be named in `CLIENT LIST`,
-/// and to be read by [`FleetReader`](crate::inspect::FleetReader). Without the second and third, waiters
-/// poll and renewals find losses.
+/// and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last two words are for
+/// clusters. Without the second and third, waiters poll and renewals find losses.
 ///
 /// ```text
 #[doc = include_str!("acl.txt")]
@@ -120,8 +122,8 @@ impl RedisStore {
         for _ in 0..=STALE_RETRIES {
             let link = self.pool.link().await?;
             let deadline = link.time.deadline(Clock::system().now(), request.execute_within);
-            let call = call::acquire(&keys, request, before, deadline);
-            let answer = link.call(call).await.map_err(|error| self.failed("acquire", &error))?;
+            let call = Call::acquire(&keys, request, before, deadline);
+            let answer = link.call(call, Departure::Now).await.map_err(|error| self.failed("acquire", &error))?;
             return match Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
                 Acquired::Granted(token) => Ok(Attempt::Granted { token, block: request.block.max(1) }),
                 Acquired::Mine(token) => Ok(Attempt::Granted { token, block: 1 }),
@@ -159,7 +161,9 @@ impl RedisStore {
     async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
         let keys = Keys::of(&release.claim.key)?;
         let link = self.pool.link().await?;
-        let answer = link.call(call::release(&keys, release)).await.map_err(|error| self.failed(op, &error))?;
+        let departure = if release.in_background { Departure::WithTheNext } else { Departure::Now };
+        let answer =
+            link.call(Call::release(&keys, release), departure).await.map_err(|error| self.failed(op, &error))?;
         let freed = reply::released(&answer).ok_or_else(|| self.unreadable(op))?;
         freed.map_err(|text| error::answered(self.pool.node(), op, &text))
     }

@@ -1,6 +1,7 @@
 //! The text stored in a lock: `owner|token|ttl|host|pid|site`.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
@@ -18,7 +19,11 @@ pub(super) fn head(owner: OwnerId) -> [u8; 33] {
 
 /// Writes the part of the value that follows the token. The script puts owner and token before it.
 pub(super) fn tail(ttl: Duration, info: &HolderInfo) -> String {
-    format!("{}|{}|{}|{}", millis(ttl), plain(&info.host), info.pid, plain(&info.site))
+    let (host, site) = (plain(&info.host), plain(&info.site));
+    let mut tail = String::with_capacity(host.len() + site.len() + 32);
+    // Writing to a string cannot fail.
+    let _ = write!(tail, "{}|{host}|{}|{site}", millis(ttl), info.pid);
+    tail
 }
 
 /// Reads who stands behind a value. Text that is not ours belongs to a client of the classic

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 /// Which floor each module of lock-core stands on, and in which wing. A file imports only from its
 /// own floor and wing, or from a lower floor.
-const FLOORS: [(&str, &str); 33] = [
+const FLOORS: [(&str, &str); 34] = [
     ("key", "0"),
     ("owner", "0"),
     ("place", "0"),
     ("sync", "0"),
+    ("wakes", "0"),
     ("fencing", "0"),
     ("options", "0"),
     ("error", "0"),

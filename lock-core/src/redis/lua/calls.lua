@@ -3,70 +3,80 @@
 --
 -- KEYS     of each call, as in queue.lua
 -- ARGV[1]  as in queue.lua
--- ARGV[2]  of each call: the letter of its step, then the arguments of that step
+-- ARGV[2]  floor: every token that is given must exceed it
+-- ARGV[3]  the earliest deadline of the calls that take a lock, as in acquire.lua; 0 if none does
+-- ARGV[4]  of each call: the letter of its step, then the arguments of that step
 --
--- Returns  server time in us, then the answer to each call.
+-- Returns  server time in us, 0 if no call takes a lock, then the answer to each call.
 --
 -- Atomic, because each step is. The calls know nothing of each other: what fails of one is its own
 -- answer, and leaves the others alone.
 
 local guarded, call, pcall = pcall, redis.call, redis.pcall
-local byte, find, format, max = string.byte, string.find, string.format, math.max
--- How many words a call is: an acquire, a release (free), a requeue.
-local WORDS = { a = 8, f = 4, r = 10 }
+local byte, find, format = string.byte, string.find, string.format
+-- How many words a call is: an acquire, one that reserves a block, a requeue, a release (free), one
+-- that has more to say (give back).
+local WORDS = { a = 6, b = 7, r = 9, f = 2, g = 4 }
 
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local now_text = format('%d', now)
+-- To read the time, and to read numbers, is a good part of what an uncontended call costs. So it is done
+-- once for all, and not for releases.
+local now, now_text, in_time = 0, nil, true
+if ARGV[3] ~= '0' then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+  now_text = format('%d', now)
+  in_time = now <= tonumber(ARGV[3]) and now > tonumber(ARGV[2])
+end
 
 -- Nearly always nobody waits for the locks, and nobody has those that are wanted, or only whoever wants
 -- them again. Then this script does the little that is left by itself, without the closures of the
 -- library. From here on it raises no error: a call that was executed must get its answer.
-local busy, n, at = {}, 0, 2
+-- With room for the few of a lone call: growing a table costs more than filling it.
+local busy, n, at = { nil, nil, nil, nil }, 0, 4
 for queue = 3, #KEYS, 4 do
   local letter = ARGV[at]
   if letter == 'a' then
     n = n + 1
     busy[n] = KEYS[queue - 2]
   end
-  n = n + 1
-  busy[n] = KEYS[queue]
+  if letter == 'a' or letter == 'f' or letter == 'r' then
+    n = n + 1
+    busy[n] = KEYS[queue]
+  end
   at = at + WORDS[letter]
 end
-local quiet = call('EXISTS', unpack(busy)) == 0
+local quiet = in_time and n > 0 and call('EXISTS', unpack(busy, 1, n)) == 0
 
-local answers, turn_to, steps = { now }, nil, nil
-at = 2
+local answers, turn_to, steps = { now, nil, nil, nil }, nil, nil
+at = 4
 for number = 1, #KEYS / 4 do
   local letter, lock, answer = ARGV[at], KEYS[4 * number - 3], nil
-  if quiet and letter == 'a' and now <= tonumber(ARGV[at + 3]) then
+  if quiet and letter == 'a' then
     -- One token, the time. The fence first, as in `grant`, which also knows what to do if it is ahead.
-    if ARGV[at + 5] == '1' and now > tonumber(ARGV[at + 4]) then
-      local fence = KEYS[4 * number - 2]
-      local last = pcall('SET', fence, now_text, 'PX', ARGV[1], 'GET')
-      if not last or type(last) == 'string' and (tonumber(last) or now) < now then
-        local value = ARGV[at + 1] .. '|' .. now_text .. '|' .. ARGV[at + 6]
-        -- A call before this one may have taken it.
-        local set = pcall('SET', lock, value, 'PX', ARGV[at + 2], 'NX')
-        answer = set and set.ok and now
-      elseif type(last) == 'string' then
-        pcall('SET', fence, last, 'PX', ARGV[1])
-      end
+    local fence = KEYS[4 * number - 2]
+    local last = pcall('SET', fence, now_text, 'PX', ARGV[1], 'GET')
+    if not last or type(last) == 'string' and (tonumber(last) or now) < now then
+      local value = ARGV[at + 1] .. '|' .. now_text .. '|' .. ARGV[at + 4]
+      -- A call before this one may have taken it.
+      local set = pcall('SET', lock, value, 'PX', ARGV[at + 2], 'NX')
+      answer = set and set.ok and now
+    elseif type(last) == 'string' then
+      pcall('SET', fence, last, 'PX', ARGV[1])
     end
-  elseif quiet and letter == 'f' and ARGV[at + 2] == '0' and ARGV[at + 3] == '0' then
+  elseif quiet and letter == 'f' then
     local value = pcall('GET', lock)
     if not value or type(value) == 'string' then
       local ours = value and byte(value, 33) == 124 and find(value, ARGV[at + 1], 1, true) == 1
       answer = ours and pcall('DEL', lock) or 0
     end
-  elseif quiet and letter == 'r' and now <= tonumber(ARGV[at + 3]) then
+  elseif quiet and letter == 'r' then
     local value = pcall('GET', lock)
-    if type(value) == 'string' and byte(value, 33) == 124 and find(value, ARGV[at + 8], 1, true) == 1 then
+    if type(value) == 'string' and byte(value, 33) == 124 and find(value, ARGV[at + 7], 1, true) == 1 then
       -- Above what was used of the block before. Of a fence that is ahead of it the library knows more.
-      local token, fence = max(now, ARGV[at + 4] + 1, ARGV[at + 9] + 1), KEYS[4 * number - 2]
-      local last = pcall('SET', fence, format('%d', token + ARGV[at + 5] - 1), 'PX', ARGV[1], 'GET')
+      local token, fence = math.max(now, ARGV[at + 8] + 1), KEYS[4 * number - 2]
+      local last = pcall('SET', fence, format('%d', token + ARGV[at + 6] - 1), 'PX', ARGV[1], 'GET')
       if not last or type(last) == 'string' and (tonumber(last) or token) < token then
-        value = ARGV[at + 1] .. '|' .. format('%d', token) .. '|' .. ARGV[at + 6]
+        value = ARGV[at + 1] .. '|' .. format('%d', token) .. '|' .. ARGV[at + 4]
         local set = pcall('SET', lock, value, 'PX', ARGV[at + 2])
         answer = set and set.ok and token
       elseif type(last) == 'string' then

@@ -3,6 +3,7 @@
 -- KEYS     as in queue.lua
 -- ARGV     of this step:
 --          1 owner, 32 hexadecimal digits
+--          and, if there is something to give back or to keep:
 --          2 the last token of the reserved block that was used; 0 if nothing is to be given back
 --          3 how long K stays taken, ms; 0 frees it now
 --
@@ -11,8 +12,7 @@
 -- Atomic, because between reading the owner and deleting the key the lease may pass to another.
 -- Writes that need memory only by pcall: a release must work when memory is full.
 
-local function free(at, now)
-  local owner = A[at + 1]
+local function free(owner, used, keep)
   local value = pcall('GET', LOCK)
   if failed(value) then
     return mistyped(value) and 0 or 'e' .. value.err
@@ -23,8 +23,7 @@ local function free(at, now)
   end
   local freed = is_of(value, owner)
   if freed then
-    give_back(value, tonumber(A[at + 2]))
-    local keep = tonumber(A[at + 3])
+    give_back(value, used)
     if keep > 0 then
       local left = call('PTTL', LOCK)
       if left >= 0 and left < keep then
@@ -41,9 +40,15 @@ local function free(at, now)
     call('DEL', LOCK)
   end
   if waiting and (freed or not value) then
-    move_on('', now)
+    move_on('', clock())
   end
   return freed and 1 or 0
 end
 
-STEPS.f = free
+STEPS.f = function(at)
+  return free(A[at + 1], 0, 0)
+end
+
+STEPS.g = function(at)
+  return free(A[at + 1], tonumber(A[at + 2]), tonumber(A[at + 3]))
+end

@@ -1,10 +1,11 @@
 -- Ends one claim and makes another for the same key, behind all others, in one step.
 --
 -- KEYS     as in queue.lua
+-- ARGV[2]  as in acquire.lua
 -- ARGV     of this step:
---          1 to 7 the new claim, as in acquire.lua
---          8 owner of the claim that ends
---          9 the last token of its block that was used; 0 if nothing is to be given back
+--          1 to 6 the new claim, as in acquire.lua
+--          7 owner of the claim that ends
+--          8 the last token of its block that was used; 0 if nothing is to be given back
 --
 -- Returns  as acquire.lua. A stale request has released nothing either.
 --
@@ -19,19 +20,19 @@ local function requeue(at, now)
   if failed(value) then
     return refusal(value, LOCK)
   end
-  leave(A[at + 8])
-  if is_of(value, A[at + 8]) then
-    give_back(value, tonumber(A[at + 9]))
+  leave(A[at + 7])
+  if is_of(value, A[at + 7]) then
+    give_back(value, tonumber(A[at + 8]))
     call('DEL', LOCK)
     value = false
   end
-  if not value and A[at + 7] ~= '' then
+  if not value and A[at + 5] ~= '' then
     local entered = pcall('EXISTS', QUEUE)
     if entered == 1 then
-      enter(A[at + 1], A[at + 7], A[at + 5], A[at + 4], A[at + 6], now)
+      enter(A[at + 1], A[at + 5], A[at + 6], ARGV[2], A[at + 4], now)
     end
   end
-  return take(at, now)
+  return take(at, now, A[at + 6])
 end
 
 STEPS.r = requeue
