@@ -188,18 +188,18 @@ impl Journey {
             Ok(turn) => return Ok((turn, false, started)),
             Err(seat) => seat,
         };
-        self.contended(self.holder_before(&seat, started));
+        self.contended(Self::holder_before(&seat, started));
         // Left only after the look below: the last to leave takes what is known of the holder along.
         let turn = self.engine().called(self.until, &mut seat).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
             // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
-            self.holder = self.holder_before(&seat, now).or(self.holder.take());
+            self.holder = Self::holder_before(&seat, now).or(self.holder.take());
         }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
     }
 
-    fn holder_before(&self, seat: &Seated<Cargo>, now: Timestamp) -> Option<Holder> {
+    fn holder_before(seat: &Seated<Cargo>, now: Timestamp) -> Option<Holder> {
         seat.holder().and_then(|holder| holder.describe(now))
     }
 
