@@ -36,6 +36,7 @@ pub struct RedisServerBuilder {
     unix_socket: bool,
     tls: bool,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl RedisServerBuilder {
@@ -72,6 +73,13 @@ impl RedisServerBuilder {
     #[must_use]
     pub fn with(mut self, directive: &str, value: &str) -> Self {
         self.arguments.extend([format!("--{directive}"), value.to_owned()]);
+        self
+    }
+
+    /// Sets a variable of the environment in which the server starts.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -220,6 +228,7 @@ impl RedisServer {
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(self.port.to_string());
         // Newer servers open the log before they look at --dir.
         command.current_dir(&self.directory);
+        command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         command.args(["--logfile", "server.log", "--dir"]).arg(&self.directory).args(&self.settings.arguments);
         if self.settings.unix_socket {
             command.arg("--unixsocket").arg(self.socket());

@@ -27,6 +27,8 @@ mod proxy;
 mod push;
 #[cfg(feature = "redis")]
 mod redis_store;
+#[cfg(all(feature = "redis", target_os = "linux"))]
+mod server_clock;
 mod simulation;
 mod spans;
 #[cfg(feature = "redis")]

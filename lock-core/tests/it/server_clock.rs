@@ -1,0 +1,88 @@
+//! The wall clock of the server jumps: leases live by it, and tokens are seeded from it.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+
+use lock_core::testing::{EventLog, RedisServer, Reply};
+use lock_core::{FencingGate, LockErrorKind, LossReason, ReleaseOutcome};
+
+use crate::support::{Scratch, eventually, locks, pttl, renewals, take, watched};
+
+/// A server whose wall clock can be moved.
+struct Movable {
+    server: RedisServer,
+    scratch: Scratch,
+}
+
+impl Movable {
+    fn start() -> Self {
+        let scratch = Scratch::new();
+        let (source, shim, offset) = (scratch.path("shim.c"), scratch.path("shim.so"), scratch.path("offset"));
+        fs::write(&source, include_str!("server_clock/shim.c")).unwrap();
+        // The compiler that Rust links with.
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).args([&shim, &source]).status();
+        assert!(built.unwrap().success());
+        fs::write(&offset, 0i64.to_ne_bytes()).unwrap();
+        let server = RedisServer::builder().with_env("LD_PRELOAD", &shim).with_env("CLOCK_OFFSET", &offset).start();
+        Self { server, scratch }
+    }
+
+    /// Moves the clock to as many seconds from the true time.
+    fn set(&self, seconds: i64) {
+        let file = fs::OpenOptions::new().write(true).open(self.scratch.path("offset")).unwrap();
+        file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
+    }
+
+    fn time(&self) -> i64 {
+        let Reply::List(time) = self.server.command(&["TIME"]) else { panic!("no time") };
+        time[0].text().parse().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
+    let movable = Movable::start();
+    let events = EventLog::default();
+    let (others, locks) = (locks(&movable.server), locks(&movable.server));
+    locks.observe(events.clone());
+    let guard = watched(&locks, "k").await.unwrap();
+    renewals(&events, 2).await;
+    let resource = FencingGate::new();
+    resource.admit(guard.token()).unwrap();
+
+    let before = movable.time();
+    movable.set(3600);
+    assert!(movable.time() >= before + 3600, "the clock moved");
+    let next = take(&others, "k").await;
+    assert_eq!(guard.lost().await, LossReason::Stolen);
+    assert_eq!(guard.ensure_held().unwrap_err().kind(), LockErrorKind::Lost);
+    // The two were at work at once, for a moment. What checks tokens noticed nothing.
+    assert!(next.token() > guard.token());
+    resource.admit(next.token()).unwrap();
+    resource.admit(guard.token()).unwrap_err();
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::AlreadyLost(LossReason::Stolen)));
+    assert_eq!(next.release().await, Ok(ReleaseOutcome::Released));
+}
+
+#[tokio::test]
+async fn a_jump_back_keeps_leases_and_the_order_of_tokens() {
+    let movable = Movable::start();
+    let events = EventLog::default();
+    let locks = locks(&movable.server);
+    locks.observe(events.clone());
+    let guard = watched(&locks, "k").await.unwrap();
+    renewals(&events, 2).await;
+    movable.set(-3600);
+    renewals(&events, 5).await;
+    guard.ensure_held().unwrap();
+    let token = guard.token();
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    // The clock says that the last token is of the future.
+    let next = take(&locks, "k").await;
+    assert!(next.token() > token, "{:?} after {token:?}", next.token());
+    let left = pttl(&movable.server, "k");
+    assert!(left <= 30_000, "a lease that is taken after the jump is as long as any, {left} ms");
+    drop(next);
+    eventually("it is free", || pttl(&movable.server, "k") == -2).await;
+}
