@@ -45,12 +45,8 @@ pub(crate) struct Wish {
 ///
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
-pub(crate) fn acquire<T>(
-    engine: Arc<Engine>,
-    wish: Wish,
-    make: impl FnOnce(Hold) -> T + Send,
-) -> impl Future<Output = Result<T>> + Send {
-    let mut journey = Journey::new(engine, wish);
+pub(crate) fn acquire<T>(wish: Wish, make: impl FnOnce(Hold) -> T + Send) -> impl Future<Output = Result<T>> + Send {
+    let mut journey = Journey::new(wish);
     // One future and no more: it goes to the heap, and each around it would hold a copy.
     async move {
         journey.set_out();
@@ -77,7 +73,6 @@ struct Granted {
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
 pub(crate) struct Journey {
-    engine: Arc<Engine>,
     wish: Wish,
     span: Span,
     started: Timestamp,
@@ -93,20 +88,24 @@ pub(crate) struct Journey {
 
 impl Journey {
     /// Prepares an acquire. Its budget has not begun.
-    fn new(engine: Arc<Engine>, wish: Wish) -> Self {
+    fn new(wish: Wish) -> Self {
         let (span, never) = (Span::none(), Timestamp::NEVER);
-        Self { engine, wish, span, started: never, until: never, holder: None, under_way: false, claiming: None }
+        Self { wish, span, started: never, until: never, holder: None, under_way: false, claiming: None }
     }
 
     /// Prepares an acquire whose budget begins now.
-    pub(crate) fn setting_out(engine: Arc<Engine>, wish: Wish) -> Self {
-        let mut journey = Self::new(engine, wish);
+    pub(crate) fn setting_out(wish: Wish) -> Self {
+        let mut journey = Self::new(wish);
         journey.set_out();
         journey
     }
 
+    fn engine(&self) -> &Arc<Engine> {
+        &self.wish.anchor.engine
+    }
+
     fn set_out(&mut self) {
-        self.started = self.engine.clock.now();
+        self.started = self.engine().clock.now();
         self.until = match self.wish.options.wait {
             Wait::None => self.started.after(self.wish.options.command_timeout()),
             Wait::AtMost(limit) => self.started.after(limit),
@@ -139,11 +138,11 @@ impl Journey {
     }
 
     async fn run(&mut self) -> Result<Taken> {
-        if self.engine.is_closed() {
+        if self.engine().is_closed() {
             return Err(LockError::shut_down());
         }
         self.wish.options.validate()?;
-        if let Some(lease) = context::holds(self.engine.identity(), &self.wish.story.key) {
+        if let Some(lease) = context::holds(self.engine().identity(), &self.wish.story.key) {
             if self.wish.reentrant && lease.share() {
                 return Ok(Taken::Shared(lease));
             }
@@ -154,18 +153,18 @@ impl Journey {
         }
         let (mut turn, waited, now) = self.take_turn().await?;
         let (load, pending) = turn.unload().map(Cargo::unpack).unzip();
-        self.claiming = Some(pending.unwrap_or_else(|| self.engine.enter()));
+        self.claiming = Some(pending.unwrap_or_else(|| self.engine().enter()));
         let pursuer = match load {
-            None => Pursuer::new(&self.engine, &self.wish, turn, None),
+            None => Pursuer::new(self.engine(), &self.wish, turn, None),
             Some(Load::Pursuit(pursuit)) => Pursuer::resume(pursuit, turn),
             Some(Load::Tenure(tenure)) => match tenure.next_token(now) {
                 Some(token) => {
                     return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff, at: now }));
                 }
                 // Lost on the way from one hand to the other.
-                None => Pursuer::new(&self.engine, &self.wish, turn, Some(tenure)),
+                None => Pursuer::new(self.engine(), &self.wish, turn, Some(tenure)),
             },
-            Some(Load::Retiring(tenure)) => Pursuer::new(&self.engine, &self.wish, turn, Some(tenure)),
+            Some(Load::Retiring(tenure)) => Pursuer::new(self.engine(), &self.wish, turn, Some(tenure)),
         };
         // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
         Box::pin(self.pursue(pursuer, waited)).await
@@ -177,7 +176,7 @@ impl Journey {
         let started = self.started;
         let key = &self.wish.story.key;
         if self.wish.options.wait == Wait::None {
-            return match self.engine.gate.try_enter(key) {
+            return match self.engine().gate.try_enter(key) {
                 Ok(turn) => Ok((turn, false, started)),
                 Err(holder) => {
                     self.holder = holder.and_then(|holder| holder.describe(started));
@@ -185,18 +184,23 @@ impl Journey {
                 }
             };
         }
-        let mut seat = match self.engine.gate.enter(key, Terms::of(&self.wish.options)) {
+        let mut seat = match self.engine().gate.enter(key, Terms::of(&self.wish.options)) {
             Ok(turn) => return Ok((turn, false, started)),
             Err(seat) => seat,
         };
-        let holder = |seat: &Seated<Cargo>, now| seat.holder().and_then(|holder| holder.describe(now));
-        self.contended(holder(&seat, started));
+        self.contended(Self::holder_before(&seat, started));
         // Left only after the look below: the last to leave takes what is known of the holder along.
-        let turn = self.engine.until(self.until, &mut seat).await;
-        let now = self.engine.clock.now();
-        // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
-        self.holder = holder(&seat, now).or(self.holder.take());
+        let turn = self.engine().called(self.until, &mut seat).await;
+        let now = self.engine().clock.now();
+        if turn.is_err() || self.holder.is_none() {
+            // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
+            self.holder = Self::holder_before(&seat, now).or(self.holder.take());
+        }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
+    }
+
+    fn holder_before(seat: &Seated<Cargo>, now: Timestamp) -> Option<Holder> {
+        seat.holder().and_then(|holder| holder.describe(now))
     }
 
     /// Asks the store, and waits, until it grants.
@@ -205,16 +209,16 @@ impl Journey {
         // Why the store could not be asked the last time, if it could not.
         let mut out_of_reach = None;
         // The turn may have come from a holder who lost it to the shutdown.
-        if self.engine.is_closed() {
+        if self.engine().is_closed() {
             return Err(LockError::shut_down());
         }
         loop {
             let releases = pursuer.releases();
             let asked = pursuer.ask(&self.wish, self.until).await;
-            if self.engine.is_closed() {
+            if self.engine().is_closed() {
                 return Err(LockError::shut_down());
             }
-            let now = self.engine.clock.now();
+            let now = self.engine().clock.now();
             let again_at = match asked {
                 Ok(Answer::Granted(success)) => {
                     if deadline_of(success.sent_at, success.granted_for) > now {
@@ -258,9 +262,7 @@ impl Journey {
             };
             waited = true;
             match pursuer.listen(again_at.min(self.until)).await {
-                Ok(Some(success)) => {
-                    return self.take(pursuer, success, GrantPath::Granted, self.engine.clock.now());
-                }
+                Ok(Some((success, now))) => return self.take(pursuer, success, GrantPath::Granted, now),
                 Ok(None) => {}
                 Err(Interrupted::TimedOut) if again_at < self.until => {}
                 Err(why) => return Err(self.interrupted(why, out_of_reach)),
@@ -268,14 +270,14 @@ impl Journey {
         }
     }
 
+    /// Takes up a lease that lasts at this moment.
     fn take(&self, pursuer: Pursuer, success: Success, path: GrantPath, now: Timestamp) -> Result<Taken> {
         let (tenure, turn) = pursuer.granted(&self.wish, success, now);
         match tenure.next_token(now) {
             Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path, at: now })),
             None => {
-                let error = LockError::unavailable("the lease ended before it could be taken up; use a longer ttl");
-                conclude(&self.engine, &tenure, turn);
-                Err(error)
+                conclude(self.engine(), &tenure, turn);
+                Err(LockError::unavailable("the store granted the token zero, which stands for none"))
             }
         }
     }
@@ -306,7 +308,7 @@ impl Journey {
     }
 
     fn waited(&self) -> Duration {
-        self.engine.clock.now().since(self.started)
+        self.engine().clock.now().since(self.started)
     }
 
     /// Tells how the acquire ended and puts a grant under the watchdog.
@@ -315,9 +317,9 @@ impl Journey {
         let (story, holder) = (&self.wish.story, self.holder.as_ref());
         let (lease, path, now) = match outcome {
             Ok(Taken::New(Granted { token, tenure, turn, path, at })) => {
-                (Arc::new(Lease::new(at, story.clone(), &self.wish.options, token, tenure, turn)), path, at)
+                (Lease::begin(at, story.clone(), &self.wish.options, token, tenure, turn), path, at)
             }
-            Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant, self.engine.clock.now()),
+            Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant, self.engine().clock.now()),
             Err(error) => {
                 let waited = self.waited();
                 let error = error.with_key(&story.key);

@@ -203,8 +203,8 @@ impl Pursuer {
         self.pursuit.as_ref().is_some_and(|pursuit| pursuit.retiring.is_some())
     }
 
-    /// Waits for a grant. `None` means that it is time to ask again.
-    pub(crate) async fn listen(&mut self, until: Timestamp) -> Result<Option<Success>, Interrupted> {
+    /// Waits for a grant. Returns also when it was found good. `None` means that it is time to ask again.
+    pub(crate) async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
         self.pursuit().listen(until).await
     }
 
@@ -328,7 +328,7 @@ impl Pursuit {
         InFlight { command: engine.route(wish.caller, command), sent_at, until, execute_within, floor }
     }
 
-    async fn listen(&mut self, until: Timestamp) -> Result<Option<Success>, Interrupted> {
+    async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
         let engine = Arc::clone(&self.engine);
         let Some(listener) = &self.listener else {
             return engine.until(until, std::future::pending()).await;
@@ -348,11 +348,11 @@ impl Pursuit {
             // Ours from now on, even if the caller vanishes.
             self.unsettled_until = self.unsettled_until.max(Some(stamp));
             let granted_for = grant.claim.ttl;
-            if deadline_of(stamp, granted_for).since(now) < granted_for / 3 {
+            if deadline_of(stamp, granted_for).since(now) <= granted_for / 3 {
                 // Too little is left to rely on. Asking again raises the lease, if it is still ours.
                 return Ok(None);
             }
-            return Ok(Some(Success { token: grant.token, block: grant.block, sent_at: stamp, granted_for }));
+            return Ok(Some((Success { token: grant.token, block: grant.block, sent_at: stamp, granted_for }, now)));
         }
     }
 

@@ -124,7 +124,7 @@ pub enum LockEventKind<'a> {
         path: GrantPath,
         /// The time left of the lease.
         lease_left: Duration,
-        /// The last holder that this caller waited for, if it waited.
+        /// The holder that this caller saw last in its way, if it waited.
         waited_for: Option<&'a Holder>,
     },
     /// The watchdog prolonged the lease.

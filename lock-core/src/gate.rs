@@ -96,6 +96,19 @@ impl<C: Cargo> Gate<C> {
         Err(Seated { room: Arc::clone(room), seat })
     }
 
+    /// Wakes everybody who waits, to look what has become of the manager.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            let doors = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rooms: Vec<&Room<C>> = doors.iter().map(|Door(room)| &**room).collect();
+            // In a fixed order, so that a run on virtual time can be repeated.
+            rooms.sort_by_key(|room| room.key.as_str());
+            let wakers: Vec<Waker> = rooms.into_iter().flat_map(Room::wakers).collect();
+            drop(doors);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
     /// Returns who of this process holds the key.
     pub(crate) fn holder(&self, key: &LockKey) -> Option<C::Holder> {
         self.shard(key).get(key).and_then(|Door(room)| room.state().holder.clone())
@@ -127,18 +140,22 @@ impl<C: Cargo> Room<C> {
         state.queue.len().saturating_sub(state.left)
     }
 
+    fn wakers(&self) -> Vec<Waker> {
+        self.state().queue.iter().filter_map(|seat| seat.waker()).collect()
+    }
+
     /// Gives a turn to the next in the queue, if there is one and the cargo fits. Returns whom to wake.
     fn call_next(&self, mut turn: Turn<C>, fits: impl Fn(C::Terms) -> bool) -> Result<Option<Waker>, Turn<C>> {
         let mut state = self.state();
         while let Some(seat) = state.queue.front() {
-            if seat.is_waiting() && !fits(seat.terms) {
-                break;
+            let called = seat.call(turn, &fits);
+            if let Err(Uncalled::Unfit(back)) = called {
+                return Err(back);
             }
-            let Some(seat) = state.queue.pop_front() else { break };
-            match seat.call(turn) {
+            state.queue.pop_front();
+            match called {
                 Ok(waker) => return Ok(waker),
-                // It was left.
-                Err(back) => turn = back,
+                Err(Uncalled::Left(back) | Uncalled::Unfit(back)) => turn = back,
             }
             state.left = state.left.saturating_sub(1);
         }
@@ -257,14 +274,32 @@ enum SeatState<C: Cargo> {
     Left,
 }
 
+/// The turn that a seat was not given.
+enum Uncalled<C: Cargo> {
+    /// The seat was left.
+    Left(Turn<C>),
+    /// Its cargo is not what is waited for.
+    Unfit(Turn<C>),
+}
+
 impl<C: Cargo> Seat<C> {
-    /// Gives the turn to this seat and returns whom to wake, unless it was left.
-    fn call(&self, turn: Turn<C>) -> Result<Option<Waker>, Turn<C>> {
+    /// Gives the turn to this seat and returns whom to wake, if it waits and the cargo fits.
+    fn call(&self, turn: Turn<C>, fits: impl Fn(C::Terms) -> bool) -> Result<Option<Waker>, Uncalled<C>> {
         let mut state = self.state();
-        let SeatState::Waiting(waker) = &mut *state else { return Err(turn) };
+        let SeatState::Waiting(waker) = &mut *state else { return Err(Uncalled::Left(turn)) };
+        if !fits(self.terms) {
+            return Err(Uncalled::Unfit(turn));
+        }
         let waker = waker.take();
         *state = SeatState::Called(turn);
         Ok(waker)
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        match &*self.state() {
+            SeatState::Waiting(waker) => waker.clone(),
+            SeatState::Called(_) | SeatState::Left => None,
+        }
     }
 
     fn is_waiting(&self) -> bool {

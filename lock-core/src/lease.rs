@@ -1,6 +1,6 @@
 //! The shared state of one holder: its part of a tenure, and whether it was lost.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -102,29 +102,42 @@ enum Stage {
     Released,
 }
 
+/// What a guard that goes leaves behind.
+pub(crate) enum Left {
+    /// A hold that other guards share.
+    ToOthers,
+    /// The place at the head of the local queue, if nobody has taken it.
+    Released(Option<Turn<Cargo>>),
+    /// Nothing: the hold had ended before.
+    Lost(LossReason),
+}
+
 impl Lease {
-    /// Makes the next holder of a tenure.
-    pub(crate) fn new(
+    /// Makes the next holder of a tenure, and names it to those of this process who wait behind it.
+    pub(crate) fn begin(
         now: Timestamp,
         story: Story,
         options: &LockOptions,
         token: FencingToken,
         tenure: Arc<Tenure>,
         turn: Turn<Cargo>,
-    ) -> Self {
+    ) -> Arc<Self> {
         let span = trace::hold(&story, tenure.claim.owner, token);
-        Self {
-            span: (!span.is_disabled()).then(|| Box::new(span)),
-            story,
-            token,
-            tenure,
-            granted_at: now,
-            ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
-            release_in_background: options.release_in_background,
-            state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
-            lost: Notify::new(),
-            telling: Mutex::default(),
-        }
+        Arc::new_cyclic(|this| {
+            turn.set_holder(Known::Here(Weak::clone(this)));
+            Self {
+                span: (!span.is_disabled()).then(|| Box::new(span)),
+                story,
+                token,
+                tenure,
+                granted_at: now,
+                ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
+                release_in_background: options.release_in_background,
+                state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
+                lost: Notify::new(),
+                telling: Mutex::default(),
+            }
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -204,24 +217,21 @@ impl Lease {
         held
     }
 
-    /// Takes one guard off a grant that others keep. Returns false if this was the last.
-    pub(crate) fn unshare(&self) -> bool {
-        let mut state = self.state();
-        let shared = state.stage == Stage::Held && state.shares > 0;
-        state.shares -= u32::from(shared);
-        shared
-    }
-
-    /// Ends the hold by its release. Returns `Err` with the reason if it was lost before.
-    pub(crate) fn begin_release(&self) -> Result<Option<Turn<Cargo>>, LossReason> {
+    /// Takes one guard off a grant. With the last of them the hold ends by its release, unless it was lost
+    /// before.
+    pub(crate) fn leave(&self) -> Left {
         let mut state = self.state();
         match state.stage {
+            Stage::Held if state.shares > 0 => {
+                state.shares -= 1;
+                Left::ToOthers
+            }
             Stage::Held => {
                 state.stage = Stage::Released;
-                Ok(state.turn.take())
+                Left::Released(state.turn.take())
             }
-            Stage::Lost(reason) => Err(reason),
-            Stage::Released => Err(LossReason::Revoked),
+            Stage::Lost(reason) => Left::Lost(reason),
+            Stage::Released => Left::Lost(LossReason::Revoked),
         }
     }
 
@@ -259,13 +269,6 @@ impl Lease {
 
     fn now(&self) -> Timestamp {
         self.tenure.clock.now()
-    }
-
-    /// Names this holder to others of this process who wait behind it.
-    pub(crate) fn name_holder(self: &Arc<Self>) {
-        if let Some(turn) = &self.state().turn {
-            turn.set_holder(Known::Here(Arc::downgrade(self)));
-        }
     }
 
     /// Describes this holder to others of this process who wait for it.

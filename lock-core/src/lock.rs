@@ -28,8 +28,7 @@ use crate::protect::{Drive, leave, settled};
 #[derive(Debug)]
 pub struct LockRequest {
     manager: LockManager,
-    /// One key, or several in their order.
-    keys: Result<Vec<LockKey>>,
+    keys: Result<Keys>,
     options: LockOptions,
     label: Option<LockLabel>,
     site: Option<&'static str>,
@@ -38,9 +37,17 @@ pub struct LockRequest {
     reentrant: bool,
 }
 
+/// What a request is for.
+#[derive(Debug)]
+pub(crate) enum Keys {
+    One(LockKey),
+    /// In their order.
+    Several(Vec<LockKey>),
+}
+
 impl LockRequest {
     #[track_caller]
-    pub(crate) fn new(manager: LockManager, keys: Result<Vec<LockKey>>) -> Self {
+    pub(crate) fn new(manager: LockManager, keys: Result<Keys>) -> Self {
         let called_from = Location::caller();
         let options = manager.options().clone();
         Self { manager, keys, options, label: None, site: None, called_from, reentrant: false }
@@ -214,19 +221,16 @@ impl LockRequest {
 
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
     fn start(self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
-        let engine = Arc::clone(self.manager.engine());
-        let mut keys = self.keys?;
+        let engine = self.manager.engine();
         let called_from = self.called_from;
-        let site = self.site.map_or_else(|| Place::of_call(called_from), Place::named);
+        let here = || Place::of_call(called_from);
+        let place = self.site.map_or_else(here, Place::named);
+        let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { place }.name);
         let wish = |key: LockKey| Wish {
             story: Story {
                 attempt: Engine::number_attempt(),
-                label: self
-                    .label
-                    .clone()
-                    .or_else(|| key.label().cloned())
-                    .unwrap_or_else(|| LockLabel::from_static(Place::of_call(called_from).name)),
-                place: site,
+                label: self.label.clone().or_else(|| key.label().cloned()).unwrap_or_else(unnamed),
+                place,
                 ttl: self.options.ttl.into(),
                 stuck_after: self.options.stuck_threshold().into(),
                 origin: Arc::clone(self.manager.origin()),
@@ -237,12 +241,15 @@ impl LockRequest {
             reentrant: self.reentrant,
             anchor: Arc::clone(self.manager.anchor()),
         };
-        if keys.len() > 1 {
-            let wishes = keys.into_iter().map(wish).collect();
-            return Ok(Box::pin(acquire_all(engine, wishes)));
-        }
-        let wish = wish(keys.pop().ok_or_else(LockError::no_keys)?);
-        Ok(Box::pin(acquire(engine, wish, LockGuard::new)))
+        let key = match self.keys? {
+            Keys::One(key) => key,
+            Keys::Several(keys) if keys.len() > 1 => {
+                let wishes = keys.into_iter().map(wish).collect();
+                return Ok(Box::pin(acquire_all(Arc::clone(engine), wishes)));
+            }
+            Keys::Several(mut keys) => keys.pop().ok_or_else(LockError::no_keys)?,
+        };
+        Ok(Box::pin(acquire(wish(key), LockGuard::new)))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::event::{LockObserver, Observers};
 use crate::keeper::{Anchor, Caller, Engine, revoke};
 use crate::key::{IntoLockKey, LockKey};
 use crate::lease::Origin;
-use crate::lock::LockRequest;
+use crate::lock::{Keys, LockRequest};
 use crate::memory::MemoryStore;
 use crate::multi::in_order;
 use crate::options::{LockOptions, Wait};
@@ -121,7 +121,7 @@ impl LockManager {
     /// Asks for the lock of a key. Nothing is taken until the request is awaited.
     #[track_caller]
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
-        LockRequest::new(self.clone(), key.into_lock_key().map(|key| vec![key]))
+        LockRequest::new(self.clone(), key.into_lock_key().map(Keys::One))
     }
 
     /// Asks for the locks of several keys at once: all or nothing, under one budget.
@@ -145,7 +145,7 @@ impl LockManager {
     /// ```
     #[track_caller]
     pub fn lock_all<K: IntoLockKey>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        LockRequest::new(self.clone(), in_order(keys.into_iter().map(IntoLockKey::into_lock_key)))
+        LockRequest::new(self.clone(), in_order(keys.into_iter().map(IntoLockKey::into_lock_key)).map(Keys::Several))
     }
 
     /// Returns who holds a key now.
@@ -354,12 +354,12 @@ impl LockManagerBuilder {
     pub fn build(self) -> Result<LockManager> {
         self.options.validate()?;
         let observers = Arc::new(self.observers);
+        let host = self.host.unwrap_or_else(host_name);
         let engine = if self.on_current_runtime {
             Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
             Engine::start(self.backend, observers, self.handoff)?
         };
-        let host = self.host.unwrap_or_else(host_name);
         let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
         let anchor = Arc::new(Anchor { engine });
         Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, origin }) })

@@ -22,7 +22,7 @@ pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Resul
 /// the next is waited for, and released if one of them is refused.
 pub(crate) async fn acquire_all(engine: Arc<Engine>, wishes: Vec<Wish>) -> Result<LockGuard> {
     // One budget: it begins now for all of them.
-    let journeys = wishes.into_iter().map(|wish| Journey::setting_out(Arc::clone(&engine), wish)).collect();
+    let journeys = wishes.into_iter().map(Journey::setting_out).collect();
     let holds = match acquire_together(engine, journeys).await? {
         Attempted::Granted(holds) => holds,
         Attempted::Apart(journeys) => {

@@ -1,6 +1,8 @@
 //! Where in the source a lock is taken: what others see of its holder.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -13,7 +15,27 @@ pub(crate) struct Place {
 
 /// The places that have been asked for, by the address of the constant that tells them apart. What is
 /// kept for ever is bounded by the size of the program.
-type Known = LazyLock<RwLock<HashMap<(usize, usize), &'static Place>>>;
+type Known = LazyLock<RwLock<HashMap<(usize, usize), &'static Place, BuildHasherDefault<Spread>>>>;
+
+/// Spreads addresses of constants, which nobody chooses.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0 = (self.0 ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_right(20);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 impl Place {
     /// Names the line of a call, as `crate-dir/src/file.rs:line`.
@@ -22,8 +44,20 @@ impl Place {
     /// private.
     pub(crate) fn of_call(location: &'static Location<'static>) -> &'static Self {
         static CALLS: Known = LazyLock::new(RwLock::default);
+        thread_local! {
+            // Most often it is the same as before.
+            static LAST: Cell<Option<(usize, &'static Place)>> = const { Cell::new(None) };
+        }
+        let address = std::ptr::from_ref(location).addr();
+        if let Ok(Some((known, place))) = LAST.try_with(Cell::get)
+            && known == address
+        {
+            return place;
+        }
         let name = || format!("{}:{}", public_path(location.file()), location.line()).leak() as &'static str;
-        find(&CALLS, (std::ptr::from_ref(location).addr(), 0), name)
+        let place = find(&CALLS, (address, 0), name);
+        let _ = LAST.try_with(|last| last.set(Some((address, place))));
+        place
     }
 
     /// Uses the name that a place was given.

@@ -6,13 +6,15 @@ use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
 use crate::fleet::{self, Pace, Sample, Work};
-use crate::race::{Lane, Line, OURS, Race};
+use crate::race::{LOCAL, Lane, Line, OURS, Race};
 use crate::row::{Outcome, safety};
 use crate::server::Server;
 use crate::spy::Seen;
+use crate::stats::median;
 use crate::target::Target;
 
 const OURS_MANY: &str = "us, many";
+const LOCAL_MANY: &str = "tokio Mutex, many";
 const RAW_FEW: &str = "raw";
 const RAW_MANY: &str = "raw, many";
 /// How long filling a server with keys may take.
@@ -67,19 +69,27 @@ fn fill(server: &mut Server, kind: Kind, work: Work) -> Result<()> {
     Ok(())
 }
 
-/// 10 tasks and 10,000.
+/// 10 tasks and 10,000. So many tasks do not fit into a processor's caches, whatever they wait for: what
+/// that costs is seen by a mutex of this process.
 pub(super) fn waiters(bench: &mut Bench) -> Result<Outcome> {
     let (few, many) = (10, bench.scale.pick(10_000, 10_000, 500));
-    let line = |name, tasks| Line {
-        name,
-        kind: Kind::Ours { background: false },
-        work: Work::hot(1, tasks),
-        port: bench.server.port(),
-    };
-    let lines = [line(OURS, few), line(OURS_MANY, many)];
+    let (port, ours) = (bench.server.port(), Kind::Ours { background: false });
+    let line = |name, kind, tasks| Line { name, kind, work: Work::hot(1, tasks), port };
+    let lines = [
+        line(OURS, ours, few),
+        line(OURS_MANY, ours, many),
+        line(LOCAL, Kind::Local, few),
+        line(LOCAL_MANY, Kind::Local, many),
+    ];
     let race = Race::run(bench, &lines)?;
     let what = format!("processor time per acquisition, {many} waiters / {few} waiters");
-    let mut targets = vec![Target::at_most(what, race.ratio(OURS_MANY, OURS, Sample::cost_us), 1.2)];
+    let cost = |line: usize| race.lanes[line].rounds.iter().map(Sample::cost_us);
+    let above = |line: usize| cost(line).zip(cost(line + 2)).map(|(ours, bound)| ours - bound);
+    let growth = median(above(1).zip(above(0)).map(|(many, few)| many / few).collect());
+    let mut targets = vec![
+        Target::at_most(&what, race.ratio(OURS_MANY, OURS, Sample::cost_us), 1.2),
+        Target::at_most("the same, of what is above the mutex", growth, 1.2),
+    ];
     targets.extend(safety(&race));
     Ok(Outcome { race, targets, ..Outcome::default() })
 }

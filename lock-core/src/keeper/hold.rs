@@ -11,7 +11,7 @@ use crate::event::LockEventKind;
 use crate::keeper::background::Background;
 use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
 use crate::keeper::{Anchor, Caller, Engine, watchdog};
-use crate::lease::{Lease, Story};
+use crate::lease::{Lease, Left, Story};
 use crate::tenure::Ending;
 
 /// The sole owner of a hold. Releases it in the background when dropped.
@@ -28,28 +28,27 @@ pub(crate) struct Hold {
 impl Hold {
     /// Takes a hold over from the machinery and puts it under the watchdog.
     pub(crate) fn new(anchor: Arc<Anchor>, lease: Arc<Lease>, first_of_tenure: bool) -> Self {
-        lease.name_holder();
+        let engine = &anchor.engine;
         let lost = {
             let mut state = lease.tenure.state();
             (state.holder, state.ends_by) = (Arc::downgrade(&lease), lease.ends_by);
             state.over
         };
         if first_of_tenure || lease.ends_by != Timestamp::NEVER {
-            watchdog::watch(&anchor.engine, &lease.tenure, lease.granted_at);
+            watchdog::watch(engine, &lease.tenure, lease.granted_at);
         }
         // Lost between two holders, when there was nobody to tell.
         if let Some(Ending::Lost(reason)) = lost {
             lease.lose(reason);
         }
-        let hold = Self { lease, joined: None, ended: false, anchor };
-        if hold.engine().is_closed() {
-            let (engine, tenure) = (Arc::clone(hold.engine()), Arc::clone(&hold.lease.tenure));
-            watchdog::end(&engine, &tenure, LossReason::Revoked);
-            hold.engine().clean_up(async move {
-                let _ = revoke(&engine, &tenure).await;
+        if engine.is_closed() {
+            let (worker, tenure) = (Arc::clone(engine), Arc::clone(&lease.tenure));
+            watchdog::end(engine, &tenure, LossReason::Revoked);
+            engine.clean_up(async move {
+                let _ = revoke(&worker, &tenure).await;
             });
         }
-        hold
+        Self { lease, joined: None, ended: false, anchor }
     }
 
     /// Joins a grant that an outer scope of the same task holds, after [`Lease::share`].
@@ -88,12 +87,10 @@ impl Hold {
                 None => LockEventKind::Released { held, dropped, confirmed: true },
             });
         }
-        if lease.unshare() {
-            return Begun::Done(ReleaseOutcome::Released);
-        }
-        match lease.begin_release() {
-            Ok(turn) => release(engine, lease, turn, caller, dropped),
-            Err(reason) => {
+        match lease.leave() {
+            Left::ToOthers => Begun::Done(ReleaseOutcome::Released),
+            Left::Released(turn) => release(engine, lease, turn, caller, dropped),
+            Left::Lost(reason) => {
                 // The key may have outlived the loss, so the claim is ended all the same. Only after
                 // a max_hold is it certainly still ours: then whoever releases waits for that.
                 let claim = lease.tenure.claim.clone();

@@ -11,6 +11,7 @@ mod hold;
 mod pending;
 mod release;
 pub(crate) mod schedule;
+mod wait;
 mod watchdog;
 mod wheel;
 
@@ -40,6 +41,7 @@ pub(crate) use hold::Hold;
 pub(crate) use pending::PendingEntry;
 pub use release::ReleaseOutcome;
 pub(crate) use release::{conclude, lay_to_rest, revoke, undo};
+pub(crate) use wait::Interrupted;
 
 use pending::Pending;
 
@@ -74,13 +76,6 @@ pub(crate) struct Engine {
     closing: Notify,
     /// Whether the keeper has a thread of its own.
     threaded: bool,
-}
-
-/// Why a wait ended without its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interrupted {
-    TimedOut,
-    Closed,
 }
 
 /// Where a command to the store is polled.
@@ -216,21 +211,6 @@ impl Engine {
         })
     }
 
-    /// Awaits a future, at most until a moment or until the manager is shut down.
-    pub(crate) async fn until<T>(&self, at: Timestamp, work: impl Future<Output = T>) -> Result<T, Interrupted> {
-        let mut closing = std::pin::pin!(self.closing.notified());
-        closing.as_mut().enable();
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Interrupted::Closed);
-        }
-        tokio::select! {
-            biased;
-            done = work => Ok(done),
-            () = self.schedule.sleep_until(at) => Err(Interrupted::TimedOut),
-            () = closing => Err(Interrupted::Closed),
-        }
-    }
-
     /// Awaits a command to the store, at most until a moment, and tells the observers how it went,
     /// unless it had no time to go anyhow.
     pub(crate) async fn bounded<T>(
@@ -269,16 +249,6 @@ impl Engine {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         let elapsed = self.clock.now().since(sent_at);
         self.observers.notice(&Notice::Command { op, node, elapsed, error });
-    }
-
-    /// Refuses new work and wakes everybody who waits.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.closing.notify_waiters();
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
     }
 
     /// Blocks until all cleanup is done, or time is up. Does nothing where blocking would keep the
@@ -368,6 +338,7 @@ impl Keeper {
         }
         if !tenures.is_empty() {
             self.inspect(tenures, Duration::ZERO);
+            self.schedule.served();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The alarms that the keeper sleeps to: one queue for every time-out and every tenure.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -31,6 +32,8 @@ struct Queue {
     alarms: Wheel<Alarm>,
     /// The moment the keeper sleeps to.
     armed_for: Timestamp,
+    /// The tenures whose alarm rang and that the keeper has not finished serving.
+    serving: Vec<Arc<Tenure>>,
 }
 
 /// What an alarm wakes.
@@ -41,9 +44,18 @@ pub(crate) enum Alarm {
     Tenure(Arc<Tenure>),
 }
 
+impl Alarm {
+    fn tenure(&self) -> Option<&Arc<Tenure>> {
+        match self {
+            Self::Tenure(tenure) => Some(tenure),
+            Self::Sleeper(_) => None,
+        }
+    }
+}
+
 impl Schedule {
     pub(crate) fn new(clock: Clock) -> Self {
-        let queue = Queue { alarms: Wheel::new(clock.now()), armed_for: Timestamp::NEVER };
+        let queue = Queue { alarms: Wheel::new(clock.now()), armed_for: Timestamp::NEVER, serving: Vec::new() };
         Self { clock, queue: Mutex::new(queue), earlier: Notify::new() }
     }
 
@@ -79,9 +91,18 @@ impl Schedule {
         drop(cancelled);
     }
 
-    /// Takes the alarms that are due out of the queue.
+    /// Takes the alarms that are due out of the queue, to be [`served`](Self::served).
     pub(crate) fn take_due(&self, now: Timestamp) -> Vec<Alarm> {
-        self.queue().alarms.take_due(now)
+        let mut queue = self.queue();
+        let due = queue.alarms.take_due(now);
+        queue.serving = due.iter().filter_map(Alarm::tenure).cloned().collect();
+        due
+    }
+
+    /// Notes that every tenure that was due has an alarm again, or is over.
+    pub(crate) fn served(&self) {
+        let served = std::mem::take(&mut self.queue().serving);
+        drop(served);
     }
 
     /// Sleeps until there is something to look at. Only for the keeper.
@@ -101,14 +122,14 @@ impl Schedule {
         }
     }
 
-    /// Returns every tenure: while it lasts it always has an alarm set.
+    /// Returns every tenure, each once: while it lasts it has an alarm set, or is being served.
     pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
-        let queue = self.queue();
-        let tenures = queue.alarms.items().filter_map(|alarm| match alarm {
-            Alarm::Tenure(tenure) => Some(Arc::clone(tenure)),
-            Alarm::Sleeper(_) => None,
-        });
-        tenures.collect()
+        let (queue, mut seen) = (self.queue(), HashSet::new());
+        let tenures = queue.alarms.items().filter_map(Alarm::tenure).chain(&queue.serving);
+        let mut tenures: Vec<_> = tenures.filter(|tenure| seen.insert(Arc::as_ptr(tenure))).cloned().collect();
+        drop(queue);
+        tenures.retain(|tenure| tenure.state().over.is_none());
+        tenures
     }
 
     /// Sleeps until a moment, on any executor.

@@ -159,8 +159,7 @@ fn apply(engine: &Engine, tenure: &Arc<Tenure>, asked: Question, answer: &Result
 
 /// Sets the next alarm of a tenure.
 fn arm(engine: &Engine, tenure: &Arc<Tenure>, state: &mut TenureState, now: Timestamp) {
-    // The alarm may have rung already, or the tenure be looked at for another reason.
-    engine.schedule.cancel(state.alarm.take());
+    let before = state.alarm.take();
     let ends_at = tenure.deadline().min(state.ends_by);
     // While a renewal is on its way only the end matters: it depends on no reply.
     state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
@@ -171,6 +170,8 @@ fn arm(engine: &Engine, tenure: &Arc<Tenure>, state: &mut TenureState, now: Time
         state.renew_at = planned;
         alarm
     });
+    // Last, so that a shutdown finds it at every moment. It may have rung already.
+    engine.schedule.cancel(before);
 }
 
 /// Declares a tenure lost.

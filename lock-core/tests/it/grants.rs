@@ -176,6 +176,18 @@ async fn a_grant_with_too_little_left_is_asked_for_at_once() {
     assert!(!waiting.is_finished());
 }
 
+/// It lasts at the moment at which it is looked at, or it is no grant: that the caller has a budget left
+/// must not end in an error.
+#[tokio::test(start_paused = true)]
+async fn a_grant_with_nothing_left_is_asked_for_again_too() {
+    let (puppet, _locks, waiting) = waiting().await;
+    let first = puppet.asked().pop().unwrap();
+    puppet.0.lock().unwrap().grants = true;
+    puppet.grant(&first, 7, Duration::ZERO);
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!((guard.token().get(), puppet.asked().len()), (20, 2));
+}
+
 /// Others log in again as fast as they can, for as long as they live.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_us_is_asked_ever_less_often() {

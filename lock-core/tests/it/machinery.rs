@@ -1,13 +1,15 @@
 //! The machinery on virtual time, over the memory store.
 
+use std::future::Future as _;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use lock_core::testing::EventLog;
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, GrantPath, Holder, Inbox, LockBackend, LockError,
-    LockErrorKind, LockEvent, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice, Release,
-    ReleaseOutcome, Renew, Renewal,
+    LockErrorKind, LockEvent, LockEventKind, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice,
+    Release, ReleaseOutcome, Renew, Renewal,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -151,6 +153,33 @@ async fn shutdown_releases_everything_and_wakes_everybody() {
     assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
     drop(guard);
     events.assert_complete();
+}
+
+/// The alarms of two locks ring together. The first is lost, and whoever hears of it shuts the manager down
+/// while the keeper has not come to the second.
+#[tokio::test(start_paused = true)]
+async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
+    let store: Arc<MemoryStore> = Arc::default();
+    let (locks, _) = manager(&store);
+    let ending = Arc::new(Mutex::new(None));
+    let (manager, begun) = (locks.clone(), Arc::clone(&ending));
+    locks.observe(move |event: &LockEvent<'_>| {
+        if matches!(event.kind, LockEventKind::Lost { reason: LossReason::MaxHold, .. }) {
+            let locks = manager.clone();
+            let mut shutdown = Box::pin(async move { locks.shutdown(10 * SECOND).await });
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(shutdown.as_mut().poll(&mut cx).is_pending());
+            *begun.lock().unwrap() = Some(shutdown);
+        }
+    });
+    let _first = locks.lock("first").with_max_hold(SECOND / 2).await.unwrap();
+    let second = locks.lock("second").with_renew(Renew::Every(SECOND)).await.unwrap();
+    tokio::time::advance(2 * SECOND).await;
+    tokio::time::sleep(SECOND).await;
+    let shutdown = ending.lock().unwrap().take().unwrap();
+    let report = shutdown.await;
+    assert_eq!((report.released, report.is_clean()), (1, true), "{report:?}");
+    assert_eq!(second.lost().await, LossReason::Revoked);
 }
 
 #[tokio::test(start_paused = true)]

@@ -152,6 +152,36 @@ async fn a_block_is_reserved_and_what_is_left_of_it_given_back() {
 }
 
 #[tokio::test]
+async fn a_lock_goes_on_within_a_process_with_tokens_that_only_grow() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let fence = || server.command(&["GET", "{lock:a}@fence"]).text().parse::<u64>().unwrap();
+    let mut before = claim("lock:a");
+    granted(&store, &before).await;
+    let mut newest = fence();
+    // Behind the clock, and an hour ahead of it, where what is left of a block is given back.
+    for (ahead, used) in [(0, None), (0, Some(3)), (3_600_000_000, None), (0, Some(3)), (0, Some(64)), (0, None)] {
+        let next = claim("lock:a");
+        let mut wide = request(&next);
+        (wide.block, wide.floor) = (65, FencingToken::new(newest + ahead));
+        let mut ended = Release::new(before);
+        ended.last_token = Some(FencingToken::new(newest));
+        let first = token(store.requeue(&ended, &wide).await.unwrap()).get();
+        assert!(first > newest + ahead, "{first} after {newest} and {ahead}");
+        assert_eq!(fence(), first + 64);
+        assert!(server.command(&["GET", "lock:a"]).text().starts_with(&next.owner.to_hex()));
+        assert_eq!(token(store.requeue(&ended, &wide).await.unwrap()).get(), first, "the answer was lost");
+        newest = used.map_or(first + 64, |used| first + used);
+        before = next;
+    }
+    // A fence that somebody raised is not forgotten.
+    let raised = newest + 7_200_000_000;
+    server.command(&["SET", "{lock:a}@fence", &raised.to_string()]);
+    let next = claim("lock:a");
+    assert!(token(store.requeue(&Release::new(before), &request(&next)).await.unwrap()).get() > raised);
+}
+
+#[tokio::test]
 async fn release_is_idempotent_and_frees_only_its_own() {
     let server = RedisServer::start();
     let store = store(&server);

@@ -13,7 +13,7 @@
 -- answer, and leaves the others alone.
 
 local guarded, call, pcall = pcall, redis.call, redis.pcall
-local byte, find = string.byte, string.find
+local byte, find, format = string.byte, string.find, string.format
 -- How many words a call is: an acquire, one that reserves a block, a requeue, a release (free), one
 -- that has more to say (give back).
 local WORDS = { a = 6, b = 7, r = 9, f = 2, g = 4 }
@@ -24,13 +24,13 @@ local now, now_text, in_time = 0, nil, true
 if ARGV[3] ~= '0' then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
-  now_text = string.format('%d', now)
+  now_text = format('%d', now)
   in_time = now <= tonumber(ARGV[3]) and now > tonumber(ARGV[2])
 end
 
--- Nearly always nobody has the locks that are wanted, and nobody waits for any. Then this script does
--- the little that is left by itself, without the closures of the library. From here on it raises no
--- error: a call that was executed must get its answer.
+-- Nearly always nobody waits for the locks, and nobody has those that are wanted, or only whoever wants
+-- them again. Then this script does the little that is left by itself, without the closures of the
+-- library. From here on it raises no error: a call that was executed must get its answer.
 -- With room for the few of a lone call: growing a table costs more than filling it.
 local busy, n, at = { nil, nil, nil, nil }, 0, 4
 for queue = 3, #KEYS, 4 do
@@ -39,7 +39,7 @@ for queue = 3, #KEYS, 4 do
     n = n + 1
     busy[n] = KEYS[queue - 2]
   end
-  if letter == 'a' or letter == 'f' then
+  if letter == 'a' or letter == 'f' or letter == 'r' then
     n = n + 1
     busy[n] = KEYS[queue]
   end
@@ -68,6 +68,20 @@ for number = 1, #KEYS / 4 do
     if not value or type(value) == 'string' then
       local ours = value and byte(value, 33) == 124 and find(value, ARGV[at + 1], 1, true) == 1
       answer = ours and pcall('DEL', lock) or 0
+    end
+  elseif quiet and letter == 'r' then
+    local value = pcall('GET', lock)
+    if type(value) == 'string' and byte(value, 33) == 124 and find(value, ARGV[at + 7], 1, true) == 1 then
+      -- Above what was used of the block before. Of a fence that is ahead of it the library knows more.
+      local token, fence = math.max(now, ARGV[at + 8] + 1), KEYS[4 * number - 2]
+      local last = pcall('SET', fence, format('%d', token + ARGV[at + 6] - 1), 'PX', ARGV[1], 'GET')
+      if not last or type(last) == 'string' and (tonumber(last) or token) < token then
+        value = ARGV[at + 1] .. '|' .. format('%d', token) .. '|' .. ARGV[at + 4]
+        local set = pcall('SET', lock, value, 'PX', ARGV[at + 2])
+        answer = set and set.ok and token
+      elseif type(last) == 'string' then
+        pcall('SET', fence, last, 'PX', ARGV[1])
+      end
     end
   end
   if not answer or type(answer) == 'table' then
