@@ -137,7 +137,9 @@ impl Future for Finished {
         match self.begun.take() {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
             // Sent on the caller's own connection, or along with what the caller sends next.
-            Some(Begun::Settling(work)) if self.in_background => {
+            Some(Begun::Settling(work))
+                if self.in_background && self.anchor.engine.backend.capabilities_dyn().inline_wakes =>
+            {
                 let known = Background::start(work, self.anchor.engine.enter());
                 Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
             }
@@ -145,6 +147,10 @@ impl Future for Finished {
                 let done = work.as_mut().poll(cx);
                 if done.is_pending() {
                     self.begun = Some(Begun::Settling(work));
+                    if self.in_background {
+                        // Sent. The keeper awaits the answer.
+                        return Poll::Ready(Ok(ReleaseOutcome::InBackground));
+                    }
                 }
                 done
             }

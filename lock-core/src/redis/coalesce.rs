@@ -2,11 +2,11 @@
 //!
 //! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls
 //! gather, until everything else that is ready has run: then a task of its own sends what there is. If
-//! many batches are on their way already, the next answer of the connection sends them.
+//! that task cannot run, or many batches are on their way already, the next answer of the connection
+//! sends them.
 //!
-//! Those who were just answered together are about to call again: the first of them finds the
-//! connection idle, and gathers all the same. So does a call whose answer nobody waits for. The next
-//! call takes it along.
+//! A call whose answer nobody waits for gathers also on an idle connection. The next call takes it
+//! along.
 //!
 //! A batch belongs to none of its callers. It is polled by whoever wakes it, which is the driver of
 //! the connection, so that its answers arrive no matter which of the callers have gone. When all
@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Clock;
 use crate::fencing::FencingToken;
 use crate::redis::call::Call;
 use crate::redis::link::Link;
@@ -39,12 +39,8 @@ use crate::wakes::Wakes;
 const AT_MOST: usize = 32;
 
 /// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
-/// fewer, the fuller they are, and the longer the wait where a round trip takes long. So there may be
-/// only a few while a round trip is short.
-const IN_FLIGHT: (usize, usize) = (2, 16);
-
-/// Up to this a round trip is short.
-const SHORT: Duration = Duration::from_millis(1);
+/// fewer, the fuller they are, and the longer the wait where a round trip takes long.
+const IN_FLIGHT: usize = 16;
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -81,10 +77,6 @@ struct State {
     due: bool,
     /// How many batches are sent and not answered.
     in_flight: usize,
-    /// Whether the last that was answered had several callers.
-    crowded: bool,
-    /// Whether it was answered within a short time.
-    quick: bool,
 }
 
 impl Link {
@@ -105,7 +97,7 @@ impl Link {
             None => (Arc::new(Batch::new(Arc::clone(self))), true),
         };
         let full = batch.add(call, sender);
-        let idle = state.in_flight == 0 && !state.crowded && departure == Departure::Now;
+        let idle = state.in_flight == 0 && departure == Departure::Now;
         if full || idle || self.coalescer.apart.load(Ordering::Relaxed) {
             state.gathering = None;
             state.in_flight += 1;
@@ -180,7 +172,7 @@ impl Coalescer {
     fn depart(&self, batch: &Arc<Batch>) {
         let mut state = self.lock();
         if state.gathering.as_ref().is_some_and(|gathering| Arc::ptr_eq(gathering, batch)) {
-            if state.in_flight < if state.quick { IN_FLIGHT.0 } else { IN_FLIGHT.1 } {
+            if state.in_flight < IN_FLIGHT {
                 state.gathering = None;
                 state.in_flight += 1;
                 drop(state);
@@ -191,12 +183,12 @@ impl Coalescer {
         }
     }
 
-    /// Counts a batch that is over: how many its answer reached, and how long that took.
-    fn landed(&self, callers: usize, took: Duration) {
+    /// Counts a batch that is over. What has gathered must not depend on a task that a busy worker
+    /// thread keeps from running.
+    fn landed(&self) {
         let mut state = self.lock();
         state.in_flight -= 1;
-        (state.crowded, state.quick) = (callers > 1, took < SHORT);
-        if state.due
+        if (state.due || state.in_flight == 0)
             && let Some(batch) = state.gathering.take()
         {
             state.in_flight += 1;
@@ -254,7 +246,7 @@ struct Batch {
 
 enum Stage {
     Gathering(Vec<(Call, oneshot::Sender<Answer>)>),
-    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<oneshot::Sender<Answer>>, at: Timestamp },
+    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<oneshot::Sender<Answer>> },
     Over,
 }
 
@@ -291,7 +283,7 @@ impl Batch {
             let (calls, callers) = mem::take(calls).into_iter().filter(|(_, caller)| !caller.is_closed()).unzip();
             // It is polled by the driver of the connection, whose own budget is not to be used up.
             let work = Box::pin(unconstrained(Arc::clone(&self.link).run(calls)));
-            *stage = Stage::Sent { work, callers, at: Clock::system().now() };
+            *stage = Stage::Sent { work, callers };
         }
         drop(stage);
         Arc::clone(self).wake();
@@ -299,30 +291,30 @@ impl Batch {
 
     fn poll(self: &Arc<Self>) -> Poll<()> {
         let mut stage = self.lock();
-        let Stage::Sent { work, callers, at } = &mut *stage else { return Poll::Ready(()) };
+        let Stage::Sent { work, callers } = &mut *stage else { return Poll::Ready(()) };
         let waker = Waker::from(Arc::clone(self));
         let answers = match work.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(answers) => answers,
             Poll::Pending => return Poll::Pending,
         };
-        let (callers, took) = (mem::take(callers), Clock::system().now().since(*at));
-        let count = callers.len();
+        let callers = mem::take(callers);
         let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
         drop(stage);
         for (caller, answer) in callers.into_iter().zip(answers) {
             let _ = caller.send(answer);
         }
-        self.link.coalescer.landed(count, took);
+        self.link.coalescer.landed();
         Poll::Ready(())
     }
 
     /// Drops a batch that was sent and that nobody waits for any more.
     fn abandon(&self) {
         let mut stage = self.lock();
-        if let Stage::Sent { .. } = &*stage {
+        // Until it is sent, somebody may have joined after the last had gone.
+        if matches!(&*stage, Stage::Sent { .. }) && self.callers.load(Ordering::Acquire) == 0 {
             let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
             drop(stage);
-            self.link.coalescer.landed(0, Duration::MAX);
+            self.link.coalescer.landed();
         }
     }
 }

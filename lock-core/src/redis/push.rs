@@ -81,7 +81,9 @@ impl<'a> Opened<'a> {
             let ping = redis::cmd("PING");
             #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
             let proof = tokio::time::timeout(PROOF_WITHIN, self.ear.link.send(&ping)).await;
-            if !matches!(proof, Ok(Ok(_))) {
+            // A refusal is an answer too.
+            let alive = proof.is_ok_and(|answer| answer.map_or_else(|error| error.code().is_some(), |_| true));
+            if !alive {
                 return;
             }
             self.ear.in_doubt.store(false, Ordering::Relaxed);

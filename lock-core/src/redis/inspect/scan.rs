@@ -180,18 +180,18 @@ impl<'a> Scan<'a> {
                 continue;
             }
             match servers.look().await? {
-                Fleet::One(server) => self.server = Some(server),
+                Fleet::One(server) => (self.server, self.cluster) = (Some(server), None),
                 Fleet::Cluster(now) => {
                     let mut unread = match &self.cluster {
                         None => now.masters(),
                         Some(before) => now.gained_since(before),
                     };
-                    let mut importing = Vec::new();
+                    let mut grown = Vec::new();
                     if self.cluster.is_some() && !self.settled {
-                        importing = servers.importing(&now).await?;
+                        grown = servers.grown(&now).await?;
                         self.settled = true;
                     }
-                    unread.extend(&importing);
+                    unread.extend(&grown);
                     self.ahead = unread.into_iter().cloned().collect();
                     self.ended = self.ahead.is_empty();
                     self.cluster = Some(now);

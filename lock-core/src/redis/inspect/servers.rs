@@ -123,20 +123,20 @@ impl Servers {
         }
     }
 
-    /// Returns those masters that are taking over a slot. Each knows only of its own.
-    pub(super) async fn importing(&self, topology: &Topology) -> Result<Vec<Address>> {
+    /// Returns those masters that are taking over a slot, or just have. Each knows of its own, and first.
+    pub(super) async fn grown(&self, topology: &Topology) -> Result<Vec<Address>> {
         let what = "tell which slots it is taking over";
-        let mut importing = Vec::new();
+        let mut grown = Vec::new();
         for address in topology.masters() {
             let store = self.at(address)?;
             let answer = send(&store, what, redis::cmd("CLUSTER").arg("NODES")).await?;
             let answer = answer.map_err(|error| store.failed(what, &error))?;
             let nodes: String = redis::from_redis_value(answer).map_err(|_| store.unreadable(what))?;
-            if nodes.lines().any(|node| node.contains("myself") && node.contains("-<-")) {
-                importing.push(address.clone());
+            if topology.has_grown(address, &nodes).ok_or_else(|| store.unreadable(what))? {
+                grown.push(address.clone());
             }
         }
-        Ok(importing)
+        Ok(grown)
     }
 
     /// Finds the server that keeps a key.

@@ -69,6 +69,26 @@ impl Topology {
         self.by_slot.iter().flatten().collect()
     }
 
+    /// Reads what a master says of itself in `CLUSTER NODES`: whether it is taking over a slot, or has one
+    /// that is another's here. `None` if it makes no sense.
+    pub(super) fn has_grown(&self, master: &Address, nodes: &str) -> Option<bool> {
+        let own = nodes.lines().find(|node| node.contains("myself"))?;
+        for slots in own.split(' ').skip(8) {
+            if slots.starts_with('[') {
+                if slots.contains("-<-") {
+                    return Some(true);
+                }
+                continue;
+            }
+            let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
+            let served = self.by_slot.get(first.parse().ok()?..=last.parse().ok()?)?;
+            if served.iter().any(|other| other.as_ref() != Some(master)) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
     /// Returns the masters that serve a slot which another served before.
     pub(super) fn gained_since<'a>(&'a self, before: &Self) -> BTreeSet<&'a Address> {
         let moved = self.by_slot.iter().zip(&before.by_slot).filter(|(now, before)| now != before);
@@ -135,6 +155,24 @@ mod tests {
         };
         assert_eq!(split(100).gained_since(&split(100)).len(), 0);
         assert_eq!(split(101).gained_since(&split(100)).into_iter().collect::<Vec<_>>(), [&address("a", 1)]);
+    }
+
+    #[test]
+    fn a_master_tells_of_slots_that_others_do_not_know_it_has() {
+        let topology = read(&[range(0, 100, &[node(text("a"), 1)]), range(101, 16383, &[node(text("b"), 1)])]).unwrap();
+        let grown = |slots: &str| {
+            let nodes =
+                format!("2 b:1@2 master - 0 1 1 connected 101-16383\n1 a:1@2 myself,master - 0 1 1 connected{slots}\n");
+            topology.has_grown(&address("a", 1), &nodes)
+        };
+        assert_eq!(grown(" 0-100"), Some(false));
+        assert_eq!(grown(" 0-40 42 60-100 [41->-2]"), Some(false));
+        assert_eq!(grown(" 0-100 [101-<-2]"), Some(true));
+        assert_eq!(grown(" 0-101"), Some(true));
+        assert_eq!(grown(""), Some(false));
+        assert_eq!(grown(" x-y"), None);
+        assert_eq!(grown(" 0-16384"), None);
+        assert_eq!(topology.has_grown(&address("a", 1), ""), None);
     }
 
     #[test]

@@ -97,22 +97,6 @@ async fn one_task_that_waits_for_many_sends_them_together_too() {
 }
 
 #[tokio::test]
-async fn who_was_answered_together_calls_together() {
-    let server = RedisServer::start();
-    let store = connected(&server).await;
-    let claims = claims(4);
-    let before = calls(&server);
-    for round in [2, 3, 4] {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|n| acquire(&store, &claims[n]));
-        let answers = tokio::join!(a, b, c, d);
-        for answer in [answers.0, answers.1, answers.2, answers.3] {
-            token(answer.unwrap());
-        }
-        assert_eq!(calls(&server) - before, round, "the first time one alone and three, then four");
-    }
-}
-
-#[tokio::test]
 async fn who_finds_the_connection_idle_waits_for_nobody() {
     let server = RedisServer::start();
     let store = connected(&server).await;
