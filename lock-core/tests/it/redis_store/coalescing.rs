@@ -1,5 +1,7 @@
 //! What is pending for one connection leaves together, and fails apart.
 
+mod background;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -7,10 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Reply};
-use lock_core::{
-    Attempt, Claim, Freed, LockBackend, LockError, LockErrorKind, LockManager, RedisStore, Release, ReleaseOutcome,
-    Ticket,
-};
+use lock_core::{Attempt, Claim, Freed, LockBackend, LockError, LockErrorKind, RedisStore, Release, Ticket};
 use tokio::task::{JoinHandle, yield_now};
 
 use crate::redis_store::{acquire, claim, granted, release, request, store, token};
@@ -332,106 +331,6 @@ async fn a_batch_that_everybody_left_is_executed_once_and_holds_nothing_up() {
     for claim in &claims {
         assert_eq!(store.release(&Release::new(claim.clone())).await.unwrap(), Freed::Released);
     }
-}
-
-/// A release whose answer nobody waits for.
-fn ending(claim: &Claim) -> Release {
-    let mut ending = Release::new(claim.clone());
-    ending.in_background = true;
-    ending
-}
-
-#[tokio::test]
-async fn a_release_that_nobody_waits_for_leaves_with_the_next_call() {
-    let server = RedisServer::start();
-    let store = connected(&server).await;
-    let [held, other, same] = ["lock:a", "lock:b", "lock:a"].map(claim);
-    let first = granted(&store, &held).await;
-    let before = calls(&server);
-    let ending = ending(&held);
-    let mut releasing = pin!(store.release(&ending));
-    assert!(poll_once(releasing.as_mut()).is_pending());
-    // In their order: the release frees the key for who comes after it in the same script.
-    let second = tokio::join!(acquire(&store, &same), acquire(&store, &other)).0;
-    assert!(first < token(second.unwrap()));
-    assert_eq!(releasing.await.unwrap(), Freed::Released);
-    assert_eq!(calls(&server) - before, 2, "the release and the first acquire, and the one behind them");
-}
-
-#[tokio::test]
-async fn a_release_that_nobody_waits_for_leaves_alone_if_nothing_follows() {
-    let server = RedisServer::start();
-    let store = connected(&server).await;
-    let held = claim("lock:a");
-    granted(&store, &held).await;
-    let ending = ending(&held);
-    let mut releasing = pin!(store.release(&ending));
-    assert!(poll_once(releasing.as_mut()).is_pending());
-    // It is not polled again, and no call is made.
-    while exists(&server, "lock:a") {
-        yield_now().await;
-    }
-    assert_eq!(releasing.await.unwrap(), Freed::Released);
-}
-
-#[tokio::test]
-async fn a_release_is_not_sent_that_was_dropped_before_it_left() {
-    let server = RedisServer::start();
-    let store = connected(&server).await;
-    let held = claim("lock:a");
-    granted(&store, &held).await;
-    let before = calls(&server);
-    {
-        let ending = ending(&held);
-        let mut releasing = pin!(store.release(&ending));
-        assert!(poll_once(releasing.as_mut()).is_pending());
-    }
-    let_others_run().await;
-    assert!(exists(&server, "lock:a"));
-    granted(&store, &claim("lock:b")).await;
-    assert_eq!(calls(&server) - before, 1);
-}
-
-#[tokio::test]
-async fn releases_that_nobody_waits_for_fill_a_script_like_others() {
-    let server = RedisServer::start();
-    let store = connected(&server).await;
-    let claims = claims(40);
-    for claim in &claims {
-        granted(&store, claim).await;
-    }
-    let before = calls(&server);
-    let endings: Vec<_> = claims.iter().map(ending).collect();
-    let mut releasing: Vec<_> = endings.iter().map(|ending| Box::pin(store.release(ending))).collect();
-    releasing.iter_mut().for_each(|releasing| assert!(poll_once(releasing.as_mut()).is_pending()));
-    for releasing in releasing {
-        assert_eq!(within_seconds(releasing).await.unwrap(), Freed::Released);
-    }
-    assert_eq!(calls(&server) - before, 2, "one that is full, and the rest");
-}
-
-#[tokio::test]
-async fn one_task_that_releases_in_the_background_sends_one_script_a_turn() {
-    let server = RedisServer::start();
-    let locks = LockManager::builder(store(&server)).release_in_background().build().unwrap();
-    drop(locks.lock("warm").await.unwrap());
-    while exists(&server, "warm") {
-        yield_now().await;
-    }
-    let mut guard = locks.lock("lock:0").await.unwrap();
-    let before = calls(&server);
-    for n in 1..=20 {
-        assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
-        guard = locks.lock(format!("lock:{n}")).await.unwrap();
-    }
-    let used = calls(&server) - before;
-    // A few more if the machine stands still for so long that a lock is renewed.
-    assert!(used < 30, "{used} scripts for 20 releases and 20 acquires");
-    assert!(!exists(&server, "lock:19"));
-    // What is on its way when the manager is shut down is waited for.
-    let _ = guard.release().await;
-    assert!(locks.shutdown(Duration::from_secs(60)).await.is_clean());
-    assert!(!exists(&server, "lock:20"));
 }
 
 fn boxed<'a>(store: &'a RedisStore, claim: &'a Claim) -> Acquiring<'a> {
