@@ -1,13 +1,17 @@
 //! Releases that nobody waits for leave with the next call, or alone.
 
 use std::pin::pin;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lock_core::testing::RedisServer;
 use lock_core::{Claim, Freed, LockBackend, LockManager, Release, ReleaseOutcome};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use crate::redis_store::coalescing::{calls, claims, connected, exists, let_others_run, poll_once, within_seconds};
+use crate::redis_store::coalescing::{
+    calls, claims, connected, exists, let_others_run, occupy, poll_once, within_seconds,
+};
 use crate::redis_store::{acquire, claim, granted, store, token};
 
 /// A release whose answer nobody waits for.
@@ -108,4 +112,40 @@ async fn one_task_that_releases_in_the_background_sends_one_script_a_turn() {
     let _ = guard.release().await;
     assert!(locks.shutdown(Duration::from_secs(60)).await.is_clean());
     assert!(!exists(&server, "lock:20"));
+}
+
+/// What a busy worker thread keeps from leaving goes when the next answer comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_busy_holds_nobody_up() {
+    let server = RedisServer::start();
+    let store = connected(&server).await;
+    let [held, other] = ["lock:a", "lock:b"].map(claim);
+    granted(&store, &held).await;
+    server.pause();
+    let first = occupy(&store).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let (begun, has_begun) = oneshot::channel();
+    let (end, ended) = mpsc::channel();
+    let busy = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move {
+            let ending = ending(&held);
+            let mut releasing = pin!(store.release(&ending));
+            assert!(poll_once(releasing.as_mut()).is_pending());
+            begun.send(()).unwrap();
+            ended.recv().unwrap();
+            releasing.await
+        }
+    });
+    has_begun.await.unwrap();
+    let waiting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { acquire(&store, &other).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.resume();
+    token(within_seconds(waiting).await.unwrap().unwrap());
+    end.send(()).unwrap();
+    assert_eq!(busy.await.unwrap().unwrap(), Freed::Released);
+    token(first.await.unwrap().unwrap());
 }
