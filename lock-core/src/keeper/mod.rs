@@ -48,6 +48,9 @@ use pending::Pending;
 /// How long the last handle of a manager waits for releases that are still on their way.
 const DRAIN_ON_DROP: Duration = Duration::from_millis(250);
 
+/// The time that a waiter has to take its turn, at least and at most: a slice of the hand-offs.
+const TURN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+
 /// The time a command must have had before the lack of an answer counts against the store. One that is
 /// sent in the last moments of a wait says nothing of it.
 const FAIR_TIME: Duration = Duration::from_millis(100);
@@ -138,11 +141,17 @@ impl Engine {
         let (jobs, job_queue) = unbounded_channel();
         let (inbox, messages) = Inbox::new(Arc::clone(&observers));
         let schedule = Arc::new(Schedule::new(clock.clone()));
+        let looks = {
+            let (schedule, time) = (Arc::clone(&schedule), handoff.slice.clamp(TURN.0, TURN.1));
+            move |look| {
+                schedule.set(schedule.clock.now().after(time), Alarm::Look(look));
+            }
+        };
         let engine = Arc::new(Self {
             backend: Arc::clone(&backend),
             clock,
             schedule: Arc::clone(&schedule),
-            gate: Arc::new(Gate::new()),
+            gate: Arc::new(Gate::new(looks)),
             grants: Arc::default(),
             inbox: inbox.clone(),
             queues: backend.capabilities_dyn().queue,
@@ -334,6 +343,7 @@ impl Keeper {
             match alarm {
                 Alarm::Sleeper(sleeper) => sleeper.ring(),
                 Alarm::Lease(lease) => leases.push(lease),
+                Alarm::Look(look) => look.run(),
             }
         }
         if !leases.is_empty() {

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::claim::Handoff;
 use crate::clock::{Clock, Timestamp};
+use crate::gate::Look;
 use crate::keeper::wheel::Wheel;
 use crate::lease::Lease;
 
@@ -42,13 +44,15 @@ pub(crate) enum Alarm {
     Sleeper(Arc<Sleeper>),
     /// A lease that must be renewed, or that ends.
     Lease(Arc<Lease>),
+    /// A waiter that may not have taken its turn.
+    Look(Look<Handoff>),
 }
 
 impl Alarm {
     fn lease(&self) -> Option<&Arc<Lease>> {
         match self {
             Self::Lease(lease) => Some(lease),
-            Self::Sleeper(_) => None,
+            Self::Sleeper(_) | Self::Look(_) => None,
         }
     }
 }
