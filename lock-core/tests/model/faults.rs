@@ -109,7 +109,7 @@ impl State {
         self.forgive();
     }
 
-    pub(crate) fn step_back(&mut self) {
+    pub(crate) fn set_clock_back(&mut self) {
         self.ahead -= AHEAD;
     }
 

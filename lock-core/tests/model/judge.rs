@@ -28,10 +28,12 @@ impl State {
         if believers > 1 && !self.excused {
             return Some(Wrong::Exclusion);
         }
-        if let Some(Owner::Claim(claim)) = self.store.locks[key].owner {
-            if !self.is_free(key) && !self.failed_over && self.is_orphan(claim) {
-                return Some(Wrong::OrphanKey);
-            }
+        let orphaned = match self.store.locks[key].owner {
+            Some(Owner::Claim(claim)) => !self.is_free(key) && !self.failed_over && self.is_orphan(claim),
+            _ => false,
+        };
+        if orphaned {
+            return Some(Wrong::OrphanKey);
         }
         let quiet = |process: &Process| {
             process.gates[key].stage != Stage::Holding

@@ -17,8 +17,7 @@ impl State {
                 }
             }
             Reply::Queued { claim, sent, attempt } => self.queued(scenario, claim, sent, attempt),
-            Reply::Busy { claim } => self.not_granted(scenario, claim),
-            Reply::Stale { claim } => self.not_granted(scenario, claim),
+            Reply::Busy { claim } | Reply::Stale { claim } => self.not_granted(scenario, claim),
             Reply::Undecided { claim, sent, taken } => self.undecided(scenario, claim, sent, taken),
             Reply::Refused { claim } => {
                 if self.gate(claim.at).is_waiting_for(claim) {

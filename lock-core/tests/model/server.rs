@@ -190,11 +190,12 @@ impl State {
     /// Walks the queue of a free lock. Returns the answer if it reaches the process that asks.
     fn move_on(&mut self, scenario: &Scenario, key: usize, asker: Option<Ask>) -> Option<Reply> {
         self.store.locks[key].owner = None;
+        // Whoever could be told has been: a newcomer passes nobody but those.
+        self.seen[key].passes = 0;
         let mut index = 0;
         while let Some(&entry) = self.store.locks[key].queue.get(index) {
             if let Some(ask) = asker.filter(|ask| ask.claim == entry.claim) {
                 self.store.locks[key].queue.remove(index);
-                self.seen[key].passes = 0;
                 return Some(self.grant_in_reply(scenario, ask));
             }
             let hears = self.processes[entry.claim.at.process].hears;
@@ -204,7 +205,6 @@ impl State {
             }
             if hears || entry.reach == Reach::Polling {
                 self.store.locks[key].queue.remove(index);
-                self.seen[key].passes = 0;
                 self.grant(scenario, entry, hears);
                 return None;
             }

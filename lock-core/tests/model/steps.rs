@@ -36,7 +36,7 @@ pub(crate) enum Step {
     StrangerFrees(usize),
     Flush,
     FailOver,
-    StepBack,
+    SetClockBack,
 }
 
 impl State {
@@ -76,7 +76,7 @@ impl State {
         }
         may(faults.flush > 0, Step::Flush);
         may(faults.failover > 0 && self.replica.is_some(), Step::FailOver);
-        may(faults.step_back > 0, Step::StepBack);
+        may(faults.step_back > 0, Step::SetClockBack);
         steps
     }
 
@@ -209,9 +209,9 @@ impl State {
                 left.failover -= 1;
                 self.fail_over(scenario);
             }
-            Step::StepBack => {
+            Step::SetClockBack => {
                 left.step_back -= 1;
-                self.step_back();
+                self.set_clock_back();
             }
             step => unreachable!("{step:?} is no fault"),
         }

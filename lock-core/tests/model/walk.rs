@@ -58,7 +58,7 @@ fn rarity(step: &Step, tick: usize, delay: usize) -> usize {
         | Step::StrangerTakes(_)
         | Step::Flush
         | Step::FailOver
-        | Step::StepBack => 25,
+        | Step::SetClockBack => 25,
         _ => 1,
     }
 }
