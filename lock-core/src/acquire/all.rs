@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::acquire::{Acquire, Granted, LockSpec, Taken};
-use crate::claim::Handoff;
 use crate::claim::all::{JointClaim, Verdict};
+use crate::claim::{Handoff, HolderHint};
 use crate::clock::Timestamp;
 use crate::context;
 use crate::error::{LockError, LockErrorKind, Result};
@@ -65,7 +65,10 @@ impl JointAcquire {
         let turns = match turns(&engine, &specs) {
             Ok(turns) => turns,
             Err(_) if waits => return Outcome::Apart,
-            Err((index, holder)) => return Outcome::Refused(index, holder.clone(), LockError::busy(holder)),
+            Err((index, known)) => {
+                let holder = known.and_then(|known| known.describe(engine.clock.now()));
+                return Outcome::Refused(index, holder.clone(), LockError::busy(holder));
+            }
         };
         self.claiming = Some(engine.enter());
         let mut joint = JointClaim::new(&engine, &specs, turns);
@@ -125,11 +128,9 @@ impl JointAcquire {
 }
 
 /// Takes the turn of every key if all are free in this process. Otherwise tells which is not.
-fn turns(engine: &Arc<Engine>, specs: &[&LockSpec]) -> Result<Vec<Turn<Handoff>>, (usize, Option<Holder>)> {
-    let turn = |(index, spec): (usize, &&LockSpec)| {
-        let entered = engine.gate.try_enter(&spec.events.key);
-        entered.map_err(|holder| (index, holder.and_then(|holder| holder.describe(engine.clock.now()))))
-    };
+fn turns(engine: &Arc<Engine>, specs: &[&LockSpec]) -> Result<Vec<Turn<Handoff>>, (usize, Option<HolderHint>)> {
+    let turn =
+        |(index, spec): (usize, &&LockSpec)| engine.gate.try_enter(&spec.events.key).map_err(|holder| (index, holder));
     specs.iter().enumerate().map(turn).collect()
 }
 

@@ -38,3 +38,5 @@ mod support;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
+mod web;
