@@ -13,6 +13,7 @@ mod faults;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
+mod limits;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;

@@ -8,7 +8,7 @@ mod fleet;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, FencingToken, Freed, Holder, HolderInfo, LockBackend, LockError, LockErrorKind,
     LockKey, OwnerId, RedisStore, Release, Renewal,
@@ -62,6 +62,7 @@ fn pttl(server: &RedisServer, key: &str) -> i64 {
 }
 
 #[tokio::test]
+#[limit]
 async fn acquiring_again_gives_the_same_token_and_raises_the_lease() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -76,6 +77,7 @@ async fn acquiring_again_gives_the_same_token_and_raises_the_lease() {
 }
 
 #[tokio::test]
+#[limit]
 async fn tokens_grow_over_release_expiry_and_flush() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -95,6 +97,7 @@ async fn tokens_grow_over_release_expiry_and_flush() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_token_exceeds_the_floor_and_the_fence() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -110,6 +113,7 @@ async fn a_token_exceeds_the_floor_and_the_fence() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_fence_that_is_no_token_counts_for_none() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -124,6 +128,7 @@ async fn a_fence_that_is_no_token_counts_for_none() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_block_is_reserved_and_what_is_left_of_it_given_back() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -152,6 +157,7 @@ async fn a_block_is_reserved_and_what_is_left_of_it_given_back() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_lock_goes_on_within_a_process_with_tokens_that_only_grow() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -182,6 +188,7 @@ async fn a_lock_goes_on_within_a_process_with_tokens_that_only_grow() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_is_idempotent_and_frees_only_its_own() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -199,6 +206,7 @@ async fn release_is_idempotent_and_frees_only_its_own() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_min_hold_keeps_the_key_but_not_the_claim() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -226,6 +234,7 @@ async fn a_min_hold_keeps_the_key_but_not_the_claim() {
 }
 
 #[tokio::test]
+#[limit]
 async fn renewing_never_creates_never_shortens_and_spares_the_neighbours() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -250,6 +259,7 @@ async fn renewing_never_creates_never_shortens_and_spares_the_neighbours() {
 }
 
 #[tokio::test]
+#[limit]
 async fn large_batches_are_split_and_answered_in_order() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -266,6 +276,7 @@ async fn large_batches_are_split_and_answered_in_order() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_holder_is_told_with_everything_known() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -285,6 +296,7 @@ async fn the_holder_is_told_with_everything_known() {
 }
 
 #[tokio::test]
+#[limit]
 async fn classic_clients_exclude_us_and_we_them() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -308,6 +320,7 @@ async fn classic_clients_exclude_us_and_we_them() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_value_that_only_begins_like_ours_is_not_ours() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -318,6 +331,7 @@ async fn a_value_that_only_begins_like_ours_is_not_ours() {
 }
 
 #[tokio::test]
+#[limit]
 async fn keys_of_another_type_are_a_mistake_not_a_wait() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -335,6 +349,7 @@ async fn keys_of_another_type_are_a_mistake_not_a_wait() {
 }
 
 #[tokio::test]
+#[limit]
 async fn names_of_companions_are_refused() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -349,6 +364,7 @@ async fn names_of_companions_are_refused() {
 }
 
 #[tokio::test]
+#[limit]
 async fn nothing_is_left_without_an_expiry() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -372,6 +388,7 @@ fn claim_of(key: &str, owner: OwnerId) -> Claim {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_floor_that_cannot_be_exceeded_is_refused() {
     let server = RedisServer::start();
     let store = store(&server);

@@ -18,6 +18,7 @@ mod state;
 mod steps;
 
 use explore::explore;
+use lock_core::testing::limit;
 use state::{Faults, Rule, Scenario, Wrong};
 
 /// A scenario that every other differs from.
@@ -39,6 +40,7 @@ fn scenario() -> Scenario {
 }
 
 #[test]
+#[limit]
 fn with_all_rules_nothing_goes_wrong() {
     let none = Faults::default();
     let scenarios = [
@@ -90,6 +92,7 @@ fn with_all_rules_nothing_goes_wrong() {
 }
 
 #[test]
+#[limit]
 fn without_any_one_rule_something_goes_wrong() {
     let none = Faults::default();
     let bad_connection = Faults { connection: 1, ..none };

@@ -8,7 +8,7 @@ mod safety;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{LockGuard, LockManager};
 use serde_json::Value;
 
@@ -28,6 +28,7 @@ fn shown_owner(server: &RedisServer, key: &str) -> String {
 }
 
 #[tokio::test]
+#[limit]
 async fn list_shows_what_is_held_and_by_whom() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -72,6 +73,7 @@ async fn list_shows_what_is_held_and_by_whom() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_list_that_is_cut_says_so() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 5000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
@@ -81,6 +83,7 @@ async fn a_list_that_is_cut_says_so() {
 }
 
 #[tokio::test]
+#[limit]
 async fn show_tells_all_of_one_lock_and_how_to_release_it() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:it's").await;
@@ -107,6 +110,7 @@ async fn show_tells_all_of_one_lock_and_how_to_release_it() {
 }
 
 #[tokio::test]
+#[limit]
 async fn waiters_of_a_lock_without_a_queue_are_none() {
     let server = RedisServer::start();
     let (_locks, _guard) = take(&server, "lock:user:42").await;
@@ -121,6 +125,7 @@ async fn waiters_of_a_lock_without_a_queue_are_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
 async fn waiters_are_listed_and_the_first_gets_what_is_released() {
     let server = RedisServer::start();
     let (_locks, _guard) = take(&server, "lock:user:42").await;
@@ -151,6 +156,7 @@ async fn waiters_are_listed_and_the_first_gets_what_is_released() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_takes_the_lock_from_the_owner_that_was_shown() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -170,6 +176,7 @@ async fn release_takes_the_lock_from_the_owner_that_was_shown() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_as_json() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -183,6 +190,7 @@ async fn release_as_json() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_refuses_every_other_owner() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -204,6 +212,7 @@ async fn release_refuses_every_other_owner() {
 }
 
 #[tokio::test]
+#[limit]
 async fn watch_goes_on_until_it_is_interrupted() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -217,6 +226,7 @@ async fn watch_goes_on_until_it_is_interrupted() {
 }
 
 #[tokio::test]
+#[limit]
 async fn watch_one_lock_as_json_through_an_outage() {
     let mut server = RedisServer::start();
     let (locks, _guard) = take(&server, "lock:user:42").await;
@@ -235,6 +245,7 @@ async fn watch_one_lock_as_json_through_an_outage() {
 }
 
 #[test]
+#[limit]
 fn the_command_line_explains_itself() {
     let server = RedisServer::start();
     let help = lockctl(&server, &["--help"]);
