@@ -8,6 +8,7 @@ use crate::keeper::ReleaseOutcome;
 use crate::manager::LockManager;
 use crate::options::Renew;
 
+/// Refuses a lock that is taken: trying answers nothing, not waiting answers `Busy` and names the holder.
 pub async fn refusals([one, two, _]: [LockManager; 3]) {
     let key = key("refusals");
     let guard = take(&one, &key).await;
@@ -24,6 +25,7 @@ pub async fn refusals([one, two, _]: [LockManager; 3]) {
     assert!(matches!(&free, Ok(Some(_))), "a released lock is free at once: {free:?}");
 }
 
+/// Keeps a lock longer than its ttl, as long as the watchdog renews it.
 pub async fn renewal([one, two, _]: [LockManager; 3]) {
     let key = key("renewal");
     let guard = one.lock(&key).with_ttl(3 * SECOND).await.unwrap_or_else(|error| panic!("{error}"));
@@ -35,6 +37,7 @@ pub async fn renewal([one, two, _]: [LockManager; 3]) {
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
 }
 
+/// Ends a lease that is not renewed at its ttl, for its holder and for others, and extends one on request.
 pub async fn fixed_lease([one, two, _]: [LockManager; 3]) {
     let key = key("fixed lease");
     let fixed = || one.lock(&key).with_ttl(3 * SECOND).with_renew(Renew::Off);
@@ -55,6 +58,7 @@ pub async fn fixed_lease([one, two, _]: [LockManager; 3]) {
     assert!(matches!(two.lock(&key).try_acquire().await, Ok(None)), "an extended lock must stay taken");
 }
 
+/// Ends a lock at its `max_hold`, although its body hangs, and keeps it until its `min_hold`.
 pub async fn limits([one, two, _]: [LockManager; 3]) {
     let body = key("max hold");
     let hanging = one.lock(&body).with_max_hold(300 * MS).run(async |_| std::future::pending().await);
@@ -72,6 +76,7 @@ pub async fn limits([one, two, _]: [LockManager; 3]) {
     assert!(later.is_ok(), "and end: {later:?}");
 }
 
+/// Frees the lock of a guard that is dropped, and of a body that panics.
 pub async fn endings([one, two, _]: [LockManager; 3]) {
     let key = key("endings");
     drop(take(&one, &key).await);

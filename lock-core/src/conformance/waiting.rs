@@ -10,6 +10,7 @@ use crate::keeper::ReleaseOutcome;
 use crate::manager::LockManager;
 use crate::testing::Stopwatch;
 
+/// Gives up after the time that the caller wants to wait, not earlier, and names the holder.
 pub async fn budget([one, two, _]: [LockManager; 3]) {
     let key = key("budget");
     let guard = take(&one, &key).await;
