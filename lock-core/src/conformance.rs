@@ -5,6 +5,7 @@
 
 mod contract;
 mod holding;
+mod queue;
 mod several;
 mod sharing;
 mod tools;
@@ -25,6 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub mod rules {
     pub use crate::conformance::contract::{batches, blocks, identity, leases};
     pub use crate::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
+    pub use crate::conformance::queue::stopped_waiters;
     pub use crate::conformance::several::{all_or_nothing, overlapping_sets};
     pub use crate::conformance::sharing::{exclusion, fairness, handoff, mixed_terms};
     pub use crate::conformance::waiting::{abandoned_places, budget, cancellation, patience, turn};
@@ -55,7 +57,9 @@ pub mod rules {
 #[macro_export]
 macro_rules! conformance_tests {
     ($store:path) => {
-        $crate::conformance_tests! { @each $store, check_store: all_or_nothing batches blocks identity leases }
+        $crate::conformance_tests! { @each $store, check_store:
+            all_or_nothing batches blocks identity leases stopped_waiters
+        }
         $crate::conformance_tests! { @each $store, check_managers:
             abandoned_places budget cancellation endings exclusion fairness fixed_lease handoff in_background
             limits mixed_terms overlapping_sets patience refusals renewal turn

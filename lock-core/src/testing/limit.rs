@@ -73,7 +73,14 @@ mod tests {
 
     #[test]
     fn a_test_that_hangs_fails_by_its_name() {
-        let panic = catch_unwind(|| within("endless", SHORT, || std::thread::park())).unwrap_err();
+        let panic = catch_unwind(|| {
+            within("endless", SHORT, || {
+                loop {
+                    std::thread::park();
+                }
+            })
+        })
+        .unwrap_err();
         let message = panic.downcast_ref::<String>().unwrap();
         assert!(message.starts_with("endless has not ended within 50ms"), "{message}");
     }

@@ -51,6 +51,17 @@ async fn a_fixed_lease_ends_by_the_clock() {
 
 #[tokio::test(start_paused = true)]
 #[limit]
+async fn a_renewal_never_shortens_a_lease_that_was_extended() {
+    let (locks, events) = manager(&Arc::default());
+    let guard = locks.lock("k").with_ttl(10 * SECOND).await.unwrap();
+    guard.extend(600 * SECOND).await.unwrap();
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(events.count("Renewed") > 0, "the watchdog has asked for ten seconds meanwhile");
+    assert!(guard.remaining() > 500 * SECOND, "{:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
 async fn extend_prolongs_a_fixed_lease() {
     let (locks, _) = manager(&Arc::default());
     let guard = locks.lock("k").with_ttl(2 * SECOND).with_renew(Renew::Off).await.unwrap();

@@ -15,6 +15,8 @@ mod grants;
 mod handoff;
 mod limits;
 #[cfg(feature = "redis")]
+mod lockstep;
+#[cfg(feature = "redis")]
 mod loss;
 mod machinery;
 mod multi;

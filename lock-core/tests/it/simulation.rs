@@ -43,7 +43,8 @@ fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(Arc<MemoryStore>) -> B) ->
             rules::blocks(Arc::clone(&store)).await;
             rules::leases(Arc::clone(&store)).await;
             rules::batches(Arc::clone(&store)).await;
-            rules::all_or_nothing(store).await;
+            rules::all_or_nothing(Arc::clone(&store)).await;
+            rules::stopped_waiters(store).await;
         })
         .await
     });

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lock_core::testing::{Violation, limit};
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, FencingToken, Freed, Holder, Inbox, LockBackend, LockError, LockKey,
-    MemoryStore, Release, Renewal,
+    AcquireRequest, Attempt, Capabilities, Claim, Clock, FencingToken, Freed, Holder, Inbox, LockBackend, LockError,
+    LockKey, MemoryStore, Release, Renewal,
 };
 
 use super::{MS, Mode, breaks_the_contract, simulate};
