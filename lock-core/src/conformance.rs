@@ -3,10 +3,10 @@
 //! [`conformance_tests!`](crate::conformance_tests) makes a test of each rule. The tests take a few seconds of
 //! real time, and no machine is too slow for them: what a stall excuses is excused.
 
+mod all;
 mod contract;
 mod holding;
 mod queue;
-mod several;
 mod sharing;
 mod tools;
 mod waiting;
@@ -24,10 +24,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The rules, by the names of their tests.
 #[doc(hidden)]
 pub mod rules {
+    pub use crate::conformance::all::{all_or_nothing, overlapping_sets};
     pub use crate::conformance::contract::{batches, blocks, identity, leases};
     pub use crate::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
     pub use crate::conformance::queue::stopped_waiters;
-    pub use crate::conformance::several::{all_or_nothing, overlapping_sets};
     pub use crate::conformance::sharing::{exclusion, fairness, handoff, mixed_terms};
     pub use crate::conformance::waiting::{abandoned_places, budget, cancellation, patience, turn};
 }
