@@ -30,7 +30,7 @@ async fn two_prefixes_never_meet() {
     let plain = connect("memory://prefixes").await;
 
     let guard = prod.lock_all(["job", "a-job"]).await.unwrap();
-    assert_eq!(guard.keys().map(|key| key.as_str()).collect::<Vec<_>>(), ["prod:a-job", "prod:job"]);
+    assert_eq!(guard.keys().map(lock_core::LockKey::as_str).collect::<Vec<_>>(), ["prod:a-job", "prod:job"]);
     for locks in [&test, &plain] {
         locks.lock("job").without_waiting().await.unwrap().release().await.unwrap();
         assert!(locks.holder("job").await.unwrap().is_none());
