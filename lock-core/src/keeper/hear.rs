@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Message;
 use crate::claim::Known;
+use crate::error::LossReason;
 use crate::keeper::{Keeper, release, watchdog};
 use crate::tenure::Tenure;
 
@@ -41,6 +42,19 @@ impl Keeper {
                 self.inspect(tenures, PACE);
                 if let Some(other) = next {
                     self.hear(other);
+                }
+            }
+            Message::Revoked { owner, actor, reason } => {
+                let Some(engine) = self.engine.upgrade() else { return };
+                let tenures = self.schedule.tenures();
+                if let Some(tenure) = tenures.into_iter().find(|tenure| tenure.claim.owner == owner) {
+                    let key = tenure.claim.key.as_str();
+                    tracing::warn!(
+                        target: "lock_core::audit",
+                        action = "revoked", key, actor, reason,
+                        "an operator took this lock away"
+                    );
+                    watchdog::end(&engine, &tenure, LossReason::Revoked);
                 }
             }
             Message::Reconnected => {
