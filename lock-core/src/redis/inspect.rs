@@ -120,7 +120,7 @@ impl FleetReader {
         let store = self.servers.reachable().await?;
         let found = self.read(&store, std::slice::from_ref(key)).await?;
         match found.into_iter().next() {
-            Some(Found::Entry(entry)) => Ok(Some(entry)),
+            Some(Found::Entry(entry)) => Ok(Some(*entry)),
             Some(Found::Mistyped) => Err(error::mistyped(key.as_str())),
             Some(Found::Nothing) | None => Ok(None),
         }
@@ -174,7 +174,7 @@ impl FleetReader {
         let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
         let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
         entry.foreign_value = (entry.state == EntryState::Foreign).then(|| text.clone());
-        Ok(Found::Entry(entry))
+        Ok(Found::Entry(Box::new(entry)))
     }
 }
 
@@ -186,7 +186,7 @@ impl fmt::Debug for FleetReader {
 
 /// What lies at a key.
 enum Found {
-    Entry(LockEntry),
+    Entry(Box<LockEntry>),
     Nothing,
     /// Another type than a string.
     Mistyped,

@@ -156,9 +156,9 @@ impl<'a> Scan<'a> {
         for found in found {
             let Found::Entry(entry) = found else { continue };
             if !self.is_wanted(&entry) {
-                self.leave_out(entry);
+                self.leave_out(*entry);
             } else if self.given.insert(entry.key.clone()) {
-                entries.push(entry);
+                entries.push(*entry);
             }
         }
         Ok(Some(entries))

@@ -59,7 +59,7 @@ async fn under_lock(url: &str, wanted: &Run) -> u8 {
         Err(error) => return refused(&error, wanted.on_busy),
     };
     let code = match start(wanted, &guard) {
-        Ok(run) => run.to_its_end(&guard, &mut signals, wanted.grace).await,
+        Ok(run) => run.finish(&guard, &mut signals, wanted.grace).await,
         Err(error) => {
             complain(&format!("the command was not run: {error}"));
             NOT_EXECUTABLE
@@ -146,7 +146,7 @@ fn deadline(guard: &LockGuard) -> u128 {
 
 impl Running {
     /// Waits until the command and all that it started has ended, or ends it.
-    async fn to_its_end(mut self, guard: &LockGuard, signals: &mut Signals, grace: Duration) -> u8 {
+    async fn finish(mut self, guard: &LockGuard, signals: &mut Signals, grace: Duration) -> u8 {
         let (mut ended, mut lost): (Option<ExitStatus>, Option<LossReason>) = (None, None);
         let (mut kill_at, mut give_up_at) = (None, None);
         let mut beat = interval((guard.remaining() / 6).clamp(LOOK, PATIENCE));
