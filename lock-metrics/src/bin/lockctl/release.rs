@@ -32,7 +32,7 @@ pub(crate) async fn release(
             let was = was.map(|entry| record::json(entry, false));
             out.document(&json!({ "key": key.as_str(), "outcome": "released", "was": was }))?;
         } else {
-            out.line(&format!("released {}{}", visible(key.as_str()), was.map_or(String::new(), story)))?;
+            out.line(&format!("released {}{}", visible(key.as_str()), was.map_or(String::new(), past_hold)))?;
             out.line(if expected.owner.is_some() {
                 "its holder is told, or learns of it with its next renewal if it cannot hear; it may go on writing until \
                  then; resources that check fencing tokens are safe"
@@ -61,7 +61,7 @@ fn is_expected(entry: &LockEntry, expected: &Expected) -> bool {
     }
 }
 
-fn story(entry: &LockEntry) -> String {
+fn past_hold(entry: &LockEntry) -> String {
     if entry.state == EntryState::Foreign {
         return ", held by a client of another library".to_owned();
     }
