@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, RedisServer};
+use lock_core::testing::{EventLog, RedisServer, limit};
 use lock_core::{LockGuard, LockManager, Result};
 
 use crate::support::{LONG, MS, SECOND, cut_after, eventually, locked_keys, locks, take};
@@ -49,16 +49,19 @@ async fn passes_over(guard: LockGuard, next: Acquire) {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_lock_handed_to_a_future_that_is_not_polled_goes_to_the_fleet() {
     is_taken_back_after(Duration::ZERO).await;
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_that_a_future_was_to_send_is_sent_although_it_is_not_polled() {
     is_taken_back_after(50 * MS).await;
 }
 
 #[tokio::test]
+#[limit]
 async fn whoever_is_polled_is_not_kept_behind_those_who_are_not() {
     let server = RedisServer::start();
     let (here, events) = (locks(&server), EventLog::default());
