@@ -10,7 +10,8 @@ use lock_core::{LockError, LockErrorKind, LockManager, LossReason};
 use tokio::runtime::Builder;
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, seed, take, warm,
+    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, lost, seed, take,
+    warm,
 };
 
 #[tokio::test]
@@ -269,7 +270,7 @@ async fn shutdown_frees_everything_and_tells_every_holder() {
     assert!(report.is_clean() && report.released == 150, "{report:?}");
     assert_eq!(locked_keys(&server), [""; 0]);
     for guard in &guards {
-        assert_eq!(guard.lost().await, LossReason::Revoked);
+        assert_eq!(lost(&guard).await, LossReason::Revoked);
     }
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
