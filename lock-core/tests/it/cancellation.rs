@@ -270,7 +270,7 @@ async fn shutdown_frees_everything_and_tells_every_holder() {
     assert!(report.is_clean() && report.released == 150, "{report:?}");
     assert_eq!(locked_keys(&server), [""; 0]);
     for guard in &guards {
-        assert_eq!(lost(&guard).await, LossReason::Revoked);
+        assert_eq!(lost(guard).await, LossReason::Revoked);
     }
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
