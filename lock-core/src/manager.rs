@@ -113,6 +113,7 @@ impl LockManager {
             options: LockOptions::default(),
             observers: Observers::new(),
             host: None,
+            store_name: None,
             handoff: HandoffLimits { passes: 64, slice: Duration::from_millis(10) },
             on_current_runtime: false,
         }
@@ -191,7 +192,7 @@ impl LockManager {
 
     /// Refuses new acquires, takes every lock away from its holder, and releases it.
     ///
-    /// Holders learn of it as [`LossReason::Revoked`](crate::LossReason::Revoked), so protected
+    /// Holders learn of it as [`LossReason::ShutDown`](crate::LossReason::ShutDown), so protected
     /// bodies are dropped. Call it last, when the service has stopped serving.
     ///
     /// # Cancel safety
@@ -278,6 +279,7 @@ pub struct LockManagerBuilder {
     options: LockOptions,
     observers: Observers,
     host: Option<Arc<str>>,
+    store_name: Option<Arc<str>>,
     handoff: HandoffLimits,
     on_current_runtime: bool,
 }
@@ -334,6 +336,13 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Names the store for metrics, so that processes which reach it by different addresses agree. Default:
+    /// the address in its URL.
+    pub fn store_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.store_name = Some(name.into());
+        self
+    }
+
     /// Drives everything on the current tokio runtime and its clock instead of an own thread.
     ///
     /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
@@ -355,12 +364,14 @@ impl LockManagerBuilder {
         self.options.validate()?;
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
+        let store = self.store_name.unwrap_or_else(|| self.backend.node_dyn(0).into());
         let engine = if self.on_current_runtime {
             Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
             Engine::start(self.backend, observers, self.handoff)?
         };
-        let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
+        let observers = Arc::clone(&engine.observers);
+        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers });
         let anchor = Arc::new(Anchor { engine });
         Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, origin }) })
     }

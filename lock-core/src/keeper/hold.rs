@@ -43,7 +43,7 @@ impl Hold {
         }
         if engine.is_closed() {
             let (worker, tenure) = (Arc::clone(engine), Arc::clone(&lease.tenure));
-            watchdog::end(engine, &tenure, LossReason::Revoked);
+            watchdog::end(engine, &tenure, LossReason::ShutDown);
             engine.clean_up(async move {
                 let _ = revoke(&worker, &tenure).await;
             });

@@ -302,7 +302,7 @@ pub(crate) fn undo(engine: &Arc<Engine>, pursuit: Pursuit, turn: Turn<Cargo>) {
 
 /// Takes a lock away from its holder, who learns of it, and frees it.
 pub(crate) async fn revoke(engine: &Arc<Engine>, tenure: &Arc<Tenure>) -> Result<()> {
-    watchdog::end(engine, tenure, LossReason::Revoked);
+    watchdog::end(engine, tenure, LossReason::ShutDown);
     free(engine, tenure.claim.clone(), PAST, settled_at(tenure))
         .await
         .map_err(|error: LockError| error.with_key(&tenure.claim.key))
