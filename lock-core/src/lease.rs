@@ -48,7 +48,7 @@ impl Story {
     /// Describes whoever acquires to others.
     pub(crate) fn holder_info(&self) -> HolderInfo {
         let Origin { host, pid, .. } = &*self.origin;
-        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.place.shared))
+        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.place.shared)).with_lock(self.label.clone())
     }
 
     /// Tells the observers of one step.

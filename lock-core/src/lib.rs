@@ -28,6 +28,7 @@
 //! | protect a resource against holders that paused too long | [`FencingToken`], [`FencingGate`] |
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
 //! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
+//! | answer an HTTP request whose lock is refused | [`LockError::http_status`], `LockLayer` (feature `tower`), feature `axum` |
 //! | watch what happens | [`LockObserver`]; the crate `lock-metrics` turns it into Prometheus series |
 //! | see it in traces | the `tracing` spans `lock_acquire` and `lock_hold`, target `lock_core`, level `DEBUG` |
 //! | add a store | [`LockBackend`], [`MemoryStore`] as the specification, `conformance` (feature `test-util`) |
@@ -41,7 +42,8 @@
 //!
 //! # Features
 //!
-//! `redis` (default), `macros` (default), `tls` for `rediss://`, `test-util` for the tools of tests.
+//! `redis` (default), `macros` (default), `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
+//! a layer that holds a lock around a request, `test-util` for the tools of tests.
 
 #[doc(hidden)]
 pub mod __private;
@@ -80,6 +82,7 @@ mod tenure;
 pub mod testing;
 mod trace;
 mod wakes;
+mod web;
 
 #[cfg(feature = "redis")]
 pub use crate::redis::{RedisStore, inspect};
@@ -105,6 +108,8 @@ pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEWED_TTL, Renew, W
 pub use outcome::{FromLockError, LockFailure};
 pub use owner::{Holder, HolderInfo, OwnerId};
 pub use site::{Site, sites};
+#[cfg(feature = "tower")]
+pub use web::{LockLayer, LockService, ProblemResponse, Refuse};
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "macros"))]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
+use crate::key::LockLabel;
 
 /// 128 random bits that identify one claim on one key.
 ///
@@ -97,7 +98,7 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// What a holder tells of itself: host, process and call site.
+/// What a holder tells of itself: host, process, call site and the name of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
@@ -107,13 +108,22 @@ pub struct HolderInfo {
     pub pid: u32,
     /// The function or source line that took the lock.
     pub site: Arc<str>,
+    /// The name of the lock: its template or declared name, as in metrics. `None` if it is not known.
+    pub lock: Option<LockLabel>,
 }
 
 impl HolderInfo {
     /// Describes a holder.
     #[must_use]
     pub fn new(host: impl Into<Arc<str>>, pid: u32, site: impl Into<Arc<str>>) -> Self {
-        Self { host: host.into(), pid, site: site.into() }
+        Self { host: host.into(), pid, site: site.into(), lock: None }
+    }
+
+    /// Adds the name of the lock.
+    #[must_use]
+    pub fn with_lock(mut self, lock: LockLabel) -> Self {
+        self.lock = Some(lock);
+        self
     }
 }
 
@@ -155,6 +165,12 @@ impl Holder {
     #[must_use]
     pub fn site(&self) -> &str {
         self.info.as_ref().map_or("foreign", |info| &info.site)
+    }
+
+    /// Returns the name of the lock, its template or declared name, if the holder told it.
+    #[must_use]
+    pub fn lock(&self) -> Option<&str> {
+        self.info.as_ref()?.lock.as_ref().map(LockLabel::as_str)
     }
 }
 

@@ -1,9 +1,11 @@
-//! A web service in which each user is charged by one request at a time.
+//! A web service in which each user is charged by one request at a time, and each cart changed by one.
 //!
 //! ```sh
 //! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-examples --bin web_service
 //! curl -i -X POST http://127.0.0.1:8080/users/42/charge      # twice at once: 200 and 409
+//! curl -i -X PUT http://127.0.0.1:8080/carts/7
 //! curl http://127.0.0.1:8080/metrics
+//! open http://127.0.0.1:8080/locks                           # who holds what, and who waits
 //! ```
 //!
 //! `LISTEN` sets another address. Without `LOCK_URL` the locks are those of this process only.
@@ -13,43 +15,27 @@ use std::error::Error;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Path;
-use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use lock_core::{LockError, LockErrorKind, LockManager, distributed_lock};
+use axum::extract::{Path, Request};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::response::Html;
+use axum::routing::{get, post, put};
+use lock_core::{LockError, LockLayer, LockManager, distributed_lock, lock_key};
+use lock_metrics::LIVE_VIEW_CSP;
 use tokio::net::TcpListener;
 use tokio::signal;
 
-/// Charges a user. A caller who cannot have the lock soon is told so, instead of piling up.
+/// Charges a user. A caller who cannot have the lock soon is told so, instead of piling up: a `LockError` is
+/// a response, 409 or 503 with `Retry-After`.
 #[distributed_lock(key = "charge:user:<user_id>", ttl = "10s", wait = "200ms")]
-async fn charge(user_id: u64) -> Result<String, ChargeError> {
+async fn charge(user_id: u64) -> Result<String, LockError> {
     // The payment provider takes its time.
     tokio::time::sleep(Duration::from_millis(800)).await;
     Ok(format!("user {user_id} is charged\n"))
 }
 
-/// Why a charge did not happen. A service with errors of its own has more variants.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct ChargeError(#[from] LockError);
-
-impl IntoResponse for ChargeError {
-    fn into_response(self) -> Response {
-        // For the log: it names the holder, which is nothing for the outside.
-        eprintln!("no charge: {self}");
-        match self.0.kind() {
-            LockErrorKind::Busy | LockErrorKind::Timeout => {
-                (StatusCode::CONFLICT, [(RETRY_AFTER, "1")], "this user is being charged\n").into_response()
-            }
-            // The store is away, the lock was lost on the way, or we are about to stop.
-            LockErrorKind::Unavailable | LockErrorKind::Lost | LockErrorKind::ShutDown => {
-                (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], "try again later\n").into_response()
-            }
-            _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        }
-    }
+/// Changes a cart. Its route has a layer that holds the lock, so nothing is seen of it here.
+async fn change_cart(Path(id): Path<u64>) -> String {
+    format!("cart {id} is changed\n")
 }
 
 #[tokio::main]
@@ -59,10 +45,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&url).await?;
     locks.clone().install()?;
 
-    let scrape = move || async move { ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render()) };
+    // The lock of a cart is made from the path, and waited for at most 5 s, as is the manager's default.
+    let carts = locks.clone();
+    let one_at_a_time = LockLayer::new(move |request: &Request| {
+        let path = request.uri().path();
+        carts.lock(lock_key!("request:<path>")).with_max_hold(Duration::from_secs(30))
+    });
+    let scraped = metrics.clone();
     let app = Router::new()
         .route("/users/{id}/charge", post(async |Path(id): Path<u64>| charge(id).await))
-        .route("/metrics", get(scrape));
+        .route("/carts/{id}", put(change_cart).layer(one_at_a_time))
+        .route("/metrics", get(async move || ([(CONTENT_TYPE, "text/plain; version=0.0.4")], scraped.render())))
+        // It shows keys: in a service that is open to the world, mount it on a listener of its own.
+        .route("/locks", get(async move || ([(CONTENT_SECURITY_POLICY, LIVE_VIEW_CSP), (CACHE_CONTROL, "no-store")], Html(metrics.locks_html()))));
 
     let listener = TcpListener::bind(env::var("LISTEN").as_deref().unwrap_or("127.0.0.1:8080")).await?;
     println!("listening on http://{}", listener.local_addr()?);

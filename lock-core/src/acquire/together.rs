@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::acquire::{Granted, Journey, Taken, Wish};
-use crate::claim::Cargo;
 use crate::claim::together::{Together, Verdict};
+use crate::claim::{Cargo, Known};
 use crate::clock::Timestamp;
 use crate::context;
 use crate::error::{LockError, LockErrorKind, Result};
@@ -65,7 +65,10 @@ impl Party {
         let turns = match turns(&engine, &wishes) {
             Ok(turns) => turns,
             Err(_) if waits => return Outcome::Apart,
-            Err((index, holder)) => return Outcome::Refused(index, holder.clone(), LockError::busy(holder)),
+            Err((index, known)) => {
+                let holder = known.and_then(|known| known.describe(engine.clock.now()));
+                return Outcome::Refused(index, holder.clone(), LockError::busy(holder));
+            }
         };
         self.claiming = Some(engine.enter());
         let mut together = Together::new(&engine, &wishes, turns);
@@ -125,11 +128,9 @@ impl Party {
 }
 
 /// Takes the turn of every key if all are free in this process. Otherwise tells which is not.
-fn turns(engine: &Arc<Engine>, wishes: &[&Wish]) -> Result<Vec<Turn<Cargo>>, (usize, Option<Holder>)> {
-    let turn = |(index, wish): (usize, &&Wish)| {
-        let entered = engine.gate.try_enter(&wish.story.key);
-        entered.map_err(|holder| (index, holder.and_then(|holder| holder.describe(engine.clock.now()))))
-    };
+fn turns(engine: &Arc<Engine>, wishes: &[&Wish]) -> Result<Vec<Turn<Cargo>>, (usize, Option<Known>)> {
+    let turn =
+        |(index, wish): (usize, &&Wish)| engine.gate.try_enter(&wish.story.key).map_err(|holder| (index, holder));
     wishes.iter().enumerate().map(turn).collect()
 }
 

@@ -1,14 +1,18 @@
-//! The text stored in a lock: `owner|token|ttl|host|pid|site`.
+//! The text stored in a lock: `owner|token|ttl|host|pid|site|lock name`, at most 512 bytes.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
+use crate::key::LockLabel;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
-/// The longest host or call site that is stored.
-const MAX_TEXT: usize = 200;
+/// How many bytes of a host, of a call site and of a lock's name are stored: with the
+/// longest of the other fields they make 512.
+const MAX_HOST: usize = 64;
+const MAX_SITE: usize = 160;
+const MAX_NAME: usize = 200;
 
 /// Writes what the values of an owner's locks begin with.
 pub(super) fn head(owner: OwnerId) -> [u8; 33] {
@@ -19,10 +23,11 @@ pub(super) fn head(owner: OwnerId) -> [u8; 33] {
 
 /// Writes the part of the value that follows the token. The script puts owner and token before it.
 pub(super) fn tail(ttl: Duration, info: &HolderInfo) -> String {
-    let (host, site) = (plain(&info.host), plain(&info.site));
-    let mut tail = String::with_capacity(host.len() + site.len() + 32);
+    let (host, site) = (plain(&info.host, MAX_HOST), plain(&info.site, MAX_SITE));
+    let lock = info.lock.as_ref().map_or(Cow::Borrowed(""), |lock| plain(lock.as_str(), MAX_NAME));
+    let mut tail = String::with_capacity(host.len() + site.len() + lock.len() + 33);
     // Writing to a string cannot fail.
-    let _ = write!(tail, "{}|{host}|{}|{site}", millis(ttl), info.pid);
+    let _ = write!(tail, "{}|{host}|{}|{site}|{lock}", millis(ttl), info.pid);
     tail
 }
 
@@ -33,14 +38,10 @@ pub(super) fn holder(value: &[u8], ttl_left: Option<Duration>) -> Holder {
 }
 
 fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
-    let mut parts = std::str::from_utf8(value).ok()?.splitn(6, '|');
+    let mut parts = std::str::from_utf8(value).ok()?.split('|');
     let owner = OwnerId::from_hex(parts.next()?)?;
     let token = FencingToken::new(parts.next()?.parse().ok()?);
-    let _ttl: u64 = parts.next()?.parse().ok()?;
-    let host = parts.next()?;
-    let pid = parts.next()?.parse().ok()?;
-    let site = parts.next()?;
-    let mut holder = Holder::new(HolderInfo::new(host, pid, site), owner, token, ttl_left);
+    let mut holder = Holder::new(info(&mut parts)?, owner, token, ttl_left);
     if value.starts_with(&[b'0'; 32]) {
         // Released, but kept for the rest of its `min_hold`: no grant stands behind it.
         holder.owner = None;
@@ -51,11 +52,23 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
 /// Reads who waits, and when it last said so in server µs, from the text that `queue.lua` keeps of a
 /// claim.
 pub(super) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
-    let mut parts = std::str::from_utf8(entry).ok()?.splitn(11, '|');
+    let mut parts = std::str::from_utf8(entry).ok()?.split('|');
     let confirmed = parts.nth(2)?.parse().ok()?;
-    let host = parts.nth(5)?;
+    Some((info(parts.by_ref().skip(4))?, confirmed))
+}
+
+/// Reads the fields that a holder and a waiter have in common. The lock's name is not there in values
+/// that older versions wrote, and empty of a lock that has none.
+fn info<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<HolderInfo> {
+    let mut parts = parts.into_iter();
+    let _ttl: u64 = parts.next()?.parse().ok()?;
+    let host = parts.next()?;
     let pid = parts.next()?.parse().ok()?;
-    Some((HolderInfo::new(host, pid, parts.next()?), confirmed))
+    let info = HolderInfo::new(host, pid, parts.next()?);
+    Some(match parts.next() {
+        Some(lock) if !lock.is_empty() => info.with_lock(LockLabel::new(lock.to_owned())),
+        Some(_) | None => info,
+    })
 }
 
 /// Returns whole milliseconds, at least one, since Redis refuses an expiry of zero.
@@ -64,14 +77,14 @@ pub(super) fn millis(duration: Duration) -> u64 {
 }
 
 /// Takes out what would end the field or garble a terminal.
-fn plain(text: &str) -> Cow<'_, str> {
+fn plain(text: &str, most: usize) -> Cow<'_, str> {
     let bad = |c: char| c == '|' || c.is_control();
-    if text.len() <= MAX_TEXT && !text.contains(bad) {
+    if text.len() <= most && !text.contains(bad) {
         return Cow::Borrowed(text);
     }
     let mut plain = String::new();
     for c in text.chars() {
-        if plain.len() + c.len_utf8() > MAX_TEXT {
+        if plain.len() + c.len_utf8() > most {
             break;
         }
         plain.push(if bad(c) { '_' } else { c });
@@ -85,6 +98,7 @@ mod tests {
 
     use super::{head, holder, tail, waiter};
     use crate::fencing::FencingToken;
+    use crate::key::LockLabel;
     use crate::owner::{HolderInfo, OwnerId};
 
     const LEFT: Option<Duration> = Some(Duration::from_secs(3));
@@ -95,14 +109,34 @@ mod tests {
 
     #[test]
     fn round_trip() {
-        let info = HolderInfo::new("web-1", 7, "app::charge");
+        let info = HolderInfo::new("web-1", 7, "app::charge").with_lock(LockLabel::from_static("lock:user:<id>"));
         let owner = OwnerId::random();
         let text = value(&owner.to_hex(), &info);
-        assert_eq!(text, format!("{}|42|10000|web-1|7|app::charge", owner.to_hex()));
+        assert_eq!(text, format!("{}|42|10000|web-1|7|app::charge|lock:user:<id>", owner.to_hex()));
         let read = holder(text.as_bytes(), LEFT);
         assert_eq!((read.info, read.owner, read.token), (Some(info), Some(owner), Some(FencingToken::new(42))));
         assert_eq!(read.ttl_left, LEFT);
         assert!(text.as_bytes().starts_with(&head(owner)));
+    }
+
+    #[test]
+    fn a_value_without_the_name_of_its_lock_is_read() {
+        let owner = OwnerId::random().to_hex();
+        for text in [format!("{owner}|42|10000|web-1|7|app::charge"), format!("{owner}|42|10000|web-1|7|app::charge|")]
+        {
+            let read = holder(text.as_bytes(), LEFT);
+            assert_eq!((read.site(), read.lock()), ("app::charge", None), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_longest_value_is_read_whole() {
+        let long = "é".repeat(300);
+        let info = HolderInfo::new(&*long, u32::MAX, &*long).with_lock(LockLabel::new(long.clone()));
+        let tail = tail(Duration::from_millis(u64::MAX), &info);
+        let text = format!("{}|{}|{tail}", OwnerId::random().to_hex(), i64::MAX);
+        assert!(text.len() <= 512, "{}", text.len());
+        assert_eq!(holder(text.as_bytes(), None).lock(), Some(&*"é".repeat(100)));
     }
 
     #[test]
@@ -111,14 +145,17 @@ mod tests {
         let read = holder(value(&OwnerId::random().to_hex(), &info).as_bytes(), None);
         let read = read.info.unwrap();
         assert_eq!((&*read.host, read.pid), ("a_b", 7));
-        assert!(read.site.starts_with("x__[2Jé") && read.site.len() <= 200, "{}", read.site);
+        assert!(read.site.starts_with("x__[2Jé") && read.site.len() <= 160, "{}", read.site);
     }
 
     #[test]
     fn a_waiter_tells_who_it_is() {
         let info = HolderInfo::new("web-1", 7, "app::charge");
         let entry = format!("inbox:1|5|1700|0|3000|65|9|{}", tail(Duration::from_secs(10), &info));
-        assert_eq!(waiter(entry.as_bytes()), Some((info, 1700)));
+        assert_eq!(waiter(entry.as_bytes()), Some((info.clone(), 1700)));
+        let named = info.clone().with_lock(LockLabel::from_static("job"));
+        let entry = format!("inbox:1|5|1700|0|3000|65|9|{}", tail(Duration::from_secs(10), &named));
+        assert_eq!(waiter(entry.as_bytes()), Some((named, 1700)));
         for bad in ["", "a|b|c", "i|5|x|0|1|1|1|1|h|7|s", "i|5|1|0|1|1|1|1|h|x|s", "i|5|1|0|1|1|1|1|h|7"] {
             assert_eq!(waiter(bad.as_bytes()), None, "{bad}");
         }

@@ -38,3 +38,5 @@ mod tidy;
 mod tls;
 #[cfg(feature = "redis")]
 mod together;
+#[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
+mod web;

@@ -5,6 +5,7 @@ mod coalescing;
 mod connections;
 mod failover;
 mod fleet;
+mod foreign;
 
 use std::time::Duration;
 
@@ -273,7 +274,7 @@ async fn the_holder_is_told_with_everything_known() {
     assert!(store.holder(&claim_a.key).await.unwrap().is_none());
     let token = granted(&store, &claim_a).await;
     let text = server.command(&["GET", "lock:a"]);
-    let expected = format!("{}|{token}|60000|host-1|42|app::charge", claim_a.owner.to_hex());
+    let expected = format!("{}|{token}|60000|host-1|42|app::charge|", claim_a.owner.to_hex());
     assert_eq!(text, Reply::Text(expected));
     for holder in [store.holder(&claim_a.key).await.unwrap().unwrap(), held(&store, &claim("lock:a")).await] {
         assert_eq!(holder.info, Some(HolderInfo::new("host-1", 42, "app::charge")));

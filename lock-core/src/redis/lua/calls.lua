@@ -13,7 +13,7 @@
 -- answer, and leaves the others alone.
 
 local guarded, call, pcall = pcall, redis.call, redis.pcall
-local byte, find, format = string.byte, string.find, string.format
+local format = string.format
 -- How many words a call is: an acquire, one that reserves a block, a requeue, a release (free), one
 -- that has more to say (give back).
 local WORDS = { a = 6, b = 7, r = 9, f = 2, g = 4 }
@@ -64,14 +64,13 @@ for number = 1, #KEYS / 4 do
       pcall('SET', fence, last, 'PX', ARGV[1])
     end
   elseif quiet and letter == 'f' then
-    local value = pcall('GET', lock)
-    if not value or type(value) == 'string' then
-      local ours = value and byte(value, 33) == 124 and find(value, ARGV[at + 1], 1, true) == 1
-      answer = ours and pcall('DEL', lock) or 0
+    local value = pcall('GETRANGE', lock, 0, 32)
+    if type(value) == 'string' then
+      answer = value == ARGV[at + 1] .. '|' and pcall('DEL', lock) or 0
     end
   elseif quiet and letter == 'r' then
-    local value = pcall('GET', lock)
-    if type(value) == 'string' and byte(value, 33) == 124 and find(value, ARGV[at + 7], 1, true) == 1 then
+    local value = pcall('GETRANGE', lock, 0, 32)
+    if value == ARGV[at + 7] .. '|' then
       -- Above what was used of the block before. Of a fence that is ahead of it the library knows more.
       local token, fence = math.max(now, ARGV[at + 8] + 1), KEYS[4 * number - 2]
       local last = pcall('SET', fence, format('%d', token + ARGV[at + 6] - 1), 'PX', ARGV[1], 'GET')

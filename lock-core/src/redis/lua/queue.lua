@@ -1,11 +1,11 @@
 -- What the steps that take, free and pass on a lock share. Put before them.
 --
 -- KEYS     of one lock, four at a time:
---          the lock K: a string `owner|token|ttl|host|pid|site`
+--          the lock K: a string `owner|token|ttl|host|pid|site|lock name`
 --          the fence of K: the last token given
 --          the queue of K: owners by order of arrival, a sorted set
 --          the waiters of K: by owner, all that a grant needs, a hash of
---          `inbox|stamp|confirmed|reach|grant_ttl|block|floor|ttl|host|pid|site`
+--          `inbox|stamp|confirmed|reach|grant_ttl|block|floor|ttl|host|pid|site|lock name`
 --          reach is 0 at first, 1 once passed over, 2 when it asked again after that
 -- ARGV[1]  retention of the fence, ms
 --
@@ -49,6 +49,19 @@ end
 local function clock()
   local time = call('TIME')
   return time[1] * 1000000 + time[2]
+end
+
+-- Reads what lies at K, or false. Ours are at most 512 bytes; of a foreign value no more is ever wanted,
+-- however long it is.
+local function read_lock()
+  local value = pcall('GETRANGE', LOCK, 0, 511)
+  -- What is not there reads as what is empty.
+  return (value ~= '' or call('EXISTS', LOCK) == 1) and value
+end
+
+-- How long K stays, ms. Beyond 2^53 Lua would not write it as an integer.
+local function time_left()
+  return text(math.min(call('PTTL', LOCK), 9007199254740992))
 end
 
 -- Returns whether a value begins with this owner and a bar, which is byte 124.
@@ -170,7 +183,7 @@ end
 -- Takes K for a claim, confirms it, or tells who has it. A ticket is `stamp|grant_ttl|inbox`, or
 -- empty not to queue. Returns what `acquire.lua` does.
 local function acquire(owner, ttl, floor, block, tail, ticket, now)
-  local value = pcall('GET', LOCK)
+  local value = read_lock()
   if failed(value) then
     return refusal(value, LOCK)
   end
@@ -191,7 +204,7 @@ local function acquire(owner, ttl, floor, block, tail, ticket, now)
       local token, refused = grant(owner, ttl, tonumber(block), tonumber(floor), tail, now)
       return token or refused
     end
-    value = call('GET', LOCK)
+    value = read_lock()
   end
   local state = 'h'
   if ticket ~= '' then
@@ -201,7 +214,7 @@ local function acquire(owner, ttl, floor, block, tail, ticket, now)
     end
     state = 'q'
   end
-  return state .. call('PTTL', LOCK) .. '|' .. value
+  return state .. time_left() .. '|' .. value
 end
 
 -- The steps by their letter: what each does with the arguments behind the first `at` ones.

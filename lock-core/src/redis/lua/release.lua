@@ -13,7 +13,7 @@
 -- Writes that need memory only by pcall: a release must work when memory is full.
 
 local function free(owner, used, keep)
-  local value = pcall('GET', LOCK)
+  local value = read_lock()
   if failed(value) then
     return mistyped(value) and 0 or 'e' .. value.err
   end

@@ -16,7 +16,7 @@ local function requeue(at, now)
   if now > tonumber(A[at + 3]) then
     return 's'
   end
-  local value = pcall('GET', LOCK)
+  local value = read_lock()
   if failed(value) then
     return refusal(value, LOCK)
   end
