@@ -44,9 +44,9 @@ const TERM: Duration = Duration::from_secs(30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A key belongs to the most specific template or prefix that it fits, else to `other`. Templates of
-/// annotated functions of this program are known; those of other programs, declared names, and keys
-/// that are made by hand are added with [`with_template`](Self::with_template).
+/// A key counts under the name that its holder stored with it, whichever program that is. Keys without
+/// one, of other libraries, belong to the most specific template or prefix that they fit, else to
+/// `other`: see [`with_template`](Self::with_template) and [`with_prefix`](Self::with_prefix).
 ///
 /// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
 /// after the other, and the numbers are of all of them. See [`FleetReader`].
@@ -121,7 +121,8 @@ impl Inspector {
         self
     }
 
-    /// Counts keys rendered from a template, as in `lock:user:<user_id>`, under a lock name.
+    /// Counts keys rendered from a template, as in `lock:user:<user_id>`, under a lock name, where the
+    /// holder stored none.
     ///
     /// The name should be the one that the holders' own metrics carry, so that both can be compared.
     pub fn with_template(mut self, template: &str, lock: &str) -> Self {
@@ -284,7 +285,9 @@ impl Inspector {
         while let Some(batch) = scan.next().await? {
             let now = Moment::now();
             for entry in batch.iter().filter(|entry| entry.key.as_str() != INSPECTOR_KEY) {
-                let name = &self.classes.names()[self.classes.of(entry.key.as_str())];
+                // As its holder calls it; an older one, or another library, leaves that to be guessed.
+                let guess = || self.classes.names()[self.classes.of(entry.key.as_str())].as_str();
+                let name = entry.holder.lock().unwrap_or_else(guess);
                 let room = found.locks.len() < MAX_LOCKS || found.locks.contains_key(name);
                 let name = if room { name } else { OTHER };
                 found.locks.entry(name.to_owned()).or_default().add(entry, now);

@@ -92,7 +92,8 @@ fn held() -> String {
 fn beside_holds(value: &str, labels: &str) -> String {
     format!(
         "sum by ({PROCESS}, lock, site) ({value} * on ({labels}) group_right () \
-         (max by ({PROCESS}, lock, site) (@site_oldest_hold_start_timestamp_seconds) > bool 0) > 0)"
+         ({} > bool 0))",
+        held()
     )
 }
 
@@ -107,14 +108,15 @@ fn waiting() -> Vec<Panel> {
             .rare("{{lock}}", &format!("max by (lock) {}", age("oldest_wait_start_timestamp_seconds"))),
         Panel::new(
             "Who makes them wait",
-            "Seconds of waiting per second, charged to the call site that held the lock: 3 means that three callers \
-             stood still for it all the time.",
+            "Callers that stand still on average, charged to the call site that holds what they wait for: those that \
+             wait now, and those whose wait has ended.",
             Kind::BarGauge,
             Unit::Count,
         )
         .query(
             "{{holder_site}} holds {{lock}}",
-            "topk(10, sum by (lock, holder_site) (rate(@blocked_seconds_sum[$__rate_interval])))",
+            "topk(10, sum by (lock, holder_site) (@waiting_on) \
+             + (sum by (lock, holder_site) (rate(@blocked_seconds_sum[$__rate_interval])) or 0 * sum by (lock, holder_site) (@waiting_on)))",
         )
         .wide(12)
         .orange(1.0)

@@ -26,12 +26,12 @@ fn the_locks_of_all_masters_are_counted_together() {
         let (key, url) = (cluster.key_on(at, "order:"), master.url());
         let (holder, waiter) = runtime
             .block_on(async { (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap()) });
-        guards.push(runtime.block_on(holder.lock(&*key).with_ttl(ttl).acquire()).unwrap());
+        guards.push(runtime.block_on(holder.lock(&*key).with_label("order").with_ttl(ttl).acquire()).unwrap());
         runtime.spawn(async move { waiter.lock(key).with_wait(ttl).acquire().await });
         master.command(&["SET", &cluster.key_on(at, "legacy:"), "nonce"]);
     }
     let metrics = builder().build().unwrap();
-    let inspector = inspector(&cluster).with_template("order:<id>", "order").with_prefix("legacy:", "legacy");
+    let inspector = inspector(&cluster).with_prefix("legacy:", "legacy");
     let running = inspector.clone().with_interval(Duration::from_millis(50)).start(&metrics).unwrap();
     eventually("everybody is seen", || {
         let seen = scrape(&metrics);

@@ -82,7 +82,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockHistogramsConverted",
             Severity::Warning,
-            &format!("count by ({SERVICE}) (@{CONVERTED})"),
+            &format!("count by ({SERVICE}) (@{CONVERTED}) > 0"),
             "Prometheus stores the histograms of {{ $labels.job }} in a form that these rules do not read",
         )
         .after("10m")
