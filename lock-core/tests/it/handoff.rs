@@ -253,7 +253,7 @@ async fn commands_per_acquisition() {
     // However slow the machine: a turn ends by its number of passes, and no confirmation falls due.
     let manager = |server: &RedisServer| {
         let store = RedisStore::new(&server.url()).unwrap();
-        LockManager::builder(store).ttl(LONG).wait(LONG).handoff_slice(LONG).build().unwrap()
+        LockManager::builder(store).with_ttl(LONG).with_wait(LONG).handoff_slice(LONG).build().unwrap()
     };
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let crowd = Crowd::of(&[manager(&server)], &scratch).tasks(32).keys(1).hold(Duration::ZERO).start();
@@ -294,6 +294,6 @@ async fn waiting_costs_about_a_command_a_second() {
 
 /// Managers whose lost messages and dead heads cost little, because their leases are short.
 fn managers(url: &str, count: usize) -> Vec<LockManager> {
-    let manager = || LockManager::builder(RedisStore::new(url).unwrap()).ttl(SECOND).build().unwrap();
+    let manager = || LockManager::builder(RedisStore::new(url).unwrap()).with_ttl(SECOND).build().unwrap();
     (0..count).map(|_| manager()).collect()
 }

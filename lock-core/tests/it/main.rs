@@ -2,21 +2,26 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 #[cfg(feature = "redis")]
+mod all_at_once;
+mod all_in_order;
+#[cfg(feature = "redis")]
 mod bad_input;
 #[cfg(feature = "redis")]
 mod cancellation;
+mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
 #[cfg(feature = "redis")]
 mod faults;
+#[cfg(feature = "redis")]
+mod fenced_write;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;
-mod multi;
 #[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]
@@ -36,7 +41,5 @@ mod support;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
-#[cfg(feature = "redis")]
-mod together;
 #[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
 mod web;

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 
 /// Which floor each module of lock-core stands on, and in which wing. A file imports only from its
 /// own floor and wing, or from a lower floor.
-const FLOORS: [(&str, &str); 35] = [
+const FLOORS: [(&str, &str); 38] = [
     ("key", "0"),
     ("owner", "0"),
-    ("place", "0"),
+    ("call_site", "0"),
     ("sync", "0"),
-    ("wakes", "0"),
+    ("inline_task", "0"),
     ("fencing", "0"),
+    ("fenced_write", "0"),
     ("options", "0"),
+    ("prefix", "0"),
     ("error", "0"),
     ("clock", "0"),
     ("site", "0"),
@@ -22,13 +24,14 @@ const FLOORS: [(&str, &str); 35] = [
     ("memory", "2 stores"),
     ("redis", "2 stores"),
     ("gate", "2 machinery"),
-    ("tenure", "2 machinery"),
+    ("hold", "2 machinery"),
     ("lease", "2 machinery"),
     ("claim", "2 machinery"),
     ("acquire", "2 machinery"),
     ("keeper", "2 machinery"),
     ("context", "2 machinery"),
     ("trace", "2 machinery"),
+    ("connect", "3"),
     ("manager", "3"),
     ("lock", "3"),
     ("multi", "3"),
@@ -122,5 +125,30 @@ fn only_one_file_spells_redis_keys() {
         for spelled in ["@fence", "@queue", "@waiters", "lock:inbox"] {
             assert!(!text.contains(spelled), "{} spells {spelled}", file.display());
         }
+    }
+}
+
+#[test]
+fn the_lines_for_cargo_on_the_page_about_testing_name_what_there_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("../docs/testing.md")).unwrap();
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let lines: toml::Table = page.split("```toml").nth(1).unwrap().split("```").next().unwrap().parse().unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let features = |table: &toml::Value| -> Vec<String> {
+        let named = table.get("features").and_then(toml::Value::as_array).into_iter().flatten();
+        named.map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    let asked = &lines["dev-dependencies"];
+    assert_eq!(features(&asked["lock-core"]), ["test-util"]);
+    assert!(manifest["features"].get("test-util").is_some());
+    // What the examples of the page run with is in our own dev-dependencies, where the doctests find it.
+    let ours = features(&manifest["dev-dependencies"]["tokio"]);
+    for feature in features(&asked["tokio"]).iter().filter(|name| !["macros", "rt"].contains(&name.as_str())) {
+        assert!(ours.contains(feature), "{feature} is not in {ours:?}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    for said in [&lines["dependencies"]["lock-core"], &asked["lock-core"]["version"]] {
+        assert!(version.starts_with(said.as_str().unwrap()), "{said} is not {version}");
     }
 }

@@ -81,6 +81,6 @@ async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
     master.command(&["CONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]);
     master.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", "ip"]);
     let ended = lockctl_trusting(&authority, &url, &["list"]);
-    ended.assert_code(3);
+    ended.assert_code(4);
     assert!(ended.stderr.contains("use the host name that the certificate is for"), "{ended:?}");
 }

@@ -29,11 +29,11 @@ fn passwords_are_never_printed() {
     let server = RedisServer::builder().with_password("open-sesame").start();
     let wrong = format!("redis://:closed-sesame@127.0.0.1:{}", server.port());
     let ended = lockctl_at(&wrong, &["list"]);
-    ended.assert_code(3);
+    ended.assert_code(4);
     assert!(ended.stderr.contains("user or password is wrong"), "{ended:?}");
     let none = format!("redis://127.0.0.1:{}", server.port());
     let missing = lockctl_at(&none, &["list"]);
-    missing.assert_code(3);
+    missing.assert_code(4);
     assert!(missing.stderr.contains("asks for a password"), "{missing:?}");
     let right = lockctl(&server, &["list"]);
     right.assert_code(0);
