@@ -16,23 +16,10 @@ use crate::keeper::grants::Listener;
 use crate::keeper::schedule::AlarmId;
 use crate::options::{LockOptions, command_timeout};
 
-<<<<<<< HEAD
-/// What all acquires of one manager have in common.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    /// The name by which others see this host.
-    pub(crate) host: Arc<str>,
-    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
-    pub(crate) pid: u32,
-    /// The name by which observers know the store.
-    pub(crate) store: Arc<str>,
-    pub(crate) observers: Arc<Observers>,
-=======
 /// What is cut off a lease, because the clocks of client and server may drift apart: one percent,
 /// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
 pub(crate) fn drift_margin(ttl: Duration) -> Duration {
     (ttl / 100).max(Duration::from_millis(2))
->>>>>>> main
 }
 
 /// The last moment at which a lease may be believed that was granted or renewed by a command sent
@@ -51,20 +38,6 @@ pub(crate) struct Terms {
     pub(crate) handoff: bool,
 }
 
-<<<<<<< HEAD
-    /// Tells the observers of one step.
-    pub(crate) fn tell(&self, kind: LockEventKind<'_>) {
-        self.origin.observers.event(&LockEvent {
-            attempt: self.attempt,
-            label: &self.label,
-            key: &self.key,
-            site: self.place.name,
-            store: &self.origin.store,
-            ttl: self.ttl.into(),
-            stuck_after: self.stuck_after.into(),
-            kind,
-        });
-=======
 impl Terms {
     pub(crate) fn of(options: &LockOptions) -> Self {
         Self {
@@ -73,7 +46,6 @@ impl Terms {
             min_hold: options.min_hold.into(),
             handoff: options.handoff,
         }
->>>>>>> main
     }
 }
 

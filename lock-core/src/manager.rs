@@ -338,18 +338,12 @@ impl LockManagerBuilder {
         } else {
             Engine::start(self.backend, observers, self.handoff)?
         };
-<<<<<<< HEAD
         let observers = Arc::clone(&engine.observers);
         let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers });
-        let anchor = Arc::new(Anchor { engine });
-        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, origin }) })
-=======
-        let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
         let handle = Arc::new(EngineHandle { engine });
         Ok(LockManager {
             inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
         })
->>>>>>> main
     }
 }
 

@@ -81,13 +81,8 @@ fn hold_ended(span: &Span, outcome: &str, held: Duration) {
 }
 
 /// Warns that a lock was lost while it was held. That the manager was shut down is no news.
-<<<<<<< HEAD
-pub(crate) fn lost(span: &Span, story: &Story, token: FencingToken, held: Duration, reason: LossReason) {
-    if reason == LossReason::ShutDown {
-=======
 pub(crate) fn lost(span: &Span, events: &EventContext, token: FencingToken, held: Duration, reason: LossReason) {
-    if reason == LossReason::Revoked {
->>>>>>> main
+    if reason == LossReason::ShutDown {
         return;
     }
     let _inside = span.enter();

@@ -42,13 +42,8 @@ impl OwnedHold {
             hold.lose(reason);
         }
         if engine.is_closed() {
-<<<<<<< HEAD:lock-core/src/keeper/hold.rs
-            let (worker, tenure) = (Arc::clone(engine), Arc::clone(&lease.tenure));
-            watchdog::end(engine, &tenure, LossReason::ShutDown);
-=======
             let (worker, lease) = (Arc::clone(engine), Arc::clone(&hold.lease));
-            watchdog::end(engine, &lease, LossReason::Revoked);
->>>>>>> main:lock-core/src/keeper/owned_hold.rs
+            watchdog::end(engine, &lease, LossReason::ShutDown);
             engine.clean_up(async move {
                 let _ = revoke(&worker, &lease).await;
             });

@@ -302,15 +302,9 @@ pub(crate) fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Ha
 }
 
 /// Takes a lock away from its holder, who learns of it, and frees it.
-<<<<<<< HEAD
-pub(crate) async fn revoke(engine: &Arc<Engine>, tenure: &Arc<Tenure>) -> Result<()> {
-    watchdog::end(engine, tenure, LossReason::ShutDown);
-    free(engine, tenure.claim.clone(), PAST, settled_at(tenure))
-=======
 pub(crate) async fn revoke(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
-    watchdog::end(engine, lease, LossReason::Revoked);
+    watchdog::end(engine, lease, LossReason::ShutDown);
     free(engine, lease.claim.clone(), PAST, settled_at(lease))
->>>>>>> main
         .await
         .map_err(|error: LockError| error.with_key(&lease.claim.key))
 }

@@ -81,17 +81,8 @@ async fn run(args: &Args) -> Result<()> {
 /// Looks into Redis for what no process knows of itself. Holders store the names of their locks; what another program
 /// wrote is told apart by what it begins with.
 fn inspector(args: &Args) -> Result<Inspector> {
-<<<<<<< HEAD
     let inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
     Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>"))
-=======
-    let mut inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
-    for template in scenes::TEMPLATES {
-        inspector = inspector.with_template(template, template);
-    }
-    // Where other programs lock too, their keys are told apart by what they begin with.
-    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>").with_prefix("demo:typed:", scenes::TYPED))
->>>>>>> main
 }
 
 async fn connect(args: &Args) -> Result<LockManager> {
