@@ -135,9 +135,12 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use lock_core::testing::limit;
+
     use super::Moment;
 
     #[test]
+    #[limit]
     fn never_is_the_latest() {
         let (early, late) = (Moment::from_nanos(5), Moment::from_nanos(9));
         assert_eq!(early.earlier(late), early);
@@ -149,12 +152,14 @@ mod tests {
     }
 
     #[test]
+    #[limit]
     fn the_coarse_clock_is_a_few_ticks_behind() {
         let (coarse, fine) = (Moment::coarse(), Moment::now());
         assert!(fine.since(coarse) < Duration::from_millis(500) && coarse.since(fine) < Duration::from_millis(50));
     }
 
     #[test]
+    #[limit]
     fn what_is_exported_is_unix_time() {
         #[expect(clippy::disallowed_methods, reason = "what it is compared with")]
         let system = SystemTime::now();

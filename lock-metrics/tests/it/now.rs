@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{LockEvent, LockEventKind, LockObserver};
 use lock_metrics::{MetricsHandle, builder};
 
@@ -15,6 +16,7 @@ fn scrape(metrics: &MetricsHandle) -> Scrape {
 }
 
 #[test]
+#[limit]
 fn ages_and_leases_are_differences_to_the_time_that_is_told() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -40,6 +42,7 @@ fn ages_and_leases_are_differences_to_the_time_that_is_told() {
 }
 
 #[test]
+#[limit]
 fn stuck_counts_holds_by_the_threshold_of_their_own_site() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -60,6 +63,7 @@ fn stuck_counts_holds_by_the_threshold_of_their_own_site() {
 }
 
 #[test]
+#[limit]
 fn a_wait_is_charged_while_it_lasts_also_behind_another_waiter() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -87,6 +91,7 @@ fn a_wait_is_charged_while_it_lasts_also_behind_another_waiter() {
 }
 
 #[test]
+#[limit]
 fn a_hold_that_lasts_counts_as_held_and_the_total_never_falls() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -104,6 +109,7 @@ fn a_hold_that_lasts_counts_as_held_and_the_total_never_falls() {
 }
 
 #[test]
+#[limit]
 fn stores_are_told_apart() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -121,6 +127,7 @@ fn stores_are_told_apart() {
 }
 
 #[test]
+#[limit]
 fn a_wait_of_three_seconds_is_shown_as_one() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
