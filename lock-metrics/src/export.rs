@@ -214,7 +214,7 @@ fn histogram(recorder: &dyn Recorder, key: &Key) -> Histogram {
 }
 
 fn key(metric: &Metric, values: &[&str]) -> Key {
-    let given = metric.labels().iter().zip(values).filter(|(_, value)| !value.is_empty());
+    let given = metric.labels().iter().zip(values);
     let labels: Vec<Label> = given.map(|(label, value)| Label::new(*label, (*value).to_owned())).collect();
     Key::from_parts(metric.name(), labels)
 }

@@ -3,10 +3,10 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
-#[cfg(feature = "listener")]
-use std::net::{IpAddr, SocketAddr};
 #[cfg(not(feature = "listener"))]
 use std::net::SocketAddr;
+#[cfg(feature = "listener")]
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

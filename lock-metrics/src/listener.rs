@@ -17,8 +17,8 @@ use flate2::write::GzEncoder;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap,
+    HeaderName, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -124,7 +124,7 @@ async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>) {
         async move {
             let page = match site.route(&request, caller, reached) {
                 Ok(page) => page,
-                Err(refusal) => return Ok::<_, Infallible>(refusal),
+                Err(refusal) => return Ok::<_, Infallible>(*refusal),
             };
             let compressed = accepts_gzip(request.headers());
             Ok(match page {
@@ -161,7 +161,7 @@ impl Site {
         request: &Request<Incoming>,
         caller: IpAddr,
         reached: IpAddr,
-    ) -> Result<Page, Response<Full<Bytes>>> {
+    ) -> Result<Page, Box<Response<Full<Bytes>>>> {
         let (uri, headers) = (request.uri(), request.headers());
         let page = match uri.path() {
             "/metrics" => Page::Metrics,
@@ -169,25 +169,23 @@ impl Site {
             "/locks.json" => Page::Json,
             _ => {
                 let hint = "metrics are at /metrics, live locks at /locks and /locks.json\n";
-                return Err(plain(StatusCode::NOT_FOUND, hint));
+                return Err(Box::new(plain(StatusCode::NOT_FOUND, hint)));
             }
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return Err(response);
+            return Err(Box::new(response));
         }
         let allowed = match page {
             Page::Metrics => self.access.allows_metrics(uri, headers),
             Page::View | Page::Json => self.access.allows_keys(uri, headers, caller, reached),
         };
         if !allowed {
-            return Err(plain(
-                StatusCode::FORBIDDEN,
-                "this is only for callers on the same machine that ask for localhost or an address of it; allow a \
-                 network with Builder::with_live_view_for, a name with Builder::with_live_view_name, or serve it from \
-                 the application's own router\n",
-            ));
+            let hint = "this is only for callers on the same machine that ask for localhost or an address of it; allow a \
+                        network with Builder::with_live_view_for, a name with Builder::with_live_view_name, or serve it from \
+                        the application's own router\n";
+            return Err(Box::new(plain(StatusCode::FORBIDDEN, hint)));
         }
         Ok(page)
     }

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lock_core::{GrantPath, Holder, LockError, LockErrorKind, LockEvent, LockEventKind, LockObserver, LossReason, Notice};
+use lock_core::{
+    GrantPath, Holder, LockError, LockErrorKind, LockEvent, LockEventKind, LockObserver, LossReason, Notice,
+};
 
 use crate::catalog;
 use crate::counts::Counts;

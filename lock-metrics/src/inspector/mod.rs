@@ -102,13 +102,7 @@ impl Inspector {
         }
         let reader = Arc::new(FleetReader::new(url)?);
         let store = reader.node().into();
-        Ok(Self {
-            reader,
-            store,
-            classes,
-            scan: ScanOptions::new(),
-            interval: Duration::from_secs(30),
-        })
+        Ok(Self { reader, store, classes, scan: ScanOptions::new(), interval: Duration::from_secs(30) })
     }
 
     /// Names the store in metrics. Default: the address in the URL.
@@ -339,7 +333,7 @@ async fn pause(time: Duration) {
 
 /// Returns a number between 0 and 1 that differs from instance to instance and from time to time.
 fn jitter() -> f64 {
-    let mix = (Moment::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32))
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mix =
+        (Moment::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     f64::from(u32::try_from(mix >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }

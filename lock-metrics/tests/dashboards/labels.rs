@@ -22,8 +22,9 @@ pub(crate) struct Series {
 
 /// Looks a series up: in the catalogue, among what comes, among recorded ones.
 pub(crate) fn series(name: &str) -> Result<Series, String> {
-    let scraped =
-        |labels: &[&str]| labels.iter().chain(&["cluster", "namespace", "job", "instance"]).map(|label| (*label).to_owned()).collect();
+    let scraped = |labels: &[&str]| {
+        labels.iter().chain(&["cluster", "namespace", "job", "instance"]).map(|label| (*label).to_owned()).collect()
+    };
     let found = |metric: &str, labels: Labels, is_total, buckets| Series {
         metric: metric.to_owned(),
         labels,

@@ -9,10 +9,27 @@ use lock_core::testing::limit;
 pub(crate) enum Expr {
     Number,
     Text(String),
-    Selector { name: String, matchers: Vec<(String, String)>, range: Option<String> },
-    Call { function: String, arguments: Vec<Expr> },
-    Aggregate { by: Vec<String>, parameter: Option<Box<Expr>>, of: Box<Expr> },
-    Binary { operator: String, left: Box<Expr>, right: Box<Expr>, matching: Matching, group: Option<Side> },
+    Selector {
+        name: String,
+        matchers: Vec<(String, String)>,
+        range: Option<String>,
+    },
+    Call {
+        function: String,
+        arguments: Vec<Expr>,
+    },
+    Aggregate {
+        by: Vec<String>,
+        parameter: Option<Box<Expr>>,
+        of: Box<Expr>,
+    },
+    Binary {
+        operator: String,
+        left: Box<Expr>,
+        right: Box<Expr>,
+        matching: Matching,
+        group: Option<Side>,
+    },
     /// The values of a query over a while.
     Subquery(Box<Expr>),
 }

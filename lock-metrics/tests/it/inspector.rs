@@ -178,9 +178,7 @@ fn a_server_that_comes_later_is_found() {
     let _running = inspector(&server).with_interval(Duration::from_millis(50)).start(&metrics).unwrap();
     assert_eq!(last(&metrics), 0.0);
     server.restart();
-    eventually("a scan", || {
-        (last(&metrics) > 0.0).then_some(())
-    });
+    eventually("a scan", || (last(&metrics) > 0.0).then_some(()));
 }
 
 #[tokio::test]

@@ -106,7 +106,9 @@ fn a_row_says_everything_an_operator_asks() {
     assert_eq!(json["totals"], serde_json::json!({ "stuck": 0, "held": 1, "waiting": 1 }));
     assert_eq!(json["process"]["pid"], std::process::id());
     let page = metrics.locks_html();
-    for part in ["lock:user:&lt;id&gt;", "shop::<wbr>charge", "shop::<wbr>report", "pid 42 on host-1", "1 held", "1 waiting"] {
+    for part in
+        ["lock:user:&lt;id&gt;", "shop::<wbr>charge", "shop::<wbr>report", "pid 42 on host-1", "1 held", "1 waiting"]
+    {
         assert!(page.contains(part), "{part} in {page}");
     }
 }

@@ -27,9 +27,13 @@ fn now() -> Vec<Panel> {
         stat("Keys without a lease", "They are never freed by themselves.", Unit::Count)
             .query("keys", &format!("sum({})", by_lock("max", "@inspector_keys_without_ttl")))
             .red(1.0),
-        stat("Locks without a holder", "Names with keys in the store beyond those that scraped processes hold.", Unit::Count)
-            .query("orphans", &format!("count({ORPHANS}) or vector(0)"))
-            .orange(1.0),
+        stat(
+            "Locks without a holder",
+            "Names with keys in the store beyond those that scraped processes hold.",
+            Unit::Count,
+        )
+        .query("orphans", &format!("count({ORPHANS}) or vector(0)"))
+        .orange(1.0),
         Panel::new(
             "Every lock name",
             "Oldest hold by the store's clock. `lockctl list` names keys and owners.",

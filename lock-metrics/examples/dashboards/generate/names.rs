@@ -31,9 +31,9 @@ pub(crate) fn age_in_fleet(short: &str) -> String {
 fn age_of(short: &str, marker: &str) -> String {
     let name = format!("distributed_lock_{short}");
     let labels = catalog().find(|metric| metric.name() == name).map(|metric| metric.labels().join(", "));
-    let matching = labels.filter(|labels| !labels.is_empty()).map_or_else(String::new, |labels| {
-        format!("ignoring ({labels}) group_right () ")
-    });
+    let matching = labels
+        .filter(|labels| !labels.is_empty())
+        .map_or_else(String::new, |labels| format!("ignoring ({labels}) group_right () "));
     format!("(@now_timestamp_seconds{marker} - {matching}(@{short}{marker} > 0))")
 }
 

@@ -81,7 +81,8 @@ fn stuck() -> Vec<Panel> {
 }
 
 /// The time until the first lease ends, by the clock of its process: as it was when it was scraped.
-pub(super) const LEASE_LEFT: &str = "((@lease_min_expiry_timestamp_seconds > 0) - ignoring (lock) group_left () @now_timestamp_seconds)";
+pub(super) const LEASE_LEFT: &str =
+    "((@lease_min_expiry_timestamp_seconds > 0) - ignoring (lock) group_left () @now_timestamp_seconds)";
 
 /// The call sites that hold something.
 fn held() -> String {

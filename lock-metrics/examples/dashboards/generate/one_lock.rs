@@ -115,19 +115,22 @@ fn over_time() -> Vec<Panel> {
             .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@acquisitions_total[$__rate_interval]))")),
         chart("Grants", "How callers got it.", Unit::PerSecond)
             .query("{{path}}", &of_lock("sum by (path) (rate(@grants_total[$__rate_interval]))")),
-        chart("Who waits for whom now", "Acquires that wait, by the call site that holds what they wait for.", Unit::Count)
-            .query("{{holder_site}}", &of_lock("sum by (holder_site) (@waiting_on)")),
+        chart(
+            "Who waits for whom now",
+            "Acquires that wait, by the call site that holds what they wait for.",
+            Unit::Count,
+        )
+        .query("{{holder_site}}", &of_lock("sum by (holder_site) (@waiting_on)")),
         chart(
             "Who makes them wait",
             "Seconds of waiting per second, charged to the call site that held it.",
             Unit::Count,
         )
         .query("{{holder_site}}", &of_lock("sum by (holder_site) (rate(@blocked_seconds_sum[$__rate_interval]))")),
-        chart("How often they wait for it", "Waits per second that each call site caused.", Unit::PerSecond)
-            .query(
-                "{{holder_site}}",
-                &of_lock("sum by (holder_site) (rate(@blocked_seconds_count[$__rate_interval]))"),
-            ),
+        chart("How often they wait for it", "Waits per second that each call site caused.", Unit::PerSecond).query(
+            "{{holder_site}}",
+            &of_lock("sum by (holder_site) (rate(@blocked_seconds_count[$__rate_interval]))"),
+        ),
     ]
 }
 

@@ -81,8 +81,6 @@ fn the_election_follows_its_lock_to_another_master() {
     cluster.close_slot(ELECTION, from, to);
     assert_eq!(last(&metrics), 0.0);
     new.command(&["DEL", ELECTION]);
-    eventually("it is elected", || {
-        (last(&metrics) > 0.0).then_some(())
-    });
+    eventually("it is elected", || (last(&metrics) > 0.0).then_some(()));
     assert_eq!(new.command(&["EXISTS", ELECTION]), Reply::Int(1));
 }
