@@ -8,8 +8,8 @@ use std::time::Duration;
 use lock_core::testing::{EventLog, limit};
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, GrantPath, Holder, Inbox, LockBackend, LockError,
-    LockErrorKind, LockEvent, LockEventKind, LockGuard, LockKey, LockManager, LockObserver, LossReason, MemoryStore,
-    Notice, Release, ReleaseOutcome, Renew, Renewal,
+    LockErrorKind, LockEvent, LockEventKind, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice,
+    Release, ReleaseOutcome, Renew, Renewal,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,11 +19,6 @@ fn manager(store: &Arc<MemoryStore>) -> (LockManager, EventLog) {
     let manager =
         LockManager::builder(Arc::clone(store)).observer(recorder.clone()).drive_on_current_runtime().build().unwrap();
     (manager, recorder)
-}
-
-/// Waits until a lock is lost, for a day of virtual time.
-async fn lost(guard: &LockGuard) -> LossReason {
-    tokio::time::timeout(24 * 3600 * SECOND, guard.lost()).await.expect("the lock is lost")
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,7 +42,7 @@ async fn a_fixed_lease_ends_by_the_clock() {
     let guard = locks.lock("k").with_ttl(10 * SECOND).with_renew(Renew::Off).await.unwrap();
     tokio::time::sleep(9 * SECOND).await;
     guard.ensure_held().unwrap();
-    assert_eq!(lost(&guard).await, LossReason::Expired);
+    assert_eq!(guard.lost().await, LossReason::Expired);
     assert_eq!(guard.ensure_held().unwrap_err().loss_reason(), Some(LossReason::Expired));
     assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::AlreadyLost(LossReason::Expired));
     assert_eq!(events.names(), ["WaitStarted", "Acquired", "Lost"]);
@@ -173,7 +168,7 @@ async fn shutdown_releases_everything_and_wakes_everybody() {
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(report.released, 1);
     assert!(store.is_empty());
-    assert_eq!(lost(&guard).await, LossReason::Revoked);
+    assert_eq!(guard.lost().await, LossReason::ShutDown);
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
     drop(guard);
@@ -205,7 +200,7 @@ async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
     let shutdown = ending.lock().unwrap().take().unwrap();
     let report = shutdown.await;
     assert_eq!((report.released, report.is_clean()), (1, true), "{report:?}");
-    assert_eq!(lost(&second).await, LossReason::Revoked);
+    assert_eq!(second.lost().await, LossReason::ShutDown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,7 +373,7 @@ async fn a_loss_by_the_clock_is_told_on_the_dot() {
     for ttl in [1_003, 1_019, 2_540].map(Duration::from_millis) {
         let started = tokio::time::Instant::now();
         let guard = locks.lock("k").with_ttl(ttl).with_renew(Renew::Off).await.unwrap();
-        assert_eq!(lost(&guard).await, LossReason::Expired);
+        assert_eq!(guard.lost().await, LossReason::Expired);
         let (took, promised) = (started.elapsed(), ttl - ttl / 100);
         assert!(took >= promised && took <= promised + Duration::from_millis(3), "{took:?} for {promised:?}");
         drop(guard);
