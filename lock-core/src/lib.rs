@@ -56,12 +56,17 @@ mod clock;
 #[cfg(feature = "test-util")]
 pub mod conformance;
 mod context;
+mod engine;
 mod error;
 mod event;
+mod event_context;
 mod fencing;
+mod free;
 mod gate;
 mod global;
+mod grants;
 mod guard;
+mod handle;
 mod hold;
 mod inline_task;
 mod keeper;
@@ -70,18 +75,22 @@ mod lease;
 mod lock;
 mod manager;
 mod memory;
-mod multi;
 mod options;
 mod outcome;
+mod owned_hold;
 mod owner;
 mod protect;
 #[cfg(feature = "redis")]
 mod redis;
+mod release;
 mod site;
+mod spec;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod testing;
+mod timer;
 mod trace;
+mod watchdog;
 mod web;
 
 #[cfg(feature = "redis")]
@@ -95,9 +104,9 @@ pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
 pub use event::{GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
 pub use fencing::{FencingGate, FencingToken, StaleToken};
+pub use free::ReleaseOutcome;
 pub use global::{AlreadyInstalled, DefaultGuard};
 pub use guard::LockGuard;
-pub use keeper::ReleaseOutcome;
 pub use key::{IntoLockKey, KeyBuilder, LockKey, LockLabel, MAX_KEY_BYTES};
 pub use lock::LockRequest;
 #[cfg(feature = "macros")]

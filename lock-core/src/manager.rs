@@ -3,19 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acquire::all::in_order;
 use crate::backend::{DynBackend, LockBackend};
 use crate::clock::Timestamp;
+use crate::engine::{Caller, Engine};
 use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
-use crate::hold::Origin;
-use crate::keeper::{Caller, Engine, EngineHandle, revoke};
+use crate::event_context::Origin;
+use crate::handle::EngineHandle;
+use crate::keeper;
 use crate::key::{IntoLockKey, LockKey};
-use crate::lease::HandoffLimits;
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
-use crate::multi::in_order;
-use crate::options::{LockOptions, Wait};
+use crate::options::{HandoffLimits, LockOptions, Wait};
 use crate::owner::Holder;
+use crate::release::revoke;
+use crate::watchdog;
 
 /// How long [`LockManager::connect`] waits for the store's first answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -203,10 +206,10 @@ impl LockManager {
     pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
         let until = engine.clock.now().after(within);
-        engine.close();
+        self.inner.handle.close();
         let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
         let mut unreleased: Vec<LockKey> = Vec::new();
-        for lease in engine.schedule.leases() {
+        for lease in watchdog::leases(&engine.timer) {
             unreleased.push(lease.claim.key.clone());
             let (worker, sender) = (Arc::clone(engine), sender.clone());
             engine.clean_up(async move {
@@ -232,7 +235,7 @@ impl LockManager {
         tokio::select! {
             biased;
             result = results.recv() => result,
-            () = self.engine().schedule.sleep_until(until) => None,
+            () = self.engine().timer.sleep_until(until) => None,
         }
     }
 
@@ -358,13 +361,13 @@ impl LockManagerBuilder {
         self.options.validate()?;
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
-        let engine = if self.on_current_runtime {
-            Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
+        let handle = if self.on_current_runtime {
+            keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
-            Engine::start(self.backend, observers, self.handoff)?
+            keeper::start(self.backend, observers, self.handoff)?
         };
-        let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
-        let handle = Arc::new(EngineHandle { engine });
+        let origin =
+            Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&handle.engine.observers) });
         Ok(LockManager { inner: Arc::new(Inner { handle, options: self.options, origin }) })
     }
 }

@@ -21,7 +21,7 @@ impl Payload for Parcel {
     type Terms = u8;
     type Holder = ();
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         drop(turn);
     }
 }
