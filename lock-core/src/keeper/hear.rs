@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Message;
 use crate::claim::HolderHint;
+use crate::error::LossReason;
 use crate::free::free_stray_grant;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
@@ -42,6 +43,19 @@ impl Keeper {
                 self.inspect(leases, PACE);
                 if let Some(other) = next {
                     self.hear(other);
+                }
+            }
+            Message::Revoked { owner, actor, reason } => {
+                let Some(engine) = self.engine.upgrade() else { return };
+                if let Some(lease) = watchdog::leases(&self.timer).into_iter().find(|lease| lease.claim.owner == owner)
+                {
+                    let key = lease.claim.key.as_str();
+                    tracing::warn!(
+                        target: "lock_core::audit",
+                        action = "revoked", key, actor, reason,
+                        "an operator took this lock away"
+                    );
+                    watchdog::end(&engine, &lease, LossReason::Revoked);
                 }
             }
             Message::Reconnected => {

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A manager whose leases and waits outlast every stall of the machine.
 pub(crate) fn locks_at(url: &str) -> LockManager {
-    LockManager::builder(RedisStore::new(url).unwrap()).ttl(30 * SECOND).wait(PATIENCE).build().unwrap()
+    LockManager::builder(RedisStore::new(url).unwrap()).with_ttl(30 * SECOND).with_wait(PATIENCE).build().unwrap()
 }
 
 /// Asks for a lock that is renewed all the time although its lease is long: a stall does not lose it,
