@@ -45,6 +45,8 @@
 //! `redis` (default), `macros` (default), `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
 //! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `test-util` for the tools of tests.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[doc(hidden)]
 pub mod __private;
 mod acquire;
@@ -127,13 +129,3 @@ pub use owner::{Holder, HolderInfo, OwnerId};
 pub use site::{Site, sites};
 #[cfg(feature = "tower")]
 pub use web::{LockLayer, LockService, ProblemResponse, Refuse};
-
-/// Compiles the examples of the README.
-#[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../../README.md")]
-struct Readme;
-
-/// Compiles and runs the examples of the page on testing.
-#[cfg(all(doctest, feature = "macros", feature = "redis", feature = "test-util"))]
-#[doc = include_str!("../../docs/testing.md")]
-struct Testing;
