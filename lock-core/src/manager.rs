@@ -222,6 +222,19 @@ impl LockManager {
 }
 
 /// What [`LockManager::shutdown`] could and could not do.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let report = locks.shutdown(Duration::from_secs(5)).await;
+/// if !report.is_clean() {
+///     eprintln!("not released, and free when their leases end: {:?}", report.unreleased);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -242,6 +255,18 @@ impl ShutdownReport {
 }
 
 /// Puts a [`LockManager`] together.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{LockManager, MemoryStore};
+///
+/// let locks = LockManager::builder(MemoryStore::new())
+///     .ttl(Duration::from_secs(10))
+///     .wait(Duration::from_millis(500))
+///     .build()?;
+/// # drop(locks);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[must_use = "a builder does nothing until it is built"]
 #[derive(Debug)]
 pub struct LockManagerBuilder {

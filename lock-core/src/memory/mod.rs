@@ -23,6 +23,15 @@ use crate::owner::{Holder, HolderInfo, OwnerId};
 ///
 /// Managers that share one store, in an [`Arc`], exclude each other as processes do that share a
 /// Redis.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{LockManager, MemoryStore};
+///
+/// let locks = LockManager::builder(MemoryStore::new()).ttl(Duration::from_secs(2)).build()?;
+/// # drop(locks);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
