@@ -262,12 +262,10 @@ impl ShutdownReport {
 ///
 /// ```
 /// use std::time::Duration;
-/// use lock_core::{LockManager, MemoryStore};
+/// use lock_core::{LockManager, LockOptions, MemoryStore};
 ///
-/// let locks = LockManager::builder(MemoryStore::new())
-///     .ttl(Duration::from_secs(10))
-///     .wait(Duration::from_millis(500))
-///     .build()?;
+/// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_millis(500));
+/// let locks = LockManager::builder(MemoryStore::new()).options(options).build()?;
 /// # drop(locks);
 /// # Ok::<(), lock_core::LockError>(())
 /// ```

@@ -25,10 +25,9 @@ use crate::owner::{Holder, HolderInfo, OwnerId};
 /// Redis.
 ///
 /// ```
-/// use std::time::Duration;
 /// use lock_core::{LockManager, MemoryStore};
 ///
-/// let locks = LockManager::builder(MemoryStore::new()).ttl(Duration::from_secs(2)).build()?;
+/// let locks = LockManager::builder(MemoryStore::new()).host("web-3").build()?;
 /// # drop(locks);
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
