@@ -20,6 +20,8 @@ mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
 #[cfg(feature = "redis")]
+mod lockstep;
+#[cfg(feature = "redis")]
 mod loss;
 mod machinery;
 #[cfg(feature = "redis")]

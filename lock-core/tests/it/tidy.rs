@@ -1,5 +1,8 @@
 //! The house rules that a program can check.
 
+mod limits;
+
+use lock_core::testing::limit;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,6 +81,7 @@ fn is_test(file: &Path) -> bool {
 }
 
 #[test]
+#[limit]
 fn nothing_imports_from_a_floor_above_or_from_the_other_wing() {
     let floors: BTreeMap<&str, &str> = FLOORS.into_iter().collect();
     let mut sources = Vec::new();
@@ -102,20 +106,24 @@ fn nothing_imports_from_a_floor_above_or_from_the_other_wing() {
 }
 
 #[test]
+#[limit]
 fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
     let mut scripts = Vec::new();
     files(&source(), "lua", &mut scripts);
     assert!(!scripts.is_empty());
     for script in scripts {
         let text = fs::read_to_string(&script).unwrap();
-        let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
-        for word in ["KEYS", "Returns", "Atomic"] {
-            assert!(header.iter().any(|line| line.contains(word)), "{}: {word} is missing", script.display());
+        let header: String = text.lines().take_while(|line| line.starts_with("--")).collect();
+        let body = text.lines().skip_while(|line| line.starts_with("--")).collect::<String>();
+        for word in ["KEYS", "Returns ", "Atomic"] {
+            assert!(header.contains(word), "{}: {word} is missing", script.display());
         }
+        assert_eq!(header.contains("ARGV["), body.contains("ARGV["), "{}: ARGV", script.display());
     }
 }
 
 #[test]
+#[limit]
 fn only_one_file_spells_redis_keys() {
     let mut sources = Vec::new();
     files(&source().join("redis"), "rs", &mut sources);
@@ -129,6 +137,7 @@ fn only_one_file_spells_redis_keys() {
 }
 
 #[test]
+#[limit]
 fn the_lines_for_cargo_on_the_page_about_testing_name_what_there_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("../docs/testing.md")).unwrap();

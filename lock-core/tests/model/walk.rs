@@ -1,5 +1,7 @@
 //! Long walks by a seed: more processes, more keys and more faults than every order could be followed of.
 
+use lock_core::testing::limit;
+
 use crate::complete::scenario;
 use crate::scenario::{Faults, Scenario, Wrong};
 use crate::state::{Caller, Place, State};
@@ -75,6 +77,7 @@ fn come_again(state: &mut State, random: &mut fastrand::Rng) {
 }
 
 #[test]
+#[limit(300)]
 fn on_long_walks_nothing_goes_wrong() {
     let none = Faults::default();
     let long = Scenario {

@@ -24,7 +24,7 @@ mod servers;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::Recorder;
+use lock_core::testing::{Recorder, limit};
 
 use fault::Fault;
 use fleet::Fleet;
@@ -49,6 +49,7 @@ struct World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit(36_000)]
 async fn under_random_faults_locks_exclude_and_leave_nothing() {
     let (length, seed) = (length(), seed());
     let scratch = Scratch::new();

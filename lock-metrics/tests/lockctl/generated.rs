@@ -1,10 +1,12 @@
 //! Completion scripts and man pages.
 
+use lock_core::testing::limit;
 use std::process::Command;
 
 use crate::program::lockctl_at;
 
 #[test]
+#[limit]
 fn completions_know_every_command_and_bash_takes_them() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ended = lockctl_at("", &["completions", shell]);
@@ -20,6 +22,7 @@ fn completions_know_every_command_and_bash_takes_them() {
 }
 
 #[test]
+#[limit]
 fn each_command_has_a_man_page() {
     let directory = tempfile();
     lockctl_at("", &["man", "--out", directory.to_str().unwrap()]).assert_code(0);

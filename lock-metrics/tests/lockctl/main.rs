@@ -11,7 +11,7 @@ mod safety;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{LockGuard, LockManager};
 use serde_json::Value;
 
@@ -31,6 +31,7 @@ fn shown_owner(server: &RedisServer, key: &str) -> String {
 }
 
 #[tokio::test]
+#[limit]
 async fn list_shows_what_is_held_and_by_whom() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -75,6 +76,7 @@ async fn list_shows_what_is_held_and_by_whom() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_list_that_is_cut_says_so() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 5000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
@@ -84,6 +86,7 @@ async fn a_list_that_is_cut_says_so() {
 }
 
 #[tokio::test]
+#[limit]
 async fn show_tells_all_of_one_lock_and_how_to_release_it() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:it's").await;
@@ -111,6 +114,7 @@ async fn show_tells_all_of_one_lock_and_how_to_release_it() {
 }
 
 #[tokio::test]
+#[limit]
 async fn waiters_of_a_lock_without_a_queue_are_none() {
     let server = RedisServer::start();
     let (_locks, _guard) = take(&server, "lock:user:42").await;
@@ -125,6 +129,7 @@ async fn waiters_of_a_lock_without_a_queue_are_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
 async fn waiters_are_listed_and_the_first_gets_what_is_released() {
     let server = RedisServer::start();
     let (_locks, _guard) = take(&server, "lock:user:42").await;
@@ -155,6 +160,7 @@ async fn waiters_are_listed_and_the_first_gets_what_is_released() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_takes_the_lock_from_the_owner_that_was_shown() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -174,6 +180,7 @@ async fn release_takes_the_lock_from_the_owner_that_was_shown() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_as_json() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -187,6 +194,7 @@ async fn release_as_json() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_refuses_every_other_owner() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -208,6 +216,7 @@ async fn release_refuses_every_other_owner() {
 }
 
 #[test]
+#[limit]
 fn a_lock_of_another_library_is_released_by_its_value() {
     let server = RedisServer::start();
     for (key, value, spelled) in
@@ -233,6 +242,7 @@ fn a_lock_of_another_library_is_released_by_its_value() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_holder_is_told_who_took_its_lock_away_and_why() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -242,6 +252,7 @@ async fn a_holder_is_told_who_took_its_lock_away_and_why() {
 }
 
 #[test]
+#[limit]
 fn an_empty_list_names_what_may_be_locks_of_others() {
     let server = RedisServer::start();
     server.command(&["SET", "jobs:nightly", "nonce", "PX", "600000"]);
@@ -256,6 +267,7 @@ fn an_empty_list_names_what_may_be_locks_of_others() {
 }
 
 #[test]
+#[limit]
 fn help_and_mistakes_need_no_store_and_show_no_url_as_required() {
     for url in ["", "nonsense", "redis://127.0.0.1:1"] {
         for help in [
@@ -275,6 +287,7 @@ fn help_and_mistakes_need_no_store_and_show_no_url_as_required() {
 }
 
 #[tokio::test]
+#[limit]
 async fn watch_goes_on_until_it_is_interrupted() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, "lock:user:42").await;
@@ -288,6 +301,7 @@ async fn watch_goes_on_until_it_is_interrupted() {
 }
 
 #[tokio::test]
+#[limit]
 async fn watch_one_lock_as_json_through_an_outage() {
     let mut server = RedisServer::start();
     let (locks, _guard) = take(&server, "lock:user:42").await;
@@ -306,6 +320,7 @@ async fn watch_one_lock_as_json_through_an_outage() {
 }
 
 #[test]
+#[limit]
 fn the_command_line_explains_itself() {
     let server = RedisServer::start();
     let help = lockctl(&server, &["--help"]);

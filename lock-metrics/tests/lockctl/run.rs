@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use lock_core::Clock;
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 
 use crate::program::{Ended, lockctl, lockctl_at};
 use crate::take;
@@ -98,6 +98,7 @@ fn is_free(server: &RedisServer) -> bool {
 const FAMILY: &str = "sleep 600 & echo $!; wait";
 
 #[test]
+#[limit]
 fn the_command_learns_its_token_and_its_code_is_ours() {
     let server = RedisServer::start();
     let run = |script: &str| lockctl(&server, &["run", KEY, "--", "sh", "-c", script]);
@@ -119,6 +120,7 @@ fn the_command_learns_its_token_and_its_code_is_ours() {
 }
 
 #[test]
+#[limit]
 fn who_holds_it_is_seen_by_others() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--", "sh", "-c", "echo ready; sleep 600"]);
@@ -130,6 +132,7 @@ fn who_holds_it_is_seen_by_others() {
 }
 
 #[tokio::test]
+#[limit]
 async fn busy_is_a_code_of_its_own_or_no_error() {
     let server = RedisServer::start();
     let (_locks, _guard) = take(&server, KEY).await;
@@ -142,6 +145,7 @@ async fn busy_is_a_code_of_its_own_or_no_error() {
 }
 
 #[test]
+#[limit]
 fn what_cannot_be_run_leaves_nothing_locked() {
     let mut server = RedisServer::start();
     let ended = lockctl(&server, &["run", KEY, "--", "no-such-command"]);
@@ -159,6 +163,7 @@ fn what_cannot_be_run_leaves_nothing_locked() {
 }
 
 #[test]
+#[limit]
 fn consul_797_and_2489_every_signal_reaches_the_command() {
     let server = RedisServer::start();
     for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("USR1", 10), ("USR2", 12), ("TERM", 15)] {
@@ -180,6 +185,7 @@ fn consul_797_and_2489_every_signal_reaches_the_command() {
 }
 
 #[test]
+#[limit]
 fn consul_2022_the_group_is_ended_when_the_lock_is_lost_not_the_shell_alone() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--", "sh", "-c", FAMILY]);
@@ -192,6 +198,7 @@ fn consul_2022_the_group_is_ended_when_the_lock_is_lost_not_the_shell_alone() {
 }
 
 #[tokio::test]
+#[limit]
 async fn consul_4439_signals_are_heeded_while_it_waits() {
     let server = RedisServer::start();
     let (_locks, guard) = take(&server, KEY).await;
@@ -211,6 +218,7 @@ async fn consul_4439_signals_are_heeded_while_it_waits() {
 }
 
 #[test]
+#[limit]
 fn consul_9788_the_command_is_ended_when_the_lease_is_and_not_when_the_server_says_so() {
     let server = RedisServer::start();
     let mut run = start(
@@ -228,6 +236,7 @@ fn consul_9788_the_command_is_ended_when_the_lease_is_and_not_when_the_server_sa
 }
 
 #[test]
+#[limit]
 fn who_does_not_end_is_killed_after_the_grace() {
     let server = RedisServer::start();
     let script = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
@@ -239,6 +248,7 @@ fn who_does_not_end_is_killed_after_the_grace() {
 }
 
 #[test]
+#[limit]
 fn the_lock_is_renewed_while_the_command_runs_and_not_beyond_its_limit() {
     let server = RedisServer::start();
     let ended = lockctl(&server, &["run", KEY, "--ttl", "1s", "--", "sleep", "2.5"]);
@@ -252,6 +262,7 @@ fn the_lock_is_renewed_while_the_command_runs_and_not_beyond_its_limit() {
 }
 
 #[test]
+#[limit]
 fn what_the_command_leaves_behind_is_ended_before_the_lock_is_released() {
     let server = RedisServer::start();
     let ended = lockctl(&server, &["run", KEY, "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!; exit 5"]);
@@ -261,6 +272,7 @@ fn what_the_command_leaves_behind_is_ended_before_the_lock_is_released() {
 }
 
 #[test]
+#[limit]
 fn an_operator_who_takes_the_lock_away_is_named() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--", "sh", "-c", "echo ready; exec sleep 600"]);
@@ -275,6 +287,7 @@ fn an_operator_who_takes_the_lock_away_is_named() {
 }
 
 #[test]
+#[limit]
 fn when_lockctl_is_killed_the_command_dies_with_all_that_it_started() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--", "sh", "-c", &format!("echo $$; {FAMILY}")]);
@@ -285,6 +298,7 @@ fn when_lockctl_is_killed_the_command_dies_with_all_that_it_started() {
 }
 
 #[test]
+#[limit]
 fn when_the_sentinel_is_killed_too_the_kernel_kills_the_command() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--", "sh", "-c", "echo $$; exec sleep 600"]);
@@ -298,6 +312,7 @@ fn when_the_sentinel_is_killed_too_the_kernel_kills_the_command() {
 }
 
 #[test]
+#[limit]
 fn when_lockctl_is_stopped_the_command_ends_with_the_lease() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--ttl", "1s", "--", "sh", "-c", &format!("echo $$; {FAMILY}")]);
@@ -313,6 +328,7 @@ fn when_lockctl_is_stopped_the_command_ends_with_the_lease() {
 }
 
 #[test]
+#[limit]
 fn in_the_foreground_the_command_stays_in_our_group() {
     let server = RedisServer::start();
     let group = "cut -d' ' -f5 /proc/self/stat";

@@ -1,6 +1,6 @@
 //! A replica that takes over without having heard of the last grants.
 
-use lock_core::testing::{FaultProxy, RedisServer, Reply};
+use lock_core::testing::{FaultProxy, RedisServer, Reply, limit};
 use lock_core::{Freed, LockBackend, Renewal};
 
 use crate::redis_store::{claim, granted, release, store};
@@ -8,6 +8,7 @@ use crate::support::{SECOND, eventually, locks, locks_at, take};
 
 /// A counter gives the token of the last grant, which the replica has not heard of, a second time.
 #[tokio::test]
+#[limit]
 async fn tokens_grow_over_a_failover_that_loses_grants() {
     let (mut master, replica) = (RedisServer::start(), RedisServer::start());
     let (old, new) = (store(&master), store(&replica));
@@ -41,6 +42,7 @@ async fn tokens_grow_over_a_failover_that_loses_grants() {
 /// A virtual address moves to the replica, and leaves connections open to the server that was master. That one is a
 /// replica now, and delivers grants to those who still listen there.
 #[tokio::test]
+#[limit]
 async fn a_grant_that_only_a_replica_delivers_is_none() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let address = FaultProxy::start(old.port());
