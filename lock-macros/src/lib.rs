@@ -77,27 +77,7 @@ use proc_macro::TokenStream;
 /// In any order, each once. Durations are `"10s"`, `"250ms"`, `"1m30s"` (`ms`, `s`, `m`, `h`, `d`),
 /// or an expression of type `Duration`.
 ///
-/// | option | value | default | meaning |
-/// |---|---|---|---|
-/// | `key` | template | required | what is locked |
-/// | `keys` | `[template, …]` | – | several keys, sorted, without duplicates, all or nothing |
-/// | `ttl` | duration | the manager's (30 s) | the lease: how long others wait after this process died |
-/// | `wait` | duration, `"none"`, `"forever"` | the manager's (5 s) | how long to wait for a lock that is taken |
-/// | `on_busy` | `"error"`, `"skip"`, `\|busy\| value` | `"error"` | what a call returns that did not get the lock in time |
-/// | `on_error` | `"error"`, `"skip"`, `"run_unlocked"`, `\|error\| value` | `"error"` | … that could not get it for another reason |
-/// | `on_lost` | `"cancel"`, `"error"`, `"skip"`, `"ignore"`, `\|lost\| value` | `"cancel"`; `"error"` without `async` | … that lost it while it ran |
-/// | `map_err` | function or closure | `From<LockError>` | makes the error of the return type |
-/// | `renew` | `true`, `false`, duration | `true` (a third of the ttl) | the watchdog |
-/// | `max_hold` | duration | none | the lock is given up after this long, even if the body hangs |
-/// | `min_hold` | duration | zero | the key stays taken at least this long, even if the body is quick |
-/// | `reentrant` | flag | off | a nested call with the same key shares the lock instead of failing |
-/// | `guard` | name | – | names the `&LockGuard` in the body: `token()`, `ensure_held()`, `extend()` |
-/// | `client` | expression | see below | the manager, such as `self.locks` |
-/// | `when` | expression of type `bool` | `true` | whether to lock at all |
-/// | `label` | string | the key's template | the metric label |
-/// | `stuck_after` | duration | the manager's | the age at which alerts call a hold stuck |
-/// | `docs` | `true`, `false` | `true` | whether key, lease and ready queries are added to the function's docs |
-/// | `crate` | path | `::lock_core` | where `lock-core` is, if you renamed it |
+#[doc = args::table_of_options!()]
 ///
 /// * `"skip"` returns `()`, `None`, `Ok(())` or `Ok(None)`. A return type that is no `Result` needs
 ///   `"skip"` or a closure for all three of `on_busy`, `on_error` and `on_lost`.
