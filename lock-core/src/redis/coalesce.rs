@@ -29,11 +29,11 @@ use tokio::task::unconstrained;
 use crate::backend::BoxFuture;
 use crate::clock::Clock;
 use crate::fencing::FencingToken;
+use crate::inline_task::InlineTask;
 use crate::redis::call::Call;
 use crate::redis::link::Link;
 use crate::redis::scripts::SCRIPTS;
 use crate::redis::value;
-use crate::wakes::Wakes;
 
 /// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
@@ -241,7 +241,7 @@ struct Batch {
     stage: Mutex<Stage>,
     /// How many callers have not gone.
     callers: AtomicUsize,
-    wakes: Wakes,
+    task: InlineTask,
 }
 
 enum Stage {
@@ -256,7 +256,7 @@ impl Batch {
             link,
             stage: Mutex::new(Stage::Gathering(Vec::new())),
             callers: AtomicUsize::new(0),
-            wakes: Wakes::default(),
+            task: InlineTask::default(),
         }
     }
 
@@ -321,7 +321,7 @@ impl Batch {
 
 impl Wake for Batch {
     fn wake(self: Arc<Self>) {
-        self.wakes.wake(|| self.poll());
+        self.task.wake(|| self.poll());
     }
 }
 
