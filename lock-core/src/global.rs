@@ -91,3 +91,10 @@ impl fmt::Debug for DefaultGuard {
 pub struct AlreadyInstalled {
     _private: (),
 }
+
+impl From<AlreadyInstalled> for LockError {
+    /// Lets `locks.install()?` stand in a function that returns a `LockError`.
+    fn from(error: AlreadyInstalled) -> Self {
+        Self::misconfigured(error.to_string())
+    }
+}

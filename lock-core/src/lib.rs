@@ -73,6 +73,7 @@ mod memory;
 mod multi;
 mod options;
 mod outcome;
+mod overriding;
 mod owner;
 mod protect;
 #[cfg(feature = "redis")]
@@ -106,6 +107,7 @@ pub use manager::{LockManager, LockManagerBuilder, ShutdownReport};
 pub use memory::MemoryStore;
 pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEWED_TTL, Renew, Wait};
 pub use outcome::{FromLockError, LockFailure};
+pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};
 pub use site::{Site, sites};
 #[cfg(feature = "tower")]

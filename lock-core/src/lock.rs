@@ -86,6 +86,9 @@ impl LockRequest {
     }
 
     /// Keeps the key taken for at least this long after the grant, even if released earlier.
+    ///
+    /// It may be longer than the ttl: the lease stays short while the work runs, so that a crash frees the key
+    /// soon, and when the work ends the server keeps the key for what is left.
     pub fn with_min_hold(mut self, least: Duration) -> Self {
         self.options.min_hold = least;
         self

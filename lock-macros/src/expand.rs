@@ -9,7 +9,6 @@ mod synchronous;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
-use syn::spanned::Spanned;
 use syn::{Error, Type};
 
 use crate::args::{Action, Arg, Args, FunctionForm, KeysArg};
@@ -91,8 +90,8 @@ fn text_as_error(args: &Args, returned: &Type) -> Option<Error> {
         "()" => "|_| ()",
         _ => return None,
     };
-    Some(Error::new(
-        error.span(),
+    Some(Error::new_spanned(
+        error,
         format!(
             "`{}` cannot be built from a `LockError`; add map_err = {map} to the attribute",
             text.replace("static", "static ")

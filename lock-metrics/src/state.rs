@@ -91,8 +91,8 @@ impl Core {
         };
         for site in sites {
             let family = core.family(site.label);
-            family.site(site.function);
-            family.holder(site.function);
+            family.site(site.function());
+            family.holder(site.function());
             if let Some(ttl) = site.ttl {
                 family.note(ttl, site.stuck_after.unwrap_or_else(|| threshold(ttl)));
             } else if let Some(stuck_after) = site.stuck_after {

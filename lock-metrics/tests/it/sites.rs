@@ -10,14 +10,18 @@ use crate::support::Scrape;
 
 #[linkme::distributed_slice(SITES)]
 #[linkme(crate = linkme)]
-static SPELLED: Site =
-    Site::new("site:spelled:<id>", "it::sites::spelled", Some(Duration::from_secs(7)), Some(Duration::from_secs(70)));
+static SPELLED: Site = Site::new(
+    "site:spelled:<id>",
+    || "it::sites::spelled",
+    Some(Duration::from_secs(7)),
+    Some(Duration::from_secs(70)),
+);
 #[linkme::distributed_slice(SITES)]
 #[linkme(crate = linkme)]
-static DEFAULTS: Site = Site::new("site:defaults", "it::sites::defaults", None, None);
+static DEFAULTS: Site = Site::new("site:defaults", || "it::sites::defaults", None, None);
 #[linkme::distributed_slice(SITES)]
 #[linkme(crate = linkme)]
-static SHORT: Site = Site::new("site:short", "it::sites::short", Some(Duration::from_secs(5)), None);
+static SHORT: Site = Site::new("site:short", || "it::sites::short", Some(Duration::from_secs(5)), None);
 
 #[test]
 fn every_series_of_an_annotated_function_starts_at_zero() {
@@ -50,7 +54,7 @@ fn settings_are_those_of_the_attribute_or_the_defaults() {
         assert_eq!(scrape.get("ttl_seconds", &[("lock", lock)]), ttl, "{lock}");
         assert_eq!(scrape.get("stuck_after_seconds", &[("lock", lock)]), stuck_after, "{lock}");
     }
-    assert_eq!(scrape.get("site_info", &[("lock", "site:short"), ("site", "it::sites::short")]), 1.0);
+    assert_eq!(scrape.get("site_info", &[("lock", "site:short"), ("site", || "it::sites::short")]), 1.0);
 }
 
 #[test]
