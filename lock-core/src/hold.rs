@@ -26,6 +26,8 @@ pub(crate) struct Origin {
     pub(crate) host: Arc<str>,
     /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
     pub(crate) pid: u32,
+    /// The name by which observers know the store.
+    pub(crate) store: Arc<str>,
     pub(crate) observers: Arc<Observers>,
 }
 
@@ -56,6 +58,7 @@ impl EventContext {
             label: &self.label,
             key: &self.key,
             site: self.call_site.name,
+            store: &self.origin.store,
             ttl: self.ttl.into(),
             stuck_after: self.stuck_after.into(),
             kind,

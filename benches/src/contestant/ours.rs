@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{LockGuard, LockManager, RedisStore, Wait};
 
 use crate::Result;
-use crate::contestant::{Contestant, TTL_MS};
+use crate::contestant::contract::{Contestant, TTL_MS};
 
 /// A manager with the default settings. Only the wait is longer, since others wait for ever too.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl Ours {
             lock_metrics::install()?;
         }
         let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"))?;
-        let builder = LockManager::builder(store).ttl(Duration::from_millis(TTL_MS)).wait(Wait::Forever);
+        let builder = LockManager::builder(store).with_ttl(Duration::from_millis(TTL_MS)).with_wait(Wait::Forever);
         let locks = if background { builder.release_in_background() } else { builder }.build()?;
         locks.ping().await?;
         Ok(Self { locks })

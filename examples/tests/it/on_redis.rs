@@ -1,6 +1,6 @@
 //! On a real Redis, a server for each test. Without `redis-server` these tests fail; they never skip.
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 
 use crate::flash_sale::{assert_nothing_went_wrong, wait_for_sales};
 use crate::program::{eventually, http, run, start};
@@ -9,6 +9,7 @@ use crate::{small, web_service};
 const FLASH_SALE: &str = env!("CARGO_BIN_EXE_flash_sale");
 
 #[test]
+#[limit]
 fn four_processes_sell_without_losing_anything() {
     let server = RedisServer::start();
     let ended = run(FLASH_SALE, &["--processes=4", "--orders=800", "--redis", &server.url()], &[]);
@@ -17,6 +18,38 @@ fn four_processes_sell_without_losing_anything() {
 }
 
 #[test]
+#[limit]
+fn one_host_does_the_nightly_job() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let (job, url) = (env!("CARGO_BIN_EXE_nightly_job"), server.url());
+    let start_job = || start(job, &[folder.path().to_str().unwrap()], &[("LOCK_URL", &url)]);
+    let hosts = [start_job(), start_job(), start_job()].map(crate::program::Program::end);
+    // A host whose clock is behind comes when the others are done.
+    let late = start_job().end();
+    let wrote = |ended: &crate::program::Ended| ended.stdout.starts_with("wrote ");
+    for host in hosts.iter().chain([&late]) {
+        host.assert_success();
+        assert!(wrote(host) || host.stdout.contains("another host"), "{host:#?}");
+    }
+    assert_eq!((hosts.iter().filter(|host| wrote(host)).count(), wrote(&late)), (1, false), "{hosts:#?} {late:#?}");
+    let reports: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_eq!(std::fs::read_to_string(&reports[0]).unwrap().lines().count(), 4);
+}
+
+#[test]
+#[limit]
+fn a_migration_with_both_locks_loses_nothing() {
+    let server = RedisServer::start();
+    let ended = run(env!("CARGO_BIN_EXE_migration"), &[], &[("LOCK_URL", &server.url())]);
+    ended.assert_success();
+    assert_eq!(ended.stdout.matches("counted to 40 of 40").count(), 3, "{ended:#?}");
+    run(env!("CARGO_BIN_EXE_migration"), &[], &[]).assert_failure(2, "set LOCK_URL");
+}
+
+#[test]
+#[limit]
 fn the_environment_names_the_store_and_its_password_stays_unsaid() {
     let server = RedisServer::builder().with_password("open-sesame").start();
     let ended = run(FLASH_SALE, &["--processes=2", "--orders=100"], &[("LOCK_URL", &server.url())]);
@@ -25,6 +58,7 @@ fn the_environment_names_the_store_and_its_password_stays_unsaid() {
 }
 
 #[test]
+#[limit]
 fn a_process_that_fails_fails_the_sale() {
     let mut server = RedisServer::start();
     let url = server.url();
@@ -35,6 +69,7 @@ fn a_process_that_fails_fails_the_sale() {
 }
 
 #[test]
+#[limit]
 fn ctrl_c_ends_every_process() {
     let server = RedisServer::start();
     // A buyer each, so that the sale is not over before it is interrupted.
@@ -48,12 +83,14 @@ fn ctrl_c_ends_every_process() {
 }
 
 #[test]
+#[limit]
 fn the_small_examples_run_on_redis() {
     let server = RedisServer::start();
     small::run_all(&[("LOCK_URL", &server.url())]);
 }
 
 #[test]
+#[limit]
 fn the_web_service_says_503_while_redis_is_away() {
     let mut server = RedisServer::start();
     let (mut program, service) = web_service::serve(&[("LOCK_URL", &server.url())]);

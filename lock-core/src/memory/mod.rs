@@ -1,5 +1,7 @@
 //! The in-process store: always compiled, and the executable specification of every other store.
 
+#[cfg(feature = "test-util")]
+mod faults;
 mod queue;
 
 use std::collections::HashMap;
@@ -26,6 +28,8 @@ pub struct MemoryStore {
     state: Mutex<State>,
     /// The clock of the first manager that uses this store.
     clock: OnceLock<Clock>,
+    #[cfg(feature = "test-util")]
+    faults: faults::Faults,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +63,20 @@ impl MemoryStore {
         Self::default()
     }
 
+    /// Fails the next commands, as a store that is away for a moment. Nothing of them is carried out.
+    ///
+    /// Acquires try again while they may wait, so one that waits sees more than one of these failures.
+    #[cfg(feature = "test-util")]
+    pub fn fail_next(&self, count: u32) {
+        self.faults.fail_next(count);
+    }
+
+    /// Takes the store away, or brings it back. Its locks stay, and end when their leases do.
+    #[cfg(feature = "test-util")]
+    pub fn set_away(&self, away: bool) {
+        self.faults.set_away(away);
+    }
+
     /// Deletes a key as a stranger would, without asking who owns it.
     #[cfg(feature = "test-util")]
     pub fn steal(&self, key: &LockKey) {
@@ -83,6 +101,14 @@ impl MemoryStore {
 
     fn now(&self) -> Timestamp {
         self.clock.get_or_init(Clock::system).now()
+    }
+
+    /// The state, for one command of a manager.
+    #[cfg_attr(not(feature = "test-util"), expect(clippy::unnecessary_wraps, reason = "only tests make it fail"))]
+    fn command(&self) -> Result<MutexGuard<'_, State>> {
+        #[cfg(feature = "test-util")]
+        self.faults.check()?;
+        Ok(self.state())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -258,34 +284,36 @@ impl LockBackend for MemoryStore {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(self.state().acquire(request, self.now()))
+        Ok(self.command()?.acquire(request, self.now()))
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        Ok(self.state().acquire_all(requests, self.now()))
+        Ok(self.command()?.acquire_all(requests, self.now()))
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(self.state().requeue(release, request, self.now()))
+        Ok(self.command()?.requeue(release, request, self.now()))
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
         let now = self.now();
-        let mut state = self.state();
-        one_lane.iter().map(|claim| Ok(state.renew(claim, now))).collect()
+        match self.command() {
+            Ok(mut state) => one_lane.iter().map(|claim| Ok(state.renew(claim, now))).collect(),
+            Err(error) => vec![Err(error); one_lane.len()],
+        }
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {
-        Ok(self.state().free(release, self.now()))
+        Ok(self.command()?.free(release, self.now()))
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        Ok(self.state().free(&Release::new(claim.clone()), self.now()))
+        Ok(self.command()?.free(&Release::new(claim.clone()), self.now()))
     }
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let now = self.now();
-        Ok(self.state().locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
+        Ok(self.command()?.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
     }
 }
 

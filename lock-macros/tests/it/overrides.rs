@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockKey, LockManager, distributed_lock, lock_key, overriding};
 use tokio::time::{Instant, sleep};
 
@@ -20,6 +21,7 @@ async fn outer(locks: &LockManager, id: u32) -> Result<(), LockError> {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn one_call_is_told_otherwise_and_no_other() {
     let (locks, store) = paused();
     let other = LockManager::builder(store).drive_on_current_runtime().build().unwrap();
@@ -47,6 +49,7 @@ fn blocking(locks: &LockManager) -> Result<(), LockError> {
 }
 
 #[test]
+#[limit]
 fn a_synchronous_call_is_told_otherwise() {
     let locks = manager();
     let _taken = locks.lock("over:blocking").acquire_blocking().unwrap();
@@ -65,6 +68,7 @@ fn by_name(locks: &LockManager, names: Vec<String>) -> Result<(), LockError> {
 }
 
 #[tokio::test]
+#[limit]
 async fn keys_come_from_an_iterator() {
     let locks = manager();
     assert_eq!(ship(&locks, &[7, 3, 7]).await.unwrap(), ["order:3", "order:7"]);
@@ -77,6 +81,7 @@ async fn keys_come_from_an_iterator() {
 }
 
 #[test]
+#[limit]
 fn keys_come_from_a_list() {
     let locks = manager();
     by_name(&locks, vec!["a".to_owned(), "b".to_owned()]).unwrap();
@@ -102,6 +107,7 @@ async fn once_to_the_end(locks: &LockManager, outcome: Result<u32, LockError>) -
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_min_hold_outlasts_the_ttl_and_an_error_frees_at_once() {
     let (locks, store) = paused();
     let key = LockKey::new("keep").unwrap();
@@ -137,6 +143,7 @@ async fn a_min_hold_outlasts_the_ttl_and_an_error_frees_at_once() {
 
 /// While the body runs, the lease is the ttl: who dies frees the key soon.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_long_min_hold_keeps_the_lease_short() {
     let (locks, _) = paused();
     let guard = locks.lock("keep").with_ttl(2 * SECOND).with_min_hold(60 * SECOND).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use lock_core::testing::limit;
 use lock_core::{LockError, distributed_lock, sites};
 
 struct Billing;
@@ -93,6 +94,7 @@ fn names() -> Vec<&'static str> {
 }
 
 #[test]
+#[limit]
 fn a_site_is_named_with_its_type() {
     let mut found = names();
     found.sort_unstable();
@@ -114,6 +116,7 @@ fn a_site_is_named_with_its_type() {
 }
 
 #[test]
+#[limit]
 fn no_two_functions_share_a_site() {
     // Two attributes on one function differ in their keys.
     let all: Vec<(&str, &str)> = sites().map(|site| (site.function(), site.label)).collect();
@@ -122,6 +125,7 @@ fn no_two_functions_share_a_site() {
 }
 
 #[tokio::test]
+#[limit]
 async fn events_carry_it() {
     let locks = lock_core::LockManager::in_memory();
     let seen = std::sync::Arc::new(std::sync::Mutex::new(BTreeSet::new()));

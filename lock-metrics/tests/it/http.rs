@@ -1,5 +1,6 @@
 //! The listener, spoken to as a stranger would.
 
+use lock_core::testing::limit;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -37,6 +38,7 @@ fn ask_as(address: SocketAddr, method: &str, path: &str, host: &str) -> (String,
 }
 
 #[test]
+#[limit]
 fn serves_metrics_and_nothing_else() {
     let (_metrics, address) = serve();
     assert!(address.ip().is_loopback());
@@ -58,6 +60,7 @@ fn serves_metrics_and_nothing_else() {
 }
 
 #[test]
+#[limit]
 fn serves_the_live_view_and_lets_it_load_nothing() {
     let (metrics, address) = serve();
     let observer = metrics.observer();
@@ -83,6 +86,33 @@ fn serves_the_live_view_and_lets_it_load_nothing() {
 }
 
 #[test]
+#[limit]
+fn answers_are_packed_for_who_can_unpack_them() {
+    let (_metrics, address) = serve();
+    let ask = |coding: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: {coding}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        (String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase(), answer[end..].to_vec())
+    };
+    for coding in ["gzip", "deflate, GZIP;q=0.5", "br,gzip"] {
+        let (head, body) = ask(coding);
+        assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"), "{coding}: {head}");
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
+        assert!(Scrape::read(&text).names().len() > 20 && text.len() > 2 * body.len(), "{coding}");
+    }
+    for coding in ["identity", "gzip;q=0", "gzip; q=0.0", "gzipped", ""] {
+        assert!(!ask(coding).0.contains("content-encoding"), "{coding}");
+    }
+}
+
+#[test]
+#[limit]
 fn a_foreign_host_name_sees_nothing() {
     let (metrics, address) = serve();
     let observer = metrics.observer();
@@ -103,6 +133,7 @@ fn a_foreign_host_name_sees_nothing() {
 }
 
 #[test]
+#[limit]
 fn a_listener_for_the_network_gives_metrics_under_any_name() {
     let metrics = builder().with_listener(([0, 0, 0, 0], 0)).build().unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], metrics.listener().unwrap().port()));
@@ -112,6 +143,7 @@ fn a_listener_for_the_network_gives_metrics_under_any_name() {
 }
 
 #[test]
+#[limit]
 fn rubbish_and_silence_do_not_stop_it() {
     let (_metrics, address) = serve();
     assert!(!talk(address, "\0\u{1}rubbish\r\n\r\n").contains(" 200 "));
@@ -124,6 +156,7 @@ fn rubbish_and_silence_do_not_stop_it() {
 }
 
 #[test]
+#[limit]
 fn closes_with_the_last_handle() {
     let (metrics, address) = serve();
     let clone = metrics.clone();
@@ -135,6 +168,7 @@ fn closes_with_the_last_handle() {
 }
 
 #[test]
+#[limit]
 fn an_address_in_use_is_a_typed_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -147,6 +181,7 @@ fn an_address_in_use_is_a_typed_error() {
 }
 
 #[test]
+#[limit]
 fn outlives_the_runtime_it_was_started_on() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let (_metrics, address) = runtime.block_on(async { serve() });
