@@ -112,6 +112,7 @@ impl<R> Mistake<R> {
 
 impl<R: FromLockError> Mistake<R> {
     /// Returns the error, before [`CannotCarry`] can panic.
+    #[must_use]
     pub fn refuse(self) -> R {
         R::from_lock_error(self.error)
     }

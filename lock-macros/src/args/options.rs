@@ -46,7 +46,7 @@ macro_rules! options {
         }
 
         /// The table of all options, for the docs.
-        macro_rules! table_of_options {
+        macro_rules! options_table {
             () => {
                 concat!(
                     "| option | value | default | meaning |\n|---|---|---|---|\n",
@@ -111,4 +111,4 @@ options! {
         ["path", "`::lock_core`", "where `lock-core` is, if you renamed it"];
 }
 
-pub(crate) use table_of_options;
+pub(crate) use options_table as table_of_options;

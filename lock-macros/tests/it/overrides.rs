@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::limit;
-use lock_core::{LockError, LockErrorKind, LockKey, LockManager, distributed_lock, lock_key, overriding};
+use lock_core::{LockError, LockErrorKind, LockKey, LockManager, LockRequest, distributed_lock, lock_key, overriding};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{manager, paused};
@@ -38,7 +38,7 @@ async fn one_call_is_told_otherwise_and_no_other() {
     assert_eq!(started.elapsed().as_secs(), 2);
     // The innermost of several scopes is asked last.
     let started = Instant::now();
-    let nested = overriding(|request| request.without_waiting()).scope(inner(&locks, 1));
+    let nested = overriding(LockRequest::without_waiting).scope(inner(&locks, 1));
     let error = overriding(|request| request.with_wait(60 * SECOND)).scope(nested).await.unwrap_err();
     assert_eq!((error.kind(), started.elapsed()), (LockErrorKind::Busy, Duration::ZERO));
 }
@@ -53,7 +53,7 @@ fn blocking(locks: &LockManager) -> Result<(), LockError> {
 fn a_synchronous_call_is_told_otherwise() {
     let locks = manager();
     let _taken = locks.lock("over:blocking").acquire_blocking().unwrap();
-    let error = overriding(|request| request.without_waiting()).call(|| blocking(&locks)).unwrap_err();
+    let error = overriding(LockRequest::without_waiting).call(|| blocking(&locks)).unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Busy);
 }
 
