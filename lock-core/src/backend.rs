@@ -30,6 +30,8 @@ pub(crate) use inbox::Message;
 ///
 /// An `Err` always means *unknown* (or, built with [`LockError::not_executed`], *certainly not
 /// done*). It never means that a lock is lost.
+///
+#[doc = include_str!("backend/example.md")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store of locks",
     label = "this is no `LockBackend`",

@@ -15,7 +15,8 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hold::Hold;
-use crate::key::{IntoLockKey, LockKey};
+use crate::key::LockKey;
+use crate::naming::IntoLockKey;
 
 thread_local! {
     static CURRENT: Cell<Option<Arc<Frame>>> = const { Cell::new(None) };
@@ -185,6 +186,17 @@ impl fmt::Debug for LockContext {
 }
 
 /// A lock that the running code holds. See [`current_lock`].
+///
+/// ```
+/// use lock_core::current_lock;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let token = locks.lock("report").run(async |_| Ok::<_, LockError>(current_lock().map(|lock| lock.token()))).await?;
+/// assert!(token.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CurrentLock {
     hold: Arc<Hold>,
