@@ -42,7 +42,7 @@
 //!
 //! # Features
 //!
-//! `redis` (default), `macros` (default), `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
+//! `redis` (default), `macros` (default), `signal` (default) for [`LockManager::shutdown_on_signal`], `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
 //! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `test-util` for the tools of tests.
 
 #[doc(hidden)]
@@ -80,6 +80,7 @@ mod prefix;
 mod protect;
 #[cfg(feature = "redis")]
 mod redis;
+mod shutdown;
 mod site;
 mod sync;
 #[cfg(feature = "test-util")]
@@ -106,11 +107,12 @@ pub use key::{IntoLockKey, KeyBuilder, LockKey, LockLabel, MAX_KEY_BYTES};
 pub use lock::LockRequest;
 #[cfg(feature = "macros")]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::{LockManager, LockManagerBuilder, ShutdownReport};
+pub use manager::{LockManager, LockManagerBuilder};
 pub use memory::MemoryStore;
 pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
 pub use outcome::{FromLockError, LockFailure};
 pub use owner::{Holder, HolderInfo, OwnerId};
+pub use shutdown::ShutdownReport;
 pub use site::{Site, sites};
 #[cfg(feature = "tower")]
 pub use web::{LockLayer, LockService, ProblemResponse, Refuse};

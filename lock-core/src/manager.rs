@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{DynBackend, LockBackend};
-use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::event::{LockObserver, Observers};
 use crate::hold::Origin;
-use crate::keeper::{Caller, Engine, EngineHandle, revoke};
+use crate::keeper::{Caller, Engine, EngineHandle};
 use crate::key::{IntoLockKey, LockKey};
 use crate::lease::HandoffLimits;
 use crate::lock::{LockRequest, RequestedKeys};
@@ -159,50 +158,6 @@ impl LockManager {
         self.engine().observers.add(Arc::new(observer));
     }
 
-    /// Refuses new acquires, takes every lock away from its holder, and releases it.
-    ///
-    /// Holders learn of it as [`LossReason::Revoked`](crate::LossReason::Revoked), so protected
-    /// bodies are dropped. Call it last, when the service has stopped serving.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe to drop; the rest goes on in the background. Calling it again reports what is left.
-    pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
-        let engine = self.engine();
-        let until = engine.clock.now().after(within);
-        engine.close();
-        let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
-        let mut unreleased: Vec<LockKey> = Vec::new();
-        for lease in engine.schedule.leases() {
-            unreleased.push(lease.claim.key.clone());
-            let (worker, sender) = (Arc::clone(engine), sender.clone());
-            engine.clean_up(async move {
-                let freed = revoke(&worker, &lease).await;
-                let _ = sender.send((lease.claim.key.clone(), freed.is_ok()));
-            });
-        }
-        drop(sender);
-        let mut released = 0;
-        while let Some((key, true)) = self.next_before(until, &mut results).await {
-            released += 1;
-            unreleased.retain(|other| *other != key);
-        }
-        let drained = engine.drained(until).await;
-        ShutdownReport { released, unreleased, drained }
-    }
-
-    async fn next_before(
-        &self,
-        until: Timestamp,
-        results: &mut tokio::sync::mpsc::UnboundedReceiver<(LockKey, bool)>,
-    ) -> Option<(LockKey, bool)> {
-        tokio::select! {
-            biased;
-            result = results.recv() => result,
-            () = self.engine().schedule.sleep_until(until) => None,
-        }
-    }
-
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.inner.handle.engine
     }
@@ -217,26 +172,6 @@ impl LockManager {
 
     pub(crate) fn origin(&self) -> &Arc<Origin> {
         &self.inner.origin
-    }
-}
-
-/// What [`LockManager::shutdown`] could and could not do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// How many held locks were freed.
-    pub released: usize,
-    /// The keys that could not be freed in time. The store frees them when their leases end.
-    pub unreleased: Vec<LockKey>,
-    /// Whether every earlier release had been sent and answered.
-    pub drained: bool,
-}
-
-impl ShutdownReport {
-    /// Returns whether nothing was left behind.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.unreleased.is_empty() && self.drained
     }
 }
 

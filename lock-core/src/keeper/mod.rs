@@ -103,10 +103,19 @@ impl Engine {
             LockError::misconfigured("the keeper thread could not be started; raise the process's thread limit")
                 .with_source(error)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
         let (engine, keeper) = Self::assemble(backend, observers, handoff, Clock::system(), true);
-        let run = move || runtime.block_on(keeper.run());
+        // The runtime is built last, by the thread: one that no thread takes would be dropped here, and a runtime
+        // must not be dropped in async code.
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let _ = ready.send(Ok(()));
+                runtime.block_on(keeper.run());
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        };
         std::thread::Builder::new().name("lock-keeper".to_owned()).spawn(run).map_err(refused)?;
+        is_ready.recv().map_err(std::io::Error::other).and_then(|built| built).map_err(refused)?;
         Ok(engine)
     }
 
@@ -182,6 +191,11 @@ impl Engine {
         });
         // Refused only when the runtime that drove the keeper has ended: then nothing can be sent.
         let _ = self.jobs.send(job);
+    }
+
+    /// Runs something on the keeper for as long as that lives.
+    pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let _ = self.jobs.send(Box::pin(work));
     }
 
     /// Counts something as not done until the entry is dropped.

@@ -60,6 +60,15 @@ impl Engine {
         self.gate.wake_all();
     }
 
+    /// Waits until new work is refused.
+    pub(crate) async fn until_closed(&self) {
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
