@@ -7,13 +7,14 @@ use tokio::task::JoinSet;
 
 use crate::backend::{AcquireRequest, AttemptAll, Claim, Freed, LockBackend, Release};
 use crate::conformance::contract::{ask, granted, refused};
-use crate::conformance::{SECOND, key};
+use crate::conformance::tools::{SECOND, key};
 use crate::keeper::ReleaseOutcome;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 
 /// Takes several locks in one step: all or none. A store that never does so is left alone.
-pub(super) async fn contract(store: &impl LockBackend) {
+pub async fn all_or_nothing(store: impl LockBackend) {
+    let store = &store;
     let claims = ["one", "two", "three"].map(|name| Claim::new(key(&format!("together, {name}")), 60 * SECOND));
     let rivals = claims.clone().map(|claim| Claim::new(claim.key, claim.ttl));
     let ask_all = |claims: &[Claim]| claims.iter().map(ask).collect::<Vec<_>>();
@@ -61,7 +62,7 @@ pub(super) async fn contract(store: &impl LockBackend) {
 
 /// Takes overlapping sets of keys, some by trying, some by waiting: who has a set has each of its keys
 /// alone, and nobody waits for ever.
-pub(super) async fn behaviour(managers: Vec<LockManager>) {
+pub async fn overlapping_sets(managers: [LockManager; 3]) {
     let keys: Vec<LockKey> = ["a", "b", "c", "d"].iter().map(|name| key(&format!("several, {name}"))).collect();
     let inside: Arc<Vec<AtomicU32>> = Arc::new(keys.iter().map(|_| AtomicU32::new(0)).collect());
     let mut tasks = JoinSet::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
-use crate::conformance::{MS, SECOND, all, key, lasts, now, pause};
+use crate::conformance::tools::{MS, SECOND, key, lasts, now, pause};
 use crate::fencing::FencingToken;
 use crate::owner::HolderInfo;
 
@@ -25,21 +25,9 @@ pub(super) async fn refused(store: &impl LockBackend, claim: &Claim) -> bool {
     matches!(store.try_acquire(&ask(claim)).await, Ok(Attempt::Held { .. }))
 }
 
-/// Checks the contract of [`LockBackend`] on a store.
-///
-/// # Panics
-///
-/// If a rule is broken.
-pub async fn contract(store: impl LockBackend) {
-    identity(&store).await;
-    blocks(&store).await;
-    leases(&store).await;
-    batches(&store).await;
-    all::contract(&store).await;
-}
-
 /// One owner, whatever is repeated and whoever else asks.
-async fn identity(store: &impl LockBackend) {
+pub async fn identity(store: impl LockBackend) {
+    let store = &store;
     let claim = Claim::new(key("idempotent acquire"), TTL);
     let token = granted(store, &ask(&claim)).await;
     assert_eq!(granted(store, &ask(&claim)).await, token, "a repeated acquire must give the same token");
@@ -67,7 +55,8 @@ async fn identity(store: &impl LockBackend) {
 }
 
 /// Tokens above the floor that a caller knows, in blocks of which the rest is given back.
-async fn blocks(store: &impl LockBackend) {
+pub async fn blocks(store: impl LockBackend) {
+    let store = &store;
     let claim = Claim::new(key("floor and block"), TTL);
     let before = granted(store, &ask(&claim)).await;
     assert_eq!(store.release(&Release::new(claim.clone())).await, Ok(Freed::Released));
@@ -85,7 +74,8 @@ async fn blocks(store: &impl LockBackend) {
 }
 
 /// Leases last as long as they are said to.
-async fn leases(store: &impl LockBackend) {
+pub async fn leases(store: impl LockBackend) {
+    let store = &store;
     let claim = Claim::new(key("min hold"), TTL);
     granted(store, &ask(&claim)).await;
     let mut release = Release::new(claim.clone());
@@ -118,10 +108,10 @@ async fn leases(store: &impl LockBackend) {
 }
 
 /// One answer for each claim of a batch, in order.
-async fn batches(store: &impl LockBackend) {
+pub async fn batches(store: impl LockBackend) {
     let claims: Vec<Claim> = (0..250).map(|_| Claim::new(key("batch"), TTL)).collect();
     for claim in claims.iter().step_by(2) {
-        granted(store, &ask(claim)).await;
+        granted(&store, &ask(claim)).await;
     }
     let answers = store.renew(&claims).await;
     let expected = |index: usize| if index.is_multiple_of(2) { Renewal::Renewed } else { Renewal::Lost };

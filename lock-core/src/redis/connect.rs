@@ -145,8 +145,8 @@ impl Target {
         }
     }
 
-    /// Opens a connection that listens to one channel, and to changes of the keys it reads.
-    pub(super) async fn listen(&self, channel: &str) -> Result<Listening> {
+    /// Opens a connection that listens to some channels, and to changes of the keys it reads.
+    pub(super) async fn listen(&self, channels: &[&str]) -> Result<Listening> {
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
@@ -155,7 +155,7 @@ impl Target {
             .set_push_sender(sender);
         let subscribing = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            connection.subscribe(channel).await?;
+            connection.subscribe(channels).await?;
             let tracks = track(&mut connection).await?;
             Ok::<_, RedisError>((connection, tracks))
         };

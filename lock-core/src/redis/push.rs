@@ -1,4 +1,5 @@
-//! The connection that hears: grants of the queue, and changes to locks that were renewed over it.
+//! The connection that hears: grants of the queue, what operators take away, and changes to locks that were
+//! renewed over it.
 //!
 //! Redis remembers who read a key (`CLIENT TRACKING`) and tells of its next change: `DEL`, `SET`,
 //! expiry, eviction, `FLUSHALL`. It remembers per connection. On this one nothing is read but by
@@ -124,7 +125,7 @@ impl RedisStore {
         let channel = keys::inbox_channel(inbox.id());
         let (mut was_open, mut pause) = (false, BACKOFF.0);
         loop {
-            match self.pool.target().listen(&channel).await {
+            match self.pool.target().listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
                     let connection = listening.connection;
                     let (_open, gone) = watch::channel(());
@@ -202,9 +203,12 @@ async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
     while let Some(push) = pushes.recv().await {
         match push.kind {
             PushKind::Message => {
-                if let Some(Value::BulkString(text)) = push.data.last()
-                    && let Some(grant) = reply::grant(text)
-                {
+                let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
+                if channel == keys::REVOKED.as_bytes() {
+                    if let Some((owner, actor, reason)) = reply::revocation(text) {
+                        inbox.revoked(owner, actor, reason);
+                    }
+                } else if let Some(grant) = reply::grant(text) {
                     inbox.granted(grant);
                 }
             }

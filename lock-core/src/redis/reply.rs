@@ -76,6 +76,18 @@ pub(super) fn grant(message: &[u8]) -> Option<Grant> {
     Some(Grant::new(Claim { key, owner, ttl }, token, block, stamp))
 }
 
+/// Writes a message about a lock that an operator takes away.
+pub(super) fn revoking(owner: OwnerId, actor: &str, reason: &str) -> String {
+    format!("{}|{}|{reason}", owner.to_hex(), actor.replace('|', "_"))
+}
+
+/// Reads such a message: whose lock it is, who takes it away, and why.
+pub(super) fn revocation(message: &[u8]) -> Option<(OwnerId, &str, &str)> {
+    let (owner, rest) = std::str::from_utf8(message).ok()?.split_once('|')?;
+    let (actor, reason) = rest.split_once('|')?;
+    Some((OwnerId::from_hex(owner)?, actor, reason))
+}
+
 /// Reads an answer of PTTL: -1 is a key that never expires.
 pub(super) fn time_left(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
@@ -98,7 +110,7 @@ mod tests {
 
     use redis::Value;
 
-    use super::{Acquired, grant, holder, released};
+    use super::{Acquired, grant, holder, released, revocation, revoking};
     use crate::owner::OwnerId;
 
     fn text(text: &str) -> Value {
@@ -128,6 +140,16 @@ mod tests {
             assert!(grant(bad.as_bytes()).is_none(), "{bad}");
         }
         assert!(grant(&[0xff]).is_none());
+    }
+
+    #[test]
+    fn revocations_are_read_as_written() {
+        let owner = OwnerId::random();
+        let message = revoking(owner, "ana|@web", "stuck | since noon");
+        assert_eq!(revocation(message.as_bytes()), Some((owner, "ana_@web", "stuck | since noon")));
+        for bad in [&b""[..], b"x|a|b", b"\xff|a|b", &owner.digits()] {
+            assert!(revocation(bad).is_none(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) struct Scripts {
     pub(super) acquire_all: Script,
     pub(super) renew: Script,
     pub(super) holder: Script,
+    /// Deletes a lock of another library.
+    pub(super) release_foreign: Script,
 }
 
 /// Constant text: data reaches a script only as a key or an argument.
@@ -46,6 +48,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire_all: Script::new(concat!(include_str!("lua/queue.lua"), include_str!("lua/acquire_all.lua"))),
     renew: Script::new(include_str!("lua/renew.lua")),
     holder: Script::new(include_str!("lua/holder.lua")),
+    release_foreign: Script::new(include_str!("lua/release_foreign.lua")),
 });
 
 #[cfg(test)]
@@ -63,6 +66,7 @@ mod tests {
             include_str!("lua/calls.lua"),
             include_str!("lua/renew.lua"),
             include_str!("lua/holder.lua"),
+            include_str!("lua/release_foreign.lua"),
         ];
         for text in files {
             let (header, body) = text.split_once("\n\n").unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{LockErrorKind, LockManager, LockOptions, MemoryStore, Renew, Wait};
 
 fn busy(error: &lock_core::LockError) -> bool {
@@ -9,6 +10,7 @@ fn busy(error: &lock_core::LockError) -> bool {
 }
 
 #[tokio::test]
+#[limit]
 async fn one_memory_store_of_a_name_in_a_process() {
     let connect = async |url| LockManager::connect(url).await.unwrap();
     let (one, two, named) = (connect("memory://").await, connect("memory://").await, connect("memory://other").await);
@@ -23,6 +25,7 @@ async fn one_memory_store_of_a_name_in_a_process() {
 }
 
 #[tokio::test]
+#[limit]
 async fn two_prefixes_never_meet() {
     let connect = async |url| LockManager::connect(url).await.unwrap();
     let prod = connect("memory://prefixes?key_prefix=prod:").await;
@@ -53,6 +56,7 @@ async fn two_prefixes_never_meet() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_prefix_is_not_in_the_label_of_metrics() {
     let events = lock_core::testing::EventLog::default();
     let locks = LockManager::builder(MemoryStore::new()).key_prefix("prod:").observer(events.clone()).build().unwrap();
@@ -65,6 +69,7 @@ async fn a_prefix_is_not_in_the_label_of_metrics() {
 }
 
 #[tokio::test]
+#[limit]
 async fn options_are_the_same_words_everywhere() {
     let second = Duration::from_secs(1);
     let options = LockOptions::default()
@@ -91,6 +96,7 @@ async fn options_are_the_same_words_everywhere() {
 
 #[cfg(feature = "serde")]
 #[test]
+#[limit]
 fn options_come_from_a_file() {
     let text = r#"
         ttl = "1m30s"

@@ -1,6 +1,6 @@
 //! Faults on the way, met by whole managers: lost replies, cut connections, forgetful and full servers.
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
 
 use crate::support::{
@@ -18,6 +18,7 @@ fn fence(server: &RedisServer, key: &str) -> u64 {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_swallowed_reply_is_no_phantom_holder() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -43,6 +44,7 @@ async fn a_swallowed_reply_is_no_phantom_holder() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_swallowed_reply_without_waiting_leaves_nothing_behind() {
     let server = RedisServer::start();
     for round in 0..10 {
@@ -64,6 +66,7 @@ async fn a_swallowed_reply_without_waiting_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_cut_at_every_byte_of_an_acquire_leaves_one_holder_and_no_orphan() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -95,6 +98,7 @@ async fn a_cut_at_every_byte_of_an_acquire_leaves_one_holder_and_no_orphan() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_cut_at_every_byte_of_a_release_frees_the_key() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -113,6 +117,7 @@ async fn a_cut_at_every_byte_of_a_release_frees_the_key() {
 }
 
 #[tokio::test]
+#[limit]
 async fn forgotten_scripts_are_not_felt() {
     let server = RedisServer::start();
     let (locks, events) = (locks(&server), EventLog::default());
@@ -131,6 +136,7 @@ async fn forgotten_scripts_are_not_felt() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_full_server_refuses_clearly_renews_and_releases() {
     let server = RedisServer::start();
     let (locks, events) = (locks(&server), EventLog::default());
@@ -158,6 +164,7 @@ async fn a_full_server_refuses_clearly_renews_and_releases() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_is_down_refuses_the_connection_at_once() {
     let mut server = RedisServer::start();
     let url = server.url();
@@ -170,6 +177,7 @@ async fn a_server_that_is_down_refuses_the_connection_at_once() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_does_not_answer_is_given_up_after_five_seconds() {
     let server = RedisServer::start();
     server.pause();
@@ -183,6 +191,7 @@ async fn a_server_that_does_not_answer_is_given_up_after_five_seconds() {
 }
 
 #[tokio::test]
+#[limit]
 async fn connections_killed_all_the_time_stop_no_work() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -215,6 +224,7 @@ async fn connections_killed_all_the_time_stop_no_work() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_slow_network_is_only_slow() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -230,6 +240,7 @@ async fn a_slow_network_is_only_slow() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_lease_on_the_server_is_the_one_asked_for() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -253,6 +264,7 @@ async fn the_lease_on_the_server_is_the_one_asked_for() {
 }
 
 #[tokio::test]
+#[limit]
 async fn an_evicted_key_is_noticed_and_followed_by_a_greater_token() {
     let server = RedisServer::builder().with_maxmemory("0", "allkeys-random").start();
     let locks = locks(&server);

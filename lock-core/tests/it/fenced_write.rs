@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{FencedWrite, FencingToken};
 
 use crate::support::{SECOND, locks, pttl, take};
@@ -31,6 +31,7 @@ fn refused(reply: &Reply) -> Option<(u64, u64)> {
 }
 
 #[test]
+#[limit]
 fn an_older_token_writes_nothing() {
     let server = RedisServer::start();
     let value = || server.command(&["GET", "stock:7"]).text().to_owned();
@@ -50,6 +51,7 @@ fn an_older_token_writes_nothing() {
 }
 
 #[test]
+#[limit]
 fn what_keeps_the_token_is_in_the_slot_of_the_key() {
     let server = RedisServer::builder().with("cluster-enabled", "yes").start();
     let slot = |key: &str| server.command(&["CLUSTER", "KEYSLOT", key]).int();
@@ -61,6 +63,7 @@ fn what_keeps_the_token_is_in_the_slot_of_the_key() {
 }
 
 #[test]
+#[limit]
 fn the_token_is_forgotten_on_request_and_nonsense_is_an_error() {
     let server = RedisServer::start();
     let write = set(token(7), "x").remember_for(600 * SECOND);
@@ -78,6 +81,7 @@ fn the_token_is_forgotten_on_request_and_nonsense_is_an_error() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_holder_whose_lock_has_passed_on_is_refused_through_the_usual_client() {
     let server = RedisServer::start();
     let locks = locks(&server);

@@ -19,6 +19,9 @@ mod fenced_write;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
+mod limits;
+#[cfg(feature = "redis")]
+mod lockstep;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;

@@ -9,7 +9,7 @@ mod foreign;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, FencingToken, Freed, Holder, HolderInfo, LockBackend, LockError, LockErrorKind,
     LockKey, OwnerId, RedisStore, Release, Renewal,
@@ -63,6 +63,7 @@ fn pttl(server: &RedisServer, key: &str) -> i64 {
 }
 
 #[tokio::test]
+#[limit]
 async fn acquiring_again_gives_the_same_token_and_raises_the_lease() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -77,6 +78,7 @@ async fn acquiring_again_gives_the_same_token_and_raises_the_lease() {
 }
 
 #[tokio::test]
+#[limit]
 async fn tokens_grow_over_release_expiry_and_flush() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -96,6 +98,7 @@ async fn tokens_grow_over_release_expiry_and_flush() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_token_exceeds_the_floor_and_the_fence() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -111,6 +114,7 @@ async fn a_token_exceeds_the_floor_and_the_fence() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_fence_that_is_no_token_counts_for_none() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -125,6 +129,7 @@ async fn a_fence_that_is_no_token_counts_for_none() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_block_is_reserved_and_what_is_left_of_it_given_back() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -153,6 +158,7 @@ async fn a_block_is_reserved_and_what_is_left_of_it_given_back() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_lock_goes_on_within_a_process_with_tokens_that_only_grow() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -183,6 +189,7 @@ async fn a_lock_goes_on_within_a_process_with_tokens_that_only_grow() {
 }
 
 #[tokio::test]
+#[limit]
 async fn release_is_idempotent_and_frees_only_its_own() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -200,6 +207,7 @@ async fn release_is_idempotent_and_frees_only_its_own() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_min_hold_keeps_the_key_but_not_the_claim() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -227,6 +235,7 @@ async fn a_min_hold_keeps_the_key_but_not_the_claim() {
 }
 
 #[tokio::test]
+#[limit]
 async fn renewing_never_creates_never_shortens_and_spares_the_neighbours() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -251,6 +260,7 @@ async fn renewing_never_creates_never_shortens_and_spares_the_neighbours() {
 }
 
 #[tokio::test]
+#[limit]
 async fn large_batches_are_split_and_answered_in_order() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -267,6 +277,7 @@ async fn large_batches_are_split_and_answered_in_order() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_holder_is_told_with_everything_known() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -286,6 +297,7 @@ async fn the_holder_is_told_with_everything_known() {
 }
 
 #[tokio::test]
+#[limit]
 async fn classic_clients_exclude_us_and_we_them() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -309,6 +321,7 @@ async fn classic_clients_exclude_us_and_we_them() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_value_that_only_begins_like_ours_is_not_ours() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -319,6 +332,7 @@ async fn a_value_that_only_begins_like_ours_is_not_ours() {
 }
 
 #[tokio::test]
+#[limit]
 async fn keys_of_another_type_are_a_mistake_not_a_wait() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -336,6 +350,7 @@ async fn keys_of_another_type_are_a_mistake_not_a_wait() {
 }
 
 #[tokio::test]
+#[limit]
 async fn names_of_companions_are_refused() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -350,6 +365,7 @@ async fn names_of_companions_are_refused() {
 }
 
 #[tokio::test]
+#[limit]
 async fn nothing_is_left_without_an_expiry() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -373,6 +389,7 @@ fn claim_of(key: &str, owner: OwnerId) -> Claim {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_floor_that_cannot_be_exceeded_is_refused() {
     let server = RedisServer::start();
     let store = store(&server);

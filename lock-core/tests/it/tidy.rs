@@ -1,5 +1,6 @@
 //! The house rules that a program can check.
 
+use lock_core::testing::limit;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -79,6 +80,7 @@ fn is_test(file: &Path) -> bool {
 }
 
 #[test]
+#[limit]
 fn nothing_imports_from_a_floor_above_or_from_the_other_wing() {
     let floors: BTreeMap<&str, &str> = FLOORS.into_iter().collect();
     let mut sources = Vec::new();
@@ -103,6 +105,7 @@ fn nothing_imports_from_a_floor_above_or_from_the_other_wing() {
 }
 
 #[test]
+#[limit]
 fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
     let mut scripts = Vec::new();
     files(&source(), "lua", &mut scripts);
@@ -117,6 +120,7 @@ fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
 }
 
 #[test]
+#[limit]
 fn only_one_file_spells_redis_keys() {
     let mut sources = Vec::new();
     files(&source().join("redis"), "rs", &mut sources);
@@ -130,6 +134,7 @@ fn only_one_file_spells_redis_keys() {
 }
 
 #[test]
+#[limit]
 fn the_lines_for_cargo_on_the_page_about_testing_name_what_there_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("../docs/testing.md")).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::explore::explore;
 use crate::scenario::{Faults, Scenario};
+use lock_core::testing::limit;
 
 /// A scenario that every other differs from.
 pub(crate) fn scenario() -> Scenario {
@@ -26,6 +27,7 @@ pub(crate) fn scenario() -> Scenario {
 }
 
 #[test]
+#[limit(300)]
 fn with_all_rules_nothing_goes_wrong() {
     let none = Faults::default();
     let one = scenario();

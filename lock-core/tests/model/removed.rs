@@ -3,6 +3,7 @@
 use crate::complete::scenario;
 use crate::explore::explore;
 use crate::scenario::{Faults, Rule, Scenario, Wrong};
+use lock_core::testing::limit;
 
 /// Each rule, where it is missed, and what goes wrong there.
 fn cases() -> Vec<(Rule, Scenario, Wrong)> {
@@ -112,6 +113,7 @@ fn cases() -> Vec<(Rule, Scenario, Wrong)> {
 }
 
 #[test]
+#[limit(300)]
 fn without_any_one_rule_something_goes_wrong() {
     let cases = cases();
     let (mut escaped, of) = (Vec::new(), cases.len());

@@ -4,6 +4,7 @@ use crate::complete::scenario;
 use crate::scenario::{Faults, Scenario, Wrong};
 use crate::state::{Caller, Place, State};
 use crate::steps::Step;
+use lock_core::testing::limit;
 
 const WALKS: u64 = 300;
 const STEPS: usize = 800;
@@ -75,6 +76,7 @@ fn come_again(state: &mut State, random: &mut fastrand::Rng) {
 }
 
 #[test]
+#[limit(300)]
 fn on_long_walks_nothing_goes_wrong() {
     let none = Faults::default();
     let long = Scenario {

@@ -17,6 +17,9 @@ pub struct LockEntry {
     /// The holder with its lease. Of a lease that is handed on inside a process this is who opened
     /// it; that process's live view names the holder of the moment.
     pub holder: Holder,
+    /// What a foreign client wrote, at most the first 1,025 bytes: with it the lock can be taken away
+    /// from that client, see [`FleetReader::release_foreign`](crate::inspect::FleetReader::release_foreign).
+    pub foreign_value: Option<Vec<u8>>,
     /// When the lock was granted, by the server's clock. `None` for a foreign holder.
     pub granted_at: Option<SystemTime>,
     /// How long ago that was, by the server's clock.
@@ -61,6 +64,7 @@ impl LockEntry {
         Self {
             key,
             state,
+            foreign_value: None,
             holder,
             granted_at: granted.and_then(|micros| UNIX_EPOCH.checked_add(Duration::from_micros(micros))),
             held_for: granted.map(|micros| Duration::from_micros(now.saturating_sub(micros))),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Report, inbox};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Report, inbox, limit};
 use lock_core::{
     Freed, LockBackend, LockError, LockErrorKind, LockEvent, LockObserver, Notice, RedisStore, Release, Renewal,
 };
@@ -11,6 +11,7 @@ use lock_core::{
 use crate::redis_store::{acquire, claim, granted, held, release, request, store, token};
 
 #[tokio::test]
+#[limit]
 async fn an_acquire_that_comes_too_late_is_refused() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -34,6 +35,7 @@ async fn an_acquire_that_comes_too_late_is_refused() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_caller_that_waits_out_the_stall_is_served_with_a_fresh_deadline() {
     let server = RedisServer::start();
     let store = Arc::new(store(&server));
@@ -52,6 +54,7 @@ async fn a_caller_that_waits_out_the_stall_is_served_with_a_fresh_deadline() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_network_slower_than_the_deadline_ends_in_not_executed() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -67,6 +70,7 @@ async fn a_network_slower_than_the_deadline_ends_in_not_executed() {
 }
 
 #[tokio::test]
+#[limit]
 async fn scripts_that_the_server_forgot_are_sent_again() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -83,6 +87,7 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
     let server = RedisServer::builder().with_maxmemory("0", "noeviction").start();
     let store = store(&server);
@@ -111,6 +116,7 @@ async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_replica_refuses_and_says_why() {
     let master = RedisServer::start();
     let server = RedisServer::start();
@@ -125,6 +131,7 @@ async fn a_replica_refuses_and_says_why() {
 }
 
 #[tokio::test]
+#[limit]
 async fn too_few_replicas_and_failed_saves_refuse_everything_but_lose_nothing() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -144,6 +151,7 @@ async fn too_few_replicas_and_failed_saves_refuse_everything_but_lose_nothing() 
 }
 
 #[tokio::test]
+#[limit]
 async fn wrong_credentials_are_a_mistake_and_are_not_repeated() {
     let server = RedisServer::builder().with_password("hunter2").start();
     granted(&store(&server), &claim("lock:a")).await;
@@ -164,6 +172,7 @@ async fn wrong_credentials_are_a_mistake_and_are_not_repeated() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_database_that_does_not_exist_is_a_mistake() {
     let server = RedisServer::start();
     let store = RedisStore::new(&format!("{}/99", server.url())).unwrap();
@@ -176,6 +185,7 @@ async fn a_database_that_does_not_exist_is_a_mistake() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_lock_taken_by_itself() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -197,6 +207,7 @@ async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_lock_taken_by_itself() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_connection_cut_at_every_byte_never_confuses_the_store() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -242,6 +253,7 @@ impl LockObserver for Seen {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_keeper_reconnects_and_says_so() {
     let mut server = RedisServer::builder().with_maxmemory("100mb", "volatile-lru").start();
     let store = Arc::new(store(&server));
@@ -273,6 +285,7 @@ async fn the_keeper_reconnects_and_says_so() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_keeper_ends_only_for_mistakes() {
     let server = RedisServer::builder().with_password("hunter2").start();
     let store = RedisStore::new(&format!("redis://127.0.0.1:{}", server.port())).unwrap();

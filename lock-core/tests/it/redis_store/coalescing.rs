@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{Attempt, Claim, Freed, LockBackend, LockError, LockErrorKind, RedisStore, Release, Ticket};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -61,6 +61,7 @@ async fn within_seconds<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
+#[limit]
 async fn many_at_once_leave_in_few_scripts() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -83,6 +84,7 @@ async fn many_at_once_leave_in_few_scripts() {
 }
 
 #[tokio::test]
+#[limit]
 async fn one_task_that_waits_for_many_sends_them_together_too() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -96,6 +98,7 @@ async fn one_task_that_waits_for_many_sends_them_together_too() {
 }
 
 #[tokio::test]
+#[limit]
 async fn who_finds_the_connection_idle_waits_for_nobody() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -110,6 +113,7 @@ async fn who_finds_the_connection_idle_waits_for_nobody() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_key_of_another_type_fails_alone() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -132,6 +136,7 @@ async fn a_key_of_another_type_fails_alone() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_key_that_is_not_permitted_fails_alone() {
     let server = RedisServer::start();
     let rules = "ACL SETUSER app on >pw ~lock:* ~{lock:* &* +@all";
@@ -152,6 +157,7 @@ async fn a_key_that_is_not_permitted_fails_alone() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_full_memory_refuses_acquires_but_not_the_release_beside_them() {
     let server = RedisServer::builder().with_maxmemory("0", "noeviction").start();
     let store = connected(&server).await;
@@ -172,6 +178,7 @@ async fn a_full_memory_refuses_acquires_but_not_the_release_beside_them() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_flush_of_the_scripts_in_the_middle_is_not_noticed() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -189,6 +196,7 @@ async fn a_flush_of_the_scripts_in_the_middle_is_not_noticed() {
 }
 
 #[tokio::test]
+#[limit]
 async fn each_call_has_its_own_deadline() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -215,6 +223,7 @@ async fn each_call_has_its_own_deadline() {
 }
 
 #[tokio::test]
+#[limit]
 async fn calls_for_one_key_are_executed_in_order() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -236,6 +245,7 @@ async fn calls_for_one_key_are_executed_in_order() {
 }
 
 #[tokio::test]
+#[limit]
 async fn two_who_want_one_key_at_once_get_it_once() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -246,6 +256,7 @@ async fn two_who_want_one_key_at_once_get_it_once() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_sees_who_queued_in_the_same_batch() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -273,6 +284,7 @@ async fn a_release_sees_who_queued_in_the_same_batch() {
 
 /// Whoever opens a batch may be dropped, or never be polled again, after any number of polls.
 #[tokio::test]
+#[limit]
 async fn the_others_are_answered_whatever_becomes_of_the_first() {
     let server = RedisServer::start();
     for (polls, dropped) in (1..6).flat_map(|polls| [(polls, true), (polls, false)]) {
@@ -308,6 +320,7 @@ async fn the_others_are_answered_whatever_becomes_of_the_first() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_batch_that_everybody_left_is_executed_once_and_holds_nothing_up() {
     let server = RedisServer::start();
     let store = connected(&server).await;

@@ -1,6 +1,6 @@
 //! A replica that takes over without having heard of the last grants.
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{Freed, LockBackend, Renewal};
 
 use crate::redis_store::{claim, granted, release, store};
@@ -8,6 +8,7 @@ use crate::support::eventually;
 
 /// A counter gives the token of the last grant, which the replica has not heard of, a second time.
 #[tokio::test]
+#[limit]
 async fn tokens_grow_over_a_failover_that_loses_grants() {
     let (mut master, replica) = (RedisServer::start(), RedisServer::start());
     let (old, new) = (store(&master), store(&replica));

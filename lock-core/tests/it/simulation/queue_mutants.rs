@@ -7,14 +7,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::Violation;
+use lock_core::testing::{Violation, limit};
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, Clock, FencingToken, Freed, Holder, Inbox, LockBackend, LockError,
-    LockKey, MemoryStore, OwnerId, Release, Renewal, conformance,
+    LockKey, MemoryStore, OwnerId, Release, Renewal,
 };
 
 use super::network::Flaw;
-use super::{Mode, simulate};
+use super::{Mode, breaks_the_contract, simulate};
 
 /// What is wrong with the queue of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,21 +173,13 @@ fn caught<B: LockBackend>(
     })
 }
 
-fn refused(bug: Bug) -> bool {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let run = runtime.block_on(async {
-        let store = Arc::new(MemoryStore::new());
-        store.attach(&Clock::of_current_runtime());
-        tokio::spawn(conformance::contract(Mutant::new(store, bug))).await
-    });
-    run.is_err()
-}
-
 #[test]
+#[limit(300)]
 fn every_bug_of_the_queue_is_caught() {
     let mut escaped = Vec::new();
     for bug in BUGS {
-        let (contract, modes) = (refused(bug), [Mode::Calm, Mode::Short, Mode::Long]);
+        let (contract, modes) =
+            (breaks_the_contract(|store| Mutant::new(store, bug)), [Mode::Calm, Mode::Short, Mode::Long]);
         let simulation = if contract { None } else { caught(&modes, 60, None, |memory| Mutant::new(memory, bug)) };
         println!("figure: mutant {bug:?}: contract {contract}, simulation {simulation:?}");
         if !contract && simulation.is_none() {
@@ -198,6 +190,7 @@ fn every_bug_of_the_queue_is_caught() {
 }
 
 #[test]
+#[limit(300)]
 fn every_rule_of_the_machinery_is_needed() {
     let mut escaped = Vec::new();
     for flaw in [Flaw::LateCommands, Flaw::CountedFromReceipt, Flaw::OneEnding] {

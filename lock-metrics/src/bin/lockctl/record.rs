@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::output::Table;
 use crate::text::human;
+use crate::values;
 
 const NOTHING: &str = "-";
 
@@ -32,6 +33,9 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
         "ttl_left_seconds": holder.ttl_left.map(|left| left.as_secs_f64()),
         "waiters": entry.waiters,
     });
+    if full_owner && let Some(value) = &entry.foreign_value {
+        record["value"] = json!(values::spell(value));
+    }
     identify(&mut record, holder.owner, full_owner);
     record
 }

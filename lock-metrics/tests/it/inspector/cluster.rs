@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisCluster, Reply};
+use lock_core::testing::{RedisCluster, Reply, limit};
 use lock_metrics::{Inspector, builder};
 
 use super::{of, scrape};
@@ -17,6 +17,7 @@ fn inspector(cluster: &RedisCluster) -> Inspector {
 }
 
 #[test]
+#[limit]
 fn the_locks_of_all_masters_are_counted_together() {
     let cluster = RedisCluster::start(3);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -61,6 +62,7 @@ fn the_locks_of_all_masters_are_counted_together() {
 }
 
 #[test]
+#[limit]
 fn the_election_follows_its_lock_to_another_master() {
     let cluster = RedisCluster::start(2);
     let home = cluster.masters().iter().position(|master| master.command(&["EXISTS", ELECTION]) == Reply::Int(0));

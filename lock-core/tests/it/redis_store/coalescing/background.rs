@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 use lock_core::{Claim, Freed, LockBackend, LockManager, Release, ReleaseOutcome};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -22,6 +22,7 @@ fn ending(claim: &Claim) -> Release {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_that_nobody_waits_for_leaves_with_the_next_call() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -39,6 +40,7 @@ async fn a_release_that_nobody_waits_for_leaves_with_the_next_call() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_that_nobody_waits_for_leaves_alone_if_nothing_follows() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -55,6 +57,7 @@ async fn a_release_that_nobody_waits_for_leaves_alone_if_nothing_follows() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_is_not_sent_that_was_dropped_before_it_left() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -73,6 +76,7 @@ async fn a_release_is_not_sent_that_was_dropped_before_it_left() {
 }
 
 #[tokio::test]
+#[limit]
 async fn releases_that_nobody_waits_for_fill_a_script_like_others() {
     let server = RedisServer::start();
     let store = connected(&server).await;
@@ -91,6 +95,7 @@ async fn releases_that_nobody_waits_for_fill_a_script_like_others() {
 }
 
 #[tokio::test]
+#[limit]
 async fn one_task_that_releases_in_the_background_sends_one_script_a_turn() {
     let server = RedisServer::start();
     let locks = LockManager::builder(store(&server)).release_in_background().build().unwrap();
@@ -116,6 +121,7 @@ async fn one_task_that_releases_in_the_background_sends_one_script_a_turn() {
 
 /// What a busy worker thread keeps from leaving goes when the next answer comes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn a_worker_that_is_busy_holds_nobody_up() {
     let server = RedisServer::start();
     let store = connected(&server).await;
