@@ -12,6 +12,7 @@ use crate::clock::{Nanos, Timestamp};
 use crate::error::{LockError, LossReason, Result};
 use crate::event::{LockEvent, LockEventKind, Observers};
 use crate::fencing::FencingToken;
+use crate::fork::Birthplace;
 use crate::gate::Turn;
 use crate::key::{LockKey, LockLabel};
 use crate::lease::Lease;
@@ -27,6 +28,8 @@ pub(crate) struct Origin {
     /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
     pub(crate) pid: u32,
     pub(crate) observers: Arc<Observers>,
+    /// The process in which the manager was made.
+    pub(crate) birthplace: Birthplace,
 }
 
 /// Who acquires what, for the events of one acquire.
@@ -146,6 +149,9 @@ impl Hold {
 
     /// Returns how long the lock may still be believed in.
     pub(crate) fn remaining(&self) -> Duration {
+        if self.events.origin.birthplace.is_left() {
+            return Duration::ZERO;
+        }
         self.remaining_at(self.now())
     }
 
@@ -160,6 +166,9 @@ impl Hold {
     /// Compares the clock with the deadline. A flag that somebody else must set would be late
     /// after a pause of the whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
+        if self.events.origin.birthplace.is_left() {
+            return Err(LockError::forked().with_key(&self.events.key));
+        }
         let stage = self.state().stage;
         let now = self.now();
         let reason = match stage {
@@ -238,6 +247,9 @@ impl Hold {
     /// Waits until the lock is lost. Never ends if it is released before.
     pub(crate) async fn lost(&self) -> LossReason {
         loop {
+            if self.events.origin.birthplace.is_left() {
+                return LossReason::Revoked;
+            }
             let mut signal = std::pin::pin!(self.lost.notified());
             signal.as_mut().enable();
             let (stage, announced) = {

@@ -61,6 +61,7 @@ mod error;
 mod event;
 mod fenced_write;
 mod fencing;
+mod fork;
 mod gate;
 mod global;
 mod guard;

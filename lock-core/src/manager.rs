@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{DynBackend, LockBackend};
-use crate::error::Result;
+use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
 use crate::hold::Origin;
 use crate::keeper::{Caller, Engine, EngineHandle};
@@ -39,6 +39,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The last handle, or the last guard if it is dropped later, waits up to 250 ms for releases that are
 /// still on their way, so that a guard dropped right before `main` returns does not stay locked until
 /// its lease ends.
+/// A manager is of the process in which it was made: in a forked child every call of it is an error, and guards do
+/// nothing there. Connect a new one in the child.
+///
 /// An installed manager is never dropped: call [`shutdown`](Self::shutdown).
 #[derive(Clone, Debug)]
 pub struct LockManager {
@@ -124,7 +127,7 @@ impl LockManager {
     /// Safe: it only reads.
     pub async fn holder(&self, key: impl IntoLockKey) -> Result<Option<Holder>> {
         let key = self.key(key)?;
-        let engine = self.engine();
+        let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
@@ -145,7 +148,7 @@ impl LockManager {
     ///
     /// Safe: it only reads.
     pub async fn ping(&self) -> Result<()> {
-        let engine = self.engine();
+        let engine = self.engine_here()?;
         let key = LockKey::new("ping")?;
         let until = engine.clock.now().after(CONNECT_TIMEOUT);
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).ping_dyn());
@@ -156,6 +159,11 @@ impl LockManager {
     /// its store is connected.
     pub fn observe(&self, observer: impl LockObserver) {
         self.engine().observers.add(Arc::new(observer));
+    }
+
+    /// Returns the engine, unless it stayed with the parent of this process.
+    fn engine_here(&self) -> Result<&Arc<Engine>> {
+        if self.engine().birthplace.is_left() { Err(LockError::forked()) } else { Ok(self.engine()) }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -263,7 +271,12 @@ impl LockManagerBuilder {
         } else {
             Engine::start(self.backend, observers, self.handoff)?
         };
-        let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
+        let origin = Arc::new(Origin {
+            host,
+            pid: std::process::id(),
+            observers: Arc::clone(&engine.observers),
+            birthplace: engine.birthplace.clone(),
+        });
         let handle = Arc::new(EngineHandle { engine });
         Ok(LockManager {
             inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),

@@ -29,6 +29,9 @@ impl LockManager {
     /// Safe to drop; the rest goes on in the background. Calling it again reports what is left.
     pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
+        if engine.birthplace.is_left() {
+            return ShutdownReport { released: 0, unreleased: Vec::new(), drained: true };
+        }
         let until = engine.clock.now().after(within);
         engine.close();
         let (sender, mut results) = unbounded_channel();
@@ -87,6 +90,9 @@ impl LockManager {
     /// Safe to drop: the manager then stays closed, and what is held stays held.
     pub async fn drain(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
+        if engine.birthplace.is_left() {
+            return self.shutdown(within).await;
+        }
         let until = engine.clock.now().after(within);
         let patience = engine.clock.now().after(within.saturating_sub(FOR_REVOKING.min(within / 10)));
         engine.close();
@@ -167,6 +173,9 @@ mod signal {
         ///
         /// Safe to drop: before a signal nothing has changed, after it as for [`drain`](Self::drain).
         pub async fn shutdown_on_signal(&self, within: Duration) -> Result<ShutdownReport> {
+            if self.engine().birthplace.is_left() {
+                return Err(LockError::forked());
+            }
             let (sender, mut signals) = unbounded_channel();
             self.engine().run_on_keeper(listen(sender));
             received(&mut signals).await?;
@@ -200,7 +209,8 @@ mod signal {
             #[cfg(unix)]
             {
                 use tokio::signal::unix::{SignalKind, signal};
-                let listening = signal(SignalKind::interrupt()).and_then(|one| Ok((one, signal(SignalKind::terminate())?)));
+                let listening =
+                    signal(SignalKind::interrupt()).and_then(|one| Ok((one, signal(SignalKind::terminate())?)));
                 let (mut interrupt, mut terminate) = match listening {
                     Ok(both) => both,
                     Err(error) => return drop(told.send(Err(error))),

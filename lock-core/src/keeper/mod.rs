@@ -31,6 +31,7 @@ use crate::claim::Handoff;
 use crate::clock::{Clock, Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{Notice, Observers};
+use crate::fork::Birthplace;
 use crate::gate::Gate;
 use crate::keeper::grants::Grants;
 use crate::keeper::schedule::{Alarm, Schedule};
@@ -76,6 +77,8 @@ pub(crate) struct Engine {
     closing: Notify,
     /// Whether the keeper has a thread of its own.
     threaded: bool,
+    /// The process that the keeper lives in.
+    pub(crate) birthplace: Birthplace,
 }
 
 /// Where a command to the store is polled.
@@ -163,6 +166,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             threaded,
+            birthplace: Birthplace::here(),
         });
         let keeper = Keeper {
             engine: Arc::downgrade(&engine),
@@ -268,7 +272,7 @@ impl Engine {
     /// Blocks until all cleanup is done, or time is up. Does nothing where blocking would keep the
     /// keeper itself from working.
     fn drain_blocking(&self, within: Duration) {
-        if self.threaded && std::thread::current().name() != Some("lock-keeper") {
+        if self.threaded && !self.birthplace.is_left() && std::thread::current().name() != Some("lock-keeper") {
             self.pending.wait(within);
         }
     }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{LockErrorKind, LockManager, LossReason};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_drain_waits_for_holders_and_refuses_everybody_else() {
     let locks = LockManager::for_tests();
     let guard = locks.lock("k").await.unwrap();
@@ -31,6 +33,7 @@ async fn a_drain_waits_for_holders_and_refuses_everybody_else() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_drain_takes_away_what_is_not_given_back_in_time() {
     let locks = LockManager::for_tests();
     let guard = locks.lock("k").await.unwrap();
@@ -44,6 +47,7 @@ async fn a_drain_takes_away_what_is_not_given_back_in_time() {
 
 #[cfg(feature = "redis")]
 #[tokio::test]
+#[limit]
 async fn one_lock_that_cannot_be_freed_does_not_hide_the_others() {
     use lock_core::testing::RedisServer;
 
