@@ -367,6 +367,3 @@ mod random;
 #[cfg(test)]
 #[path = "gate/tests.rs"]
 mod tests;
-#[cfg(test)]
-#[path = "gate/threads.rs"]
-mod threads;

@@ -56,29 +56,6 @@ mod tests {
     use super::SCRIPTS;
 
     #[test]
-    fn every_script_opens_with_its_contract() {
-        let files = [
-            include_str!("lua/queue.lua"),
-            include_str!("lua/acquire.lua"),
-            include_str!("lua/acquire_all.lua"),
-            include_str!("lua/requeue.lua"),
-            include_str!("lua/release.lua"),
-            include_str!("lua/calls.lua"),
-            include_str!("lua/renew.lua"),
-            include_str!("lua/holder.lua"),
-            include_str!("lua/release_foreign.lua"),
-        ];
-        for text in files {
-            let (header, body) = text.split_once("\n\n").unwrap();
-            assert!(header.lines().all(|line| line.starts_with("--")));
-            for word in ["KEYS", "Returns ", "Atomic"] {
-                assert!(header.contains(word), "{word} is missing in: {header}");
-            }
-            assert_eq!(header.contains("ARGV["), body.contains("ARGV["), "{header}");
-        }
-    }
-
-    #[test]
     fn no_script_is_refused_for_want_of_memory() {
         for script in [&SCRIPTS.calls, &SCRIPTS.acquire_all, &SCRIPTS.renew, &SCRIPTS.holder] {
             assert_eq!(script.sha.len(), 40);

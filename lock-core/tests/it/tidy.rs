@@ -1,5 +1,7 @@
 //! The house rules that a program can check.
 
+mod limits;
+
 use lock_core::testing::limit;
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,7 +62,7 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-pub(crate) fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -113,10 +115,12 @@ fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
     assert!(!scripts.is_empty());
     for script in scripts {
         let text = fs::read_to_string(&script).unwrap();
-        let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
-        for word in ["KEYS", "Returns", "Atomic"] {
-            assert!(header.iter().any(|line| line.contains(word)), "{}: {word} is missing", script.display());
+        let header: String = text.lines().take_while(|line| line.starts_with("--")).collect();
+        let body = text.lines().skip_while(|line| line.starts_with("--")).collect::<String>();
+        for word in ["KEYS", "Returns ", "Atomic"] {
+            assert!(header.contains(word), "{}: {word} is missing", script.display());
         }
+        assert_eq!(header.contains("ARGV["), body.contains("ARGV["), "{}: ARGV", script.display());
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lock_core::testing::limit;
 
-use crate::tidy::files;
+use super::files;
 
 /// What can wait for something that does not come.
 const WAITS: [&str; 7] = [".await", ".join()", ".recv", "Command::new", "TcpStream", "block_on", "_blocking("];
