@@ -18,6 +18,7 @@ use redis::Value;
 use crate::backend::LockBackend;
 use crate::error::Result;
 use crate::key::LockKey;
+use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
 use crate::redis::{RedisStore, error, keys, reply, value};
 
@@ -51,17 +52,42 @@ const VALUE_READ: isize = 1024;
 /// ```
 pub struct FleetReader {
     servers: Servers,
+    /// What comes before every key that is read. Empty for none.
+    key_prefix: String,
 }
 
 impl FleetReader {
     /// Names a server by its URL, as in [`RedisStore::new`]. Opens nothing yet.
+    ///
+    /// With `?key_prefix=prod:` it reads the locks of that namespace only, see
+    /// [`LockManagerBuilder::key_prefix`](crate::LockManagerBuilder::key_prefix).
     ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
     /// read. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        Ok(Self { servers: Servers::new(url)? })
+        let (url, key_prefix) = take_key_prefix(url)?;
+        Ok(Self { servers: Servers::new(&url)?, key_prefix: key_prefix.unwrap_or_default() })
+    }
+
+    /// Returns the prefix of the namespace that is read. Empty for all.
+    #[must_use]
+    pub fn key_prefix(&self) -> &str {
+        &self.key_prefix
+    }
+
+    /// Returns a key of the namespace, given with or without its prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey) if it is too long with the prefix.
+    pub fn key(&self, key: &LockKey) -> Result<LockKey> {
+        if key.as_str().starts_with(&self.key_prefix) {
+            Ok(key.clone())
+        } else {
+            key.clone().with_prefix(&self.key_prefix)
+        }
     }
 
     /// Returns the name of the URL's server: host, port and database, never a credential.
@@ -101,7 +127,7 @@ impl FleetReader {
     /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].
     #[must_use]
     pub fn scan(&self, options: ScanOptions) -> Scan<'_> {
-        Scan::new(self, options)
+        Scan::new(self, options.within(&self.key_prefix))
     }
 
     /// Reads one lock. `None` if it is free.

@@ -89,6 +89,9 @@ impl InspectorHandle {
 impl Inspector {
     /// Prepares to inspect a Redis server, or the cluster of a node. Opens nothing yet.
     ///
+    /// With `?key_prefix=prod:` in the URL it looks at that namespace, whose inspector it then is; names, templates and
+    /// prefixes are without it.
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) if the URL cannot be
@@ -231,8 +234,11 @@ impl Inspector {
         let locks = match manager {
             Some(locks) => locks,
             none => {
-                let store = self.reader.store_of(&LockKey::new(INSPECTOR_KEY)?).await?;
-                none.insert(LockManager::builder(store).build()?)
+                // Each namespace has an inspector of its own.
+                let key = self.reader.key(&LockKey::new(INSPECTOR_KEY)?)?;
+                let builder = LockManager::builder(self.reader.store_of(&key).await?);
+                let prefix = self.reader.key_prefix();
+                none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };
         let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
@@ -262,8 +268,13 @@ impl Inspector {
         let mut found = self.nothing();
         let mut scan = self.reader.scan(self.scan.clone());
         while let Some(batch) = scan.next().await? {
-            for entry in batch.iter().filter(|entry| entry.key.as_str() != INSPECTOR_KEY) {
-                found.locks[self.classes.of(entry.key.as_str())].1.add(entry);
+            for entry in &batch {
+                // Templates and names are without the prefix of a namespace.
+                let key = entry.key.as_str();
+                let key = key.strip_prefix(self.reader.key_prefix()).unwrap_or(key);
+                if key != INSPECTOR_KEY {
+                    found.locks[self.classes.of(key)].1.add(entry);
+                }
             }
         }
         found.truncated = scan.is_truncated();

@@ -193,3 +193,19 @@ async fn a_failed_scan_keeps_what_was_known_and_no_secret_is_told() {
     let error = Inspector::new("redis://:open-sesame@host:port").unwrap_err();
     assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
 }
+
+#[tokio::test]
+#[limit]
+async fn a_namespace_has_an_inspector_of_its_own() {
+    let server = RedisServer::start();
+    let url = |prefix: &str| format!("{}?key_prefix={prefix}", server.url());
+    let prod = LockManager::connect(&url("prod:")).await.unwrap();
+    let _job = prod.lock("nightly:7").await.unwrap();
+    let test = LockManager::connect(&url("test:")).await.unwrap();
+    let _others = [test.lock("nightly:7").await.unwrap(), test.lock("nightly:8").await.unwrap()];
+    let metrics = lock_metrics::builder().install().unwrap();
+    let inspector = Inspector::new(&url("prod:")).unwrap().with_template("nightly:<id>", "nightly:<id>");
+    inspector.inspect_once(&metrics).await.unwrap();
+    let page = metrics.render();
+    assert!(page.contains("distributed_lock_fleet_held{lock=\"nightly:<id>\"} 1\n"), "{page}");
+}

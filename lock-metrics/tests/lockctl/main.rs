@@ -357,3 +357,21 @@ fn the_command_line_explains_itself() {
         assert!(ended.stdout.is_empty() && !ended.stderr.is_empty(), "{wrong:?}: {ended:?}");
     }
 }
+
+#[tokio::test]
+#[limit]
+async fn a_namespace_is_shown_by_itself() {
+    let server = RedisServer::start();
+    let (_plain, _guard) = take(&server, "job").await;
+    let prod = LockManager::connect(&format!("{}?key_prefix=prod:", server.url())).await.unwrap();
+    let guard = prod.lock("job").await.unwrap();
+    let listed = lockctl(&server, &["list", "--key-prefix", "prod:"]);
+    assert!(listed.stdout.contains("prod:job") && listed.stdout.contains("1 lock on"), "{listed:?}");
+    for key in ["job", "prod:job"] {
+        let shown = lockctl(&server, &["show", key, "--key-prefix=prod:", "--json"]).json();
+        assert_eq!((&shown["key"], shown["token"].is_null()), (&"prod:job".into(), false), "{shown}");
+    }
+    let wrong = lockctl(&server, &["list", "--key-prefix", "prod"]);
+    assert!(wrong.stderr.contains("colon"), "{wrong:?}");
+    guard.release().await.unwrap();
+}

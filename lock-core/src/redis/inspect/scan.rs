@@ -47,6 +47,16 @@ impl ScanOptions {
         self
     }
 
+    /// Narrows everything down to a namespace.
+    pub(super) fn within(mut self, key_prefix: &str) -> Self {
+        for prefix in self.foreign.iter_mut().chain([&mut self.prefix]) {
+            if !prefix.starts_with(key_prefix) {
+                prefix.insert_str(0, key_prefix);
+            }
+        }
+        self
+    }
+
     /// Sets the pause after each hundred keys.
     pub fn with_pause(mut self, pause: Duration) -> Self {
         self.pause = pause;

@@ -72,6 +72,11 @@ pub(crate) struct Args {
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
 
+    /// The namespace: what comes before every key, such as `prod:`; the keys of other commands may then leave it out [env:
+    /// LOCK_KEY_PREFIX]
+    #[arg(long, global = true, value_name = "PREFIX")]
+    key_prefix: Option<String>,
+
     /// Print JSON for programs, exact where the table is cut or made fit for a terminal
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -221,7 +226,15 @@ impl Args {
     pub(crate) fn url(&self) -> String {
         let named = || std::env::var_os(URL).filter(|url| !url.is_empty());
         let url = self.url.clone().or_else(|| named().map(|url| url.to_string_lossy().into_owned()));
-        url.unwrap_or_else(|| DEFAULT_URL.to_owned())
+        let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
+        let named = || std::env::var("LOCK_KEY_PREFIX").ok().filter(|prefix| !prefix.is_empty());
+        match self.key_prefix.clone().or_else(named) {
+            // The URL's own comes first.
+            Some(prefix) if !url.contains("key_prefix=") => {
+                format!("{url}{}key_prefix={prefix}", if url.contains('?') { '&' } else { '?' })
+            }
+            _ => url,
+        }
     }
 
     /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.

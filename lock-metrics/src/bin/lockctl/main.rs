@@ -127,10 +127,15 @@ fn ask(args: Args) -> End {
 async fn act(fleet: &FleetReader, action: Action, out: &mut Output) -> Result<End, Failure> {
     match action {
         Action::List(wanted) => commands::list(fleet, &wanted, out).await,
-        Action::Show { key } => commands::show(fleet, &key, out).await,
-        Action::Waiters { key } => commands::waiters(fleet, &key, out).await,
-        Action::Watch { key, wanted } => watch::watch(fleet, key.as_ref(), &wanted, out).await,
-        Action::Release { key, expected, reason } => release::release(fleet, &key, &expected, &reason, out).await,
+        Action::Show { key } => commands::show(fleet, &fleet.key(&key)?, out).await,
+        Action::Waiters { key } => commands::waiters(fleet, &fleet.key(&key)?, out).await,
+        Action::Watch { key, wanted } => {
+            let key = key.map(|key| fleet.key(&key)).transpose()?;
+            watch::watch(fleet, key.as_ref(), &wanted, out).await
+        }
+        Action::Release { key, expected, reason } => {
+            release::release(fleet, &fleet.key(&key)?, &expected, &reason, out).await
+        }
         _ => unreachable!("done without the store"),
     }
 }
