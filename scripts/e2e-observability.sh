@@ -20,7 +20,7 @@ target=${CARGO_TARGET_DIR:-target}
 step "rules, judged by promtool"
 promtool check rules --lint=all --lint-fatal dashboards/alerts.yml dashboards/recording_rules.yml
 promtool check config dashboards/prometheus.yml
-promtool test rules dashboards/alerts_test.yml
+promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

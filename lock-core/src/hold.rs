@@ -27,6 +27,8 @@ pub(crate) struct Origin {
     pub(crate) host: Arc<str>,
     /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
     pub(crate) pid: u32,
+    /// The name by which observers know the store.
+    pub(crate) store: Arc<str>,
     pub(crate) observers: Arc<Observers>,
     /// The process in which the manager was made.
     pub(crate) birthplace: Birthplace,
@@ -59,6 +61,7 @@ impl EventContext {
             label: &self.label,
             key: &self.key,
             site: self.call_site.name,
+            store: &self.origin.store,
             ttl: self.ttl.into(),
             stuck_after: self.stuck_after.into(),
             kind,

@@ -80,6 +80,7 @@ impl LockManager {
             key_prefix: None,
             observers: Observers::new(),
             host: None,
+            store_name: None,
             handoff: HandoffLimits { passes: 64, slice: Duration::from_millis(10) },
             on_current_runtime: false,
         }
@@ -192,6 +193,7 @@ pub struct LockManagerBuilder {
     key_prefix: Option<String>,
     observers: Observers,
     host: Option<Arc<str>>,
+    store_name: Option<Arc<str>>,
     handoff: HandoffLimits,
     on_current_runtime: bool,
 }
@@ -241,6 +243,13 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Names the store for metrics, so that processes which reach it by different addresses agree. Default:
+    /// the address in its URL.
+    pub fn store_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.store_name = Some(name.into());
+        self
+    }
+
     /// Drives everything on the current tokio runtime and its clock instead of an own thread.
     ///
     /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
@@ -266,17 +275,15 @@ impl LockManagerBuilder {
         }
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
+        let store = self.store_name.unwrap_or_else(|| self.backend.node_dyn(0).into());
         let engine = if self.on_current_runtime {
             Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
             Engine::start(self.backend, observers, self.handoff)?
         };
-        let origin = Arc::new(Origin {
-            host,
-            pid: std::process::id(),
-            observers: Arc::clone(&engine.observers),
-            birthplace: engine.birthplace.clone(),
-        });
+        let observers = Arc::clone(&engine.observers);
+        let birthplace = engine.birthplace.clone();
+        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace });
         let handle = Arc::new(EngineHandle { engine });
         Ok(LockManager {
             inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),

@@ -20,7 +20,7 @@ const FOR_REVOKING: Duration = Duration::from_secs(1);
 impl LockManager {
     /// Refuses new acquires, takes every lock away from its holder, and releases it.
     ///
-    /// Holders learn of it as [`LossReason::Revoked`](crate::LossReason::Revoked), so protected
+    /// Holders learn of it as [`LossReason::ShutDown`](crate::LossReason::ShutDown), so protected
     /// bodies are dropped. Call it last, when the service has stopped serving; [`drain`](Self::drain) lets the
     /// holders finish first.
     ///

@@ -43,7 +43,7 @@ impl OwnedHold {
         }
         if engine.is_closed() {
             let (worker, lease) = (Arc::clone(engine), Arc::clone(&hold.lease));
-            watchdog::end(engine, &lease, LossReason::Revoked);
+            watchdog::end(engine, &lease, LossReason::ShutDown);
             engine.clean_up(async move {
                 let _ = revoke(&worker, &lease).await;
             });

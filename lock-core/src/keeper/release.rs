@@ -303,7 +303,7 @@ pub(crate) fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Ha
 
 /// Takes a lock away from its holder, who learns of it, and frees it.
 pub(crate) async fn revoke(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
-    watchdog::end(engine, lease, LossReason::Revoked);
+    watchdog::end(engine, lease, LossReason::ShutDown);
     free(engine, lease.claim.clone(), PAST, settled_at(lease))
         .await
         .map_err(|error: LockError| error.with_key(&lease.claim.key))

@@ -168,7 +168,7 @@ async fn shutdown_releases_everything_and_wakes_everybody() {
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(report.released, 1);
     assert!(store.is_empty());
-    assert_eq!(guard.lost().await, LossReason::Revoked);
+    assert_eq!(guard.lost().await, LossReason::ShutDown);
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
     drop(guard);
@@ -200,7 +200,7 @@ async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
     let shutdown = ending.lock().unwrap().take().unwrap();
     let report = shutdown.await;
     assert_eq!((report.released, report.is_clean()), (1, true), "{report:?}");
-    assert_eq!(second.lost().await, LossReason::Revoked);
+    assert_eq!(second.lost().await, LossReason::ShutDown);
 }
 
 #[tokio::test(start_paused = true)]

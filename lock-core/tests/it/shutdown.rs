@@ -41,7 +41,7 @@ async fn a_drain_takes_away_what_is_not_given_back_in_time() {
     let report = locks.drain(10 * SECOND).await;
     assert!((9 * SECOND..=10 * SECOND).contains(&before.elapsed()), "{:?}", before.elapsed());
     assert!(report.is_clean() && report.released == 1, "{report:?}");
-    assert_eq!(guard.lost().await, LossReason::Revoked);
+    assert_eq!(guard.lost().await, LossReason::ShutDown);
     assert!(locks.all_free());
 }
 
