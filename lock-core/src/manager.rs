@@ -188,6 +188,16 @@ impl LockManager {
 }
 
 /// Puts a [`LockManager`] together.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{LockManager, LockOptions, MemoryStore};
+///
+/// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_millis(500));
+/// let locks = LockManager::builder(MemoryStore::new()).options(options).build()?;
+/// # drop(locks);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[must_use = "a builder does nothing until it is built"]
 #[derive(Debug)]
 pub struct LockManagerBuilder {

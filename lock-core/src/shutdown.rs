@@ -242,6 +242,19 @@ mod signal {
 }
 
 /// What [`LockManager::shutdown`] could and could not do.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let report = locks.shutdown(Duration::from_secs(5)).await;
+/// if !report.is_clean() {
+///     eprintln!("not released, and free when their leases end: {:?}", report.unreleased);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {

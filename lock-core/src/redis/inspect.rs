@@ -52,42 +52,29 @@ const VALUE_READ: isize = 1024;
 /// ```
 pub struct FleetReader {
     servers: Servers,
-    /// What comes before every key that is read. Empty for none.
-    key_prefix: String,
+    /// What comes before every key that is looked at.
+    prefix: String,
 }
 
 impl FleetReader {
     /// Names a server by its URL, as in [`RedisStore::new`]. Opens nothing yet.
     ///
-    /// With `?key_prefix=prod:` it reads the locks of that namespace only, see
-    /// [`LockManagerBuilder::key_prefix`](crate::LockManagerBuilder::key_prefix).
+    /// With `?key_prefix=prod:` scans see the keys of that namespace only. Keys are always given and returned
+    /// as they are in Redis.
     ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
     /// read. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        let (url, key_prefix) = take_key_prefix(url)?;
-        Ok(Self { servers: Servers::new(&url)?, key_prefix: key_prefix.unwrap_or_default() })
+        let (url, prefix) = take_key_prefix(url)?;
+        Ok(Self { servers: Servers::new(&url)?, prefix: prefix.unwrap_or_default() })
     }
 
-    /// Returns the prefix of the namespace that is read. Empty for all.
+    /// Returns the URL's `key_prefix`, empty if it has none.
     #[must_use]
     pub fn key_prefix(&self) -> &str {
-        &self.key_prefix
-    }
-
-    /// Returns a key of the namespace, given with or without its prefix.
-    ///
-    /// # Errors
-    ///
-    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey) if it is too long with the prefix.
-    pub fn key(&self, key: &LockKey) -> Result<LockKey> {
-        if key.as_str().starts_with(&self.key_prefix) {
-            Ok(key.clone())
-        } else {
-            key.clone().with_prefix(&self.key_prefix)
-        }
+        &self.prefix
     }
 
     /// Returns the name of the URL's server: host, port and database, never a credential.
@@ -127,7 +114,7 @@ impl FleetReader {
     /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].
     #[must_use]
     pub fn scan(&self, options: ScanOptions) -> Scan<'_> {
-        Scan::new(self, options.within(&self.key_prefix))
+        Scan::new(self, options)
     }
 
     /// Reads one lock. `None` if it is free.

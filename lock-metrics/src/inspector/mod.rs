@@ -245,9 +245,9 @@ impl Inspector {
             Some(locks) => locks,
             none => {
                 // Each namespace has an inspector of its own.
-                let key = self.reader.key(&LockKey::new(INSPECTOR_KEY)?)?;
-                let builder = LockManager::builder(self.reader.store_of(&key).await?);
                 let prefix = self.reader.key_prefix();
+                let key = LockKey::new(format!("{prefix}{INSPECTOR_KEY}"))?;
+                let builder = LockManager::builder(self.reader.store_of(&key).await?);
                 none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };

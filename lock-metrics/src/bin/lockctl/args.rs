@@ -12,6 +12,7 @@ use lock_core::{LockKey, OwnerId, Wait};
 use crate::values;
 
 const URL: &str = "LOCK_URL";
+const PREFIX: &str = "LOCK_KEY_PREFIX";
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 
 const MORE: &str = "\
@@ -26,6 +27,9 @@ Exit codes:
 
 Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
 with the same user, password and TLS settings. Replicas are never read.
+
+Namespaces: with `?key_prefix=prod:` in the URL, or LOCK_KEY_PREFIX=prod:, only keys of that namespace are
+seen, and the prefix may be left out of keys.
 
 Owners: 32 hexadecimal digits name one grant, and prove ownership of it: with them a lock can be
 released. Lists show the first four, enough to tell holders apart and safe to paste into a chat; `show`
@@ -71,11 +75,6 @@ pub(crate) struct Args {
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
-
-    /// The namespace: what comes before every key, such as `prod:`; the keys of other commands may then leave it out [env:
-    /// LOCK_KEY_PREFIX]
-    #[arg(long, global = true, value_name = "PREFIX")]
-    key_prefix: Option<String>,
 
     /// Print JSON for programs, exact where the table is cut or made fit for a terminal
     #[arg(long, global = true)]
@@ -208,7 +207,7 @@ pub(crate) enum OnBusy {
 /// Which locks to look for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wanted {
-    /// Only keys that begin with this; then strings of other clients count as locks too
+    /// Only keys that begin with this, after the namespace; then strings of other clients count as locks too
     #[arg(long, value_name = "P")]
     pub(crate) prefix: Option<String>,
 
@@ -222,16 +221,17 @@ pub(crate) struct Wanted {
 }
 
 impl Args {
-    /// Returns the URL of the store.
+    /// Returns the URL of the store, with the namespace of the environment if it names none.
     pub(crate) fn url(&self) -> String {
-        let named = || std::env::var_os(URL).filter(|url| !url.is_empty());
-        let url = self.url.clone().or_else(|| named().map(|url| url.to_string_lossy().into_owned()));
-        let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
-        let named = || std::env::var("LOCK_KEY_PREFIX").ok().filter(|prefix| !prefix.is_empty());
-        match self.key_prefix.clone().or_else(named) {
-            // The URL's own comes first.
+        let variable = |name: &str| {
+            let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+            Some(value.to_string_lossy().into_owned())
+        };
+        let url = self.url.clone().or_else(|| variable(URL)).unwrap_or_else(|| DEFAULT_URL.to_owned());
+        match variable(PREFIX) {
             Some(prefix) if !url.contains("key_prefix=") => {
-                format!("{url}{}key_prefix={prefix}", if url.contains('?') { '&' } else { '?' })
+                let joint = if url.contains('?') { '&' } else { '?' };
+                format!("{url}{joint}key_prefix={prefix}")
             }
             _ => url,
         }
