@@ -27,7 +27,7 @@ use crate::timer::Timer;
 
 /// The time a command must have had before the lack of an answer counts against the store. One that is
 /// sent in the last moments of a wait says nothing of it.
-const FAIR_TIME: Duration = Duration::from_millis(100);
+pub(crate) const FAIR_TIME: Duration = Duration::from_millis(100);
 
 /// The shared engine of one manager: what callers, guards and the keeper work on together.
 pub(crate) struct Engine {
@@ -155,9 +155,16 @@ impl Engine {
         if caller == Caller::Async && Handle::try_current().is_ok() {
             return command;
         }
-        let (sender, receiver) = oneshot::channel();
+        let (mut sender, receiver) = oneshot::channel();
         let sent = self.jobs.send(Box::pin(async move {
-            let _ = sender.send(command.await);
+            tokio::select! {
+                biased;
+                // Nobody awaits it any more, so it must not be sent again.
+                () = sender.closed() => {}
+                answer = command => {
+                    let _ = sender.send(answer);
+                }
+            }
         }));
         Box::pin(async move {
             match (sent, receiver.await) {

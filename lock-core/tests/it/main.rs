@@ -6,6 +6,7 @@ mod all_at_once;
 mod all_in_order;
 #[cfg(feature = "redis")]
 mod bad_input;
+mod blocking;
 #[cfg(feature = "redis")]
 mod cancellation;
 mod configuration;
