@@ -1,8 +1,10 @@
 //! Locks on one Redis server.
 
+mod builder;
 mod call;
 mod coalesce;
 mod connect;
+mod credentials;
 mod error;
 pub mod inspect;
 mod keys;
@@ -15,6 +17,7 @@ mod together;
 mod value;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -29,7 +32,6 @@ use crate::event::Notice;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
-use crate::prefix::take_key_prefix;
 use crate::redis::call::Call;
 use crate::redis::coalesce::Departure;
 use crate::redis::connect::Target;
@@ -102,17 +104,16 @@ impl RedisStore {
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be
     /// read or its scheme is not compiled in. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        if take_key_prefix(url)?.1.is_some() {
-            return Err(LockError::misconfigured(
-                "a key_prefix belongs to the manager, not to its store; use LockManager::connect, or key_prefix of \
-                 LockManager::builder",
-            ));
-        }
-        Ok(Self::at(Target::parse(url)?))
+        Self::builder(url).build()
     }
 
     fn at(target: Target) -> Self {
         Self { pool: Pool::new(target), ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) }
+    }
+
+    /// Returns every connection that is open now.
+    fn open_links(&self) -> Vec<Arc<Link>> {
+        self.pool.links().into_iter().chain(self.listening_links()).collect()
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.
@@ -308,6 +309,7 @@ impl LockBackend for RedisStore {
     async fn drive(&self, inbox: Inbox) -> LockError {
         tokio::select! {
             error = self.keep_connected(&inbox) => error,
+            () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(&inbox) => LockError::unavailable("listening for grants ended"),
         }
     }

@@ -130,6 +130,12 @@ impl Pool {
         });
     }
 
+    /// Returns the connections that are open.
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        let slots = self.slots.lock();
+        slots.values().filter_map(|slot| slot.outcome.borrow().as_ref()?.as_ref().ok().cloned()).collect()
+    }
+
     /// Returns how many runtimes have a connection, open or being opened.
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn connections(&self) -> usize {
