@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acquire::all::in_order;
 use crate::backend::{DynBackend, LockBackend};
+use crate::engine::{Caller, Engine};
 use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
-use crate::hold::Origin;
-use crate::keeper::{Caller, Engine, EngineHandle};
-use crate::key::{IntoLockKey, LockKey};
-use crate::lease::HandoffLimits;
+use crate::event_context::Origin;
+use crate::handle::EngineHandle;
+use crate::keeper;
+use crate::key::LockKey;
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
-use crate::multi::in_order;
-use crate::options::{LockOptions, setters};
+use crate::naming::IntoLockKey;
+use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::owner::Holder;
 use crate::prefix::check_key_prefix;
 
@@ -39,6 +41,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The last handle, or the last guard if it is dropped later, waits up to 250 ms for releases that are
 /// still on their way, so that a guard dropped right before `main` returns does not stay locked until
 /// its lease ends.
+///
 /// A manager is of the process in which it was made: in a forked child every call of it is an error, and guards do
 /// nothing there. Connect a new one in the child.
 ///
@@ -276,15 +279,14 @@ impl LockManagerBuilder {
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
         let store = self.store_name.unwrap_or_else(|| self.backend.node_dyn(0).into());
-        let engine = if self.on_current_runtime {
-            Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
+        let handle = if self.on_current_runtime {
+            keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
-            Engine::start(self.backend, observers, self.handoff)?
+            keeper::start(self.backend, observers, self.handoff)?
         };
-        let observers = Arc::clone(&engine.observers);
-        let birthplace = engine.birthplace.clone();
+        let observers = Arc::clone(&handle.engine.observers);
+        let birthplace = handle.engine.birthplace.clone();
         let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace });
-        let handle = Arc::new(EngineHandle { engine });
         Ok(LockManager {
             inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
         })

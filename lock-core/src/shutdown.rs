@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::keeper::revoke;
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::release::revoke;
+use crate::watchdog;
 
 /// How often a drain looks whether the last holder has gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -33,10 +34,10 @@ impl LockManager {
             return ShutdownReport { released: 0, unreleased: Vec::new(), drained: true };
         }
         let until = engine.clock.now().after(within);
-        engine.close();
+        self.handle().close();
         let (sender, mut results) = unbounded_channel();
         let mut unreleased = BTreeSet::new();
-        for lease in engine.schedule.leases() {
+        for lease in watchdog::leases(&engine.timer) {
             unreleased.insert(lease.claim.key.clone());
             let (worker, sender) = (Arc::clone(engine), sender.clone());
             engine.clean_up(async move {
@@ -50,7 +51,7 @@ impl LockManager {
             let ended = tokio::select! {
                 biased;
                 ended = results.recv() => ended,
-                () = engine.schedule.sleep_until(until) => None,
+                () = engine.timer.sleep_until(until) => None,
             };
             match ended {
                 Some((key, true)) => {
@@ -95,13 +96,13 @@ impl LockManager {
         }
         let until = engine.clock.now().after(within);
         let patience = engine.clock.now().after(within.saturating_sub(FOR_REVOKING.min(within / 10)));
-        engine.close();
+        self.handle().close();
         loop {
             let now = engine.clock.now();
-            if now >= patience || engine.schedule.leases().is_empty() {
+            if now >= patience || watchdog::leases(&engine.timer).is_empty() {
                 return self.shutdown(until.since(now)).await;
             }
-            engine.schedule.sleep_until(patience.min(now.after(LOOK_AGAIN))).await;
+            engine.timer.sleep_until(patience.min(now.after(LOOK_AGAIN))).await;
         }
     }
 
