@@ -134,6 +134,16 @@ impl RedisStoreBuilder {
                 "{client_name:?} cannot be a client_name; Redis takes printable characters without spaces",
             )));
         }
+        #[cfg(feature = "tls")]
+        if let Some(redis::TlsCertificates { client_tls, root_cert }) = &self.settings.certificates {
+            const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+            let ours = client_tls.as_ref().map(|client| &client.client_cert);
+            if !root_cert.iter().chain(ours).all(|pem| pem.windows(BEGIN.len()).any(|line| line == BEGIN)) {
+                return Err(LockError::misconfigured(
+                    "there is no certificate in the authority or in the client certificate; give them as PEM",
+                ));
+            }
+        }
         Ok(RedisStore::at(Target::parse(&self.url, self.settings)?))
     }
 }

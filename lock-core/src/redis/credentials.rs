@@ -16,6 +16,9 @@ use crate::redis::RedisStore;
 /// How long to wait after a provider that failed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How long logging in again may take, on all connections together.
+const LOG_IN_WITHIN: Duration = Duration::from_secs(5);
+
 /// What a Redis server is told to let us in.
 ///
 /// For servers whose passwords are tokens that end, as those of managed services. See
@@ -167,17 +170,20 @@ impl RedisStore {
             log_in.arg(username);
         }
         log_in.arg(credentials.password());
-        for link in self.open_links() {
-            // One that does not answer is given up by whoever uses it next.
-            #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
-            let answer = tokio::time::timeout(ASK_AGAIN, link.send(&log_in)).await;
-            if let Ok(Err(error)) = answer {
-                tracing::warn!(
-                    node = self.pool.node(),
-                    code = error.code(),
-                    "new credentials are refused; the connection stays on the old ones until the server ends it",
-                );
-            }
+        let everywhere = async {
+            let mut refused = self.pool.send_to_all(&log_in).await;
+            refused.extend(self.ears.send_to_all(&log_in).await);
+            refused
+        };
+        // One that does not answer is given up by whoever uses it next.
+        #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
+        let refused = tokio::time::timeout(LOG_IN_WITHIN, everywhere).await;
+        for error in refused.unwrap_or_default() {
+            tracing::warn!(
+                node = self.pool.node(),
+                code = error.code(),
+                "new credentials are refused; the connection stays on the old ones until the server ends it",
+            );
         }
     }
 }

@@ -16,8 +16,10 @@ mod scripts;
 mod together;
 mod value;
 
+pub use builder::RedisStoreBuilder;
+pub use credentials::Credentials;
+
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -109,11 +111,6 @@ impl RedisStore {
 
     fn at(target: Target) -> Self {
         Self { pool: Pool::new(target), ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) }
-    }
-
-    /// Returns every connection that is open now.
-    fn open_links(&self) -> Vec<Arc<Link>> {
-        self.pool.links().into_iter().chain(self.listening_links()).collect()
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.
