@@ -77,6 +77,25 @@ async fn one_budget_covers_all_keys() {
     let (error, took) = waiting.await.unwrap();
     assert_eq!((error.kind(), error.key()), (LockErrorKind::Timeout, Some(&key("b"))));
     assert!(took >= 4 * SECOND && took < 5 * SECOND, "{took:?}");
+    assert!(error.waited().unwrap() >= 4 * SECOND, "for all keys, not for the last: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_key_that_is_lost_before_the_last_is_taken_is_no_loss_of_the_caller() {
+    let locks = LockManager::for_tests();
+    let other = locks.lock("b").await.unwrap();
+    let waiting = tokio::spawn(locks.lock_all(["a", "b"]).with_wait(600 * SECOND).into_future());
+    tokio::time::sleep(SECOND).await;
+    locks.steal("a");
+    // The watchdog finds out.
+    tokio::time::sleep(60 * SECOND).await;
+    other.release().await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("none is held now") && error.is_transient(), "{error}");
+    // Both are given back.
+    locks.lock_all(["a", "b"]).without_waiting().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
