@@ -125,7 +125,7 @@ async fn refused_credentials_are_asked_for_again() {
 mod tls {
     use lock_core::testing::{RedisServer, limit};
     use lock_core::{LockErrorKind, LockManager, RedisStore};
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
     /// An authority of this test.
     struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -134,6 +134,8 @@ mod tls {
         fn new() -> Self {
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            // Another name than that of what it signs, which would look signed by itself.
+            params.distinguished_name.push(DnType::CommonName, "an authority of this test");
             Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
         }
 
@@ -195,6 +197,7 @@ mod tls {
     }
 
     #[test]
+    #[limit]
     fn what_is_no_certificate_is_a_mistake_that_repeats_nothing() {
         let (certificate, key) = Authority::new().issue("billing");
         let at = |url: &str| RedisStore::builder(url);
