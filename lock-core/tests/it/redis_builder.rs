@@ -38,7 +38,7 @@ async fn opening_a_connection_has_its_own_limit() {
     let error = locks.ping().await.unwrap_err();
     watch.assert_within(2 * SECOND, "a time-out of 200 ms");
     assert!(error.to_string().contains("200ms"), "{error}");
-    let zero = RedisStore::builder("redis://h").connect_timeout(0 * SECOND).build();
+    let zero = RedisStore::builder("redis://h").connect_timeout(std::time::Duration::ZERO).build();
     assert_eq!(zero.unwrap_err().kind(), LockErrorKind::Misconfigured);
 }
 
