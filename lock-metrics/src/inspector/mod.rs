@@ -242,7 +242,7 @@ impl Inspector {
             Some(locks) => locks,
             none => {
                 let store = self.reader.store_of(&LockKey::new(INSPECTOR_KEY)?).await?;
-                none.insert(LockManager::builder(store).build()?)
+                none.insert(LockManager::builder_shared(store).build()?)
             }
         };
         let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
