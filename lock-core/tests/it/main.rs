@@ -37,6 +37,7 @@ mod push;
 mod redis_store;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;
+mod shutdown;
 mod simulation;
 mod spans;
 #[cfg(feature = "redis")]
