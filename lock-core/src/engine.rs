@@ -18,6 +18,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::engine::pending::Pending;
 use crate::error::{LockError, Result};
 use crate::event::{Notice, Observers};
+use crate::fork::Birthplace;
 use crate::grants::Grants;
 use crate::key::LockKey;
 use crate::lease::Lease;
@@ -51,6 +52,8 @@ pub(crate) struct Engine {
     closing: Notify,
     /// Whether the keeper has a thread of its own.
     threaded: bool,
+    /// The process that the keeper lives in.
+    pub(crate) birthplace: Birthplace,
 }
 
 /// What reaches the keeper: work from this process, and the store's own reports.
@@ -103,6 +106,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             threaded,
+            birthplace: Birthplace::here(),
         };
         (Arc::new(engine), Mail { jobs: job_queue, messages })
     }
@@ -127,6 +131,12 @@ impl Engine {
         });
         // Refused only when the runtime that drove the keeper has ended: then nothing can be sent.
         let _ = self.jobs.send(job);
+    }
+
+    /// Runs something on the keeper for as long as that lives.
+    #[cfg(feature = "signal")]
+    pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let _ = self.jobs.send(Box::pin(work));
     }
 
     /// Counts something as not done until the entry is dropped.
@@ -207,7 +217,7 @@ impl Engine {
     /// Blocks until all cleanup is done, or time is up. Does nothing where blocking would keep the
     /// keeper itself from working.
     pub(crate) fn drain_blocking(&self, within: Duration) {
-        if self.threaded && std::thread::current().name() != Some("lock-keeper") {
+        if self.threaded && !self.birthplace.is_left() && std::thread::current().name() != Some("lock-keeper") {
             self.pending.wait(within);
         }
     }
@@ -240,6 +250,15 @@ impl Engine {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.closing.notify_waiters();
+    }
+
+    /// Waits until new work is refused.
+    pub(crate) async fn until_closed(&self) {
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closed() {
+            closing.await;
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -45,6 +45,8 @@ struct State {
     announced: bool,
     /// How many re-entrant guards share the grant with the first.
     shares: u32,
+    /// Whether the release frees the key before the `min_hold` is over.
+    without_min_hold: bool,
     /// The place at the head of the local queue, which holder and lease give up together.
     turn: Option<Turn<Handoff>>,
 }
@@ -89,7 +91,13 @@ impl Hold {
                 granted_at: now,
                 ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
                 release_in_background: options.release_in_background,
-                state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
+                state: Mutex::new(State {
+                    stage: Stage::Held,
+                    announced: false,
+                    shares: 0,
+                    without_min_hold: false,
+                    turn: Some(turn),
+                }),
                 lost: Notify::new(),
                 telling: Mutex::default(),
             }
@@ -102,6 +110,9 @@ impl Hold {
 
     /// Returns how long the lock may still be believed in.
     pub(crate) fn remaining(&self) -> Duration {
+        if self.events.origin.birthplace.is_left() {
+            return Duration::ZERO;
+        }
         self.remaining_at(self.now())
     }
 
@@ -116,6 +127,9 @@ impl Hold {
     /// Compares the clock with the deadline. A flag that somebody else must set would be late
     /// after a pause of the whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
+        if self.events.origin.birthplace.is_left() {
+            return Err(LockError::forked().with_key(&self.events.key));
+        }
         let stage = self.state().stage;
         let now = self.now();
         let reason = match stage {
@@ -167,6 +181,9 @@ impl Hold {
     /// Waits until the lock is lost. Never ends if it is released before.
     pub(crate) async fn lost(&self) -> LossReason {
         loop {
+            if self.events.origin.birthplace.is_left() {
+                return LossReason::Revoked;
+            }
             let mut signal = std::pin::pin!(self.lost.notified());
             signal.as_mut().enable();
             let (stage, announced) = {
@@ -193,7 +210,16 @@ impl Hold {
 
     /// When the `min_hold` is over.
     pub(crate) fn keep_until(&self) -> Timestamp {
-        self.granted_at.after(self.lease.min_hold.into())
+        let least = if self.state().without_min_hold { Duration::ZERO } else { self.lease.min_hold.into() };
+        self.granted_at.after(least)
+    }
+
+    /// Says whether the `min_hold` counts. The first of the guards that share a grant decides.
+    pub(crate) fn set_min_hold(&self, on: bool) {
+        let mut state = self.state();
+        if state.shares == 0 {
+            state.without_min_hold = !on;
+        }
     }
 
     fn now(&self) -> Timestamp {

@@ -34,9 +34,12 @@ mod proxy;
 #[cfg(feature = "redis")]
 mod push;
 #[cfg(feature = "redis")]
+mod redis_builder;
+#[cfg(feature = "redis")]
 mod redis_store;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;
+mod shutdown;
 mod simulation;
 mod spans;
 #[cfg(feature = "redis")]
