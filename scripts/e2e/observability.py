@@ -89,7 +89,7 @@ def run(options):
     check(talk(redis, f"EXISTS {key}") == "1" and number(server, site_hold(lock)), "LockStuck fires while the lock is held")
     check([alert["labels"]["lock"] for alert in fired] == [lock], f"only the stuck lock is called stuck: {fired}")
     site = fired[0]["labels"]["site"]
-    check("story.rs:" in site, f"the alert names the call site: {site}")
+    check("scenes.rs:" in site, f"the alert names the call site: {site}")
     say(f"LockStuck fired {after:.1f} s after the grant, {after - STUCK_AFTER:.1f} s after the threshold, lock still held")
 
     told = wait_for("the webhook", lambda: [alert for alert in notified if alert["labels"]["alertname"] == "LockStuckWithWaiters"])
@@ -140,7 +140,7 @@ def check_lockctl(options, redis, key, site):
     # Those who wait give up and come again.
     seen = wait_for("waiters in the store's queue", lambda: (found := look())["waiters"] and found)
     check(seen["holder"]["site"] == site, f"lockctl names the holder: {seen}")
-    check("story.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
+    check("scenes.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
 
 
 def site_hold(lock):
