@@ -25,6 +25,9 @@ promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
+mkdir "$work/service"
+cp examples/service/prometheus.yml dashboards/alerts.yml dashboards/recording_rules.yml "$work/service"
+promtool check config "$work/service/prometheus.yml"
 
 step "a real incident"
 "$target/debug/examples/dashboards" --to "$work" --fast

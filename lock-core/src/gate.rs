@@ -27,7 +27,7 @@ pub(crate) trait Payload: Send + Sized + 'static {
     type Holder: Clone + Send;
 
     /// Finds another use for a payload that nobody took.
-    fn abandon(self, turn: Turn<Self>);
+    fn reclaim(self, turn: Turn<Self>);
 }
 
 /// The local queues of one manager, first in first out for each key.
@@ -236,7 +236,7 @@ impl<P: Payload> Drop for Turn<P> {
             return;
         }
         match self.payload.take() {
-            Some(payload) => payload.abandon(Self::of(Arc::clone(&self.queue))),
+            Some(payload) => payload.reclaim(Self::of(Arc::clone(&self.queue))),
             None => self.queue.pass_on(),
         }
     }

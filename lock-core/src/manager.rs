@@ -3,20 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acquire::all::in_order;
 use crate::backend::{DynBackend, LockBackend};
 use crate::clock::Timestamp;
+use crate::engine::{Caller, Engine};
 use crate::error::Result;
 use crate::event::{LockObserver, Observers};
-use crate::hold::Origin;
-use crate::keeper::{Caller, Engine, EngineHandle, revoke};
-use crate::key::{IntoLockKey, LockKey};
-use crate::lease::HandoffLimits;
+use crate::event_context::Origin;
+use crate::handle::EngineHandle;
+use crate::keeper;
+use crate::key::LockKey;
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
-use crate::multi::in_order;
-use crate::options::{LockOptions, setters};
+use crate::naming::IntoLockKey;
+use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::owner::Holder;
 use crate::prefix::check_key_prefix;
+use crate::release::revoke;
+use crate::watchdog;
 
 /// How long [`LockManager::ping`] waits for the store's first answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -171,10 +175,10 @@ impl LockManager {
     pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
         let until = engine.clock.now().after(within);
-        engine.close();
+        self.inner.handle.close();
         let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
         let mut unreleased: Vec<LockKey> = Vec::new();
-        for lease in engine.schedule.leases() {
+        for lease in watchdog::leases(&engine.timer) {
             unreleased.push(lease.claim.key.clone());
             let (worker, sender) = (Arc::clone(engine), sender.clone());
             engine.clean_up(async move {
@@ -200,7 +204,7 @@ impl LockManager {
         tokio::select! {
             biased;
             result = results.recv() => result,
-            () = self.engine().schedule.sleep_until(until) => None,
+            () = self.engine().timer.sleep_until(until) => None,
         }
     }
 
@@ -333,14 +337,13 @@ impl LockManagerBuilder {
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
         let store = self.store_name.unwrap_or_else(|| self.backend.node_dyn(0).into());
-        let engine = if self.on_current_runtime {
-            Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
+        let handle = if self.on_current_runtime {
+            keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
-            Engine::start(self.backend, observers, self.handoff)?
+            keeper::start(self.backend, observers, self.handoff)?
         };
-        let observers = Arc::clone(&engine.observers);
+        let observers = Arc::clone(&handle.engine.observers);
         let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers });
-        let handle = Arc::new(EngineHandle { engine });
         Ok(LockManager {
             inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
         })

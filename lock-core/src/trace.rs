@@ -10,8 +10,8 @@ use tracing::field::{Empty, display};
 
 use crate::error::LossReason;
 use crate::event::LockEventKind;
+use crate::event_context::EventContext;
 use crate::fencing::FencingToken;
-use crate::hold::EventContext;
 use crate::owner::OwnerId;
 
 /// Opens the span of an acquire: from the wish to the answer.

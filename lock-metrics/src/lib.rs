@@ -40,6 +40,8 @@
 //! A thread looks for stuck locks and reports each with a `tracing` event, and another when it ends.
 //! A failure in here never reaches a lock: events are counted or left out.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "listener")]
 mod access;
 mod catalog;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::backend::{AcquireRequest, AttemptAll, Claim, Freed, LockBackend, Release};
 use crate::conformance::contract::{ask, granted, refused};
 use crate::conformance::tools::{SECOND, key};
-use crate::keeper::ReleaseOutcome;
+use crate::free::ReleaseOutcome;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 

@@ -40,7 +40,7 @@ impl Payload for Parcel {
     type Terms = u8;
     type Holder = ();
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         self.lost.lock().unwrap().push(self.number);
         drop(turn);
     }

@@ -12,7 +12,7 @@ impl Payload for Parcel {
     type Terms = char;
     type Holder = u32;
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         let _ = turn.hand_on(self, |_| true);
     }
 }

@@ -48,7 +48,7 @@ impl Payload for Parcel {
     type Terms = bool;
     type Holder = ();
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         drop(turn);
     }
 }

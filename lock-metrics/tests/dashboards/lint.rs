@@ -103,6 +103,7 @@ fn template_instance() {
 
 /// Not of the linter: where these labels are not there, all of them is nothing.
 #[test]
+#[limit]
 fn template_cluster_and_namespace() {
     chooses_targets("cluster", "Cluster");
     chooses_targets("namespace", "Namespace");

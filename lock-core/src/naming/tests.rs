@@ -2,8 +2,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::{Strategy, any, prop, proptest};
 
-use super::{KeyBuilder, LockKey, LockLabel};
+use super::{KeyBuilder, LockKey};
 use crate::error::LockErrorKind;
+use crate::key::LockLabel;
 
 /// Renders values between texts: `texts` has one entry more.
 fn render(texts: &[&str], values: &[&str]) -> Result<String, LockErrorKind> {

@@ -6,16 +6,31 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
+use crate::engine::PendingEntry;
 use crate::error::Result;
+use crate::free::ReleaseOutcome;
 use crate::inline_task::InlineTask;
-use crate::keeper::PendingEntry;
-use crate::keeper::release::ReleaseOutcome;
 
 type Work = BoxFuture<'static, Result<ReleaseOutcome>>;
 
+/// Sends a release. Returns its outcome if that is known at once.
+pub(crate) fn in_background(work: Work, pending: PendingEntry) -> Option<Result<ReleaseOutcome>> {
+    // It is polled by others, whose own budget is not to be used up.
+    let work = Box::pin(unconstrained(work));
+    let release = Arc::new(Background {
+        progress: Mutex::new(Progress::UnderWay { work, _pending: pending }),
+        task: InlineTask::default(),
+    });
+    Arc::clone(&release).wake();
+    match &mut *release.progress() {
+        Progress::UnderWay { .. } => None,
+        Progress::Over(outcome) => outcome.take(),
+    }
+}
+
 /// A release on its way. It is polled by whoever wakes it: the driver of the connection that brings its
 /// answer, or the keeper when its time is up. So it depends on no task, and wakes no thread.
-pub(super) struct Background {
+struct Background {
     progress: Mutex<Progress>,
     task: InlineTask,
 }
@@ -26,21 +41,6 @@ enum Progress {
 }
 
 impl Background {
-    /// Sends a release. Returns its outcome if that is known at once.
-    pub(super) fn start(work: Work, pending: PendingEntry) -> Option<Result<ReleaseOutcome>> {
-        // It is polled by others, whose own budget is not to be used up.
-        let work = Box::pin(unconstrained(work));
-        let release = Arc::new(Self {
-            progress: Mutex::new(Progress::UnderWay { work, _pending: pending }),
-            task: InlineTask::default(),
-        });
-        Arc::clone(&release).wake();
-        match &mut *release.progress() {
-            Progress::UnderWay { .. } => None,
-            Progress::Over(outcome) => outcome.take(),
-        }
-    }
-
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,10 +4,13 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{AlarmId, BATCH, SLOTS, TICK, Wheel, start_of};
+use super::{AlarmId, SLOTS, TICK, Wheel, start_of};
 use crate::clock::Timestamp;
 
 const MS: u64 = 1_000_000;
+
+/// How many renewals one command carries, for these tests.
+const BATCH: usize = 50;
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * MS)
@@ -27,7 +30,7 @@ fn run(wheel: &mut Wheel<u32>, until: Timestamp) -> Vec<(Timestamp, u32)> {
 
 #[test]
 fn each_alarm_rings_at_its_very_moment() {
-    let mut wheel = Wheel::new(at(0));
+    let mut wheel = Wheel::new(at(0), BATCH);
     let moments = [at(1), Timestamp::from_nanos(33 * MS + 7), at(20), at(10_000), at(3_600_000)];
     for (number, moment) in (0..).zip(moments) {
         wheel.insert(moment, number, false);
@@ -41,7 +44,7 @@ fn each_alarm_rings_at_its_very_moment() {
 
 #[test]
 fn nothing_is_missed_after_a_long_pause() {
-    let mut wheel = Wheel::new(at(0));
+    let mut wheel = Wheel::new(at(0), BATCH);
     for number in 0..10_000_u32 {
         wheel.insert(at(u64::from(number) * 10), number, false);
     }
@@ -53,7 +56,7 @@ fn nothing_is_missed_after_a_long_pause() {
 
 #[test]
 fn a_ticket_cancels_its_own_alarm_only() {
-    let mut wheel = Wheel::new(at(0));
+    let mut wheel = Wheel::new(at(0), BATCH);
     let (first, _) = wheel.insert(at(100), 1, false);
     assert_eq!(wheel.remove(first), Some(1));
     // In the same place.
@@ -73,7 +76,7 @@ fn renew(wheel: &mut Wheel<u32>, due: Timestamp, early: Duration) -> Timestamp {
 
 #[test]
 fn renewals_leave_in_full_batches_and_never_all_at_once() {
-    let mut wheel = Wheel::new(at(0));
+    let mut wheel = Wheel::new(at(0), BATCH);
     let mut counts = BTreeMap::new();
     // All granted in the same moment: nothing but the choice spreads them.
     for _ in 0..10_000 {
@@ -85,7 +88,7 @@ fn renewals_leave_in_full_batches_and_never_all_at_once() {
 
 #[test]
 fn a_few_renewals_share_a_batch() {
-    let mut wheel = Wheel::new(at(0));
+    let mut wheel = Wheel::new(at(0), BATCH);
     let moments: Vec<Timestamp> =
         (0..20).map(|number| renew(&mut wheel, at(10_000 + number * 20), Duration::from_millis(500))).collect();
     assert!(moments.iter().all(|moment| *moment == moments[0]), "{moments:?}");
@@ -93,7 +96,7 @@ fn a_few_renewals_share_a_batch() {
 
 #[test]
 fn what_is_due_at_once_is_not_put_off() {
-    let mut wheel = Wheel::<u32>::new(at(0));
+    let mut wheel = Wheel::<u32>::new(at(0), BATCH);
     wheel.take_due(at(1000));
     assert_eq!(wheel.choose(at(1005), Duration::from_secs(1)), at(1005));
     assert_eq!(wheel.choose(at(900), Duration::ZERO), at(900));
@@ -123,7 +126,7 @@ proptest! {
     /// Beside a list that is too simple to be wrong.
     #[test]
     fn rings_what_a_sorted_list_would(steps in vec(step(), 1..120)) {
-        let mut wheel = Wheel::new(at(5));
+        let mut wheel = Wheel::new(at(5), BATCH);
         let mut list: Vec<(Timestamp, u32, AlarmId)> = Vec::new();
         let (mut now, mut next) = (at(5), 0);
         for step in steps {

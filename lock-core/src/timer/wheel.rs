@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 
-/// How many renewals one command carries at most: more would block the server for too long.
-pub(super) const BATCH: usize = 50;
-
 /// How much time one slot of the wheel stands for.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 const TICK_NANOS: u64 = 20_000_000;
@@ -27,6 +24,8 @@ const NEAR: u32 = u32::MAX - 1;
 /// A wheel of slots, each a list of the alarms of one tick. When a tick begins, what rings within it
 /// moves to a sorted set and rings to the nanosecond.
 pub(super) struct Wheel<T> {
+    /// How many renewals leave in one command at most.
+    batch: usize,
     /// All alarms, in places that are used again.
     entries: Vec<Entry<T>>,
     /// The first of the list of free places.
@@ -86,8 +85,9 @@ fn index_of(index: u32) -> usize {
 }
 
 impl<T> Wheel<T> {
-    pub(super) fn new(now: Timestamp) -> Self {
+    pub(super) fn new(now: Timestamp, batch: usize) -> Self {
         Self {
+            batch,
             entries: Vec::new(),
             free: NONE,
             slots: (0..SLOTS).map(|_| Slot { first: NONE, renewals: 0 }).collect(),
@@ -114,7 +114,7 @@ impl<T> Wheel<T> {
         let mut emptiest: Option<(u32, u64)> = None;
         for tick in (first.max(self.next_tick).max(last.saturating_sub(CHOICE))..=last).rev() {
             let renewals = self.slots[slot_of(tick)].renewals;
-            if !index_of(renewals).is_multiple_of(BATCH) {
+            if !index_of(renewals).is_multiple_of(self.batch) {
                 return start_of(tick);
             }
             if emptiest.is_none_or(|(fewest, _)| renewals < fewest) {

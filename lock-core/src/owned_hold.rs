@@ -2,17 +2,20 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use crate::clock::Timestamp;
+use crate::engine::{Caller, Engine};
 use crate::error::{LossReason, Result};
 use crate::event::LockEventKind;
-use crate::hold::{EventContext, Hold, Left};
-use crate::keeper::background::Background;
-use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
-use crate::keeper::{Caller, Engine, EngineHandle, watchdog};
-use crate::lease::Ending;
+use crate::event_context::EventContext;
+use crate::free::{ReleaseOutcome, free, settled_at};
+use crate::handle::EngineHandle;
+use crate::hold::{Hold, Left};
+use crate::lease::{Ending, Occupant};
+use crate::release::{Begun, in_background, release, revoke};
+use crate::watchdog;
 
 /// The sole owner of a hold. Releases it in the background when dropped.
 #[derive(Debug)]
@@ -31,7 +34,8 @@ impl OwnedHold {
         let engine = &handle.engine;
         let lost = {
             let mut state = hold.lease.state();
-            (state.holder, state.ends_by) = (Arc::downgrade(&hold), hold.ends_by);
+            let occupant: Weak<dyn Occupant> = Arc::<Hold>::downgrade(&hold);
+            (state.holder, state.ends_by) = (Some(occupant), hold.ends_by);
             state.over
         };
         if first_of_lease || hold.ends_by != Timestamp::NEVER {
@@ -67,13 +71,6 @@ impl OwnedHold {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
-    }
-
-    /// Ends the lease after the store said that the key is not ours.
-    pub(crate) fn declare_lost(&self) {
-        let expired = self.engine().clock.now() >= self.hold.lease.deadline();
-        let reason = if expired { LossReason::Expired } else { LossReason::Stolen };
-        watchdog::end(self.engine(), &self.hold.lease, reason);
     }
 
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
@@ -139,7 +136,7 @@ impl Future for Finished {
             Some(Begun::Settling(work))
                 if self.in_background && self.handle.engine.backend.capabilities_dyn().inline_wakes =>
             {
-                let known = Background::start(work, self.handle.engine.enter());
+                let known = in_background(work, self.handle.engine.enter());
                 Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
             }
             Some(Begun::Settling(mut work)) => {

@@ -1,4 +1,8 @@
-//! The alarms that the keeper sleeps to: one queue for every time-out and every lease.
+//! The alarms that the keeper sleeps to: one queue for every time-out and every item to serve.
+//!
+//! Items are what the keeper looks after, in this crate leases. The timer knows nothing of them.
+
+mod wheel;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,66 +16,66 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Timestamp};
-use crate::keeper::wheel::Wheel;
-use crate::lease::Lease;
+use crate::timer::wheel::Wheel;
 
-pub(crate) use crate::keeper::wheel::AlarmId;
+pub(crate) use crate::timer::wheel::AlarmId;
 
 /// A queue of alarms. Any thread sets and cancels them; the keeper sleeps to the first.
 ///
 /// It is what makes time-outs independent of the caller's runtime, which may have no timer, may
 /// be blocked, or may not be a tokio runtime at all.
-pub(crate) struct Schedule {
+pub(crate) struct Timer<T> {
     pub(crate) clock: Clock,
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue<T>>,
     /// Wakes the keeper when an alarm is set that comes before the one it sleeps to.
     earlier: Notify,
 }
 
-struct Queue {
-    alarms: Wheel<Alarm>,
+struct Queue<T> {
+    alarms: Wheel<Alarm<T>>,
     /// The moment the keeper sleeps to.
     armed_for: Timestamp,
-    /// The leases whose alarm rang and that the keeper has not finished serving.
-    serving: Vec<Arc<Lease>>,
+    /// The items whose alarm rang and that the keeper has not finished serving.
+    serving: Vec<Arc<T>>,
 }
 
 /// What an alarm wakes.
-pub(crate) enum Alarm {
+pub(crate) enum Alarm<T> {
     /// A future that sleeps.
     Sleeper(Arc<Sleeper>),
-    /// A lease that must be renewed, or that ends.
-    Lease(Arc<Lease>),
+    /// An item that must be served.
+    Item(Arc<T>),
 }
 
-impl Alarm {
-    fn lease(&self) -> Option<&Arc<Lease>> {
+impl<T> Alarm<T> {
+    fn item(&self) -> Option<&Arc<T>> {
         match self {
-            Self::Lease(lease) => Some(lease),
+            Self::Item(item) => Some(item),
             Self::Sleeper(_) => None,
         }
     }
 }
 
-impl Schedule {
-    pub(crate) fn new(clock: Clock) -> Self {
-        let queue = Queue { alarms: Wheel::new(clock.now()), armed_for: Timestamp::NEVER, serving: Vec::new() };
+impl<T> Timer<T> {
+    /// Makes a timer whose renewals leave in commands for at most `batch` items.
+    pub(crate) fn new(clock: Clock, batch: usize) -> Self {
+        let queue = Queue { alarms: Wheel::new(clock.now(), batch), armed_for: Timestamp::NEVER, serving: Vec::new() };
         Self { clock, queue: Mutex::new(queue), earlier: Notify::new() }
     }
 
     /// Sets an alarm, which rings to the millisecond.
-    pub(crate) fn set(&self, at: Timestamp, alarm: Alarm) -> AlarmId {
+    pub(crate) fn set(&self, at: Timestamp, alarm: Alarm<T>) -> AlarmId {
         self.insert(self.queue(), at, alarm, false)
     }
 
     /// Sets the alarm of a renewal, a little earlier if it then leaves with others. Returns when.
-    pub(crate) fn set_renewal(&self, at: Timestamp, early: Duration, lease: Arc<Lease>) -> (AlarmId, Timestamp) {
+    pub(crate) fn set_renewal(&self, at: Timestamp, early: Duration, item: Arc<T>) -> (AlarmId, Timestamp) {
         let queue = self.queue();
         let chosen = queue.alarms.choose(at, early);
-        (self.insert(queue, chosen, Alarm::Lease(lease), true), chosen)
+        (self.insert(queue, chosen, Alarm::Item(item), true), chosen)
     }
 
-    fn insert(&self, mut queue: MutexGuard<'_, Queue>, at: Timestamp, alarm: Alarm, is_renewal: bool) -> AlarmId {
+    fn insert(&self, mut queue: MutexGuard<'_, Queue<T>>, at: Timestamp, alarm: Alarm<T>, is_renewal: bool) -> AlarmId {
         let (id, look_at) = queue.alarms.insert(at, alarm, is_renewal);
         let wake = look_at < queue.armed_for;
         if wake {
@@ -92,14 +96,14 @@ impl Schedule {
     }
 
     /// Takes the alarms that are due out of the queue, to be [`served`](Self::served).
-    pub(crate) fn take_due(&self, now: Timestamp) -> Vec<Alarm> {
+    pub(crate) fn take_due(&self, now: Timestamp) -> Vec<Alarm<T>> {
         let mut queue = self.queue();
         let due = queue.alarms.take_due(now);
-        queue.serving = due.iter().filter_map(Alarm::lease).cloned().collect();
+        queue.serving = due.iter().filter_map(Alarm::item).cloned().collect();
         due
     }
 
-    /// Notes that every lease that was due has an alarm again, or is over.
+    /// Notes that every item that was due has an alarm again, or needs none.
     pub(crate) fn served(&self) {
         let served = std::mem::take(&mut self.queue().serving);
         drop(served);
@@ -122,29 +126,26 @@ impl Schedule {
         }
     }
 
-    /// Returns every lease, each once: while it lasts it has an alarm set, or is being served.
-    pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
+    /// Returns every item, each once, that has an alarm set, or is being served.
+    pub(crate) fn items(&self) -> Vec<Arc<T>> {
         let (queue, mut seen) = (self.queue(), HashSet::new());
-        let leases = queue.alarms.items().filter_map(Alarm::lease).chain(&queue.serving);
-        let mut leases: Vec<_> = leases.filter(|lease| seen.insert(Arc::as_ptr(lease))).cloned().collect();
-        drop(queue);
-        leases.retain(|lease| lease.state().over.is_none());
-        leases
+        let items = queue.alarms.items().filter_map(Alarm::item).chain(&queue.serving);
+        items.filter(|item| seen.insert(Arc::as_ptr(item))).cloned().collect()
     }
 
     /// Sleeps until a moment, on any executor.
-    pub(crate) fn sleep_until(self: &Arc<Self>, at: Timestamp) -> Sleep {
-        Sleep { schedule: Arc::clone(self), at, registered: None }
+    pub(crate) fn sleep_until(self: &Arc<Self>, at: Timestamp) -> Sleep<T> {
+        Sleep { timer: Arc::clone(self), at, registered: None }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Schedule {
+impl<T> fmt::Debug for Timer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Schedule").field("alarms", &self.queue().alarms.len()).finish_non_exhaustive()
+        f.debug_struct("Timer").field("alarms", &self.queue().alarms.len()).finish_non_exhaustive()
     }
 }
 
@@ -167,14 +168,13 @@ impl Sleeper {
 }
 
 /// A sleep that needs no timer of the caller's runtime. Cancelled when dropped.
-#[derive(Debug)]
-pub(crate) struct Sleep {
-    schedule: Arc<Schedule>,
+pub(crate) struct Sleep<T> {
+    timer: Arc<Timer<T>>,
     at: Timestamp,
     registered: Option<(AlarmId, Arc<Sleeper>)>,
 }
 
-impl Future for Sleep {
+impl<T> Future for Sleep<T> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -182,11 +182,11 @@ impl Future for Sleep {
             return Poll::Pending;
         }
         let Some((_, sleeper)) = &self.registered else {
-            if self.schedule.clock.now() >= self.at {
+            if self.timer.clock.now() >= self.at {
                 return Poll::Ready(());
             }
             let sleeper = Arc::new(Sleeper { waker: Mutex::new(Some(cx.waker().clone())), ..Sleeper::default() });
-            let id = self.schedule.set(self.at, Alarm::Sleeper(Arc::clone(&sleeper)));
+            let id = self.timer.set(self.at, Alarm::Sleeper(Arc::clone(&sleeper)));
             self.registered = Some((id, sleeper));
             return Poll::Pending;
         };
@@ -201,8 +201,8 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl<T> Drop for Sleep<T> {
     fn drop(&mut self) {
-        self.schedule.cancel(self.registered.take().map(|(id, _)| id));
+        self.timer.cancel(self.registered.take().map(|(id, _)| id));
     }
 }

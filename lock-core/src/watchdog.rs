@@ -5,15 +5,24 @@ use std::time::Duration;
 
 use crate::backend::{Claim, Renewal};
 use crate::clock::{Timestamp, jitter};
+use crate::engine::{Caller, Engine};
 use crate::error::{LockError, LossReason, Result};
 use crate::event::LockEventKind;
-use crate::keeper::Engine;
-use crate::keeper::schedule::Alarm;
-use crate::keeper::wheel::BATCH;
 use crate::lease::{Asked, Ending, Lease, LeaseState};
+use crate::timer::{Alarm, Timer};
+
+/// How many renewals one command carries at most: more would block the server for too long.
+pub(crate) const BATCH: usize = 50;
+
+/// Returns every lease that lasts: each has an alarm set, or is being served.
+pub(crate) fn leases(timer: &Timer<Lease>) -> Vec<Arc<Lease>> {
+    let mut leases = timer.items();
+    leases.retain(|lease| lease.state().over.is_none());
+    leases
+}
 
 /// Sets the alarm of a lease that has just begun, or whose holder has changed.
-pub(super) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
+pub(crate) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
     let mut state = lease.state();
     if state.over.is_none() {
         arm(engine, lease, &mut state, now);
@@ -21,7 +30,7 @@ pub(super) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
 }
 
 /// Serves leases whose alarm rang: ends those whose time is over and returns the batches to renew.
-pub(super) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<Lease>>> {
+pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<Lease>>> {
     let mut due: Vec<(Kind, Arc<Lease>)> = Vec::new();
     let now = engine.clock.now();
     for lease in leases {
@@ -76,7 +85,7 @@ fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
 }
 
 /// Renews one batch and applies the answers.
-pub(super) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Lease>>) {
+pub(crate) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Lease>>) {
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
     let ask = |lease: &Arc<Lease>| {
@@ -127,7 +136,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     let was_left = lease.deadline().since(now);
     // A fixed lease is not renewed: nobody is told that it was looked at.
     let renewed = matches!(asked.asks, Asked::Renewal(_));
-    let holder = state.holder.upgrade().filter(|_| renewed);
+    let holder = state.holder().filter(|_| renewed);
     let told = match answer {
         Ok(Renewal::Renewed) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
             lease.confirmed(&mut state, asked.sent_at);
@@ -163,23 +172,47 @@ fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timesta
     let ends_at = lease.deadline().min(state.ends_by);
     // While a renewal is on its way only the end matters: it depends on no reply.
     state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
-        engine.schedule.set(ends_at, Alarm::Lease(Arc::clone(lease)))
+        engine.timer.set(ends_at, Alarm::Item(Arc::clone(lease)))
     } else {
         let early = state.may_be_early(now);
-        let (alarm, planned) = engine.schedule.set_renewal(state.renew_at, early, Arc::clone(lease));
+        let (alarm, planned) = engine.timer.set_renewal(state.renew_at, early, Arc::clone(lease));
         state.renew_at = planned;
         alarm
     });
     // Last, so that a shutdown finds it at every moment. It may have rung already.
-    engine.schedule.cancel(before);
+    engine.timer.cancel(before);
 }
 
 /// Declares a lease lost.
-pub(super) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
+pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
     if let Ok(ended) = lease.end(Ending::Lost(reason)) {
-        engine.schedule.cancel(ended.alarm);
+        engine.timer.cancel(ended.alarm);
         if let Some(holder) = ended.holder {
             holder.lose(reason);
         }
+    }
+}
+
+/// Prolongs a lease to `by` from now. Ends it if the store says that the key is not ours.
+pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration) -> Result<()> {
+    let key = &lease.claim.key;
+    let mut claim = lease.claim.clone();
+    claim.ttl = by;
+    let sent_at = engine.clock.now();
+    let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
+    let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
+    let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
+    match answers.pop() {
+        Some(Ok(Renewal::Renewed)) => {
+            lease.raise(&lease.state(), engine.clock.now(), sent_at, by);
+            Ok(())
+        }
+        Some(Ok(Renewal::Lost)) => {
+            let expired = engine.clock.now() >= lease.deadline();
+            end(engine, lease, if expired { LossReason::Expired } else { LossReason::Stolen });
+            Ok(())
+        }
+        Some(Err(error)) => Err(error.with_key(key)),
+        None => Err(LockError::unavailable("the store gave no answer").with_key(key)),
     }
 }

@@ -1,13 +1,10 @@
 //! What must not be forgotten when the program ends.
 
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-
-use crate::keeper::Engine;
 
 /// Counts cleanup that is still to be done, and acquires that may need some.
 #[derive(Default)]
@@ -24,6 +21,21 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// Counts something as not done.
+    pub(super) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts it as done.
+    pub(super) fn finish(&self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.waiting.load(Ordering::SeqCst) > 0 {
+            // Taken, so that no waiter falls asleep between its look at the count and this.
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.empty.notify_all();
+            self.changed.notify_waiters();
+        }
+    }
+
     /// Blocks until nothing is pending, or time is up.
     pub(super) fn wait(&self, within: Duration) {
         let _waiting = Waiting::new(&self.waiting);
@@ -65,37 +77,5 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// One piece of work that is not done. Counted until it is dropped, finished or not.
-pub(crate) struct PendingEntry(Arc<Engine>);
-
-impl PendingEntry {
-    pub(super) fn new(engine: &Arc<Engine>) -> Self {
-        engine.pending.count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(engine))
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.0
-    }
-}
-
-impl Drop for PendingEntry {
-    fn drop(&mut self) {
-        let pending = &self.0.pending;
-        if pending.count.fetch_sub(1, Ordering::SeqCst) == 1 && pending.waiting.load(Ordering::SeqCst) > 0 {
-            // Taken, so that no waiter falls asleep between its look at the count and this.
-            drop(pending.lock.lock().unwrap_or_else(PoisonError::into_inner));
-            pending.empty.notify_all();
-            pending.changed.notify_waiters();
-        }
-    }
-}
-
-impl fmt::Debug for PendingEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PendingEntry")
     }
 }
