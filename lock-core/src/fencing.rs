@@ -11,6 +11,16 @@ use std::fmt;
 /// On Redis it is `max(last + 1, server time in µs)`, computed by the script that grants. It
 /// therefore also grows across a flush, an eviction or a failover that lost writes, where a plain
 /// counter would repeat. It fits in 53 bits, so JSON and Lua carry it unharmed.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let older = locks.lock("report").await?.token();
+/// let newer = locks.lock("report").await?.token();
+/// assert!(newer > older);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -41,6 +51,14 @@ impl From<FencingToken> for u64 {
 }
 
 /// A write came with a token older than one already admitted.
+///
+/// ```
+/// use lock_core::{FencingGate, FencingToken};
+///
+/// let gate = FencingGate::resuming(FencingToken::new(7));
+/// let stale = gate.admit(FencingToken::new(6)).unwrap_err();
+/// assert_eq!((stale.token, stale.newest), (FencingToken::new(6), FencingToken::new(7)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "fencing token {token} is stale, {newest} was already admitted; the lock has passed to another holder, stop writing"

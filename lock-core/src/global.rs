@@ -64,6 +64,15 @@ impl LockManager {
 }
 
 /// Restores the thread's previous default manager when dropped.
+///
+/// ```
+/// use lock_core::LockManager;
+///
+/// let locks = LockManager::in_memory();
+/// let until_the_end_of_this_test = locks.set_default();
+/// assert!(LockManager::try_current().is_ok());
+/// # drop(until_the_end_of_this_test);
+/// ```
 #[must_use = "the default ends when the guard is dropped"]
 pub struct DefaultGuard {
     /// Bound to the thread whose default it set.
@@ -83,6 +92,14 @@ impl fmt::Debug for DefaultGuard {
 }
 
 /// A manager was installed before, and stays.
+///
+/// ```
+/// use lock_core::LockManager;
+///
+/// LockManager::in_memory().install()?;
+/// assert!(LockManager::in_memory().install().is_err());
+/// # Ok::<(), lock_core::AlreadyInstalled>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a lock manager is already installed and cannot be replaced; install once at start-up, use scope or set_default in tests"

@@ -18,7 +18,7 @@ use crate::clock::{Clock, jitter};
 use crate::engine::{Engine, Mail};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Observers;
-use crate::gate::Gate;
+use crate::gate::{Gate, Look};
 use crate::handle::EngineHandle;
 use crate::lease::Lease;
 use crate::options::HandoffLimits;
@@ -59,6 +59,10 @@ pub(crate) fn start_on_current_runtime(
     Ok(handle)
 }
 
+/// The time that a waiter has to take its turn, at least and at most. Between them it is a slice of the
+/// hand-offs.
+const TURN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+
 fn assemble(
     backend: Arc<dyn DynBackend>,
     observers: Arc<Observers>,
@@ -67,7 +71,10 @@ fn assemble(
     threaded: bool,
 ) -> (Arc<EngineHandle>, Keeper) {
     let (engine, mail) = Engine::new(Arc::clone(&backend), observers, handoff, clock, threaded, BATCH);
-    let gate = Arc::new(Gate::new());
+    let (timer, turn) = (Arc::clone(&engine.timer), handoff.slice.clamp(TURN.0, TURN.1));
+    let gate = Arc::new(Gate::new(move |look| {
+        timer.set(timer.clock.now().after(turn), Alarm::Call(Box::new(move || Look::run(look))));
+    }));
     let keeper = Keeper {
         engine: Arc::downgrade(&engine),
         gate: Arc::clone(&gate),
@@ -121,6 +128,7 @@ impl Keeper {
             match alarm {
                 Alarm::Sleeper(sleeper) => sleeper.ring(),
                 Alarm::Item(lease) => leases.push(lease),
+                Alarm::Call(call) => call(),
             }
         }
         if !leases.is_empty() {

@@ -256,6 +256,8 @@ impl Lease {
             || stay >= limits.slice
             || stay >= quarter
             || self.deadline().since(now) < quarter
+            // Extended for one holder: the next is not to block the fleet for longer than its ttl if it dies.
+            || self.deadline().since(now) > self.claim.ttl
         {
             return false;
         }

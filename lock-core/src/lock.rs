@@ -24,6 +24,18 @@ use crate::spec::LockSpec;
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
 ///
 /// Awaiting it is the same as [`acquire`](Self::acquire).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let request = locks.lock("report").with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(1));
+/// let guard = request.acquire().await?;
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is locked until the request is awaited"]
 #[derive(Debug)]
 pub struct LockRequest {

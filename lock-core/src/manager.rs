@@ -226,6 +226,19 @@ impl LockManager {
 }
 
 /// What [`LockManager::shutdown`] could and could not do.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let report = locks.shutdown(Duration::from_secs(5)).await;
+/// if !report.is_clean() {
+///     eprintln!("not released, and free when their leases end: {:?}", report.unreleased);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -246,6 +259,16 @@ impl ShutdownReport {
 }
 
 /// Puts a [`LockManager`] together.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{LockManager, LockOptions, MemoryStore};
+///
+/// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_millis(500));
+/// let locks = LockManager::builder(MemoryStore::new()).options(options).build()?;
+/// # drop(locks);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[must_use = "a builder does nothing until it is built"]
 #[derive(Debug)]
 pub struct LockManagerBuilder {

@@ -45,13 +45,15 @@ pub(crate) enum Alarm<T> {
     Sleeper(Arc<Sleeper>),
     /// An item that must be served.
     Item(Arc<T>),
+    /// Something short to do, on the keeper.
+    Call(Box<dyn FnOnce() + Send>),
 }
 
 impl<T> Alarm<T> {
     fn item(&self) -> Option<&Arc<T>> {
         match self {
             Self::Item(item) => Some(item),
-            Self::Sleeper(_) => None,
+            Self::Sleeper(_) | Self::Call(_) => None,
         }
     }
 }

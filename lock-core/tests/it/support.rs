@@ -125,7 +125,7 @@ pub(crate) fn figure(what: &str, value: impl std::fmt::Debug) {
 
 /// Drives a future for so many polls at most, and no longer than it is woken. Returns what it came to, if
 /// it did, and how often it was polled.
-pub(crate) async fn cut_after<F: Future>(most: usize, mut future: Pin<&mut F>) -> (Option<F::Output>, usize) {
+pub(crate) async fn cut_after<F: Future + ?Sized>(most: usize, mut future: Pin<&mut F>) -> (Option<F::Output>, usize) {
     let mut polls = 0;
     let cut = poll_fn(|cx| {
         if polls == most {

@@ -129,6 +129,7 @@ async fn only_the_owner_that_was_shown_is_released() {
     let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
     let freed = fleet.release(guard.key(), OwnerId::random(), "ana", "wrong").await.unwrap();
     assert_eq!((freed, guard.ensure_held()), (Freed::NotHeld, Ok(())));
+    until_it_listens(&server).await;
     let freed = fleet.release(guard.key(), owner, "ana", "stuck since noon").await.unwrap();
     assert_eq!(freed, Freed::Released);
     assert_eq!(server.command(&["EXISTS", "lock:user:1"]), Reply::Int(0));
@@ -149,9 +150,18 @@ async fn a_holder_whose_lease_is_never_renewed_hears_of_an_operator_too() {
     let guard = request.acquire().await.unwrap();
     let fleet = FleetReader::new(&server.url()).unwrap();
     let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
+    until_it_listens(&server).await;
     assert_eq!(fleet.release(guard.key(), owner, "ana", "why|not").await.unwrap(), Freed::Released);
     assert_eq!(lost(&guard).await, lock_core::LossReason::Revoked);
     locks.shutdown(Duration::from_secs(5)).await;
+}
+
+/// Waits until a process hears of operators: who was told nothing reports a theft.
+async fn until_it_listens(server: &RedisServer) {
+    let channels = || format!("{:?}", server.command(&["PUBSUB", "CHANNELS", "distributed-lock:inbox:revoked"]));
+    while !channels().contains("revoked") {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
