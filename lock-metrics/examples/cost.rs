@@ -130,8 +130,11 @@ fn looks() -> Result<(), lock_metrics::InstallError> {
         tell(&observer, attempt, label, &key, acquired(None));
     }
     println!("\n{:<42} {:>12} {:>14}", "200 lock names, 100,000 holds", "ms", "bytes");
-    let looks: [(&str, &dyn Fn() -> String); 3] =
-        [("/metrics", &|| metrics.render()), ("/locks", &|| metrics.locks_html()), ("/locks.json", &|| metrics.locks_json())];
+    let looks: [(&str, &dyn Fn() -> String); 3] = [
+        ("/metrics", &|| metrics.render()),
+        ("/locks", &|| metrics.locks_html()),
+        ("/locks.json", &|| metrics.locks_json()),
+    ];
     for (name, look) in looks {
         let mut times = [0; ROUNDS];
         let mut bytes = 0;

@@ -150,12 +150,8 @@ impl Bridge {
                 self.gauges.clear();
                 describe(recorder);
             }
-            let mut sink = BridgeSink {
-                recorder,
-                told: &mut self.told,
-                totals: &mut self.totals,
-                gauges: HashSet::new(),
-            };
+            let mut sink =
+                BridgeSink { recorder, told: &mut self.told, totals: &mut self.totals, gauges: HashSet::new() };
             core.collect(&mut sink);
             let BridgeSink { gauges, .. } = sink;
             // A recorder knows no way to end a series; what is no number is in no result of a comparison.

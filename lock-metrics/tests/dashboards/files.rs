@@ -155,7 +155,10 @@ fn what_clusters_take_is_what_the_plain_files_say() {
     let maps = documents("kubernetes/grafana-dashboards.yaml");
     assert_eq!(maps.len(), 3);
     for map in &maps {
-        assert_eq!((map["kind"].as_str(), map["metadata"]["labels"]["grafana_dashboard"].as_str()), (Some("ConfigMap"), Some("1")));
+        assert_eq!(
+            (map["kind"].as_str(), map["metadata"]["labels"]["grafana_dashboard"].as_str()),
+            (Some("ConfigMap"), Some("1"))
+        );
         let (file, text) = map["data"].as_hash().unwrap().front().unwrap();
         let (file, text) = (file.as_str().unwrap(), text.as_str().unwrap());
         let given: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -165,7 +168,10 @@ fn what_clusters_take_is_what_the_plain_files_say() {
         assert!(text.len() < 200_000, "{file} has {} bytes", text.len());
     }
     let monitor = yaml("kubernetes/service-monitor.yaml");
-    assert_eq!((monitor["kind"].as_str(), monitor["spec"]["endpoints"][0]["path"].as_str()), (Some("ServiceMonitor"), Some("/metrics")));
+    assert_eq!(
+        (monitor["kind"].as_str(), monitor["spec"]["endpoints"][0]["path"].as_str()),
+        (Some("ServiceMonitor"), Some("/metrics"))
+    );
     for name in read("mixin/mixin.libsonnet").split('\'').filter(|part| part.starts_with("../")) {
         assert!(folder().join("mixin").join(name).exists(), "the mixin imports {name}");
     }
