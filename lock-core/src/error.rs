@@ -209,6 +209,14 @@ impl LockError {
         )
     }
 
+    pub(crate) fn forked() -> Self {
+        Self::build(
+            LockErrorKind::Misconfigured,
+            "this process was forked after its lock manager was made, and connections and watchdog stayed with the \
+             parent; connect a new one here",
+        )
+    }
+
     pub(crate) fn no_keys() -> Self {
         Self::build(LockErrorKind::InvalidKey, "no key was given, so nothing would be locked; name at least one")
     }

@@ -175,6 +175,9 @@ impl LockRequest {
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
     fn start(self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
         let handle = Arc::clone(self.manager.handle());
+        if handle.engine.birthplace.is_left() {
+            return Err(LockError::forked());
+        }
         let called_from = self.called_from;
         let here = || CallSite::of_call(called_from);
         let call_site = self.site.map_or_else(here, CallSite::named);

@@ -29,6 +29,7 @@ use crate::event::Notice;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
+use crate::prefix::take_key_prefix;
 use crate::redis::call::Call;
 use crate::redis::coalesce::Departure;
 use crate::redis::connect::Target;
@@ -101,6 +102,12 @@ impl RedisStore {
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be
     /// read or its scheme is not compiled in. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
+        if take_key_prefix(url)?.1.is_some() {
+            return Err(LockError::misconfigured(
+                "a key_prefix belongs to the manager, not to its store; use LockManager::connect, or key_prefix of \
+                 LockManager::builder",
+            ));
+        }
         Ok(Self::at(Target::parse(url)?))
     }
 

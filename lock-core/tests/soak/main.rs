@@ -77,6 +77,7 @@ async fn under_random_faults_locks_exclude_and_leave_nothing() {
         verdict.excused
     );
     assert_eq!(verdict.violations, [], "LOCK_TEST_SEED={seed}");
+    assert_eq!(tally.get("acquire-lost"), None, "an acquire lost what it never had, LOCK_TEST_SEED={seed}");
 }
 
 /// Lets one or two faults begin, last and end, again and again.

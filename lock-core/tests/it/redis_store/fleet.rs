@@ -254,3 +254,25 @@ async fn a_server_that_is_away_is_unavailable_and_never_quotes_the_password() {
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
 }
+
+#[tokio::test]
+#[limit]
+async fn a_namespace_is_read_by_itself() {
+    let server = RedisServer::start();
+    let url = |prefix: &str| format!("{}/?key_prefix={prefix}", server.url());
+    let prod = LockManager::connect(&url("prod:")).await.unwrap();
+    let test = LockManager::connect(&url("test:")).await.unwrap();
+    let guard = prod.lock("job").await.unwrap();
+    let _other = test.lock("job").without_waiting().await.unwrap();
+    server.command(&["SET", "prod:classic", "nonce", "PX", "60000"]);
+    assert_eq!(server.command(&["EXISTS", "prod:job", "test:job", "job"]), Reply::Int(2));
+
+    let fleet = FleetReader::new(&url("prod:")).unwrap();
+    assert_eq!(keys(&scan(&fleet, ScanOptions::new()).await.0), ["prod:job"]);
+    let found = scan(&fleet, ScanOptions::new().with_foreign_prefix("class")).await.0;
+    assert_eq!(keys(&found), ["prod:classic", "prod:job"]);
+    assert_eq!(keys(&scan(&fleet, ScanOptions::new().with_prefix("j")).await.0), ["prod:job"]);
+    assert_eq!(fleet.entry(guard.key()).await.unwrap().unwrap().key, *guard.key());
+    let error = lock_core::RedisStore::new(&url("prod:")).unwrap_err();
+    assert!(error.to_string().contains("belongs to the manager"), "{error}");
+}
