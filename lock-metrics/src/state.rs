@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{LockOptions, Site};
@@ -39,8 +39,6 @@ pub(crate) struct Core {
     pub(crate) table: Table,
     /// The stores that locks are taken in.
     pub(crate) stores: Names<usize>,
-    /// The first of them: most processes have no other, and comparing is cheaper than looking up.
-    first_store: OnceLock<Box<str>>,
     pub(crate) nodes: Names<Mutex<Node>>,
     /// Nodes beyond the limit.
     pub(crate) other_node: Mutex<Node>,
@@ -105,7 +103,6 @@ impl Core {
             other: Family::new(MAX_LOCKS),
             table: Table::new(),
             stores: Names::new(MAX_STORES),
-            first_store: OnceLock::new(),
             nodes: Names::new(MAX_NODES),
             other_node: Mutex::default(),
             recovered: Mutex::default(),
@@ -134,18 +131,9 @@ impl Core {
 
     /// Returns the number of a store, [`MAX_STORES`] beyond the limit, and notes that the family is in it.
     pub(crate) fn store(&self, family: &Family, store: &str) -> usize {
-        let is_first = self.first_store.get().is_some_and(|first| **first == *store);
-        let number = if is_first { 0 } else { self.another_store(store) };
+        let number = self.stores.get_or_add(store, |number| number).copied().unwrap_or(MAX_STORES);
         if family.stores.load(Ordering::Relaxed) >> number & 1 == 0 {
             family.stores.fetch_or(1 << number, Ordering::Relaxed);
-        }
-        number
-    }
-
-    fn another_store(&self, store: &str) -> usize {
-        let number = self.stores.get_or_add(store, |number| number).copied().unwrap_or(MAX_STORES);
-        if number == 0 {
-            self.first_store.get_or_init(|| store.into());
         }
         number
     }

@@ -98,8 +98,9 @@ function Rows({ panel, width, height }) {
   if (sorted.length === 0) return <Nothing />;
   const fields = columns.map((column) => {
     const isValue = column.startsWith('Value');
-    const override = panel.fieldConfig.overrides.find((one) => one.matcher.options === renameByName[column]);
-    const property = (id) => override?.properties.find((one) => one.id === id)?.value;
+    const properties = panel.fieldConfig.overrides.filter((one) => one.matcher.options === renameByName[column])
+      .flatMap((one) => one.properties);
+    const property = (id) => properties.find((one) => one.id === id)?.value;
     const [unit, wide, cell, mappings] = ['unit', 'custom.width', 'custom.cellOptions', 'mappings'].map(property);
     const custom = { ...(wide && { width: wide }), ...(cell && { cellOptions: cell }) };
     const field = {
