@@ -59,10 +59,7 @@ impl From<FencingToken> for u64 {
 /// let stale = gate.admit(FencingToken::new(6)).unwrap_err();
 /// assert_eq!((stale.token, stale.newest), (FencingToken::new(6), FencingToken::new(7)));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "fencing token {token} is stale, {newest} was already admitted; the lock has passed to another holder, stop writing"
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StaleToken {
     /// The token of the refused write.
@@ -70,3 +67,15 @@ pub struct StaleToken {
     /// The newest token the gate has admitted.
     pub newest: FencingToken,
 }
+
+impl fmt::Display for StaleToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { token, newest } = self;
+        write!(
+            f,
+            "fencing token {token} is stale, {newest} was already admitted; the lock has passed to another holder, stop writing"
+        )
+    }
+}
+
+impl std::error::Error for StaleToken {}

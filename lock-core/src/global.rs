@@ -100,11 +100,26 @@ impl fmt::Debug for DefaultGuard {
 /// assert!(LockManager::in_memory().install().is_err());
 /// # Ok::<(), lock_core::AlreadyInstalled>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a lock manager is already installed and cannot be replaced; install once at start-up, use scope or set_default in tests"
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AlreadyInstalled {
     _private: (),
+}
+
+impl fmt::Display for AlreadyInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a lock manager is already installed and cannot be replaced; install once at start-up, use scope or set_default in \
+             tests",
+        )
+    }
+}
+
+impl std::error::Error for AlreadyInstalled {}
+
+impl From<AlreadyInstalled> for LockError {
+    /// Lets `locks.install()?` stand in a function that returns a `LockError`.
+    fn from(error: AlreadyInstalled) -> Self {
+        Self::misconfigured(error.to_string())
+    }
 }
