@@ -1,5 +1,7 @@
 //! The way to OpenTelemetry: its exporter as the application's recorder, read back from the SDK's memory.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -9,7 +11,7 @@ use lock_core::LockEventKind;
 use lock_core::testing::limit;
 use lock_metrics::{MetricUnit, builder, catalog};
 use metrics_exporter_opentelemetry::Recorder;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics};
 use opentelemetry_sdk::metrics::{Aggregation, InMemoryMetricExporter, Instrument, PeriodicReader, Stream};
 
 use crate::support::{Acquire, eventually, holder};
@@ -40,7 +42,7 @@ struct Seen {
 
 fn read(export: &ResourceMetrics) -> BTreeMap<String, Seen> {
     let mut all: BTreeMap<String, Seen> = BTreeMap::new();
-    for metric in export.scope_metrics().flat_map(|scope| scope.metrics()) {
+    for metric in export.scope_metrics().flat_map(ScopeMetrics::metrics) {
         let seen = all.entry(metric.name().to_owned()).or_default();
         seen.times += 1;
         metric.unit().clone_into(&mut seen.unit);
