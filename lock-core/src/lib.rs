@@ -104,7 +104,7 @@ mod watchdog;
 mod web;
 
 #[cfg(feature = "redis")]
-pub use crate::redis::{RedisStore, inspect};
+pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder, inspect};
 pub use backend::{
     AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
     Ticket,
