@@ -61,11 +61,15 @@ if has_toolchain nightly; then
     trap 'rm -rf "$copy"' EXIT
     git ls-files -z --cached --others --exclude-standard | xargs -0 tar cf - | tar xf - -C "$copy"
     rm "$copy/Cargo.lock"
-    # The examples and benchmarks ask for newer versions, and nobody depends on them.
+    # Tests, examples and benchmarks ask for newer versions, and nobody depends on them.
     sed -i.bak 's/, "examples", "benches"//' "$copy/Cargo.toml"
+    for crate in $crates; do
+        awk '/^\[/ { dev = /^\[dev-dependencies/ } !dev' "$crate/Cargo.toml" >"$copy/$crate/Cargo.toml"
+    done
     (cd "$copy" && cargo +nightly -Z direct-minimal-versions generate-lockfile)
     # shellcheck disable=SC2086
-    (cd "$copy" && cargo check --all-features --target-dir "$OLDPWD/target/minimal" $packages)
+    (cd "$copy" && cargo check --lib --all-features --target-dir "$OLDPWD/target/minimal" $packages)
+    (cd "$copy" && cargo check --bin lockctl --all-features --target-dir "$OLDPWD/target/minimal" -p lock-metrics)
 else
     skip "minimal versions: no nightly toolchain (rustup toolchain install nightly)"
 fi
