@@ -32,6 +32,11 @@ pub(crate) use inbox::Message;
 /// done*). It never means that a lock is lost.
 ///
 #[doc = include_str!("backend/example.md")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a store of locks",
+    label = "this is no `LockBackend`",
+    note = "for a URL: `LockManager::connect(url).await?`, or `LockManager::builder(RedisStore::new(url)?)` to set options"
+)]
 pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Returns the store's name, as in `"redis"`.
     fn kind(&self) -> &'static str;
@@ -366,8 +371,8 @@ pub struct Release {
     /// The last token of the reserved block that was really used, so that the rest is not skipped.
     /// `None` if there is no rest.
     pub last_token: Option<FencingToken>,
-    /// How long the key stays taken before it frees itself: what is left of a `min_hold`. Zero
-    /// frees it at once.
+    /// How long the key stays taken before it frees itself, by the store's time: what is left of a `min_hold`,
+    /// which may be more than what is left of the lease. Zero frees it at once.
     pub keep_for: Duration,
     /// Whether nobody waits for the answer. The store may then send it along with what is sent next, but
     /// sees to it that it leaves soon by itself.

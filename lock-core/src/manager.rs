@@ -76,6 +76,8 @@ impl LockManager {
     }
 
     /// Starts to build a manager over any store.
+    ///
+    /// For a URL, make the store first: `LockManager::builder(RedisStore::new("redis://127.0.0.1")?)`.
     pub fn builder(backend: impl LockBackend) -> LockManagerBuilder {
         LockManagerBuilder {
             backend: Arc::new(backend),

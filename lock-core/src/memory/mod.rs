@@ -200,7 +200,7 @@ impl State {
             if !release.keep_for.is_zero() {
                 if let Some(slot) = self.locks.get_mut(key) {
                     slot.owner = None;
-                    slot.expires = slot.expires.min(now.after(release.keep_for));
+                    slot.expires = now.after(release.keep_for);
                 }
                 return Freed::Released;
             }

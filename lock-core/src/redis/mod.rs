@@ -1,8 +1,10 @@
 //! Locks on one Redis server.
 
+mod builder;
 mod call;
 mod coalesce;
 mod connect;
+mod credentials;
 mod error;
 pub mod inspect;
 mod keys;
@@ -13,6 +15,9 @@ mod reply;
 mod scripts;
 mod together;
 mod value;
+
+pub use builder::RedisStoreBuilder;
+pub use credentials::Credentials;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +34,6 @@ use crate::event::Notice;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
-use crate::prefix::take_key_prefix;
 use crate::redis::call::Call;
 use crate::redis::coalesce::Departure;
 use crate::redis::connect::Target;
@@ -102,13 +106,7 @@ impl RedisStore {
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be
     /// read or its scheme is not compiled in. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        if take_key_prefix(url)?.1.is_some() {
-            return Err(LockError::misconfigured(
-                "a key_prefix belongs to the manager, not to its store; use LockManager::connect, or key_prefix of \
-                 LockManager::builder",
-            ));
-        }
-        Ok(Self::at(Target::parse(url)?))
+        Self::builder(url).build()
     }
 
     fn at(target: Target) -> Self {
@@ -308,6 +306,7 @@ impl LockBackend for RedisStore {
     async fn drive(&self, inbox: Inbox) -> LockError {
         tokio::select! {
             error = self.keep_connected(&inbox) => error,
+            () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(&inbox) => LockError::unavailable("listening for grants ended"),
         }
     }

@@ -97,6 +97,7 @@ async fn one_budget_covers_all_keys() {
     let (error, took) = waiting.await.unwrap();
     assert_eq!((error.kind(), error.key()), (LockErrorKind::Timeout, Some(&key("b"))));
     assert!(took >= 4 * SECOND && took < 5 * SECOND, "{took:?}");
+    assert!(error.waited().unwrap() >= 4 * SECOND, "for all keys, not for the last: {error}");
 }
 
 #[tokio::test(start_paused = true)]

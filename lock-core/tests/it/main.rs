@@ -34,6 +34,8 @@ mod proxy;
 #[cfg(feature = "redis")]
 mod push;
 #[cfg(feature = "redis")]
+mod redis_builder;
+#[cfg(feature = "redis")]
 mod redis_store;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;

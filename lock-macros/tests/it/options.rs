@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, limit};
-use lock_core::{LockError, LockErrorKind, LockKey, LockManager, MemoryStore, distributed_lock};
+use lock_core::{LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Wait, distributed_lock};
 use tokio::time::{Instant, sleep};
 
 use crate::support::paused;
@@ -64,7 +64,7 @@ async fn less_patient(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "k", wait = "none", client = locks)]
+#[distributed_lock(key = "k", wait = Wait::None, client = locks)]
 async fn impatient(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }
