@@ -122,65 +122,6 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
 }
 
-/// One store behind several managers: they exclude each other as processes do.
-impl<B: LockBackend> LockBackend for Arc<B> {
-    fn kind(&self) -> &'static str {
-        B::kind(self)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        B::capabilities(self)
-    }
-
-    fn attach(&self, clock: &Clock) {
-        B::attach(self, clock);
-    }
-
-    async fn drive(&self, inbox: Inbox) -> LockError {
-        B::drive(self, inbox).await
-    }
-
-    async fn ping(&self) -> Result<()> {
-        B::ping(self).await
-    }
-
-    fn lane(&self, key: &LockKey) -> u16 {
-        B::lane(self, key)
-    }
-
-    fn node(&self, lane: u16) -> &str {
-        B::node(self, lane)
-    }
-
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        B::try_acquire(self, request).await
-    }
-
-    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        B::try_acquire_all(self, requests).await
-    }
-
-    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        B::requeue(self, release, request).await
-    }
-
-    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        B::renew(self, one_lane).await
-    }
-
-    async fn release(&self, release: &Release) -> Result<Freed> {
-        B::release(self, release).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        B::withdraw(self, claim).await
-    }
-
-    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        B::holder(self, key).await
-    }
-}
-
 /// What a store can do, as data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

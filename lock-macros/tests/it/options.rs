@@ -1,6 +1,5 @@
 //! What each option of time does, on virtual time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, limit};
@@ -11,8 +10,8 @@ use crate::support::paused;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn holder(store: &Arc<MemoryStore>) -> LockManager {
-    LockManager::builder(Arc::clone(store)).drive_on_current_runtime().build().unwrap()
+fn holder(store: &MemoryStore) -> LockManager {
+    LockManager::builder(store.clone()).drive_on_current_runtime().build().unwrap()
 }
 
 #[distributed_lock(key = "k", ttl = "9s", renew = "2s", client = locks)]
