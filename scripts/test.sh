@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs every check of the project: formatting, lints, documentation, all tests, the demo.
-# Installs redis-server with the system's package manager if it is missing, and says so.
+# Installs what is missing with the system's package manager and says so: redis-server, and Python with
+# redis-py, into target/, to test against another client.
 #
 #   sh scripts/test.sh            everything
 #   sh scripts/test.sh --fast     the tests only
@@ -11,12 +12,13 @@ fast=no
 case "${1:-}" in
     "") ;;
     --fast) fast=yes ;;
-    *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 step() { printf '\n== %s\n' "$*"; }
 
 sh scripts/need-redis.sh
+sh scripts/need-foreign-clients.sh
 
 if [ "$fast" = no ]; then
     step "formatting"

@@ -215,8 +215,8 @@ pub fn drive<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> Drive<
 }
 
 /// Runs a body to its end, lost or not.
-pub fn accompany<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> impl Future<Output = Box<F::Output>> {
-    protect::accompany(held.guard(), body)
+pub fn run_to_end<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> impl Future<Output = Box<F::Output>> {
+    protect::run_to_end(held.guard(), body)
 }
 
 /// Runs a synchronous body.
@@ -225,20 +225,20 @@ pub fn call<H: Held, R>(held: &H, body: impl FnOnce() -> R) -> R {
 }
 
 /// Releases, and says whether the lock was held until now.
-pub fn leave<H: Held>(held: H) -> Boxed<Result<()>> {
+pub fn release<H: Held>(held: H) -> Boxed<Result<()>> {
     match held.into_guard() {
-        Some(guard) => Box::pin(protect::leave(guard)),
+        Some(guard) => Box::pin(protect::release(guard)),
         None => Box::pin(std::future::ready(Ok(()))),
     }
 }
 
-/// As [`leave`], blocking.
+/// As [`release`], blocking.
 ///
 /// # Errors
 ///
 /// [`LockErrorKind::Lost`].
-pub fn leave_blocking<H: Held>(held: H) -> Result<()> {
-    held.into_guard().map_or(Ok(()), protect::leave_blocking)
+pub fn release_blocking<H: Held>(held: H) -> Result<()> {
+    held.into_guard().map_or(Ok(()), protect::release_blocking)
 }
 
 /// Finds out whether the return type of a plain function is a future in disguise.

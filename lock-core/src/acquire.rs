@@ -1,6 +1,6 @@
 //! From wish to grant: the local queue, the attempts at the store, and the one budget over both.
 
-mod together;
+mod all;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::claim::{Answer, Cargo, GRANT_TTL, Load, Pursuer, Success};
+use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Success};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
 use crate::fencing::FencingToken;
-use crate::gate::{Seated, Turn};
-use crate::keeper::{Anchor, Caller, Engine, Hold, Interrupted, PendingEntry, conclude};
-use crate::lease::{Lease, Story};
+use crate::gate::{Turn, Waiter};
+use crate::hold::{EventContext, Hold};
+use crate::keeper::{Caller, Engine, EngineHandle, Interrupted, OwnedHold, PendingEntry, retire};
+use crate::lease::{Lease, Terms, deadline_of};
 use crate::options::{LockOptions, Wait};
 use crate::owner::Holder;
-use crate::tenure::{Tenure, Terms, deadline_of};
 use crate::trace;
 
-pub(crate) use together::{Attempted, acquire_together};
+pub(crate) use all::{Attempted, acquire_jointly};
 
 /// The bounds of the pause before a holder that will not tell us of its release is asked again.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// What a caller wants.
 #[derive(Debug)]
-pub(crate) struct Wish {
-    pub(crate) story: Story,
+pub(crate) struct LockSpec {
+    pub(crate) events: EventContext,
     pub(crate) options: LockOptions,
     pub(crate) caller: Caller,
     /// Whether a grant that the current task holds already may be shared.
     pub(crate) reentrant: bool,
     /// Keeps the manager until what this acquire leaves behind is handed to the keeper.
-    pub(crate) anchor: Arc<Anchor>,
+    pub(crate) handle: Arc<EngineHandle>,
 }
 
 /// Acquires a lock.
@@ -45,13 +45,16 @@ pub(crate) struct Wish {
 ///
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
-pub(crate) fn acquire<T>(wish: Wish, make: impl FnOnce(Hold) -> T + Send) -> impl Future<Output = Result<T>> + Send {
-    let mut journey = Journey::new(wish);
+pub(crate) fn acquire<T>(
+    spec: LockSpec,
+    make: impl FnOnce(OwnedHold) -> T + Send,
+) -> impl Future<Output = Result<T>> + Send {
+    let mut acquire = Acquire::new(spec);
     // One future and no more: it goes to the heap, and each around it would hold a copy.
     async move {
-        journey.set_out();
-        let outcome = journey.travel().await;
-        journey.end(outcome).map(make)
+        acquire.start();
+        let outcome = acquire.travel().await;
+        acquire.end(outcome).map(make)
     }
 }
 
@@ -59,21 +62,21 @@ pub(crate) fn acquire<T>(wish: Wish, make: impl FnOnce(Hold) -> T + Send) -> imp
 enum Taken {
     New(Granted),
     /// A share in a grant that an enclosing scope of the same task holds.
-    Shared(Arc<Lease>),
+    Shared(Arc<Hold>),
 }
 
 /// A grant that nobody holds yet.
 struct Granted {
     token: FencingToken,
-    tenure: Arc<Tenure>,
-    turn: Turn<Cargo>,
+    lease: Arc<Lease>,
+    turn: Turn<Handoff>,
     path: GrantPath,
     at: Timestamp,
 }
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
-pub(crate) struct Journey {
-    wish: Wish,
+pub(crate) struct Acquire {
+    spec: LockSpec,
     span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
@@ -86,39 +89,39 @@ pub(crate) struct Journey {
     claiming: Option<PendingEntry>,
 }
 
-impl Journey {
+impl Acquire {
     /// Prepares an acquire. Its budget has not begun.
-    fn new(wish: Wish) -> Self {
+    fn new(spec: LockSpec) -> Self {
         let (span, never) = (Span::none(), Timestamp::NEVER);
-        Self { wish, span, started: never, until: never, holder: None, under_way: false, claiming: None }
+        Self { spec, span, started: never, until: never, holder: None, under_way: false, claiming: None }
     }
 
     /// Prepares an acquire whose budget begins now.
-    pub(crate) fn setting_out(wish: Wish) -> Self {
-        let mut journey = Self::new(wish);
-        journey.set_out();
-        journey
+    pub(crate) fn starting_now(spec: LockSpec) -> Self {
+        let mut acquire = Self::new(spec);
+        acquire.start();
+        acquire
     }
 
     fn engine(&self) -> &Arc<Engine> {
-        &self.wish.anchor.engine
+        &self.spec.handle.engine
     }
 
-    fn set_out(&mut self) {
+    fn start(&mut self) {
         self.started = self.engine().clock.now();
-        self.until = match self.wish.options.wait {
-            Wait::None => self.started.after(self.wish.options.command_timeout()),
+        self.until = match self.spec.options.wait {
+            Wait::None => self.started.after(self.spec.options.command_timeout()),
             Wait::AtMost(limit) => self.started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
     }
 
     /// Goes on alone, after an attempt together with others, within their one budget.
-    pub(crate) async fn part(mut self) -> Result<Hold> {
+    pub(crate) async fn continue_alone(mut self) -> Result<OwnedHold> {
         // Of several keys each waits for itself. One attempt each is no wait.
         let until = self.until;
-        self.set_out();
-        if self.wish.options.wait != Wait::None {
+        self.start();
+        if self.spec.options.wait != Wait::None {
             self.until = until;
         }
         let outcome = self.travel().await;
@@ -133,49 +136,49 @@ impl Journey {
 
     fn begin(&mut self) {
         self.under_way = true;
-        self.span = trace::acquire(&self.wish.story);
-        self.wish.story.tell(LockEventKind::WaitStarted);
+        self.span = trace::acquire(&self.spec.events);
+        self.spec.events.emit(LockEventKind::WaitStarted);
     }
 
     async fn run(&mut self) -> Result<Taken> {
         if self.engine().is_closed() {
             return Err(LockError::shut_down());
         }
-        self.wish.options.validate()?;
-        if let Some(lease) = context::holds(self.engine().identity(), &self.wish.story.key) {
-            if self.wish.reentrant && lease.share() {
-                return Ok(Taken::Shared(lease));
+        self.spec.options.validate()?;
+        if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
+            if self.spec.reentrant && hold.share() {
+                return Ok(Taken::Shared(hold));
             }
             // Who does not wait finds it taken, which is true and harmless.
-            if self.wish.options.wait != Wait::None {
+            if self.spec.options.wait != Wait::None {
                 return Err(LockError::would_deadlock());
             }
         }
         let (mut turn, waited, now) = self.take_turn().await?;
-        let (load, pending) = turn.unload().map(Cargo::unpack).unzip();
-        self.claiming = Some(pending.unwrap_or_else(|| self.engine().enter()));
-        let pursuer = match load {
-            None => Pursuer::new(self.engine(), &self.wish, turn, None),
-            Some(Load::Pursuit(pursuit)) => Pursuer::resume(pursuit, turn),
-            Some(Load::Tenure(tenure)) => match tenure.next_token(now) {
+        let (carried, entry) = turn.take_payload().map(Handoff::unpack).unzip();
+        self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
+        let guard = match carried {
+            None => ClaimGuard::new(self.engine(), &self.spec, turn, None),
+            Some(Carried::PendingClaim(pending)) => ClaimGuard::resume(pending, turn),
+            Some(Carried::Lease(lease)) => match lease.next_token(now) {
                 Some(token) => {
-                    return Ok(Taken::New(Granted { token, tenure, turn, path: GrantPath::Handoff, at: now }));
+                    return Ok(Taken::New(Granted { token, lease, turn, path: GrantPath::Handoff, at: now }));
                 }
                 // Lost on the way from one hand to the other.
-                None => Pursuer::new(self.engine(), &self.wish, turn, Some(tenure)),
+                None => ClaimGuard::new(self.engine(), &self.spec, turn, Some(lease)),
             },
-            Some(Load::Retiring(tenure)) => Pursuer::new(self.engine(), &self.wish, turn, Some(tenure)),
+            Some(Carried::Retiring(lease)) => ClaimGuard::new(self.engine(), &self.spec, turn, Some(lease)),
         };
         // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
-        Box::pin(self.pursue(pursuer, waited)).await
+        Box::pin(self.pursue(guard, waited)).await
     }
 
     /// Waits until no other caller of this process is before us. Returns also whether anybody was, and
     /// when it is.
-    async fn take_turn(&mut self) -> Result<(Turn<Cargo>, bool, Timestamp)> {
+    async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
-        let key = &self.wish.story.key;
-        if self.wish.options.wait == Wait::None {
+        let key = &self.spec.events.key;
+        if self.spec.options.wait == Wait::None {
             return match self.engine().gate.try_enter(key) {
                 Ok(turn) => Ok((turn, false, started)),
                 Err(holder) => {
@@ -184,27 +187,27 @@ impl Journey {
                 }
             };
         }
-        let mut seat = match self.engine().gate.enter(key, Terms::of(&self.wish.options)) {
+        let mut waiter = match self.engine().gate.enter(key, Terms::of(&self.spec.options)) {
             Ok(turn) => return Ok((turn, false, started)),
-            Err(seat) => seat,
+            Err(waiter) => waiter,
         };
-        self.contended(Self::holder_before(&seat, started));
+        self.contended(Self::holder_before(&waiter, started));
         // Left only after the look below: the last to leave takes what is known of the holder along.
-        let turn = self.engine().called(self.until, &mut seat).await;
+        let turn = self.engine().called(self.until, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
             // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
-            self.holder = Self::holder_before(&seat, now).or(self.holder.take());
+            self.holder = Self::holder_before(&waiter, now).or(self.holder.take());
         }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
     }
 
-    fn holder_before(seat: &Seated<Cargo>, now: Timestamp) -> Option<Holder> {
-        seat.holder().and_then(|holder| holder.describe(now))
+    fn holder_before(waiter: &Waiter<Handoff>, now: Timestamp) -> Option<Holder> {
+        waiter.holder().and_then(|holder| holder.describe(now))
     }
 
     /// Asks the store, and waits, until it grants.
-    async fn pursue(&mut self, mut pursuer: Pursuer, mut waited: bool) -> Result<Taken> {
+    async fn pursue(&mut self, mut guard: ClaimGuard, mut waited: bool) -> Result<Taken> {
         let mut refusals = 0;
         // Why the store could not be asked the last time, if it could not.
         let mut out_of_reach = None;
@@ -213,8 +216,8 @@ impl Journey {
             return Err(LockError::shut_down());
         }
         loop {
-            let releases = pursuer.releases();
-            let asked = pursuer.ask(&self.wish, self.until).await;
+            let releases = guard.releases();
+            let asked = guard.ask(&self.spec, self.until).await;
             if self.engine().is_closed() {
                 return Err(LockError::shut_down());
             }
@@ -227,7 +230,7 @@ impl Journey {
                             (false, true) => GrantPath::Polled,
                             (false, false) => GrantPath::Uncontended,
                         };
-                        return self.take(pursuer, success, path, now);
+                        return self.take(guard, success, path, now);
                     }
                     // The answer took longer than the lease lasts. Asking again raises the lease.
                     now
@@ -238,18 +241,18 @@ impl Journey {
                     let told = queued && holder.info.is_some();
                     refusals = if told { 0 } else { refusals + 1 };
                     let pause = if told {
-                        backstop(self.wish.options.ttl, holder.ttl_left)
+                        backstop(self.spec.options.ttl, holder.ttl_left)
                     } else {
                         poll_pause(refusals, holder.ttl_left)
                     };
-                    pursuer.name_holder(holder.clone());
+                    guard.name_holder(holder.clone());
                     self.contended(Some(holder));
-                    if self.wish.options.wait == Wait::None {
+                    if self.spec.options.wait == Wait::None {
                         return Err(LockError::busy(self.holder.clone()));
                     }
                     now.after(pause)
                 }
-                Err(error) if error.kind() == LockErrorKind::Unavailable && self.wish.options.wait != Wait::None => {
+                Err(error) if error.kind() == LockErrorKind::Unavailable && self.spec.options.wait != Wait::None => {
                     refusals += 1;
                     // A store that was left no time to answer is not to blame.
                     let cut_short = waited && error.is_ambiguous() && now >= self.until;
@@ -261,8 +264,8 @@ impl Journey {
                 Err(error) => return Err(error),
             };
             waited = true;
-            match pursuer.listen(again_at.min(self.until)).await {
-                Ok(Some((success, now))) => return self.take(pursuer, success, GrantPath::Granted, now),
+            match guard.listen(again_at.min(self.until)).await {
+                Ok(Some((success, now))) => return self.take(guard, success, GrantPath::Granted, now),
                 Ok(None) => {}
                 Err(Interrupted::TimedOut) if again_at < self.until => {}
                 Err(why) => return Err(self.interrupted(why, out_of_reach)),
@@ -271,12 +274,12 @@ impl Journey {
     }
 
     /// Takes up a lease that lasts at this moment.
-    fn take(&self, pursuer: Pursuer, success: Success, path: GrantPath, now: Timestamp) -> Result<Taken> {
-        let (tenure, turn) = pursuer.granted(&self.wish, success, now);
-        match tenure.next_token(now) {
-            Some(token) => Ok(Taken::New(Granted { token, tenure, turn, path, at: now })),
+    fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Taken> {
+        let (lease, turn) = guard.granted(&self.spec, success, now);
+        match lease.next_token(now) {
+            Some(token) => Ok(Taken::New(Granted { token, lease, turn, path, at: now })),
             None => {
-                conclude(self.engine(), &tenure, turn);
+                retire(self.engine(), &lease, turn);
                 Err(LockError::unavailable("the store granted the token zero, which stands for none"))
             }
         }
@@ -287,8 +290,8 @@ impl Journey {
         let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
         let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
         self.holder = holder;
-        if news && self.wish.options.wait != Wait::None {
-            self.wish.story.tell(LockEventKind::Contended { holder: self.holder.as_ref() });
+        if news && self.spec.options.wait != Wait::None {
+            self.spec.events.emit(LockEventKind::Contended { holder: self.holder.as_ref() });
         }
     }
 
@@ -302,9 +305,9 @@ impl Journey {
         }
     }
 
-    fn tell_end(&self, kind: LockEventKind<'_>) {
+    fn emit_end(&self, kind: LockEventKind<'_>) {
         trace::ended(&self.span, &kind);
-        self.wish.story.tell(kind);
+        self.spec.events.emit(kind);
     }
 
     fn waited(&self) -> Duration {
@@ -312,18 +315,18 @@ impl Journey {
     }
 
     /// Tells how the acquire ended and puts a grant under the watchdog.
-    fn end(mut self, outcome: Result<Taken>) -> Result<Hold> {
+    fn end(mut self, outcome: Result<Taken>) -> Result<OwnedHold> {
         self.under_way = false;
-        let (story, holder) = (&self.wish.story, self.holder.as_ref());
-        let (lease, path, now) = match outcome {
-            Ok(Taken::New(Granted { token, tenure, turn, path, at })) => {
-                (Lease::begin(at, story.clone(), &self.wish.options, token, tenure, turn), path, at)
+        let (events, holder) = (&self.spec.events, self.holder.as_ref());
+        let (hold, path, now) = match outcome {
+            Ok(Taken::New(Granted { token, lease, turn, path, at })) => {
+                (Hold::begin(at, events.clone(), &self.spec.options, token, lease, turn), path, at)
             }
-            Ok(Taken::Shared(lease)) => (lease, GrantPath::Reentrant, self.engine().clock.now()),
+            Ok(Taken::Shared(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
             Err(error) => {
                 let waited = self.waited();
-                let error = error.with_key(&story.key);
-                self.tell_end(match error.kind() {
+                let error = error.with_key(&events.key);
+                self.emit_end(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
                     _ => LockEventKind::Failed { waited, error: &error },
@@ -331,30 +334,30 @@ impl Journey {
                 return Err(error);
             }
         };
-        self.tell_end(LockEventKind::Acquired {
+        self.emit_end(LockEventKind::Acquired {
             waited: now.since(self.started),
-            token: lease.token,
-            owner: lease.tenure.claim.owner,
+            token: hold.token,
+            owner: hold.lease.claim.owner,
             path,
-            lease_left: lease.tenure.deadline().since(now),
+            lease_left: hold.lease.deadline().since(now),
             waited_for: holder,
         });
-        let anchor = Arc::clone(&self.wish.anchor);
+        let handle = Arc::clone(&self.spec.handle);
         Ok(match path {
-            GrantPath::Reentrant => Hold::shared(anchor, lease, story.clone()),
-            GrantPath::Handoff => Hold::new(anchor, lease, false),
-            _ => Hold::new(anchor, lease, true),
+            GrantPath::Reentrant => OwnedHold::shared(handle, hold, events.clone()),
+            GrantPath::Handoff => OwnedHold::new(handle, hold, false),
+            _ => OwnedHold::new(handle, hold, true),
         })
     }
 }
 
-impl Drop for Journey {
+impl Drop for Acquire {
     fn drop(&mut self) {
-        // Before the anchor, which may wait for everything that is pending.
+        // Before the handle, which may wait for everything that is pending.
         self.claiming = None;
         if self.under_way {
             let (waited, holder) = (self.waited(), self.holder.as_ref());
-            self.tell_end(LockEventKind::Cancelled { waited, holder });
+            self.emit_end(LockEventKind::Cancelled { waited, holder });
         }
     }
 }

@@ -3,9 +3,9 @@
 //! A store knows keys, owners, leases and tokens. It knows nothing of waiting, renewal schedules or
 //! guards: that is the machinery's part, which in turn knows no store.
 
+mod attempt_all;
 mod erased;
 mod inbox;
-mod together;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -18,10 +18,10 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
+pub use attempt_all::AttemptAll;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
-pub use together::AttemptAll;
 
 /// A store of locks.
 ///

@@ -3,25 +3,25 @@
 //! A claim belongs to the gate, not to a caller: when the caller that sent it gives up, the next in
 //! the local queue goes on with it, so that the process keeps its place in the store's queue.
 
-pub(crate) mod together;
+pub(crate) mod all;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::acquire::Wish;
+use crate::acquire::LockSpec;
 use crate::backend::{AcquireRequest, Attempt, BoxFuture, Claim, Release, Ticket};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::event::Notice;
 use crate::fencing::FencingToken;
 use crate::gate::{self, Turn};
+use crate::hold::Hold;
 use crate::keeper::grants::{Listener, News};
-use crate::keeper::{Engine, Interrupted, PendingEntry, conclude, lay_to_rest, undo};
-use crate::lease::Lease;
+use crate::keeper::{Engine, Interrupted, PendingEntry, abandon, ensure_freed, retire};
+use crate::lease::{Beginning, Lease, Terms, deadline_of};
 use crate::options::Wait;
 use crate::owner::Holder;
-use crate::tenure::{Beginning, Tenure, Terms, deadline_of};
 
 /// The longest lease that a grant through the queue starts with. Whoever gets it raises it; whoever
 /// died meanwhile costs the others no more than this.
@@ -29,74 +29,74 @@ pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
 
 /// What a turn carries to the next in the local queue.
 #[derive(Debug)]
-pub(crate) struct Cargo {
-    load: Load,
+pub(crate) struct Handoff {
+    carried: Carried,
     /// On its way from one caller to the next it is nobody's, and must not be forgotten.
-    pending: PendingEntry,
+    entry: PendingEntry,
 }
 
 #[derive(Debug)]
-pub(crate) enum Load {
+pub(crate) enum Carried {
     /// The lock itself.
-    Tenure(Arc<Tenure>),
-    /// A tenure whose release goes along with the next claim, in one call.
-    Retiring(Arc<Tenure>),
+    Lease(Arc<Lease>),
+    /// A lease whose release goes along with the next claim, in one call.
+    Retiring(Arc<Lease>),
     /// A claim that already stands in the store's queue.
-    Pursuit(Box<Pursuit>),
+    PendingClaim(Box<PendingClaim>),
 }
 
-impl Cargo {
-    pub(crate) fn new(engine: &Arc<Engine>, load: Load) -> Self {
-        Self { load, pending: engine.enter() }
+impl Handoff {
+    pub(crate) fn new(engine: &Arc<Engine>, carried: Carried) -> Self {
+        Self { carried, entry: engine.enter() }
     }
 
     /// Unpacks what came along. It stays pending for as long as the entry is kept.
-    pub(crate) fn unpack(self) -> (Load, PendingEntry) {
-        (self.load, self.pending)
+    pub(crate) fn unpack(self) -> (Carried, PendingEntry) {
+        (self.carried, self.entry)
     }
 }
 
-impl gate::Cargo for Cargo {
+impl gate::Payload for Handoff {
     type Terms = Terms;
-    type Holder = Known;
+    type Holder = HolderHint;
 
     fn abandon(self, turn: Turn<Self>) {
-        match self.load {
-            Load::Tenure(tenure) | Load::Retiring(tenure) => conclude(self.pending.engine(), &tenure, turn),
-            Load::Pursuit(pursuit) => drop(Pursuer { pursuit: Some(pursuit), turn: Some(turn) }),
+        match self.carried {
+            Carried::Lease(lease) | Carried::Retiring(lease) => retire(self.entry.engine(), &lease, turn),
+            Carried::PendingClaim(pending) => drop(ClaimGuard { pending: Some(pending), turn: Some(turn) }),
         }
     }
 }
 
 /// What the callers of this process know of whoever holds a key.
 #[derive(Clone, Debug)]
-pub(crate) enum Known {
+pub(crate) enum HolderHint {
     /// One of them holds it.
-    Here(Weak<Lease>),
+    Here(Weak<Hold>),
     /// The one with the turn found somebody else in the way.
     Elsewhere(Box<Holder>),
 }
 
-impl Known {
+impl HolderHint {
     pub(crate) fn describe(&self, now: Timestamp) -> Option<Holder> {
         match self {
-            Self::Here(lease) => lease.upgrade().map(|lease| lease.holder(now)),
+            Self::Here(hold) => hold.upgrade().map(|hold| hold.holder(now)),
             Self::Elsewhere(holder) => Some(Holder::clone(holder)),
         }
     }
 }
 
 /// A claim and everything that is known of it.
-pub(crate) struct Pursuit {
+pub(crate) struct PendingClaim {
     engine: Arc<Engine>,
     pub(crate) claim: Claim,
     terms: Terms,
     /// The command on its way.
-    in_flight: Option<InFlight>,
+    in_flight: Option<SentClaim>,
     /// When the store stops executing earlier sends that were never answered.
     pub(crate) unsettled_until: Option<Timestamp>,
-    /// The tenure before, whose release goes along until it is answered.
-    pub(crate) retiring: Option<Arc<Tenure>>,
+    /// The lease before, whose release goes along until it is answered.
+    pub(crate) retiring: Option<Arc<Lease>>,
     /// Where grants arrive, once the claim may have queued.
     listener: Option<Listener>,
     /// Whether the claim stands in the store's queue.
@@ -110,7 +110,7 @@ pub(crate) struct Pursuit {
 }
 
 /// A command on its way to the store.
-pub(crate) struct InFlight {
+pub(crate) struct SentClaim {
     pub(crate) command: BoxFuture<'static, Result<Attempt>>,
     pub(crate) sent_at: Timestamp,
     /// When its answer is waited for no longer.
@@ -121,7 +121,7 @@ pub(crate) struct InFlight {
     floor: FencingToken,
 }
 
-impl InFlight {
+impl SentClaim {
     /// When this is executed no more, if it is given up at a moment. It may have been sent only just
     /// before: first it waited for a connection, or was refused as stale and sent again.
     pub(crate) fn settled_after(&self, given_up_at: Timestamp) -> Timestamp {
@@ -148,19 +148,19 @@ pub(crate) struct Success {
     pub(crate) granted_for: Duration,
 }
 
-/// Follows a pursuit on behalf of one caller. Dropped, it passes it on or undoes it.
-pub(crate) struct Pursuer {
-    pursuit: Option<Box<Pursuit>>,
-    turn: Option<Turn<Cargo>>,
+/// Follows a pending claim on behalf of one caller. Dropped, it passes it on or undoes it.
+pub(crate) struct ClaimGuard {
+    pending: Option<Box<PendingClaim>>,
+    turn: Option<Turn<Handoff>>,
 }
 
-impl Pursuer {
-    /// Starts a claim, or goes on with what the turn carried. `before` is the tenure to release.
-    pub(crate) fn new(engine: &Arc<Engine>, wish: &Wish, turn: Turn<Cargo>, before: Option<Arc<Tenure>>) -> Self {
-        let pursuit = Pursuit {
+impl ClaimGuard {
+    /// Starts a claim, or goes on with what the turn carried. `before` is the lease to release.
+    pub(crate) fn new(engine: &Arc<Engine>, spec: &LockSpec, turn: Turn<Handoff>, before: Option<Arc<Lease>>) -> Self {
+        let pending = PendingClaim {
             engine: Arc::clone(engine),
-            claim: Claim::new(wish.story.key.clone(), wish.options.ttl),
-            terms: Terms::of(&wish.options),
+            claim: Claim::new(spec.events.key.clone(), spec.options.ttl),
+            terms: Terms::of(&spec.options),
             in_flight: None,
             unsettled_until: None,
             retiring: before,
@@ -170,74 +170,74 @@ impl Pursuer {
             never_queued: false,
             confirmed: Timestamp::from_nanos(0),
         };
-        Self::resume(Box::new(pursuit), turn)
+        Self::resume(Box::new(pending), turn)
     }
 
-    pub(crate) fn resume(pursuit: Box<Pursuit>, turn: Turn<Cargo>) -> Self {
-        Self { pursuit: Some(pursuit), turn: Some(turn) }
+    pub(crate) fn resume(pending: Box<PendingClaim>, turn: Turn<Handoff>) -> Self {
+        Self { pending: Some(pending), turn: Some(turn) }
     }
 
-    fn pursuit(&mut self) -> &mut Pursuit {
-        match &mut self.pursuit {
-            Some(pursuit) => pursuit,
-            None => unreachable!("a pursuit is handed over once, by value"),
+    fn pending(&mut self) -> &mut PendingClaim {
+        match &mut self.pending {
+            Some(pending) => pending,
+            None => unreachable!("a claim is handed over once, by value"),
         }
     }
 
     /// Sends the claim, or goes on with a send that is on its way, and awaits the answer, at most
     /// until `limit`.
-    pub(crate) async fn ask(&mut self, wish: &Wish, limit: Timestamp) -> Result<Answer> {
+    pub(crate) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
         let followers = self.turn.as_ref().map_or(0, Turn::waiters);
-        self.pursuit().ask(wish, limit, followers).await
+        self.pending().ask(spec, limit, followers).await
     }
 
     /// Tells those who wait behind us who holds the lock.
     pub(crate) fn name_holder(&self, holder: Holder) {
         if let Some(turn) = &self.turn {
-            turn.set_holder(Known::Elsewhere(Box::new(holder)));
+            turn.set_holder(HolderHint::Elsewhere(Box::new(holder)));
         }
     }
 
-    /// Returns whether the next send also releases the tenure before.
+    /// Returns whether the next send also releases the lease before.
     pub(crate) fn releases(&self) -> bool {
-        self.pursuit.as_ref().is_some_and(|pursuit| pursuit.retiring.is_some())
+        self.pending.as_ref().is_some_and(|pending| pending.retiring.is_some())
     }
 
     /// Waits for a grant. Returns also when it was found good. `None` means that it is time to ask again.
     pub(crate) async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
-        self.pursuit().listen(until).await
+        self.pending().listen(until).await
     }
 
     /// Hands the granted claim over.
-    pub(crate) fn granted(mut self, wish: &Wish, success: Success, now: Timestamp) -> (Arc<Tenure>, Turn<Cargo>) {
-        let (Some(pursuit), Some(turn)) = (self.pursuit.take(), self.turn.take()) else {
-            unreachable!("a pursuit is handed over once, by value")
+    pub(crate) fn granted(mut self, spec: &LockSpec, success: Success, now: Timestamp) -> (Arc<Lease>, Turn<Handoff>) {
+        let (Some(pending), Some(turn)) = (self.pending.take(), self.turn.take()) else {
+            unreachable!("a claim is handed over once, by value")
         };
         // No grant is on its way for a claim that never queued: most locks need no ear for one.
-        let listener = pursuit.listener.filter(|_| !pursuit.never_queued);
+        let listener = pending.listener.filter(|_| !pending.never_queued);
         if let Some(listener) = &listener {
-            listener.settle();
+            listener.mark_held();
         }
         // A send that nobody awaits any more may still be executed, after the release even.
-        let unsettled = pursuit.in_flight.map(|sent| sent.settled_after(now)).max(pursuit.unsettled_until);
+        let unsettled = pending.in_flight.map(|sent| sent.settled_after(now)).max(pending.unsettled_until);
         let beginning = Beginning {
             token: success.token,
             block: success.block,
             sent_at: success.sent_at,
             granted_for: success.granted_for,
-            push_loss: pursuit.engine.backend.capabilities_dyn().push_loss,
+            push_loss: pending.engine.backend.capabilities_dyn().push_loss,
             unsettled_until: unsettled,
             listener,
         };
-        (Tenure::begin(pursuit.engine.clock.clone(), pursuit.claim, &wish.options, beginning, now), turn)
+        (Lease::begin(pending.engine.clock.clone(), pending.claim, &spec.options, beginning, now), turn)
     }
 }
 
-impl Pursuit {
-    async fn ask(&mut self, wish: &Wish, limit: Timestamp, followers: usize) -> Result<Answer> {
+impl PendingClaim {
+    async fn ask(&mut self, spec: &LockSpec, limit: Timestamp, followers: usize) -> Result<Answer> {
         let engine = Arc::clone(&self.engine);
         if self.in_flight.is_none() {
-            let sent = self.send(wish, followers);
+            let sent = self.send(spec, followers);
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
@@ -247,10 +247,10 @@ impl Pursuit {
         match answer {
             Ok(attempt) => {
                 if let Some(before) = self.retiring.take() {
-                    lay_to_rest(&engine, &before, Some(sent_at));
+                    ensure_freed(&engine, &before, Some(sent_at));
                 }
                 self.confirmed = self.confirmed.max(sent_at);
-                Ok(self.answered(&engine, wish, attempt, sent_at, floor))
+                Ok(self.answered(&engine, spec, attempt, sent_at, floor))
             }
             Err(error) => {
                 if error.is_ambiguous() {
@@ -265,7 +265,7 @@ impl Pursuit {
     fn answered(
         &mut self,
         engine: &Engine,
-        wish: &Wish,
+        spec: &LockSpec,
         attempt: Attempt,
         sent_at: Timestamp,
         floor: FencingToken,
@@ -277,7 +277,7 @@ impl Pursuit {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
                 // A repeat answers with the token of the grant, which may be older than the floor.
                 if token <= floor && self.unsettled_until.is_none() && self.listener.is_none() {
-                    let label = &wish.story.label;
+                    let label = &spec.events.label;
                     engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
                 }
                 // Undone, should the caller vanish before it has taken the grant.
@@ -289,10 +289,10 @@ impl Pursuit {
     }
 
     /// What the store is asked for, but for a place in its queue.
-    fn request(&self, wish: &Wish, followers: usize) -> AcquireRequest {
+    fn request(&self, spec: &LockSpec, followers: usize) -> AcquireRequest {
         let engine = &self.engine;
-        let mut request = AcquireRequest::new(self.claim.clone(), wish.story.holder_info());
-        request.execute_within = wish.options.command_timeout();
+        let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
+        request.execute_within = spec.options.command_timeout();
         request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
         if self.terms.handoff && followers > 0 {
             // As many as may be needed, since those who have had the lock may want it again. What is left
@@ -302,12 +302,12 @@ impl Pursuit {
         request
     }
 
-    fn send(&mut self, wish: &Wish, followers: usize) -> InFlight {
+    fn send(&mut self, spec: &LockSpec, followers: usize) -> SentClaim {
         self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
-        let mut request = self.request(wish, followers);
+        let mut request = self.request(spec, followers);
         let sent_at = engine.clock.now();
-        if engine.queues && wish.options.wait != Wait::None && engine.inbox.is_open() {
+        if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
             request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));
             if self.listener.is_none() {
@@ -317,15 +317,15 @@ impl Pursuit {
         let (floor, execute_within) = (request.floor, request.execute_within);
         let backend = Arc::clone(&engine.backend);
         let command = match &self.retiring {
-            Some(tenure) => {
-                let mut release = Release::new(tenure.claim.clone());
-                release.last_token = tenure.last_used();
+            Some(lease) => {
+                let mut release = Release::new(lease.claim.clone());
+                release.last_token = lease.last_used();
                 backend.requeue_dyn(release, request)
             }
             None => backend.try_acquire_dyn(request),
         };
         let until = sent_at.after(execute_within);
-        InFlight { command: engine.route(wish.caller, command), sent_at, until, execute_within, floor }
+        SentClaim { command: engine.route(spec.caller, command), sent_at, until, execute_within, floor }
     }
 
     async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
@@ -357,38 +357,38 @@ impl Pursuit {
     }
 
     /// Takes apart what must be undone.
-    pub(crate) fn into_parts(self) -> (Claim, Option<InFlight>, Option<Timestamp>, Option<Arc<Tenure>>, bool) {
+    pub(crate) fn into_parts(self) -> (Claim, Option<SentClaim>, Option<Timestamp>, Option<Arc<Lease>>, bool) {
         (self.claim, self.in_flight, self.unsettled_until, self.retiring, self.queued)
     }
 }
 
-impl std::fmt::Debug for Pursuit {
+impl std::fmt::Debug for PendingClaim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pursuit").field("claim", &self.claim).field("queued", &self.queued).finish_non_exhaustive()
+        f.debug_struct("PendingClaim").field("claim", &self.claim).field("queued", &self.queued).finish_non_exhaustive()
     }
 }
 
-impl Drop for Pursuer {
+impl Drop for ClaimGuard {
     fn drop(&mut self) {
-        let (Some(pursuit), Some(turn)) = (self.pursuit.take(), self.turn.take()) else { return };
-        let engine = Arc::clone(&pursuit.engine);
-        let terms = pursuit.terms;
+        let (Some(pending), Some(turn)) = (self.pending.take(), self.turn.take()) else { return };
+        let engine = Arc::clone(&pending.engine);
+        let terms = pending.terms;
         // The place in the queue is the process's, not the caller's.
-        let begun = pursuit.queued
-            || pursuit.in_flight.is_some()
-            || pursuit.unsettled_until.is_some()
-            || pursuit.retiring.is_some();
-        let (pursuit, turn) = if begun {
-            match turn.hand_on(Cargo::new(&engine, Load::Pursuit(pursuit)), |next| next == terms) {
+        let begun = pending.queued
+            || pending.in_flight.is_some()
+            || pending.unsettled_until.is_some()
+            || pending.retiring.is_some();
+        let (pending, turn) = if begun {
+            match turn.hand_on(Handoff::new(&engine, Carried::PendingClaim(pending)), |next| next == terms) {
                 Ok(()) => return,
-                Err((turn, cargo)) => match cargo.unpack().0 {
-                    Load::Pursuit(pursuit) => (pursuit, turn),
-                    Load::Tenure(_) | Load::Retiring(_) => return,
+                Err((turn, handoff)) => match handoff.unpack().0 {
+                    Carried::PendingClaim(pending) => (pending, turn),
+                    Carried::Lease(_) | Carried::Retiring(_) => return,
                 },
             }
         } else {
-            (pursuit, turn)
+            (pending, turn)
         };
-        undo(&engine, *pursuit, turn);
+        abandon(&engine, *pending, turn);
     }
 }

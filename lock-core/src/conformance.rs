@@ -16,9 +16,9 @@
 //! # }
 //! ```
 
+mod all;
 mod contract;
 mod holding;
-mod several;
 mod sharing;
 mod waiting;
 
@@ -65,7 +65,7 @@ pub async fn behaviour<F: Future<Output = LockManager>>(make: impl Fn() -> F) {
         sharing::fairness(all()),
         sharing::handoff(&one),
         sharing::mixed_terms(&one, &two),
-        several::behaviour(all()),
+        all::behaviour(all()),
     );
 }
 

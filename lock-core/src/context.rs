@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::fencing::FencingToken;
+use crate::hold::Hold;
 use crate::key::{IntoLockKey, LockKey};
-use crate::lease::Lease;
 
 thread_local! {
     static CURRENT: Cell<Option<Arc<Frame>>> = const { Cell::new(None) };
@@ -26,29 +26,29 @@ thread_local! {
 pub(crate) struct Frame {
     /// The identity of the engine that granted it.
     engine: usize,
-    lease: Arc<Lease>,
+    hold: Arc<Hold>,
     outer: Option<Arc<Frame>>,
 }
 
 impl Frame {
     /// Puts a lock around those that the current task holds already.
-    pub(crate) fn around(engine: usize, leases: impl Iterator<Item = Arc<Lease>>) -> Option<Arc<Self>> {
-        leases.fold(current(), |outer, lease| Some(Arc::new(Self { engine, lease, outer })))
+    pub(crate) fn around(engine: usize, holds: impl Iterator<Item = Arc<Hold>>) -> Option<Arc<Self>> {
+        holds.fold(current(), |outer, hold| Some(Arc::new(Self { engine, hold, outer })))
     }
 }
 
 /// Returns the lease that the current task holds under a key, if it still does.
-pub(crate) fn holds(engine: usize, key: &LockKey) -> Option<Arc<Lease>> {
-    find(|frame| frame.engine == engine && frame.lease.story.key == *key)
+pub(crate) fn holds(engine: usize, key: &LockKey) -> Option<Arc<Hold>> {
+    find(|frame| frame.engine == engine && frame.hold.events.key == *key)
 }
 
-fn find(wanted: impl Fn(&Frame) -> bool) -> Option<Arc<Lease>> {
+fn find(wanted: impl Fn(&Frame) -> bool) -> Option<Arc<Hold>> {
     let innermost = current();
     let mut next = innermost.as_ref();
     while let Some(frame) = next {
         // A context that was carried along may be older than the release.
-        if wanted(frame) && frame.lease.ensure_held().is_ok() {
-            return Some(Arc::clone(&frame.lease));
+        if wanted(frame) && frame.hold.ensure_held().is_ok() {
+            return Some(Arc::clone(&frame.hold));
         }
         next = frame.outer.as_ref();
     }
@@ -76,7 +76,7 @@ pub(crate) fn within<R>(frame: &Option<Arc<Frame>>, function: impl FnOnce() -> R
     }
     let before = CURRENT.try_with(|current| current.replace(frame.clone())).ok().flatten();
     let _restore = Restore(before);
-    let _span = frame.as_ref().map(|frame| frame.lease.span().enter());
+    let _span = frame.as_ref().map(|frame| frame.hold.span().enter());
     function()
 }
 
@@ -165,33 +165,33 @@ impl LockContext {
 impl fmt::Debug for LockContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frames = std::iter::successors(self.frame.as_ref(), |frame| frame.outer.as_ref());
-        f.debug_list().entries(frames.map(|frame| &frame.lease.story.key)).finish()
+        f.debug_list().entries(frames.map(|frame| &frame.hold.events.key)).finish()
     }
 }
 
 /// A lock that the running code holds. See [`current_lock`].
 #[derive(Clone, Debug)]
 pub struct CurrentLock {
-    lease: Arc<Lease>,
+    hold: Arc<Hold>,
 }
 
 impl CurrentLock {
     /// Returns the key that is locked.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.lease.story.key
+        &self.hold.events.key
     }
 
     /// Returns the fencing token of the grant. Send it along with every write.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.lease.token
+        self.hold.token
     }
 
     /// Returns how long the lock may be believed in without another renewal, zero if it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.lease.remaining()
+        self.hold.remaining()
     }
 
     /// Checks that the lock is still held, as [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
@@ -200,7 +200,7 @@ impl CurrentLock {
     ///
     /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) with the reason.
     pub fn ensure_held(&self) -> Result<()> {
-        self.lease.ensure_held()
+        self.hold.ensure_held()
     }
 }
 
@@ -210,7 +210,7 @@ impl CurrentLock {
 /// Not inherited by spawned tasks and threads: see [`LockContext`].
 #[must_use]
 pub fn current_lock() -> Option<CurrentLock> {
-    find(|_| true).map(|lease| CurrentLock { lease })
+    find(|_| true).map(|hold| CurrentLock { hold })
 }
 
 /// Checks that the running code holds a lock through the attribute or
@@ -222,7 +222,7 @@ pub fn current_lock() -> Option<CurrentLock> {
 #[track_caller]
 pub fn assert_locked(key: impl IntoLockKey) {
     let held = match key.into_lock_key() {
-        Ok(key) => find(|frame| frame.lease.story.key == key).ok_or(key.to_string()),
+        Ok(key) => find(|frame| frame.hold.events.key == key).ok_or(key.to_string()),
         Err(error) => Err(error.to_string()),
     };
     if let Err(key) = held {

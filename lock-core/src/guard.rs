@@ -10,7 +10,7 @@ use crate::blocking::block_on;
 use crate::context::Frame;
 use crate::error::{LockError, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::keeper::{Caller, Hold, ReleaseOutcome};
+use crate::keeper::{Caller, OwnedHold, ReleaseOutcome};
 use crate::key::LockKey;
 use crate::options::{MAX_TTL, MIN_FIXED_TTL};
 
@@ -24,41 +24,41 @@ use crate::options::{MAX_TTL, MIN_FIXED_TTL};
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct LockGuard {
-    hold: Hold,
+    first: OwnedHold,
     /// The other keys of a request for several.
-    more: Box<[Hold]>,
+    more: Box<[OwnedHold]>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(hold: Hold) -> Self {
-        Self { hold, more: Box::default() }
+    pub(crate) fn new(first: OwnedHold) -> Self {
+        Self { first, more: Box::default() }
     }
 
     /// Guards every key of a request for several.
-    pub(crate) fn of_all(holds: Vec<Hold>) -> Result<Self> {
-        let mut holds = holds.into_iter();
-        let hold = holds.next().ok_or_else(LockError::no_keys)?;
-        Ok(Self { hold, more: holds.collect() })
+    pub(crate) fn of_all(owned: Vec<OwnedHold>) -> Result<Self> {
+        let mut owned = owned.into_iter();
+        let first = owned.next().ok_or_else(LockError::no_keys)?;
+        Ok(Self { first, more: owned.collect() })
     }
 
-    fn holds(&self) -> impl Iterator<Item = &Hold> {
-        std::iter::once(&self.hold).chain(&self.more)
+    fn owned(&self) -> impl Iterator<Item = &OwnedHold> {
+        std::iter::once(&self.first).chain(&self.more)
     }
 
     /// The context of code that runs under this guard.
     pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
-        Frame::around(self.hold.engine().identity(), self.holds().map(|hold| Arc::clone(&hold.lease)))
+        Frame::around(self.first.engine().identity(), self.owned().map(|owned| Arc::clone(&owned.hold)))
     }
 
     /// Returns the key that is locked, the first in order if there are several.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.hold.lease.story.key
+        &self.first.hold.events.key
     }
 
     /// Returns every key that is locked, in order.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
-        self.holds().map(|hold| &hold.lease.story.key)
+        self.owned().map(|owned| &owned.hold.events.key)
     }
 
     /// Returns the fencing token of this grant. Send it along with every write.
@@ -67,19 +67,19 @@ impl LockGuard {
     /// [`token_of`](Self::token_of).
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.hold.lease.token
+        self.first.hold.token
     }
 
     /// Returns the fencing token of one of the keys. `None` if it is not locked by this guard.
     #[must_use]
     pub fn token_of(&self, key: &LockKey) -> Option<FencingToken> {
-        self.holds().find(|hold| hold.lease.story.key == *key).map(|hold| hold.lease.token)
+        self.owned().find(|owned| owned.hold.events.key == *key).map(|owned| owned.hold.token)
     }
 
     /// Returns how long the lock may be believed in without another renewal, zero if it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.holds().map(|hold| hold.lease.remaining()).min().unwrap_or(Duration::ZERO)
+        self.owned().map(|owned| owned.hold.remaining()).min().unwrap_or(Duration::ZERO)
     }
 
     /// Checks that the lock is still held, by the clock: also true right after a long pause of the
@@ -92,7 +92,7 @@ impl LockGuard {
     ///
     /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) with the reason.
     pub fn ensure_held(&self) -> Result<()> {
-        self.holds().try_for_each(|hold| hold.lease.ensure_held())
+        self.owned().try_for_each(|owned| owned.hold.ensure_held())
     }
 
     /// Waits until the lock is lost, and says why. Pending for as long as it is held.
@@ -102,9 +102,9 @@ impl LockGuard {
     /// Safe: dropping the future changes nothing.
     pub async fn lost(&self) -> LossReason {
         if self.more.is_empty() {
-            return self.hold.lease.lost().await;
+            return self.first.hold.lost().await;
         }
-        let mut losses: Vec<_> = self.holds().map(|hold| Box::pin(hold.lease.lost())).collect();
+        let mut losses: Vec<_> = self.owned().map(|owned| Box::pin(owned.hold.lost())).collect();
         poll_fn(|cx| {
             let lost = losses.iter_mut().find_map(|loss| match loss.as_mut().poll(cx) {
                 Poll::Ready(reason) => Some(reason),
@@ -136,8 +136,8 @@ impl LockGuard {
             .with_key(self.key()));
         }
         self.ensure_held()?;
-        for hold in self.holds() {
-            extend(hold, by).await?;
+        for owned in self.owned() {
+            extend(owned, by).await?;
         }
         self.ensure_held()
     }
@@ -163,7 +163,7 @@ impl LockGuard {
     ///
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<ReleaseOutcome> {
-        if !self.hold.engine().serves_blocking_callers() {
+        if !self.first.engine().serves_blocking_callers() {
             return Err(LockError::misconfigured(
                 "this manager is driven by the current runtime, which a blocking call would stop; use release().await",
             ));
@@ -172,9 +172,9 @@ impl LockGuard {
     }
 
     fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
-        let first = self.hold.release(caller);
+        let first = self.first.release(caller);
         // All are begun before the first is awaited.
-        let more: Vec<_> = self.more.into_iter().map(|hold| hold.release(caller)).collect();
+        let more: Vec<_> = self.more.into_iter().map(|owned| owned.release(caller)).collect();
         async move {
             if more.is_empty() {
                 return first.await;
@@ -209,24 +209,24 @@ impl LockGuard {
     }
 }
 
-async fn extend(hold: &Hold, by: Duration) -> Result<()> {
-    let (engine, lease) = (hold.engine(), &hold.lease);
-    let key = &lease.story.key;
-    let mut claim = lease.tenure.claim.clone();
+async fn extend(owned: &OwnedHold, by: Duration) -> Result<()> {
+    let (engine, hold) = (owned.engine(), &owned.hold);
+    let key = &hold.events.key;
+    let mut claim = hold.lease.claim.clone();
     claim.ttl = by;
     let sent_at = engine.clock.now();
     let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
-    let until = sent_at.after(lease.tenure.command_timeout());
+    let until = sent_at.after(hold.lease.command_timeout());
     let mut answers = engine.bounded("renew", key, until, command).await?;
     match answers.pop() {
         Some(Ok(Renewal::Renewed)) => {
-            lease.tenure.raise(&lease.tenure.state(), engine.clock.now(), sent_at, by);
+            hold.lease.raise(&hold.lease.state(), engine.clock.now(), sent_at, by);
             Ok(())
         }
         Some(Ok(Renewal::Lost)) => {
-            hold.declare_lost();
-            lease.ensure_held()
+            owned.declare_lost();
+            hold.ensure_held()
         }
         Some(Err(error)) => Err(error.with_key(key)),
         None => Err(LockError::unavailable("the store gave no answer").with_key(key)),

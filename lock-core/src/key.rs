@@ -1,10 +1,16 @@
 //! Names of locks: the rendered key that Redis sees, and the label that metrics see.
 
+mod builder;
+mod label;
+
 use std::borrow::Cow;
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use crate::error::{LockError, Result};
+
+pub use builder::KeyBuilder;
+pub use label::LockLabel;
 
 /// The longest rendered key, in bytes.
 pub const MAX_KEY_BYTES: usize = 512;
@@ -32,8 +38,8 @@ pub struct LockKey {
 impl LockKey {
     /// Checks a key that is already complete.
     ///
-    /// Text that comes from users belongs in a [`KeyBuilder::segment`] (or in `lock_key!`), which
-    /// escapes it: `("a:b")` and `("a", "b")` must never become the same lock.
+    /// Text that comes from users belongs in a [`KeyBuilder::segment`] (or in `lock_key!`), which encodes
+    /// what would change the key's meaning: `("a:b")` and `("a", "b")` must never become the same lock.
     ///
     /// # Errors
     ///
@@ -163,168 +169,6 @@ impl sealed::Sealed for Result<LockKey> {}
 impl IntoLockKey for Result<LockKey> {
     fn into_lock_key(self) -> Result<LockKey> {
         self
-    }
-}
-
-/// Renders a key from a template: literal text as written, values percent-encoded.
-///
-/// ```
-/// use lock_core::KeyBuilder;
-///
-/// let key = KeyBuilder::new("lock:<kind>:<id>")
-///     .text("lock:")
-///     .segment("kind", "a:b")
-///     .text(":")
-///     .segment("id", 7)
-///     .finish()?;
-/// assert_eq!(key.as_str(), "lock:a%3Ab:7");
-/// # Ok::<(), lock_core::LockError>(())
-/// ```
-#[derive(Debug)]
-pub struct KeyBuilder {
-    text: String,
-    label: LockLabel,
-    /// The first segment that rendered to nothing.
-    empty_segment: Option<&'static str>,
-}
-
-impl KeyBuilder {
-    /// Starts a key of the given template, which becomes its metric label.
-    #[must_use]
-    pub fn new(template: &'static str) -> Self {
-        Self {
-            text: String::with_capacity(template.len() + 16),
-            label: LockLabel::from_static(template),
-            empty_segment: None,
-        }
-    }
-
-    /// Appends literal text of the template, unchanged.
-    #[must_use]
-    pub fn text(mut self, text: &str) -> Self {
-        self.text.push_str(text);
-        self
-    }
-
-    /// Appends a value, percent-encoded outside `[A-Za-z0-9._~-]` (RFC 3986, unreserved).
-    ///
-    /// `name` is what the template calls the value; it appears in the error for an empty one.
-    #[must_use]
-    pub fn segment(mut self, name: &'static str, value: impl Display) -> Self {
-        let before = self.text.len();
-        // The sink never fails; a `Display` that reports an error leaves what it wrote so far.
-        let _ = write!(Escape(&mut self.text), "{value}");
-        if self.text.len() == before && self.empty_segment.is_none() {
-            self.empty_segment = Some(name);
-        }
-        self
-    }
-
-    /// Checks the rendered key.
-    ///
-    /// # Errors
-    ///
-    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey) if a value rendered to
-    /// nothing (a per-user lock would silently become a global one), or as in [`LockKey::new`].
-    pub fn finish(self) -> Result<LockKey> {
-        if let Some(name) = self.empty_segment {
-            return Err(LockError::invalid_key(format!(
-                "<{name}> in the key template {:?} is empty, so unrelated callers would share one lock; \
-                 refuse the empty value before locking",
-                self.label.as_str(),
-            )));
-        }
-        Ok(LockKey::new(self.text)?.with_label(self.label))
-    }
-}
-
-/// Percent-encodes what is written through it.
-struct Escape<'a>(&'a mut String);
-
-impl fmt::Write for Escape<'_> {
-    fn write_str(&mut self, value: &str) -> fmt::Result {
-        const HEX: &[u8; 16] = b"0123456789ABCDEF";
-        for byte in value.bytes() {
-            if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b'-') {
-                self.0.push(char::from(byte));
-            } else {
-                self.0.push('%');
-                self.0.push(char::from(HEX[usize::from(byte >> 4)]));
-                self.0.push(char::from(HEX[usize::from(byte & 15)]));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The low-cardinality name of a family of locks: a key template, a declared name, or a call site.
-///
-/// This is the value of the `lock` label of every metric. It never contains a rendered key, so the
-/// number of series is bounded by the number of call sites.
-#[derive(Clone)]
-pub struct LockLabel(Repr);
-
-#[derive(Clone)]
-enum Repr {
-    Static(&'static str),
-    Shared(Arc<str>),
-}
-
-impl LockLabel {
-    /// Names a family of locks. Use a constant or a template, never a rendered key.
-    #[must_use]
-    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self(match name.into() {
-            Cow::Borrowed(name) => Repr::Static(name),
-            Cow::Owned(name) => Repr::Shared(name.into()),
-        })
-    }
-
-    /// Names a family of locks by a constant.
-    #[must_use]
-    pub const fn from_static(name: &'static str) -> Self {
-        Self(Repr::Static(name))
-    }
-
-    /// Returns the label.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match &self.0 {
-            Repr::Static(name) => name,
-            Repr::Shared(name) => name,
-        }
-    }
-}
-
-impl PartialEq for LockLabel {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for LockLabel {}
-
-impl std::hash::Hash for LockLabel {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.as_str().hash(state);
-    }
-}
-
-impl Display for LockLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for LockLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
-    }
-}
-
-impl From<&'static str> for LockLabel {
-    fn from(name: &'static str) -> Self {
-        Self::from_static(name)
     }
 }
 

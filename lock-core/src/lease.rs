@@ -1,278 +1,342 @@
-//! The shared state of one holder: its part of a tenure, and whether it was lost.
+//! One stay of this process at a key: from the store's grant to the release that the store hears of.
+//!
+//! A lease may serve several local holders one after the other. Its deadline, its renewal and its
+//! block of fencing tokens are common to them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tracing::Span;
-
-use crate::claim::{Cargo, Known};
-use crate::clock::{Nanos, Timestamp};
-use crate::error::{LockError, LossReason, Result};
-use crate::event::{LockEvent, LockEventKind, Observers};
+use crate::backend::Claim;
+use crate::clock::{Clock, Nanos, Timestamp};
+use crate::error::LossReason;
 use crate::fencing::FencingToken;
-use crate::gate::Turn;
-use crate::key::{LockKey, LockLabel};
-use crate::options::LockOptions;
-use crate::owner::{Holder, HolderInfo};
-use crate::place::Place;
-use crate::tenure::Tenure;
-use crate::trace;
+use crate::hold::Hold;
+use crate::keeper::grants::Listener;
+use crate::keeper::schedule::AlarmId;
+use crate::options::{LockOptions, command_timeout};
 
-/// What all acquires of one manager have in common.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    /// The name by which others see this host.
-    pub(crate) host: Arc<str>,
-    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
-    pub(crate) pid: u32,
-    pub(crate) observers: Arc<Observers>,
+/// What is cut off a lease, because the clocks of client and server may drift apart: one percent,
+/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
+pub(crate) fn drift_margin(ttl: Duration) -> Duration {
+    (ttl / 100).max(Duration::from_millis(2))
 }
 
-/// Who acquires what, for the events of one acquire.
-#[derive(Clone, Debug)]
-pub(crate) struct Story {
-    pub(crate) attempt: u64,
-    pub(crate) key: LockKey,
-    pub(crate) label: LockLabel,
-    /// Where in the source it is acquired.
-    pub(crate) place: &'static Place,
-    pub(crate) ttl: Nanos,
-    pub(crate) stuck_after: Nanos,
-    pub(crate) origin: Arc<Origin>,
+/// The last moment at which a lease may be believed that was granted or renewed by a command sent
+/// at `sent_at`. Counted from the send, because the store may have executed it right then.
+pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
+    sent_at.after(ttl).before(drift_margin(ttl))
 }
 
-impl Story {
-    /// Describes whoever acquires to others.
-    pub(crate) fn holder_info(&self) -> HolderInfo {
-        let Origin { host, pid, .. } = &*self.origin;
-        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.place.shared)).with_lock(self.label.clone())
-    }
+/// What holders must agree on to share a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    ttl: Nanos,
+    pub(crate) renew_every: Option<Nanos>,
+    pub(crate) min_hold: Nanos,
+    /// Whether the request allows hand-offs at all.
+    pub(crate) handoff: bool,
+}
 
-    /// Tells the observers of one step.
-    pub(crate) fn tell(&self, kind: LockEventKind<'_>) {
-        self.origin.observers.event(&LockEvent {
-            attempt: self.attempt,
-            label: &self.label,
-            key: &self.key,
-            site: self.place.name,
-            ttl: self.ttl.into(),
-            stuck_after: self.stuck_after.into(),
-            kind,
-        });
+impl Terms {
+    pub(crate) fn of(options: &LockOptions) -> Self {
+        Self {
+            ttl: options.ttl.into(),
+            renew_every: options.renew_interval().map(Nanos::from),
+            min_hold: options.min_hold.into(),
+            handoff: options.handoff,
+        }
     }
 }
 
-/// One holder, shared by its guard, the watchdog and the gate.
+/// How far local hand-offs may go before the other processes get their turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandoffLimits {
+    pub(crate) passes: u32,
+    pub(crate) slice: Duration,
+}
+
+/// How a lease begins.
+pub(crate) struct Beginning {
+    /// The first token, and how many follow it.
+    pub(crate) token: FencingToken,
+    pub(crate) block: u32,
+    /// What the lease is counted from: when the command that was granted was sent.
+    pub(crate) sent_at: Timestamp,
+    /// For how long the store granted it.
+    pub(crate) granted_for: Duration,
+    /// Whether the store tells of changes to the key once it was renewed.
+    pub(crate) push_loss: bool,
+    /// Until when an earlier, unanswered send of the claim may still be executed.
+    pub(crate) unsettled_until: Option<Timestamp>,
+    /// Where grants for the claim arrive, if it ever queued.
+    pub(crate) listener: Option<Listener>,
+}
+
+/// One stay of this process at a key.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) story: Story,
-    pub(crate) token: FencingToken,
-    pub(crate) tenure: Arc<Tenure>,
-    /// Around what runs under this hold. `None` if nobody asked for spans: it is large.
-    span: Option<Box<Span>>,
-    pub(crate) granted_at: Timestamp,
-    /// When the hold reaches its `max_hold`.
-    pub(crate) ends_by: Timestamp,
-    /// Whether whoever releases does not wait for the answer.
-    pub(crate) release_in_background: bool,
-    state: Mutex<State>,
-    /// Signals that the lock is lost.
-    lost: Notify,
-    /// Held while observers are told of a renewal, so that they hear of the end after it.
-    telling: Mutex<()>,
+    pub(crate) claim: Claim,
+    pub(crate) terms: Terms,
+    pub(crate) began: Timestamp,
+    /// For how long the store granted it at first: less than the ttl if it came through the queue.
+    granted_for: Nanos,
+    /// Until when an earlier send of the claim may still be executed, and take the lock again.
+    pub(crate) unsettled_until: Option<Timestamp>,
+    last_token: FencingToken,
+    pub(crate) clock: Clock,
+    /// The moment until which the lock may be believed in. It only ever rises.
+    deadline: AtomicU64,
+    state: Mutex<LeaseState>,
+    /// Keeps late grants for this claim from being taken for somebody else's.
+    _listener: Option<Box<Listener>>,
 }
 
+/// What changes during a lease.
 #[derive(Debug)]
-struct State {
-    stage: Stage,
-    /// Whether the observers have been told of the loss, so that its holder may learn of it.
-    announced: bool,
-    /// How many re-entrant guards share the grant with the first.
-    shares: u32,
-    /// The place at the head of the local queue, which holder and lease give up together.
-    turn: Option<Turn<Cargo>>,
+pub(crate) struct LeaseState {
+    /// Why it ended, once it has.
+    pub(crate) over: Option<Ending>,
+    /// The alarm of the watchdog.
+    pub(crate) alarm: Option<AlarmId>,
+    /// When the next renewal is due.
+    pub(crate) renew_at: Timestamp,
+    /// Whether a renewal is on its way.
+    pub(crate) renewing: bool,
+    /// Whether the last renewal got no definite answer.
+    pub(crate) unanswered: bool,
+    /// Whether the lease has had its whole ttl.
+    whole: bool,
+    /// Whether the key may have changed hands since the renewal on its way was sent.
+    pub(crate) suspect: bool,
+    /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
+    verified: Timestamp,
+    /// The holder of the moment.
+    pub(crate) holder: Weak<Hold>,
+    /// When that holder has reached its `max_hold`.
+    pub(crate) ends_by: Timestamp,
+    /// The token given last.
+    token: FencingToken,
+    /// How often the lock was passed on locally.
+    passes: u32,
 }
 
-/// How far a hold has come.
+impl LeaseState {
+    /// Why the lease ended, if it ended by the clock.
+    pub(crate) fn loss_by_time(&self) -> LossReason {
+        if self.unanswered || self.renewing { LossReason::Unreachable } else { LossReason::Expired }
+    }
+}
+
+/// How a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Held,
+pub(crate) enum Ending {
     Lost(LossReason),
+    /// Its release has begun; answers to earlier renewals count no more.
     Released,
 }
 
-/// What a guard that goes leaves behind.
-pub(crate) enum Left {
-    /// A hold that other guards share.
-    ToOthers,
-    /// The place at the head of the local queue, if nobody has taken it.
-    Released(Option<Turn<Cargo>>),
-    /// Nothing: the hold had ended before.
-    Lost(LossReason),
-}
-
 impl Lease {
-    /// Makes the next holder of a tenure, and names it to those of this process who wait behind it.
     pub(crate) fn begin(
-        now: Timestamp,
-        story: Story,
+        clock: Clock,
+        claim: Claim,
         options: &LockOptions,
-        token: FencingToken,
-        tenure: Arc<Tenure>,
-        turn: Turn<Cargo>,
+        beginning: Beginning,
+        now: Timestamp,
     ) -> Arc<Self> {
-        let span = trace::hold(&story, tenure.claim.owner, token);
-        Arc::new_cyclic(|this| {
-            turn.set_holder(Known::Here(Weak::clone(this)));
-            Self {
-                span: (!span.is_disabled()).then(|| Box::new(span)),
-                story,
-                token,
-                tenure,
-                granted_at: now,
-                ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
-                release_in_background: options.release_in_background,
-                state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
-                lost: Notify::new(),
-                telling: Mutex::default(),
-            }
+        let terms = Terms::of(options);
+        let deadline = deadline_of(beginning.sent_at, beginning.granted_for);
+        let whole = beginning.granted_for >= claim.ttl;
+        let mut renew_at = if whole {
+            terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval.into()))
+        } else if terms.renew_every.is_some() {
+            // A grant that was handed to us is short. It is raised well before it ends.
+            now.after(deadline.since(now) / 3)
+        } else {
+            // A fixed lease was promised whole: it is raised once, now.
+            now
+        };
+        if beginning.push_loss {
+            // From its first renewal on, the store tells of changes.
+            renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
+        }
+        let block = u64::from(beginning.block.max(1));
+        Arc::new(Self {
+            terms,
+            began: now,
+            granted_for: beginning.granted_for.into(),
+            unsettled_until: beginning.unsettled_until,
+            last_token: FencingToken::new(beginning.token.get() + block - 1),
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            state: Mutex::new(LeaseState {
+                over: None,
+                alarm: None,
+                renew_at,
+                renewing: false,
+                unanswered: false,
+                whole,
+                suspect: false,
+                verified: BEFORE,
+                holder: Weak::new(),
+                ends_by: Timestamp::NEVER,
+                // A store that gives the token zero gives none: nothing is granted.
+                token: FencingToken::new(beginning.token.get().saturating_sub(1)),
+                passes: 0,
+            }),
+            claim,
+            clock,
+            _listener: beginning.listener.map(Box::new),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// How long one command about it may take.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        command_timeout(self.claim.ttl)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how long the lock may still be believed in.
-    pub(crate) fn remaining(&self) -> Duration {
-        self.remaining_at(self.now())
+    pub(crate) fn deadline(&self) -> Timestamp {
+        Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    fn remaining_at(&self, now: Timestamp) -> Duration {
-        let stage = self.state().stage;
-        match stage {
-            Stage::Held => self.tenure.deadline().min(self.ends_by).since(now),
-            Stage::Lost(_) | Stage::Released => Duration::ZERO,
-        }
-    }
-
-    /// Compares the clock with the deadline. A flag that somebody else must set would be late
-    /// after a pause of the whole process.
-    pub(crate) fn ensure_held(&self) -> Result<()> {
-        let stage = self.state().stage;
-        let now = self.now();
-        let reason = match stage {
-            Stage::Lost(reason) => reason,
-            Stage::Released => LossReason::Revoked,
-            Stage::Held if now >= self.ends_by => LossReason::MaxHold,
-            Stage::Held if now >= self.tenure.deadline() => self.tenure.state().loss_by_time(),
-            Stage::Held => return Ok(()),
-        };
-        Err(LockError::lost(reason).with_key(&self.story.key))
-    }
-
-    /// Ends the hold as lost, unless it has ended before.
-    pub(crate) fn lose(&self, reason: LossReason) {
-        let turn = {
-            let mut state = self.state();
-            if state.stage != Stage::Held {
-                return;
-            }
-            state.stage = Stage::Lost(reason);
-            state.turn.take()
-        };
-        let held = self.held(self.now());
-        self.tell_end(LockEventKind::Lost { held, reason });
-        self.state().announced = true;
-        self.lost.notify_waiters();
-        // Others of this process may try again: the store, not this process, excludes from here.
-        drop(turn);
-    }
-
-    /// Tells of a renewal, unless the end has come: another thread may be about to tell of that.
-    pub(crate) fn tell_renewal(&self, kind: LockEventKind<'_>) {
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = self.state().stage == Stage::Held;
-        if held {
-            self.story.tell(kind);
-        }
-    }
-
-    /// Tells of the end, after every renewal that was told of before.
-    pub(crate) fn tell_end(&self, kind: LockEventKind<'_>) {
-        drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
-        trace::ended(self.span(), &kind);
-        if let LockEventKind::Lost { held, reason } = kind {
-            trace::lost(self.span(), &self.story, self.token, held, reason);
-        }
-        self.story.tell(kind);
-    }
-
-    /// Adds a guard to the grant. Returns false if it is over.
-    pub(crate) fn share(&self) -> bool {
+    /// Gives the next token of the block, if the lease is not over and the block not used up.
+    pub(crate) fn next_token(&self, now: Timestamp) -> Option<FencingToken> {
         let mut state = self.state();
-        let held = state.stage == Stage::Held;
-        state.shares += u32::from(held);
-        held
+        if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
+            return None;
+        }
+        state.token = FencingToken::new(state.token.get() + 1);
+        Some(state.token)
     }
 
-    /// Takes one guard off a grant. With the last of them the hold ends by its release, unless it was lost
-    /// before.
-    pub(crate) fn leave(&self) -> Left {
+    /// Returns the token given last, if there is a rest of the block for the release to give back.
+    pub(crate) fn last_used(&self) -> Option<FencingToken> {
+        Some(self.state().token).filter(|token| *token < self.last_token)
+    }
+
+    /// Counts one more local hand-off, if the lock may be passed on within this process.
+    pub(crate) fn may_pass(&self, limits: HandoffLimits, now: Timestamp) -> bool {
+        let (stay, quarter) = (now.since(self.began), Duration::from(self.granted_for) / 4);
+        if !self.terms.handoff
+            || self.terms.renew_every.is_none()
+            || self.terms.min_hold != Nanos::from(Duration::ZERO)
+            || stay >= limits.slice
+            || stay >= quarter
+            || self.deadline().since(now) < quarter
+        {
+            return false;
+        }
         let mut state = self.state();
-        match state.stage {
-            Stage::Held if state.shares > 0 => {
-                state.shares -= 1;
-                Left::ToOthers
-            }
-            Stage::Held => {
-                state.stage = Stage::Released;
-                Left::Released(state.turn.take())
-            }
-            Stage::Lost(reason) => Left::Lost(reason),
-            Stage::Released => Left::Lost(LossReason::Revoked),
+        if state.over.is_some() || state.passes >= limits.passes || state.token >= self.last_token {
+            return false;
+        }
+        state.passes += 1;
+        // On its way from one holder to the next it is nobody's.
+        state.ends_by = Timestamp::NEVER;
+        true
+    }
+
+    /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the
+    /// lease is over: what is over is never revived.
+    pub(crate) fn raise(&self, state: &LeaseState, now: Timestamp, sent_at: Timestamp, ttl: Duration) -> bool {
+        if state.over.is_some() || now >= self.deadline() {
+            return false;
+        }
+        self.deadline.fetch_max(deadline_of(sent_at, ttl).as_nanos(), Ordering::AcqRel);
+        true
+    }
+
+    /// Returns for how long a renewal asks. What is left of a fixed lease is only confirmed: it is
+    /// no longer than was promised.
+    pub(crate) fn asks_for(&self, state: &LeaseState, now: Timestamp) -> Asked {
+        if self.terms.renew_every.is_some() || !state.whole {
+            return Asked::Renewal(self.claim.ttl);
+        }
+        Asked::Check(self.deadline().since(now))
+    }
+
+    /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
+    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp) {
+        (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
+        state.renew_at = self.terms.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
+        if std::mem::take(&mut state.suspect) {
+            state.verify_soon();
         }
     }
 
-    /// Waits until the lock is lost. Never ends if it is released before.
-    pub(crate) async fn lost(&self) -> LossReason {
-        loop {
-            let mut signal = std::pin::pin!(self.lost.notified());
-            signal.as_mut().enable();
-            let (stage, announced) = {
-                let state = self.state();
-                (state.stage, state.announced)
-            };
-            if let (Stage::Lost(reason), true) = (stage, announced) {
-                return reason;
-            }
-            signal.await;
+    /// Ends the lease, unless it has ended before. The caller cancels the alarm.
+    pub(crate) fn end(&self, how: Ending) -> Result<Ended, Ending> {
+        let mut state = self.state();
+        if let Some(before) = state.over {
+            return Err(before);
+        }
+        state.over = Some(how);
+        Ok(Ended { alarm: state.alarm.take(), holder: state.holder.upgrade() })
+    }
+}
+
+impl LeaseState {
+    /// Returns how much earlier than planned the next renewal may be sent, to go along with others. The
+    /// first much earlier: what was granted in one burst need not be renewed in one for ever.
+    pub(crate) fn may_be_early(&self, now: Timestamp) -> Duration {
+        self.renew_at.since(now) / if self.verified == BEFORE { 2 } else { 20 }
+    }
+
+    /// Brings the next renewal forward, because the key may have changed hands. Returns whether
+    /// anything is to be done.
+    pub(crate) fn suspected(&mut self) -> bool {
+        if self.over.is_some() {
+            return false;
+        }
+        if self.renewing {
+            // It may have been executed before the change: one more follows, however many hints come.
+            self.suspect = true;
+            return false;
+        }
+        // Never renewed, so the hint is about somebody who had the key before.
+        self.verified != BEFORE && self.verify_soon()
+    }
+
+    fn verify_soon(&mut self) -> bool {
+        let soonest = self.verified.after(VERIFY_EVERY);
+        let sooner = soonest < self.renew_at;
+        self.renew_at = self.renew_at.min(soonest);
+        sooner
+    }
+}
+
+/// Earlier than everything that happens.
+const BEFORE: Timestamp = Timestamp::from_nanos(0);
+
+/// What a renewal asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked {
+    /// The lease runs for so long from now.
+    Renewal(Duration),
+    /// A fixed lease still runs, for so long.
+    Check(Duration),
+}
+
+impl Asked {
+    pub(crate) fn ttl(self) -> Duration {
+        match self {
+            Self::Renewal(ttl) | Self::Check(ttl) => ttl,
         }
     }
+}
 
-    /// The span of what runs under this hold.
-    pub(crate) fn span(&self) -> &Span {
-        static NONE: Span = Span::none();
-        self.span.as_deref().unwrap_or(&NONE)
-    }
+/// A key that changes all the time without being lost is verified no more often than this.
+const VERIFY_EVERY: Duration = Duration::from_millis(10);
 
-    /// Returns how long the lock has been held at a moment.
-    pub(crate) fn held(&self, now: Timestamp) -> Duration {
-        now.since(self.granted_at)
-    }
+/// How long after the grant a store is first asked about a lock, if that makes it tell of changes.
+/// What is held for a shorter time costs nothing.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
 
-    /// When the `min_hold` is over.
-    pub(crate) fn keep_until(&self) -> Timestamp {
-        self.granted_at.after(self.tenure.terms.min_hold.into())
-    }
-
-    fn now(&self) -> Timestamp {
-        self.tenure.clock.now()
-    }
-
-    /// Describes this holder to others of this process who wait for it.
-    pub(crate) fn holder(&self, now: Timestamp) -> Holder {
-        Holder::new(self.story.holder_info(), self.tenure.claim.owner, self.token, Some(self.remaining_at(now)))
-    }
+/// What is left to do for whoever ended a lease.
+pub(crate) struct Ended {
+    pub(crate) alarm: Option<AlarmId>,
+    pub(crate) holder: Option<Arc<Hold>>,
 }

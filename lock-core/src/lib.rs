@@ -50,6 +50,7 @@ pub mod __private;
 mod acquire;
 pub mod backend;
 mod blocking;
+mod call_site;
 mod claim;
 mod clock;
 #[cfg(feature = "test-util")]
@@ -61,6 +62,8 @@ mod fencing;
 mod gate;
 mod global;
 mod guard;
+mod hold;
+mod inline_task;
 mod keeper;
 mod key;
 mod lease;
@@ -71,17 +74,14 @@ mod multi;
 mod options;
 mod outcome;
 mod owner;
-mod place;
 mod protect;
 #[cfg(feature = "redis")]
 mod redis;
 mod site;
 mod sync;
-mod tenure;
 #[cfg(feature = "test-util")]
 pub mod testing;
 mod trace;
-mod wakes;
 mod web;
 
 #[cfg(feature = "redis")]

@@ -6,20 +6,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Wish, acquire};
+use crate::acquire::{LockSpec, acquire};
 use crate::blocking::block_on;
+use crate::call_site::CallSite;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Observers;
 use crate::guard::LockGuard;
+use crate::hold::EventContext;
 use crate::keeper::{Caller, Engine};
 use crate::key::{LockKey, LockLabel};
-use crate::lease::Story;
 use crate::manager::LockManager;
 use crate::multi::acquire_all;
 use crate::options::{LockOptions, Renew, Wait};
 use crate::outcome::FromLockError;
-use crate::place::Place;
-use crate::protect::{Drive, leave, settled};
+use crate::protect::{Drive, release, settled};
 
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
 ///
@@ -28,7 +28,7 @@ use crate::protect::{Drive, leave, settled};
 #[derive(Debug)]
 pub struct LockRequest {
     manager: LockManager,
-    keys: Result<Keys>,
+    keys: Result<RequestedKeys>,
     options: LockOptions,
     label: Option<LockLabel>,
     site: Option<&'static str>,
@@ -39,15 +39,15 @@ pub struct LockRequest {
 
 /// What a request is for.
 #[derive(Debug)]
-pub(crate) enum Keys {
+pub(crate) enum RequestedKeys {
     One(LockKey),
     /// In their order.
-    Several(Vec<LockKey>),
+    All(Vec<LockKey>),
 }
 
 impl LockRequest {
     #[track_caller]
-    pub(crate) fn new(manager: LockManager, keys: Result<Keys>) -> Self {
+    pub(crate) fn new(manager: LockManager, keys: Result<RequestedKeys>) -> Self {
         let called_from = Location::caller();
         let options = manager.options().clone();
         Self { manager, keys, options, label: None, site: None, called_from, reentrant: false }
@@ -211,7 +211,7 @@ impl LockRequest {
             Err(error) => return R::from_lock_error(error),
         };
         let output = Drive::new(Some(&guard), Box::pin(body(&guard))).await;
-        settled(output, leave(guard).await).unwrap_or_else(R::from_lock_error)
+        settled(output, release(guard).await).unwrap_or_else(R::from_lock_error)
     }
 
     /// Who is told what happens to this request.
@@ -223,14 +223,14 @@ impl LockRequest {
     fn start(self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
         let engine = self.manager.engine();
         let called_from = self.called_from;
-        let here = || Place::of_call(called_from);
-        let place = self.site.map_or_else(here, Place::named);
-        let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { place }.name);
-        let wish = |key: LockKey| Wish {
-            story: Story {
+        let here = || CallSite::of_call(called_from);
+        let call_site = self.site.map_or_else(here, CallSite::named);
+        let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { call_site }.name);
+        let spec = |key: LockKey| LockSpec {
+            events: EventContext {
                 attempt: Engine::number_attempt(),
                 label: self.label.clone().or_else(|| key.label().cloned()).unwrap_or_else(unnamed),
-                place,
+                call_site,
                 ttl: self.options.ttl.into(),
                 stuck_after: self.options.stuck_threshold().into(),
                 origin: Arc::clone(self.manager.origin()),
@@ -239,17 +239,17 @@ impl LockRequest {
             options: self.options.clone(),
             caller,
             reentrant: self.reentrant,
-            anchor: Arc::clone(self.manager.anchor()),
+            handle: Arc::clone(self.manager.handle()),
         };
         let key = match self.keys? {
-            Keys::One(key) => key,
-            Keys::Several(keys) if keys.len() > 1 => {
-                let wishes = keys.into_iter().map(wish).collect();
-                return Ok(Box::pin(acquire_all(Arc::clone(engine), wishes)));
+            RequestedKeys::One(key) => key,
+            RequestedKeys::All(keys) if keys.len() > 1 => {
+                let specs = keys.into_iter().map(spec).collect();
+                return Ok(Box::pin(acquire_all(Arc::clone(engine), specs)));
             }
-            Keys::Several(mut keys) => keys.pop().ok_or_else(LockError::no_keys)?,
+            RequestedKeys::All(mut keys) => keys.pop().ok_or_else(LockError::no_keys)?,
         };
-        Ok(Box::pin(acquire(wish(key), LockGuard::new)))
+        Ok(Box::pin(acquire(spec(key), LockGuard::new)))
     }
 }
 

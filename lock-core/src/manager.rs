@@ -7,15 +7,15 @@ use crate::backend::{DynBackend, LockBackend};
 use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
-use crate::keeper::{Anchor, Caller, Engine, revoke};
+use crate::hold::Origin;
+use crate::keeper::{Caller, Engine, EngineHandle, revoke};
 use crate::key::{IntoLockKey, LockKey};
-use crate::lease::Origin;
-use crate::lock::{Keys, LockRequest};
+use crate::lease::HandoffLimits;
+use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
 use crate::multi::in_order;
 use crate::options::{LockOptions, Wait};
 use crate::owner::Holder;
-use crate::tenure::HandoffLimits;
 
 /// How long [`LockManager::connect`] waits for the store's first answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub struct LockManager {
 
 #[derive(Debug)]
 struct Inner {
-    anchor: Arc<Anchor>,
+    handle: Arc<EngineHandle>,
     options: LockOptions,
     origin: Arc<Origin>,
 }
@@ -121,7 +121,7 @@ impl LockManager {
     /// Asks for the lock of a key. Nothing is taken until the request is awaited.
     #[track_caller]
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
-        LockRequest::new(self.clone(), key.into_lock_key().map(Keys::One))
+        LockRequest::new(self.clone(), key.into_lock_key().map(RequestedKeys::One))
     }
 
     /// Asks for the locks of several keys at once: all or nothing, under one budget.
@@ -145,7 +145,10 @@ impl LockManager {
     /// ```
     #[track_caller]
     pub fn lock_all<K: IntoLockKey>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        LockRequest::new(self.clone(), in_order(keys.into_iter().map(IntoLockKey::into_lock_key)).map(Keys::Several))
+        LockRequest::new(
+            self.clone(),
+            in_order(keys.into_iter().map(IntoLockKey::into_lock_key)).map(RequestedKeys::All),
+        )
     }
 
     /// Returns who holds a key now.
@@ -203,12 +206,12 @@ impl LockManager {
         engine.close();
         let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
         let mut unreleased: Vec<LockKey> = Vec::new();
-        for tenure in engine.schedule.tenures() {
-            unreleased.push(tenure.claim.key.clone());
+        for lease in engine.schedule.leases() {
+            unreleased.push(lease.claim.key.clone());
             let (worker, sender) = (Arc::clone(engine), sender.clone());
             engine.clean_up(async move {
-                let freed = revoke(&worker, &tenure).await;
-                let _ = sender.send((tenure.claim.key.clone(), freed.is_ok()));
+                let freed = revoke(&worker, &lease).await;
+                let _ = sender.send((lease.claim.key.clone(), freed.is_ok()));
             });
         }
         drop(sender);
@@ -234,11 +237,11 @@ impl LockManager {
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.inner.anchor.engine
+        &self.inner.handle.engine
     }
 
-    pub(crate) fn anchor(&self) -> &Arc<Anchor> {
-        &self.inner.anchor
+    pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
+        &self.inner.handle
     }
 
     pub(crate) fn options(&self) -> &LockOptions {
@@ -361,8 +364,8 @@ impl LockManagerBuilder {
             Engine::start(self.backend, observers, self.handoff)?
         };
         let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
-        let anchor = Arc::new(Anchor { engine });
-        Ok(LockManager { inner: Arc::new(Inner { anchor, options: self.options, origin }) })
+        let handle = Arc::new(EngineHandle { engine });
+        Ok(LockManager { inner: Arc::new(Inner { handle, options: self.options, origin }) })
     }
 }
 

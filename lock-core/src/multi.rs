@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::acquire::{Attempted, Journey, Wish, acquire_together};
+use crate::acquire::{Acquire, Attempted, LockSpec, acquire_jointly};
 use crate::error::Result;
 use crate::guard::LockGuard;
 use crate::keeper::Engine;
@@ -20,15 +20,15 @@ pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Resul
 /// Acquires every wish: at once if the store can take these keys in one step and all are free. Else
 /// those who may wait take one after the other, in order. What is held already is kept and renewed while
 /// the next is waited for, and released if one of them is refused.
-pub(crate) async fn acquire_all(engine: Arc<Engine>, wishes: Vec<Wish>) -> Result<LockGuard> {
+pub(crate) async fn acquire_all(engine: Arc<Engine>, specs: Vec<LockSpec>) -> Result<LockGuard> {
     // One budget: it begins now for all of them.
-    let journeys = wishes.into_iter().map(Journey::setting_out).collect();
-    let holds = match acquire_together(engine, journeys).await? {
+    let acquires = specs.into_iter().map(Acquire::starting_now).collect();
+    let holds = match acquire_jointly(engine, acquires).await? {
         Attempted::Granted(holds) => holds,
-        Attempted::Apart(journeys) => {
-            let mut holds = Vec::with_capacity(journeys.len());
-            for journey in journeys {
-                holds.push(journey.part().await?);
+        Attempted::Apart(acquires) => {
+            let mut holds = Vec::with_capacity(acquires.len());
+            for acquire in acquires {
+                holds.push(acquire.continue_alone().await?);
             }
             holds
         }

@@ -142,7 +142,7 @@ pub struct Holder {
     pub info: Option<HolderInfo>,
     /// The identity of the grant. `None` for a client of the classic protocol.
     pub owner: Option<OwnerId>,
-    /// The fencing token of the grant, or of the first of a tenure that is handed on locally.
+    /// The fencing token of the grant, or of the first of a lease that is handed on locally.
     pub token: Option<FencingToken>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,

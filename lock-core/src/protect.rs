@@ -66,7 +66,7 @@ pub fn settled<T>(output: Result<Box<T>>, left: Result<()>) -> Result<T> {
 }
 
 /// Runs a body to its end, lost or not. Its output is boxed, as that of [`Drive`].
-pub(crate) async fn accompany<F: Future + ?Sized>(guard: Option<&LockGuard>, body: Pin<Box<F>>) -> Box<F::Output> {
+pub(crate) async fn run_to_end<F: Future + ?Sized>(guard: Option<&LockGuard>, body: Pin<Box<F>>) -> Box<F::Output> {
     Box::new(Scoped::new(frame(guard), body).await)
 }
 
@@ -79,13 +79,13 @@ pub(crate) fn call<R>(guard: Option<&LockGuard>, body: impl FnOnce() -> R) -> R 
 }
 
 /// Releases, and says whether the lock was held until now.
-pub(crate) async fn leave(guard: LockGuard) -> Result<()> {
+pub(crate) async fn release(guard: LockGuard) -> Result<()> {
     let (key, until_now) = (guard.key().clone(), guard.ensure_held());
     ended(&guard.release().await, until_now).map_err(|error| error.with_key(&key))
 }
 
-/// As [`leave`], blocking.
-pub(crate) fn leave_blocking(guard: LockGuard) -> Result<()> {
+/// As [`release`], blocking.
+pub(crate) fn release_blocking(guard: LockGuard) -> Result<()> {
     let (key, until_now) = (guard.key().clone(), guard.ensure_held());
     ended(&guard.release_blocking(), until_now).map_err(|error| error.with_key(&key))
 }

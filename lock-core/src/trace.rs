@@ -11,17 +11,17 @@ use tracing::field::{Empty, display};
 use crate::error::LossReason;
 use crate::event::LockEventKind;
 use crate::fencing::FencingToken;
-use crate::lease::Story;
+use crate::hold::EventContext;
 use crate::owner::OwnerId;
 
 /// Opens the span of an acquire: from the wish to the answer.
-pub(crate) fn acquire(story: &Story) -> Span {
+pub(crate) fn acquire(events: &EventContext) -> Span {
     tracing::debug_span!(
         target: "lock_core",
         "lock_acquire",
-        lock = story.label.as_str(),
-        key = story.key.as_str(),
-        site = story.place.name,
+        lock = events.label.as_str(),
+        key = events.key.as_str(),
+        site = events.call_site.name,
         outcome = Empty,
         path = Empty,
         waited_seconds = Empty,
@@ -32,13 +32,13 @@ pub(crate) fn acquire(story: &Story) -> Span {
 }
 
 /// Opens the span of a hold: from the grant to the release or loss.
-pub(crate) fn hold(story: &Story, owner: OwnerId, token: FencingToken) -> Span {
+pub(crate) fn hold(events: &EventContext, owner: OwnerId, token: FencingToken) -> Span {
     tracing::debug_span!(
         target: "lock_core",
         "lock_hold",
-        lock = story.label.as_str(),
-        key = story.key.as_str(),
-        site = story.place.name,
+        lock = events.label.as_str(),
+        key = events.key.as_str(),
+        site = events.call_site.name,
         ?owner,
         %token,
         outcome = Empty,
@@ -81,14 +81,14 @@ fn hold_ended(span: &Span, outcome: &str, held: Duration) {
 }
 
 /// Warns that a lock was lost while it was held. That the manager was shut down is no news.
-pub(crate) fn lost(span: &Span, story: &Story, token: FencingToken, held: Duration, reason: LossReason) {
+pub(crate) fn lost(span: &Span, events: &EventContext, token: FencingToken, held: Duration, reason: LossReason) {
     if reason == LossReason::Revoked {
         return;
     }
     let _inside = span.enter();
     tracing::warn!(
         target: "lock_core",
-        lock = story.label.as_str(), key = story.key.as_str(), site = story.place.name, %token,
+        lock = events.label.as_str(), key = events.key.as_str(), site = events.call_site.name, %token,
         held_seconds = held.as_secs_f64(), reason = reason.as_str(),
         "lock was lost while it was held"
     );

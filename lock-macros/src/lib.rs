@@ -51,9 +51,26 @@ use proc_macro::TokenStream;
 /// `<expr>` in a key is a value, `<expr:spec>` one with a format spec of `std::fmt`; `<<` and `>>`
 /// are literal brackets. An expression may use parameters, `self`, fields, methods, indices, calls
 /// and literals, but no `await`, `?`, block, closure or macro. It is evaluated once, by reference,
-/// before the lock is acquired. Values are percent-encoded, so a value can neither imitate another
-/// key nor move it to another slot; an empty value is refused, because it would turn a lock per
-/// user into one for all. Braces in the text are Redis hash tags: `"{<tenant>}:order:<id>"`.
+/// before the lock is acquired. An empty value is refused, because it would turn a lock per user into one
+/// for all. Braces in the text are Redis hash tags: `"{<tenant>}:order:<id>"`.
+///
+/// The key that is locked is the key that is written. In a value, only that is percent-encoded which would
+/// let it imitate another key or move it to another slot: `%`, braces, control characters, and the
+/// delimiters of the template's own text, which are all its characters but letters and digits. (`-`, `_`
+/// and `.` join words: they count only next to a value.) `<expr:raw>` encodes nothing.
+///
+/// | template | value | key |
+/// |---|---|---|
+/// | `cart:<email>` | `ann@example.org` | `cart:ann@example.org` |
+/// | `cart:<name>` | `a b`, `a/b`, `ünï` | `cart:a b`, `cart:a/b`, `cart:ünï` |
+/// | `cart:<name>` | `x:y` | `cart:x%3Ay` |
+/// | `cart:<name:raw>` | `x:y` | `cart:x:y` |
+/// | `nightly-report:<day>` | `2026-11-22` | `nightly-report:2026-11-22` |
+/// | `order-<id>` | `7-b` | `order-7%2Db` |
+/// | `{<tenant>}:x` | `a{b}` | `{a%7Bb%7D}:x` |
+///
+/// Use `raw` for values that are keys by themselves, and never for text from outside. A key has at most 512
+/// bytes.
 ///
 /// # Options
 ///

@@ -1,6 +1,6 @@
 //! Key templates: `"lock:user:<user_id>"`.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Error, Expr, LitStr, Path, Result};
 
@@ -21,9 +21,18 @@ enum Piece {
         /// What stands between the angle brackets, for error messages.
         source: String,
         expr: Box<Expr>,
-        /// A format spec, without its colon.
-        spec: Option<String>,
+        format: Format,
     },
+}
+
+/// How a value becomes text.
+enum Format {
+    /// By `Display`, encoded.
+    Plain,
+    /// By a spec of `std::fmt`, encoded.
+    Spec(String),
+    /// By `Display`, as it is.
+    Raw,
 }
 
 /// The names that a template may use: the parameters of the annotated function.
@@ -70,6 +79,12 @@ impl Template {
         plain.push_str(rest);
         if !plain.is_empty() {
             pieces.push(Piece::Text(plain));
+        }
+        if let Some((left, right)) = unseparated(&pieces) {
+            return Err(fail(format!(
+                "nothing separates <{left}> from <{right}> in the key, so (\"1\", \"23\") and (\"12\", \"3\") would share one \
+                 lock; put a delimiter between them, as in <{left}>:<{right}>"
+            )));
         }
         Ok(Self { literal, pieces })
     }
@@ -157,11 +172,12 @@ impl Template {
         let label = &self.literal;
         let steps = self.pieces.iter().map(|piece| match piece {
             Piece::Text(text) => quote_spanned!(span=> .text(#text)),
-            Piece::Value { source, expr, spec: None } => {
+            Piece::Value { source, expr, format: format @ (Format::Plain | Format::Raw) } => {
                 let value = quote_spanned!(span.located_at(label.span())=> &(#expr));
-                quote_spanned!(span=> .segment(#source, #value))
+                let name = Ident::new(if matches!(format, Format::Raw) { "raw" } else { "segment" }, span);
+                quote_spanned!(span=> .#name(#source, #value))
             }
-            Piece::Value { source, expr, spec: Some(spec) } => {
+            Piece::Value { source, expr, format: Format::Spec(spec) } => {
                 let format = LitStr::new(&format!("{{:{spec}}}"), label.span());
                 let arguments = quote!(#format, #expr);
                 quote_spanned!(span=> .segment(#source, ::core::format_args!(#arguments)))
@@ -180,17 +196,18 @@ fn value(text: &str, literal: &LitStr) -> Result<(Piece, usize)> {
     let mut forbidden = None;
     for (end, _) in text.match_indices('>') {
         let content = &text[..end];
-        let (expr, spec) = match LitStr::new(content, literal.span()).parse::<Expr>() {
-            Ok(expr) => (expr, None),
+        let (expr, format) = match LitStr::new(content, literal.span()).parse::<Expr>() {
+            Ok(expr) => (expr, Format::Plain),
             Err(_) => match with_spec(content, literal) {
-                Some((expr, spec)) => (expr, Some(spec)),
+                Some((expr, spec)) if spec == "raw" => (expr, Format::Raw),
+                Some((expr, spec)) => (expr, Format::Spec(spec)),
                 None => continue,
             },
         };
         match crate::expr::check(&expr) {
             Ok(()) => {
                 let source = content.trim().to_owned();
-                return Ok((Piece::Value { source, expr: Box::new(expr), spec }, end + 1));
+                return Ok((Piece::Value { source, expr: Box::new(expr), format }, end + 1));
             }
             Err(what) => {
                 forbidden.get_or_insert((content, what));
@@ -214,6 +231,25 @@ fn value(text: &str, literal: &LitStr) -> Result<(Piece, usize)> {
     ))
 }
 
+/// Finds two values with no text between them that could say where the first one ends. An encoding in a
+/// value is made of `%` and digits, so these cannot.
+fn unseparated(pieces: &[Piece]) -> Option<(&str, &str)> {
+    let mut last: Option<&str> = None;
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) if text.chars().any(|c| !matches!(c, '%' | '0'..='9' | 'A'..='F')) => last = None,
+            Piece::Text(_) => {}
+            Piece::Value { format: Format::Raw, .. } => last = None,
+            Piece::Value { source, .. } => {
+                if let Some(left) = last.replace(source) {
+                    return Some((left, source));
+                }
+            }
+        }
+    }
+    None
+}
+
 /// Splits `expr:spec` at the last colon that is not half of `::`.
 fn with_spec(content: &str, literal: &LitStr) -> Option<(Expr, String)> {
     let bytes = content.as_bytes();
@@ -233,7 +269,7 @@ mod tests {
     use proc_macro2::Span;
     use syn::LitStr;
 
-    use super::{Names, Piece, Template};
+    use super::{Format, Names, Piece, Template};
 
     fn parse(text: &str) -> Result<Template, String> {
         Template::parse(LitStr::new(text, Span::call_site())).map_err(|error| error.to_string())
@@ -247,8 +283,9 @@ mod tests {
             .iter()
             .map(|piece| match piece {
                 Piece::Text(text) => text.clone(),
-                Piece::Value { source, spec: None, .. } => format!("({source})"),
-                Piece::Value { source, spec: Some(spec), .. } => format!("({source} | {spec})"),
+                Piece::Value { source, format: Format::Plain, .. } => format!("({source})"),
+                Piece::Value { source, format: Format::Spec(spec), .. } => format!("({source} | {spec})"),
+                Piece::Value { source, format: Format::Raw, .. } => format!("({source} as it is)"),
             })
             .collect()
     }
@@ -263,6 +300,9 @@ mod tests {
         assert_eq!(shape("<id:08>"), "(id:08 | 08)");
         assert_eq!(shape("<id:?>"), "(id:? | ?)");
         assert_eq!(shape("<id:>8>"), "(id:>8 | >8)");
+        assert_eq!(shape("<id:raw>:<a::B:raw>"), "(id:raw as it is):(a::B:raw as it is)");
+        assert_eq!(shape("<w>x<h>"), "(w)x(h)");
+        assert_eq!(shape("<a><b:raw><c>"), "(a)(b:raw as it is)(c)");
         assert_eq!(shape("<a::B>"), "(a::B)");
         assert_eq!(shape("<t.0>-<v[1]>"), "(t.0)-(v[1])");
         assert_eq!(shape("<<<id>>>"), "<(id)>");
@@ -281,6 +321,8 @@ mod tests {
             ("k:<{ 1 }>", "a block cannot be used here"),
             ("k:<|x| x>", "a closure cannot be used here"),
             ("k:<format!(\"x\")>", "a macro cannot be used here"),
+            ("k:<a><b>", "put a delimiter between them, as in <a>:<b>"),
+            ("k:<a>%4F<b>", "nothing separates <a> from <b>"),
             ("k:<a = b>", "an assignment cannot be used here"),
         ] {
             let message = parse(text).err().unwrap_or_else(|| panic!("{text} was accepted"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
-use crate::conformance::{MS, SECOND, key, lasts, now, pause, several};
+use crate::conformance::{MS, SECOND, all, key, lasts, now, pause};
 use crate::fencing::FencingToken;
 use crate::owner::HolderInfo;
 
@@ -35,7 +35,7 @@ pub async fn contract(store: impl LockBackend) {
     blocks(&store).await;
     leases(&store).await;
     batches(&store).await;
-    several::contract(&store).await;
+    all::contract(&store).await;
 }
 
 /// One owner, whatever is repeated and whoever else asks.

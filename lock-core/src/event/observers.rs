@@ -9,13 +9,13 @@ use crate::event::{LockEvent, LockObserver, Notice};
 /// An append-only list of observers, so that the order of registration does not matter.
 #[derive(Default)]
 pub(crate) struct Observers {
-    first: Link,
+    first: Tail,
     /// What an observer must know that is added later, by node.
     lasting: Mutex<Vec<Lasting>>,
 }
 
 #[derive(Default)]
-struct Link(OnceLock<(Arc<dyn LockObserver>, Box<Link>)>);
+struct Tail(OnceLock<(Arc<dyn LockObserver>, Box<Tail>)>);
 
 /// What was last told of a node, and holds until something else is told.
 struct Lasting {
@@ -26,7 +26,7 @@ struct Lasting {
 
 impl Observers {
     pub(crate) const fn new() -> Self {
-        Self { first: Link(OnceLock::new()), lasting: Mutex::new(Vec::new()) }
+        Self { first: Tail(OnceLock::new()), lasting: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
@@ -41,22 +41,22 @@ impl Observers {
                 shielded(|| observer.on_notice(notice));
             }
         }
-        let mut link = &self.first;
+        let mut tail = &self.first;
         let mut entry = (observer, Box::default());
-        while let Err(back) = link.0.set(entry) {
+        while let Err(back) = tail.0.set(entry) {
             entry = back;
-            match link.0.get() {
-                Some((_, next)) => link = next,
+            match tail.0.get() {
+                Some((_, next)) => tail = next,
                 None => return,
             }
         }
     }
 
     fn for_each(&self, call: impl Fn(&dyn LockObserver)) {
-        let mut link = &self.first;
-        while let Some((observer, next)) = link.0.get() {
+        let mut tail = &self.first;
+        while let Some((observer, next)) = tail.0.get() {
             shielded(|| call(observer.as_ref()));
-            link = next;
+            tail = next;
         }
     }
 

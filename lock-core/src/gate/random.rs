@@ -10,13 +10,13 @@ use std::task::{Context, Poll, Waker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Cargo, Gate, Seated, Turn};
+use super::{Gate, Payload, Turn, Waiter};
 use crate::key::LockKey;
 
-/// What became of cargo that nobody took: its number, once for each time it was abandoned.
+/// What became of payload that nobody took: its number, once for each time it was abandoned.
 type Lost = Arc<Mutex<Vec<u32>>>;
 
-/// Cargo that goes to the next or is written down. Counts how much of it there is.
+/// Payload that goes to the next or is written down. Counts how much of it there is.
 struct Parcel {
     number: u32,
     lost: Lost,
@@ -36,7 +36,7 @@ impl Drop for Parcel {
     }
 }
 
-impl Cargo for Parcel {
+impl Payload for Parcel {
     type Terms = u8;
     type Holder = ();
 
@@ -51,13 +51,13 @@ impl Cargo for Parcel {
 enum Step {
     Enter(u8),
     TryEnter,
-    /// A seat is polled, and takes the turn if it is called.
+    /// A slot is polled, and takes the turn if it is called.
     Poll(usize),
-    /// A seat is left, perhaps after it was called.
+    /// A slot is left, perhaps after it was called.
     Leave(usize),
     /// The turn is passed on empty.
     Pass,
-    /// The turn is handed on with a cargo for those of these terms.
+    /// The turn is handed on with a payload for those of these terms.
     HandOn(u8),
 }
 
@@ -76,8 +76,8 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     /// Who waits, in order, with what terms.
-    queue: VecDeque<(usize, u8)>,
-    /// Who was called and has not taken the turn, and with which cargo.
+    waiting: VecDeque<(usize, u8)>,
+    /// Who was called and has not taken the turn, and with which payload.
     called: Option<(usize, Option<u32>)>,
     /// Whether somebody has the turn in hand.
     taken: bool,
@@ -90,7 +90,7 @@ impl Model {
 
     fn call_next(&mut self) {
         self.taken = false;
-        self.called = self.queue.pop_front().map(|(seat, _)| (seat, None));
+        self.called = self.waiting.pop_front().map(|(slot, _)| (slot, None));
     }
 }
 
@@ -99,7 +99,7 @@ struct Pair {
     gate: Arc<Gate<Parcel>>,
     key: LockKey,
     model: Model,
-    seats: HashMap<usize, Seated<Parcel>>,
+    slots: HashMap<usize, Waiter<Parcel>>,
     turn: Option<Turn<Parcel>>,
     next_seat: usize,
     next_parcel: u32,
@@ -113,7 +113,7 @@ impl Pair {
             gate: Arc::new(Gate::new()),
             key: LockKey::new("k").unwrap(),
             model: Model::default(),
-            seats: HashMap::new(),
+            slots: HashMap::new(),
             turn: None,
             next_seat: 0,
             next_parcel: 0,
@@ -123,19 +123,19 @@ impl Pair {
     }
 
     fn pick(&self, index: usize) -> Option<usize> {
-        let mut seats: Vec<usize> = self.seats.keys().copied().collect();
-        seats.sort_unstable();
-        (!seats.is_empty()).then(|| seats[index % seats.len()])
+        let mut slots: Vec<usize> = self.slots.keys().copied().collect();
+        slots.sort_unstable();
+        (!slots.is_empty()).then(|| slots[index % slots.len()])
     }
 
     fn step(&mut self, step: Step) {
         match step {
             Step::Enter(terms) => match self.gate.enter(&self.key, terms) {
                 Ok(turn) => self.begin(turn),
-                Err(seat) => {
+                Err(slot) => {
                     assert!(!self.model.is_free(), "a free key has no queue");
-                    self.model.queue.push_back((self.next_seat, terms));
-                    self.seats.insert(self.next_seat, seat);
+                    self.model.waiting.push_back((self.next_seat, terms));
+                    self.slots.insert(self.next_seat, slot);
                     self.next_seat += 1;
                 }
             },
@@ -144,17 +144,17 @@ impl Pair {
                 Err(_) => assert!(!self.model.is_free(), "a free key is had at once"),
             },
             Step::Poll(index) => {
-                if let Some(seat) = self.pick(index) {
-                    self.poll(seat);
+                if let Some(slot) = self.pick(index) {
+                    self.poll(slot);
                 }
             }
             Step::Leave(index) => {
-                let Some(seat) = self.pick(index) else { return };
-                drop(self.seats.remove(&seat));
-                self.model.queue.retain(|(other, _)| *other != seat);
-                if let Some((_, cargo)) = self.model.called.filter(|(called, _)| *called == seat) {
+                let Some(slot) = self.pick(index) else { return };
+                drop(self.slots.remove(&slot));
+                self.model.waiting.retain(|(other, _)| *other != slot);
+                if let Some((_, payload)) = self.model.called.filter(|(called, _)| *called == slot) {
                     let abandoned = self.lost.lock().unwrap().pop();
-                    assert_eq!(abandoned, cargo, "what nobody took is abandoned, once");
+                    assert_eq!(abandoned, payload, "what nobody took is abandoned, once");
                     self.model.call_next();
                 }
             }
@@ -167,13 +167,13 @@ impl Pair {
             Step::HandOn(wanted) => {
                 let Some(turn) = self.turn.take() else { return };
                 let parcel = Parcel::new(self.next_parcel, &self.lost, &self.alive);
-                let fits = self.model.queue.front().is_some_and(|(_, terms)| *terms == wanted);
+                let fits = self.model.waiting.front().is_some_and(|(_, terms)| *terms == wanted);
                 match turn.hand_on(parcel, |terms| terms == wanted) {
                     Ok(()) => {
                         assert!(fits, "handed to somebody whom it does not fit");
                         self.model.call_next();
-                        if let Some((_, cargo)) = &mut self.model.called {
-                            *cargo = Some(self.next_parcel);
+                        if let Some((_, payload)) = &mut self.model.called {
+                            *payload = Some(self.next_parcel);
                         }
                     }
                     Err((turn, parcel)) => {
@@ -194,15 +194,15 @@ impl Pair {
         self.model.taken = true;
     }
 
-    fn poll(&mut self, seat: usize) {
-        let Some(place) = self.seats.get_mut(&seat) else { return };
-        let called = self.model.called.is_some_and(|(called, _)| called == seat);
+    fn poll(&mut self, slot: usize) {
+        let Some(place) = self.slots.get_mut(&slot) else { return };
+        let called = self.model.called.is_some_and(|(called, _)| called == slot);
         match Pin::new(place).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(mut turn) => {
                 assert!(called, "the turn of somebody else");
-                let cargo = turn.unload().map(|parcel| parcel.number);
-                assert_eq!(cargo, self.model.called.take().and_then(|(_, cargo)| cargo));
-                self.seats.remove(&seat);
+                let payload = turn.take_payload().map(|parcel| parcel.number);
+                assert_eq!(payload, self.model.called.take().and_then(|(_, payload)| payload));
+                self.slots.remove(&slot);
                 self.turn = Some(turn);
                 self.model.taken = true;
             }
@@ -212,9 +212,9 @@ impl Pair {
 
     fn check(&self) {
         let waiters = self.gate.shard(&self.key).get(&self.key).map_or(0, |door| door.0.waiters());
-        assert_eq!(waiters, self.model.queue.len());
-        let carried = usize::from(self.model.called.is_some_and(|(_, cargo)| cargo.is_some()));
-        assert_eq!(self.alive.load(Ordering::SeqCst), carried, "cargo is where it should be, once");
+        assert_eq!(waiters, self.model.waiting.len());
+        let carried = usize::from(self.model.called.is_some_and(|(_, payload)| payload.is_some()));
+        assert_eq!(self.alive.load(Ordering::SeqCst), carried, "payload is where it should be, once");
         assert!(self.lost.lock().unwrap().is_empty(), "abandoned without a reason");
     }
 
@@ -226,12 +226,12 @@ impl Pair {
                     drop(turn);
                     self.model.call_next();
                 }
-                (None, Some((seat, _))) => self.poll(seat),
+                (None, Some((slot, _))) => self.poll(slot),
                 (None, None) => unreachable!("nobody has the turn"),
             }
         }
-        assert!(self.seats.is_empty(), "somebody waits for ever");
-        assert!(self.gate.try_enter(&self.key).is_ok(), "the room was not closed");
+        assert!(self.slots.is_empty(), "somebody waits for ever");
+        assert!(self.gate.try_enter(&self.key).is_ok(), "the queue was not closed");
     }
 }
 

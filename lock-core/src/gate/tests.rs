@@ -1,14 +1,14 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::{Cargo, Gate, Seated, Turn};
+use super::{Gate, Payload, Turn, Waiter};
 use crate::key::LockKey;
 
 /// A parcel that, if nobody takes it, goes to the next.
 #[derive(Debug, PartialEq)]
 struct Parcel(u32);
 
-impl Cargo for Parcel {
+impl Payload for Parcel {
     type Terms = char;
     type Holder = u32;
 
@@ -17,10 +17,10 @@ impl Cargo for Parcel {
     }
 }
 
-type Place = Seated<Parcel>;
+type Waiting = Waiter<Parcel>;
 
-fn poll(seat: &mut Place) -> Poll<Turn<Parcel>> {
-    std::pin::Pin::new(seat).poll(&mut Context::from_waker(Waker::noop()))
+fn poll(slot: &mut Waiting) -> Poll<Turn<Parcel>> {
+    std::pin::Pin::new(slot).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 fn gate() -> (Arc<Gate<Parcel>>, LockKey) {
@@ -78,10 +78,10 @@ fn a_cargo_goes_to_the_first_whom_it_fits() {
     let mut first = gate.enter(&key, 'b').unwrap_err();
     let (turn, parcel) = turn.hand_on(Parcel(1), |terms| terms == 'a').unwrap_err();
     assert_eq!(parcel, Parcel(1));
-    assert!(poll(&mut first).is_pending(), "a cargo that does not fit costs nobody the place");
+    assert!(poll(&mut first).is_pending(), "a payload that does not fit costs nobody the place");
     turn.hand_on(parcel, |terms| terms == 'b').unwrap();
     let Poll::Ready(mut turn) = poll(&mut first) else { panic!("called") };
-    assert_eq!(turn.unload(), Some(Parcel(1)));
+    assert_eq!(turn.take_payload(), Some(Parcel(1)));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_cargo_that_nobody_takes_finds_the_next() {
     turn.hand_on(Parcel(1), |_| true).unwrap();
     drop(first);
     let Poll::Ready(mut turn) = poll(&mut second) else { panic!("called") };
-    assert_eq!(turn.unload(), Some(Parcel(1)));
+    assert_eq!(turn.take_payload(), Some(Parcel(1)));
     drop(turn);
     assert!(is_empty(&gate));
 }
@@ -102,11 +102,11 @@ fn a_cargo_that_nobody_takes_finds_the_next() {
 fn many_that_leave_are_swept() {
     let (gate, key) = gate();
     let turn = gate.enter(&key, 'a').unwrap();
-    let mut seats: Vec<Place> = (0..1000).map(|_| gate.enter(&key, 'a').unwrap_err()).collect();
-    let mut last = seats.pop().unwrap();
-    drop(seats);
+    let mut slots: Vec<Waiting> = (0..1000).map(|_| gate.enter(&key, 'a').unwrap_err()).collect();
+    let mut last = slots.pop().unwrap();
+    drop(slots);
     assert_eq!(turn.waiters(), 1);
-    assert!(turn.room.state().queue.len() < 10);
+    assert!(turn.queue.state().waiting.len() < 10);
     drop(turn);
     assert!(poll(&mut last).is_ready());
 }

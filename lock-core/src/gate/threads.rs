@@ -9,15 +9,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use super::{Cargo, Gate, Seated, Turn};
+use super::{Gate, Payload, Turn, Waiter};
 use crate::key::LockKey;
 
 const THREADS: u64 = 4;
 
-/// Cargo that goes nowhere if nobody takes it.
+/// Payload that goes nowhere if nobody takes it.
 struct Parcel;
 
-impl Cargo for Parcel {
+impl Payload for Parcel {
     type Terms = u8;
     type Holder = ();
 
@@ -34,15 +34,15 @@ impl Wake for Unpark {
     }
 }
 
-fn poll(seat: &mut Seated<Parcel>, waker: &Waker) -> Poll<Turn<Parcel>> {
-    std::pin::Pin::new(seat).poll(&mut Context::from_waker(waker))
+fn poll(slot: &mut Waiter<Parcel>, waker: &Waker) -> Poll<Turn<Parcel>> {
+    std::pin::Pin::new(slot).poll(&mut Context::from_waker(waker))
 }
 
 /// Waits for the turn, as an executor does.
-fn wait(mut seat: Seated<Parcel>) -> Turn<Parcel> {
+fn wait(mut slot: Waiter<Parcel>) -> Turn<Parcel> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
-        if let Poll::Ready(turn) = poll(&mut seat, &waker) {
+        if let Poll::Ready(turn) = poll(&mut slot, &waker) {
             return turn;
         }
         thread::park();
@@ -52,16 +52,16 @@ fn wait(mut seat: Seated<Parcel>) -> Turn<Parcel> {
 fn visit(gate: &Arc<Gate<Parcel>>, key: &LockKey, inside: &AtomicBool, random: &mut fastrand::Rng) {
     let mut turn = match gate.enter(key, random.u8(0..2)) {
         Ok(turn) => turn,
-        Err(mut seat) => {
+        Err(mut slot) => {
             if random.u8(0..3) == 0 {
                 // Left at once, or after a look, and perhaps in the moment in which it is called.
-                let _ = random.bool().then(|| poll(&mut seat, Waker::noop()));
+                let _ = random.bool().then(|| poll(&mut slot, Waker::noop()));
                 return;
             }
-            wait(seat)
+            wait(slot)
         }
     };
-    turn.unload();
+    turn.take_payload();
     assert!(!inside.swap(true, Ordering::SeqCst), "two turns at once");
     if random.u8(0..4) == 0 {
         thread::yield_now();
@@ -91,6 +91,6 @@ fn one_turn_at_a_time_and_nobody_is_forgotten() {
     for _ in 0..THREADS {
         all.recv_timeout(Duration::from_secs(120)).expect("somebody waits for a turn that does not come");
     }
-    assert!(gate.try_enter(&key).is_ok(), "the room was not closed");
+    assert!(gate.try_enter(&key).is_ok(), "the queue was not closed");
     assert!(gate.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
 }

@@ -7,20 +7,20 @@ use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
 use crate::error::Result;
+use crate::inline_task::InlineTask;
 use crate::keeper::PendingEntry;
 use crate::keeper::release::ReleaseOutcome;
-use crate::wakes::Wakes;
 
 type Work = BoxFuture<'static, Result<ReleaseOutcome>>;
 
 /// A release on its way. It is polled by whoever wakes it: the driver of the connection that brings its
 /// answer, or the keeper when its time is up. So it depends on no task, and wakes no thread.
 pub(super) struct Background {
-    stage: Mutex<Stage>,
-    wakes: Wakes,
+    progress: Mutex<Progress>,
+    task: InlineTask,
 }
 
-enum Stage {
+enum Progress {
     UnderWay { work: Work, _pending: PendingEntry },
     Over(Option<Result<ReleaseOutcome>>),
 }
@@ -30,26 +30,28 @@ impl Background {
     pub(super) fn start(work: Work, pending: PendingEntry) -> Option<Result<ReleaseOutcome>> {
         // It is polled by others, whose own budget is not to be used up.
         let work = Box::pin(unconstrained(work));
-        let release =
-            Arc::new(Self { stage: Mutex::new(Stage::UnderWay { work, _pending: pending }), wakes: Wakes::default() });
+        let release = Arc::new(Self {
+            progress: Mutex::new(Progress::UnderWay { work, _pending: pending }),
+            task: InlineTask::default(),
+        });
         Arc::clone(&release).wake();
-        match &mut *release.stage() {
-            Stage::UnderWay { .. } => None,
-            Stage::Over(outcome) => outcome.take(),
+        match &mut *release.progress() {
+            Progress::UnderWay { .. } => None,
+            Progress::Over(outcome) => outcome.take(),
         }
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn poll(self: &Arc<Self>) -> Poll<()> {
-        let mut stage = self.stage();
-        let Stage::UnderWay { work, .. } = &mut *stage else { return Poll::Ready(()) };
+        let mut progress = self.progress();
+        let Progress::UnderWay { work, .. } = &mut *progress else { return Poll::Ready(()) };
         let waker = Waker::from(Arc::clone(self));
         let Poll::Ready(outcome) = work.as_mut().poll(&mut Context::from_waker(&waker)) else { return Poll::Pending };
-        let over = std::mem::replace(&mut *stage, Stage::Over(Some(outcome)));
-        drop(stage);
+        let over = std::mem::replace(&mut *progress, Progress::Over(Some(outcome)));
+        drop(progress);
         drop(over);
         Poll::Ready(())
     }
@@ -57,6 +59,6 @@ impl Background {
 
 impl Wake for Background {
     fn wake(self: Arc<Self>) {
-        self.wakes.wake(|| self.poll());
+        self.task.wake(|| self.poll());
     }
 }

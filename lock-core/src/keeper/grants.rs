@@ -14,20 +14,20 @@ use crate::owner::OwnerId;
 /// The claims of this process that stand, or stood, in the store's queue.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    claims: Mutex<HashMap<OwnerId, Arc<Slot>, OwnerHash>>,
+    claims: Mutex<HashMap<OwnerId, Arc<Mailbox>, OwnerHash>>,
     registered: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct Mailbox {
     owner: OwnerId,
     number: u64,
-    state: Mutex<SlotState>,
+    state: Mutex<MailboxState>,
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct SlotState {
+struct MailboxState {
     grant: Option<Box<Grant>>,
     /// Whether nothing that was heard before can be relied on.
     verify: bool,
@@ -47,36 +47,36 @@ impl Grants {
     /// Registers a claim, before its first entry into the queue is sent.
     pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Listener {
         let number = self.registered.fetch_add(1, Ordering::Relaxed);
-        let slot = Arc::new(Slot { owner, number, state: Mutex::default(), news: Notify::new() });
-        self.claims().insert(owner, Arc::clone(&slot));
-        Listener { grants: Arc::clone(self), slot }
+        let mailbox = Arc::new(Mailbox { owner, number, state: Mutex::default(), news: Notify::new() });
+        self.claims().insert(owner, Arc::clone(&mailbox));
+        Listener { grants: Arc::clone(self), mailbox }
     }
 
     /// Delivers a grant. Gives it back if no claim waits for it or holds the lock: then it must be
     /// released.
     pub(crate) fn deliver(&self, grant: Grant) -> Result<(), Grant> {
-        let Some(slot) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
-        let mut state = slot.state();
+        let Some(mailbox) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
+        let mut state = mailbox.state();
         if !state.held {
             state.grant = Some(Box::new(grant));
             drop(state);
-            slot.news.notify_one();
+            mailbox.news.notify_one();
         }
         Ok(())
     }
 
     /// Makes every waiting claim ask again.
     pub(crate) fn verify_all(&self) {
-        let mut slots: Vec<Arc<Slot>> = self.claims().values().cloned().collect();
+        let mut mailboxes: Vec<Arc<Mailbox>> = self.claims().values().cloned().collect();
         // In a fixed order, so that a run on virtual time can be repeated.
-        slots.sort_unstable_by_key(|slot| slot.number);
-        for slot in slots {
-            slot.state().verify = true;
-            slot.news.notify_one();
+        mailboxes.sort_unstable_by_key(|mailbox| mailbox.number);
+        for mailbox in mailboxes {
+            mailbox.state().verify = true;
+            mailbox.news.notify_one();
         }
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>, OwnerHash>> {
+    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Mailbox>, OwnerHash>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,8 +99,8 @@ impl Hasher for FirstBytes {
     }
 }
 
-impl Slot {
-    fn state(&self) -> MutexGuard<'_, SlotState> {
+impl Mailbox {
+    fn state(&self) -> MutexGuard<'_, MailboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,7 +108,7 @@ impl Slot {
 /// The ear of one claim. Dropped when the claim has ended.
 pub(crate) struct Listener {
     grants: Arc<Grants>,
-    slot: Arc<Slot>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Listener {
@@ -116,7 +116,7 @@ impl Listener {
     pub(crate) async fn next(&self) -> News {
         loop {
             {
-                let mut state = self.slot.state();
+                let mut state = self.mailbox.state();
                 if let Some(grant) = state.grant.take() {
                     return News::Granted(*grant);
                 }
@@ -124,13 +124,13 @@ impl Listener {
                     return News::Verify;
                 }
             }
-            self.slot.news.notified().await;
+            self.mailbox.news.notified().await;
         }
     }
 
     /// Notes that the claim holds the lock.
-    pub(crate) fn settle(&self) {
-        let mut state = self.slot.state();
+    pub(crate) fn mark_held(&self) {
+        let mut state = self.mailbox.state();
         state.held = true;
         state.grant = None;
     }
@@ -138,12 +138,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.grants.claims().remove(&self.slot.owner);
+        self.grants.claims().remove(&self.mailbox.owner);
     }
 }
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listener({:?})", self.slot.owner)
+        write!(f, "Listener({:?})", self.mailbox.owner)
     }
 }

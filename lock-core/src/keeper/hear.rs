@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Message;
-use crate::claim::Known;
+use crate::claim::HolderHint;
 use crate::keeper::{Keeper, release, watchdog};
-use crate::tenure::Tenure;
+use crate::lease::Lease;
 
 /// How far apart batches start when very many leases are verified at once: the store has others to
 /// serve.
@@ -21,24 +21,24 @@ impl Keeper {
                 if let Err(grant) = engine.grants.deliver(grant) {
                     // Its claim has ended: nobody here will ever release it.
                     let worker = Arc::clone(&engine);
-                    engine.clean_up(async move { release::forget(&worker, grant.claim).await });
+                    engine.clean_up(async move { release::free_stray_grant(&worker, grant.claim).await });
                 }
             }
             Message::Suspect(key) => {
                 let Some(engine) = self.engine.upgrade() else { return };
-                let mut tenures = Vec::new();
+                let mut leases = Vec::new();
                 let mut next = Some(Message::Suspect(key));
                 // All that have come by now, in batches. A key that nobody here holds costs a look.
                 while let Some(Message::Suspect(key)) = &next {
-                    if let Some(Known::Here(lease)) = engine.gate.holder(key)
-                        && let Some(lease) = lease.upgrade()
-                        && lease.tenure.state().suspected()
+                    if let Some(HolderHint::Here(hold)) = engine.gate.holder(key)
+                        && let Some(hold) = hold.upgrade()
+                        && hold.lease.state().suspected()
                     {
-                        tenures.push(Arc::clone(&lease.tenure));
+                        leases.push(Arc::clone(&hold.lease));
                     }
                     next = self.messages.try_recv().ok();
                 }
-                self.inspect(tenures, PACE);
+                self.inspect(leases, PACE);
                 if let Some(other) = next {
                     self.hear(other);
                 }
@@ -47,26 +47,26 @@ impl Keeper {
                 if let Some(engine) = self.engine.upgrade() {
                     engine.grants.verify_all();
                 }
-                self.verify(self.schedule.tenures());
+                self.verify(self.schedule.leases());
             }
         }
     }
 
-    /// Asks the store at once whether these tenures last.
-    fn verify(&mut self, tenures: Vec<Arc<Tenure>>) {
-        for tenure in &tenures {
-            let mut state = tenure.state();
+    /// Asks the store at once whether these leases last.
+    fn verify(&mut self, leases: Vec<Arc<Lease>>) {
+        for lease in &leases {
+            let mut state = lease.state();
             state.suspect = true;
             state.renew_at = self.schedule.clock.now();
         }
-        self.inspect(tenures, PACE);
+        self.inspect(leases, PACE);
     }
 
-    /// Serves tenures. Of several batches to renew, each starts a little after the one before.
-    pub(super) fn inspect(&mut self, tenures: Vec<Arc<Tenure>>, pace: Duration) {
+    /// Serves leases. Of several batches to renew, each starts a little after the one before.
+    pub(super) fn inspect(&mut self, leases: Vec<Arc<Lease>>, pace: Duration) {
         let Some(engine) = self.engine.upgrade() else { return };
         let mut pause = Duration::ZERO;
-        for batch in watchdog::inspect(&engine, tenures) {
+        for batch in watchdog::inspect(&engine, leases) {
             // Impatient leases come first, and none waits long for its turn.
             let start = self.schedule.clock.now().after(pause.min(batch[0].command_timeout()));
             let engine = Arc::clone(&engine);

@@ -7,7 +7,7 @@
 mod background;
 pub(crate) mod grants;
 mod hear;
-mod hold;
+mod owned_hold;
 mod pending;
 mod release;
 pub(crate) mod schedule;
@@ -27,7 +27,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use crate::backend::{BoxFuture, DynBackend, Inbox, Message};
-use crate::claim::Cargo;
+use crate::claim::Handoff;
 use crate::clock::{Clock, Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{Notice, Observers};
@@ -35,18 +35,18 @@ use crate::gate::Gate;
 use crate::keeper::grants::Grants;
 use crate::keeper::schedule::{Alarm, Schedule};
 use crate::key::LockKey;
-use crate::tenure::HandoffLimits;
+use crate::lease::HandoffLimits;
 
-pub(crate) use hold::Hold;
+pub(crate) use owned_hold::OwnedHold;
 pub(crate) use pending::PendingEntry;
 pub use release::ReleaseOutcome;
-pub(crate) use release::{conclude, lay_to_rest, revoke, undo};
+pub(crate) use release::{abandon, ensure_freed, retire, revoke};
 pub(crate) use wait::Interrupted;
 
 use pending::Pending;
 
 /// How long the last handle of a manager waits for releases that are still on their way.
-const LAST_CALL: Duration = Duration::from_millis(250);
+const DRAIN_ON_DROP: Duration = Duration::from_millis(250);
 
 /// The time a command must have had before the lack of an answer counts against the store. One that is
 /// sent in the last moments of a wait says nothing of it.
@@ -57,7 +57,7 @@ pub(crate) struct Engine {
     pub(crate) backend: Arc<dyn DynBackend>,
     pub(crate) clock: Clock,
     pub(crate) schedule: Arc<Schedule>,
-    pub(crate) gate: Arc<Gate<Cargo>>,
+    pub(crate) gate: Arc<Gate<Handoff>>,
     pub(crate) grants: Arc<Grants>,
     pub(crate) inbox: Inbox,
     /// Whether the store queues waiters.
@@ -232,7 +232,7 @@ impl Engine {
                 Err(error)
             }
         };
-        self.tell_command(op, key, sent_at, answer.as_ref().err());
+        self.emit_command(op, key, sent_at, answer.as_ref().err());
         answer
     }
 
@@ -245,7 +245,7 @@ impl Engine {
         ))
     }
 
-    pub(crate) fn tell_command(&self, op: &'static str, key: &LockKey, sent_at: Timestamp, error: Option<&LockError>) {
+    pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, sent_at: Timestamp, error: Option<&LockError>) {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         let elapsed = self.clock.now().since(sent_at);
         self.observers.notice(&Notice::Command { op, node, elapsed, error });
@@ -283,13 +283,13 @@ impl fmt::Debug for Engine {
 /// What every handle, guard and acquire of a manager shares. The last of them to go waits for the
 /// cleanup that is still to be done, since the program may be about to end.
 #[derive(Debug)]
-pub(crate) struct Anchor {
+pub(crate) struct EngineHandle {
     pub(crate) engine: Arc<Engine>,
 }
 
-impl Drop for Anchor {
+impl Drop for EngineHandle {
     fn drop(&mut self) {
-        self.engine.drain_blocking(LAST_CALL);
+        self.engine.drain_blocking(DRAIN_ON_DROP);
     }
 }
 
@@ -326,18 +326,18 @@ impl Keeper {
         }
     }
 
-    /// Wakes every sleeper and serves every tenure whose time has come.
+    /// Wakes every sleeper and serves every lease whose time has come.
     fn ring_alarms(&mut self) {
         let due = self.schedule.take_due(self.schedule.clock.now());
-        let mut tenures = Vec::new();
+        let mut leases = Vec::new();
         for alarm in due {
             match alarm {
                 Alarm::Sleeper(sleeper) => sleeper.ring(),
-                Alarm::Tenure(tenure) => tenures.push(tenure),
+                Alarm::Lease(lease) => leases.push(lease),
             }
         }
-        if !tenures.is_empty() {
-            self.inspect(tenures, Duration::ZERO);
+        if !leases.is_empty() {
+            self.inspect(leases, Duration::ZERO);
             self.schedule.served();
         }
     }

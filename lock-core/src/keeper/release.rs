@@ -1,18 +1,18 @@
-//! The end of a hold, of a tenure, and of a claim that nobody wants any more.
+//! The end of a hold, of a lease, and of a claim that nobody wants any more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, BoxFuture, Claim, Freed, Release};
-use crate::claim::{Cargo, Load, Pursuit};
+use crate::claim::{Carried, Handoff, PendingClaim};
 use crate::clock::{Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, LossReason, Result};
 use crate::event::LockEventKind;
 use crate::gate::Turn;
+use crate::hold::Hold;
 use crate::keeper::{Caller, Engine, watchdog};
-use crate::lease::Lease;
+use crate::lease::{Ending, Lease};
 use crate::options::command_timeout;
-use crate::tenure::{Ending, Tenure};
 
 /// Before every moment.
 const PAST: Timestamp = Timestamp::from_nanos(0);
@@ -40,120 +40,121 @@ pub(super) enum Begun {
 /// Releases a hold: to the next of this process if that is fair, else to the store.
 pub(super) fn release(
     engine: &Arc<Engine>,
-    lease: &Arc<Lease>,
-    turn: Option<Turn<Cargo>>,
+    hold: &Arc<Hold>,
+    turn: Option<Turn<Handoff>>,
     caller: Caller,
     dropped: bool,
 ) -> Begun {
-    let tenure = &lease.tenure;
+    let lease = &hold.lease;
     let now = engine.clock.now();
-    let held = lease.held(now);
+    let held = hold.held(now);
     let turn = match turn {
         // Somebody waits, and the key need not stay taken.
-        Some(turn) if lease.keep_until() <= now && turn.waiters() > 0 => {
-            lease.tell_end(LockEventKind::Released { held, dropped, confirmed: true });
-            pass_on(engine, tenure, turn, now);
+        Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 => {
+            hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
+            pass_on(engine, lease, turn, now);
             return Begun::Done(ReleaseOutcome::Released);
         }
         turn => turn,
     };
-    match tenure.end(Ending::Released) {
+    match lease.end(Ending::Released) {
         Ok(ended) => {
             engine.schedule.cancel(ended.alarm);
-            let (engine, lease) = (Arc::clone(engine), Arc::clone(lease));
+            let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
             Begun::Settling(Box::pin(async move {
-                let tenure = Arc::clone(&lease.tenure);
-                settle(&engine, &tenure, turn, caller, Some(Farewell { lease: &lease, held, dropped })).await
+                let lease = Arc::clone(&hold.lease);
+                release_until_answered(&engine, &lease, turn, caller, Some(HoldEnd { hold: &hold, held, dropped }))
+                    .await
             }))
         }
         Err(Ending::Lost(reason)) => {
-            lease.tell_end(LockEventKind::Lost { held, reason });
+            hold.emit_end(LockEventKind::Lost { held, reason });
             Begun::Done(ReleaseOutcome::AlreadyLost(reason))
         }
         Err(Ending::Released) => Begun::Done(ReleaseOutcome::Released),
     }
 }
 
-/// Passes a tenure to the next in the local queue: the lock itself if it may go on, else its
+/// Passes a lease to the next in the local queue: the lock itself if it may go on, else its
 /// release, which the next sends along with a claim of its own.
-fn pass_on(engine: &Arc<Engine>, tenure: &Arc<Tenure>, mut turn: Turn<Cargo>, now: Timestamp) {
-    if tenure.may_pass(engine.handoff, now) && !engine.is_closed() {
-        let cargo = Cargo::new(engine, Load::Tenure(Arc::clone(tenure)));
-        match turn.hand_on(cargo, |next| next == tenure.terms) {
+fn pass_on(engine: &Arc<Engine>, lease: &Arc<Lease>, mut turn: Turn<Handoff>, now: Timestamp) {
+    if lease.may_pass(engine.handoff, now) && !engine.is_closed() {
+        let handoff = Handoff::new(engine, Carried::Lease(Arc::clone(lease)));
+        match turn.hand_on(handoff, |next| next == lease.terms) {
             Ok(()) => return,
             Err((back, _)) => turn = back,
         }
     }
-    conclude(engine, tenure, turn);
+    retire(engine, lease, turn);
 }
 
-/// Ends a tenure towards the store: together with the next claim of this process if there is one,
+/// Ends a lease towards the store: together with the next claim of this process if there is one,
 /// else in the background.
-pub(crate) fn conclude(engine: &Arc<Engine>, tenure: &Arc<Tenure>, turn: Turn<Cargo>) {
-    if let Ok(ended) = tenure.end(Ending::Released) {
+pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
+    if let Ok(ended) = lease.end(Ending::Released) {
         engine.schedule.cancel(ended.alarm);
     }
-    let cargo = Cargo::new(engine, Load::Retiring(Arc::clone(tenure)));
-    if let Err((turn, _)) = turn.hand_on(cargo, |_| true) {
+    let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));
+    if let Err((turn, _)) = turn.hand_on(handoff, |_| true) {
         // Those who waited have just left.
-        let (worker, tenure) = (Arc::clone(engine), Arc::clone(tenure));
+        let (worker, lease) = (Arc::clone(engine), Arc::clone(lease));
         engine.clean_up(async move {
-            let _ = settle(&worker, &tenure, Some(turn), Caller::Async, None).await;
+            let _ = release_until_answered(&worker, &lease, Some(turn), Caller::Async, None).await;
         });
     }
 }
 
 /// Whose release is settled, for its event.
-struct Farewell<'a> {
-    lease: &'a Lease,
+struct HoldEnd<'a> {
+    hold: &'a Hold,
     held: Duration,
     dropped: bool,
 }
 
 /// Sends a release until it is answered, at most until the store frees the key by itself.
-async fn settle(
+async fn release_until_answered(
     engine: &Arc<Engine>,
-    tenure: &Arc<Tenure>,
-    turn: Option<Turn<Cargo>>,
+    lease: &Arc<Lease>,
+    turn: Option<Turn<Handoff>>,
     caller: Caller,
-    farewell: Option<Farewell<'_>>,
+    hold_end: Option<HoldEnd<'_>>,
 ) -> Result<ReleaseOutcome> {
-    let mut release = Release::new(tenure.claim.clone());
-    release.last_token = tenure.last_used();
+    let mut release = Release::new(lease.claim.clone());
+    release.last_token = lease.last_used();
     release.in_background =
-        farewell.as_ref().is_some_and(|farewell| farewell.lease.release_in_background && !farewell.dropped);
-    let errand = Errand {
+        hold_end.as_ref().is_some_and(|hold_end| hold_end.hold.release_in_background && !hold_end.dropped);
+    let retry = ReleaseRetry {
         withdraws: false,
         release,
-        keep_until: farewell.as_ref().map_or(PAST, |farewell| farewell.lease.keep_until()),
-        timeout: tenure.command_timeout(),
+        keep_until: hold_end.as_ref().map_or(PAST, |hold_end| hold_end.hold.keep_until()),
+        timeout: lease.command_timeout(),
         settled_at: PAST,
-        give_up_at: tenure.deadline(),
+        give_up_at: lease.deadline(),
     };
-    let answer = errand.run(engine, caller).await;
+    let answer = retry.run(engine, caller).await;
     let outcome = match &answer {
         // If an earlier try did it and its answer got lost, nothing is held now either.
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
-        Ok(done) if done.sent_at >= tenure.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
+        Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
         Ok(_) => Ok(ReleaseOutcome::AlreadyLost(LossReason::Stolen)),
-        Err(error) => Err(error.clone().with_key(&tenure.claim.key)),
+        Err(error) => Err(error.clone().with_key(&lease.claim.key)),
     };
-    if let Some(Farewell { lease, held, dropped }) = farewell {
+    if let Some(HoldEnd { hold, held, dropped }) = hold_end {
         let confirmed = answer.as_ref().is_ok_and(|done| done.freed == Freed::Released);
-        lease.tell_end(match outcome {
+        hold.emit_end(match outcome {
             Ok(ReleaseOutcome::AlreadyLost(reason)) => LockEventKind::Lost { held, reason },
             Ok(_) => LockEventKind::Released { held, dropped, confirmed },
             Err(_) => LockEventKind::Abandoned { held },
         });
     }
-    lay_to_rest(engine, tenure, answer.ok().map(|done| done.sent_at));
+    ensure_freed(engine, lease, answer.ok().map(|done| done.sent_at));
     // Only now may the next of this process ask: before, it would find the lock taken by us.
     drop(turn);
     outcome
 }
 
 /// A release that is sent until its answer is the last word.
-struct Errand {
+struct ReleaseRetry {
     release: Release,
     /// Whether nothing of the claim was used, as far as is known here.
     withdraws: bool,
@@ -177,7 +178,7 @@ struct Answered {
     repeated: bool,
 }
 
-impl Errand {
+impl ReleaseRetry {
     async fn run(mut self, engine: &Arc<Engine>, caller: Caller) -> Result<Answered> {
         let mut repeated = false;
         loop {
@@ -210,21 +211,21 @@ impl Errand {
     }
 }
 
-/// When the store executes no unanswered acquire of a tenure's claim any more.
-pub(super) fn settled_at(tenure: &Tenure) -> Timestamp {
-    tenure.unsettled_until.unwrap_or(PAST)
+/// When the store executes no unanswered acquire of a lease's claim any more.
+pub(super) fn settled_at(lease: &Lease) -> Timestamp {
+    lease.unsettled_until.unwrap_or(PAST)
 }
 
 /// Makes sure that no earlier send of the claim, executed late, takes or keeps the lock for nobody.
 ///
 /// `answered` is when the release was sent that the store has answered. Without one the key may
 /// outlive the lease that was believed in: a renewal may have been executed and its answer lost.
-pub(crate) fn lay_to_rest(engine: &Arc<Engine>, tenure: &Tenure, answered: Option<Timestamp>) {
-    let settled_at = settled_at(tenure);
+pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option<Timestamp>) {
+    let settled_at = settled_at(lease);
     if answered.is_some_and(|sent_at| sent_at >= settled_at) {
         return;
     }
-    let (worker, claim) = (Arc::clone(engine), tenure.claim.clone());
+    let (worker, claim) = (Arc::clone(engine), lease.claim.clone());
     engine.clean_up(async move {
         let _ = free(&worker, claim, PAST, settled_at).await;
     });
@@ -238,7 +239,7 @@ pub(super) async fn free(
     keep_until: Timestamp,
     settled_at: Timestamp,
 ) -> Result<()> {
-    let errand = Errand {
+    let retry = ReleaseRetry {
         withdraws: true,
         keep_until,
         timeout: command_timeout(claim.ttl),
@@ -246,29 +247,29 @@ pub(super) async fn free(
         give_up_at: engine.clock.now().max(settled_at).after(claim.ttl),
         release: Release::new(claim),
     };
-    errand.run(engine, Caller::Async).await.map(|_| ())
+    retry.run(engine, Caller::Async).await.map(|_| ())
 }
 
 /// Frees what a claim of the past was granted.
-pub(super) async fn forget(engine: &Arc<Engine>, claim: Claim) {
+pub(super) async fn free_stray_grant(engine: &Arc<Engine>, claim: Claim) {
     if let Err(error) = free(engine, claim, PAST, PAST).await {
         tracing::debug!(%error, "a claim that has ended could not be freed; its lease runs out by itself");
     }
 }
 
 /// Undoes a claim whose callers have gone: finishes what is on its way, then frees what it took.
-pub(crate) fn undo(engine: &Arc<Engine>, pursuit: Pursuit, turn: Turn<Cargo>) {
-    let (claim, in_flight, unsettled_until, retiring, queued) = pursuit.into_parts();
+pub(crate) fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
+    let (claim, in_flight, unsettled_until, retiring, queued) = pending.into_parts();
     let nothing_sent = in_flight.is_none() && unsettled_until.is_none() && !queued;
-    if let Some(tenure) = retiring {
+    if let Some(lease) = retiring {
         // Its release was to go along, and may never have.
         if nothing_sent {
-            conclude(engine, &tenure, turn);
+            retire(engine, &lease, turn);
             return;
         }
         let worker = Arc::clone(engine);
         engine.clean_up(async move {
-            let _ = settle(&worker, &tenure, None, Caller::Async, None).await;
+            let _ = release_until_answered(&worker, &lease, None, Caller::Async, None).await;
         });
     }
     if nothing_sent {
@@ -301,9 +302,9 @@ pub(crate) fn undo(engine: &Arc<Engine>, pursuit: Pursuit, turn: Turn<Cargo>) {
 }
 
 /// Takes a lock away from its holder, who learns of it, and frees it.
-pub(crate) async fn revoke(engine: &Arc<Engine>, tenure: &Arc<Tenure>) -> Result<()> {
-    watchdog::end(engine, tenure, LossReason::Revoked);
-    free(engine, tenure.claim.clone(), PAST, settled_at(tenure))
+pub(crate) async fn revoke(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
+    watchdog::end(engine, lease, LossReason::Revoked);
+    free(engine, lease.claim.clone(), PAST, settled_at(lease))
         .await
-        .map_err(|error: LockError| error.with_key(&tenure.claim.key))
+        .map_err(|error: LockError| error.with_key(&lease.claim.key))
 }

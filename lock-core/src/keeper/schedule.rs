@@ -1,4 +1,4 @@
-//! The alarms that the keeper sleeps to: one queue for every time-out and every tenure.
+//! The alarms that the keeper sleeps to: one queue for every time-out and every lease.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 
 use crate::clock::{Clock, Timestamp};
 use crate::keeper::wheel::Wheel;
-use crate::tenure::Tenure;
+use crate::lease::Lease;
 
-pub(crate) use crate::keeper::wheel::Ticket;
+pub(crate) use crate::keeper::wheel::AlarmId;
 
 /// A queue of alarms. Any thread sets and cancels them; the keeper sleeps to the first.
 ///
@@ -32,22 +32,22 @@ struct Queue {
     alarms: Wheel<Alarm>,
     /// The moment the keeper sleeps to.
     armed_for: Timestamp,
-    /// The tenures whose alarm rang and that the keeper has not finished serving.
-    serving: Vec<Arc<Tenure>>,
+    /// The leases whose alarm rang and that the keeper has not finished serving.
+    serving: Vec<Arc<Lease>>,
 }
 
 /// What an alarm wakes.
 pub(crate) enum Alarm {
     /// A future that sleeps.
     Sleeper(Arc<Sleeper>),
-    /// A tenure that must be renewed, or that ends.
-    Tenure(Arc<Tenure>),
+    /// A lease that must be renewed, or that ends.
+    Lease(Arc<Lease>),
 }
 
 impl Alarm {
-    fn tenure(&self) -> Option<&Arc<Tenure>> {
+    fn lease(&self) -> Option<&Arc<Lease>> {
         match self {
-            Self::Tenure(tenure) => Some(tenure),
+            Self::Lease(lease) => Some(lease),
             Self::Sleeper(_) => None,
         }
     }
@@ -60,19 +60,19 @@ impl Schedule {
     }
 
     /// Sets an alarm, which rings to the millisecond.
-    pub(crate) fn set(&self, at: Timestamp, alarm: Alarm) -> Ticket {
+    pub(crate) fn set(&self, at: Timestamp, alarm: Alarm) -> AlarmId {
         self.insert(self.queue(), at, alarm, false)
     }
 
     /// Sets the alarm of a renewal, a little earlier if it then leaves with others. Returns when.
-    pub(crate) fn set_renewal(&self, at: Timestamp, early: Duration, tenure: Arc<Tenure>) -> (Ticket, Timestamp) {
+    pub(crate) fn set_renewal(&self, at: Timestamp, early: Duration, lease: Arc<Lease>) -> (AlarmId, Timestamp) {
         let queue = self.queue();
         let chosen = queue.alarms.choose(at, early);
-        (self.insert(queue, chosen, Alarm::Tenure(tenure), true), chosen)
+        (self.insert(queue, chosen, Alarm::Lease(lease), true), chosen)
     }
 
-    fn insert(&self, mut queue: MutexGuard<'_, Queue>, at: Timestamp, alarm: Alarm, is_renewal: bool) -> Ticket {
-        let (ticket, look_at) = queue.alarms.insert(at, alarm, is_renewal);
+    fn insert(&self, mut queue: MutexGuard<'_, Queue>, at: Timestamp, alarm: Alarm, is_renewal: bool) -> AlarmId {
+        let (id, look_at) = queue.alarms.insert(at, alarm, is_renewal);
         let wake = look_at < queue.armed_for;
         if wake {
             queue.armed_for = look_at;
@@ -81,13 +81,13 @@ impl Schedule {
         if wake {
             self.earlier.notify_one();
         }
-        ticket
+        id
     }
 
     /// Cancels an alarm, if there is one that has not rung yet.
-    pub(crate) fn cancel(&self, ticket: Option<Ticket>) {
+    pub(crate) fn cancel(&self, id: Option<AlarmId>) {
         // Dropped outside of the lock.
-        let cancelled = ticket.and_then(|ticket| self.queue().alarms.remove(ticket));
+        let cancelled = id.and_then(|id| self.queue().alarms.remove(id));
         drop(cancelled);
     }
 
@@ -95,11 +95,11 @@ impl Schedule {
     pub(crate) fn take_due(&self, now: Timestamp) -> Vec<Alarm> {
         let mut queue = self.queue();
         let due = queue.alarms.take_due(now);
-        queue.serving = due.iter().filter_map(Alarm::tenure).cloned().collect();
+        queue.serving = due.iter().filter_map(Alarm::lease).cloned().collect();
         due
     }
 
-    /// Notes that every tenure that was due has an alarm again, or is over.
+    /// Notes that every lease that was due has an alarm again, or is over.
     pub(crate) fn served(&self) {
         let served = std::mem::take(&mut self.queue().serving);
         drop(served);
@@ -122,14 +122,14 @@ impl Schedule {
         }
     }
 
-    /// Returns every tenure, each once: while it lasts it has an alarm set, or is being served.
-    pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
+    /// Returns every lease, each once: while it lasts it has an alarm set, or is being served.
+    pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
         let (queue, mut seen) = (self.queue(), HashSet::new());
-        let tenures = queue.alarms.items().filter_map(Alarm::tenure).chain(&queue.serving);
-        let mut tenures: Vec<_> = tenures.filter(|tenure| seen.insert(Arc::as_ptr(tenure))).cloned().collect();
+        let leases = queue.alarms.items().filter_map(Alarm::lease).chain(&queue.serving);
+        let mut leases: Vec<_> = leases.filter(|lease| seen.insert(Arc::as_ptr(lease))).cloned().collect();
         drop(queue);
-        tenures.retain(|tenure| tenure.state().over.is_none());
-        tenures
+        leases.retain(|lease| lease.state().over.is_none());
+        leases
     }
 
     /// Sleeps until a moment, on any executor.
@@ -171,7 +171,7 @@ impl Sleeper {
 pub(crate) struct Sleep {
     schedule: Arc<Schedule>,
     at: Timestamp,
-    registered: Option<(Ticket, Arc<Sleeper>)>,
+    registered: Option<(AlarmId, Arc<Sleeper>)>,
 }
 
 impl Future for Sleep {
@@ -186,8 +186,8 @@ impl Future for Sleep {
                 return Poll::Ready(());
             }
             let sleeper = Arc::new(Sleeper { waker: Mutex::new(Some(cx.waker().clone())), ..Sleeper::default() });
-            let ticket = self.schedule.set(self.at, Alarm::Sleeper(Arc::clone(&sleeper)));
-            self.registered = Some((ticket, sleeper));
+            let id = self.schedule.set(self.at, Alarm::Sleeper(Arc::clone(&sleeper)));
+            self.registered = Some((id, sleeper));
             return Poll::Pending;
         };
         let mut waker = sleeper.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,6 +203,6 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.schedule.cancel(self.registered.take().map(|(ticket, _)| ticket));
+        self.schedule.cancel(self.registered.take().map(|(id, _)| id));
     }
 }

@@ -5,9 +5,9 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use crate::claim::Cargo;
+use crate::claim::Handoff;
 use crate::clock::Timestamp;
-use crate::gate::{Seated, Turn};
+use crate::gate::{Turn, Waiter};
 use crate::keeper::Engine;
 
 /// Why a wait ended without its result.
@@ -19,10 +19,14 @@ pub(crate) enum Interrupted {
 
 impl Engine {
     /// Waits for a turn, at most until a moment or until the manager is shut down.
-    pub(crate) async fn called(&self, at: Timestamp, seat: &mut Seated<Cargo>) -> Result<Turn<Cargo>, Interrupted> {
+    pub(crate) async fn called(
+        &self,
+        at: Timestamp,
+        waiter: &mut Waiter<Handoff>,
+    ) -> Result<Turn<Handoff>, Interrupted> {
         let mut time_out = pin!(self.schedule.sleep_until(at));
         poll_fn(|cx| {
-            if let Poll::Ready(turn) = Pin::new(&mut *seat).poll(cx) {
+            if let Poll::Ready(turn) = Pin::new(&mut *waiter).poll(cx) {
                 return Poll::Ready(Ok(turn));
             }
             // After the seat, which knows from now on whom a shutdown has to wake.

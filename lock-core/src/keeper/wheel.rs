@@ -64,7 +64,7 @@ struct Entry<T> {
 
 /// Names one alarm, so that it can be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct AlarmId {
     index: u32,
     generation: u32,
 }
@@ -81,7 +81,7 @@ fn slot_of(tick: u64) -> usize {
     usize::try_from(tick % SLOTS).unwrap_or(0)
 }
 
-fn place(index: u32) -> usize {
+fn index_of(index: u32) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
@@ -114,7 +114,7 @@ impl<T> Wheel<T> {
         let mut emptiest: Option<(u32, u64)> = None;
         for tick in (first.max(self.next_tick).max(last.saturating_sub(CHOICE))..=last).rev() {
             let renewals = self.slots[slot_of(tick)].renewals;
-            if !place(renewals).is_multiple_of(BATCH) {
+            if !index_of(renewals).is_multiple_of(BATCH) {
                 return start_of(tick);
             }
             if emptiest.is_none_or(|(fewest, _)| renewals < fewest) {
@@ -125,7 +125,7 @@ impl<T> Wheel<T> {
     }
 
     /// Adds an alarm. Returns also when it must be looked at first.
-    pub(super) fn insert(&mut self, at: Timestamp, item: T, is_renewal: bool) -> (Ticket, Timestamp) {
+    pub(super) fn insert(&mut self, at: Timestamp, item: T, is_renewal: bool) -> (AlarmId, Timestamp) {
         let index = match self.free {
             NONE => {
                 let index = u32::try_from(self.entries.len()).unwrap_or(NEAR);
@@ -135,44 +135,44 @@ impl<T> Wheel<T> {
                 index
             }
             index => {
-                let entry = &mut self.entries[place(index)];
+                let entry = &mut self.entries[index_of(index)];
                 self.free = entry.next;
                 (entry.at, entry.item, entry.is_renewal) = (at, Some(item), is_renewal);
                 index
             }
         };
-        let ticket = Ticket { index, generation: self.entries[place(index)].generation };
+        let id = AlarmId { index, generation: self.entries[index_of(index)].generation };
         let tick = tick_of(at);
         if tick < self.next_tick {
             self.near.insert((at, index));
-            self.entries[place(index)].previous = NEAR;
-            return (ticket, at);
+            self.entries[index_of(index)].previous = NEAR;
+            return (id, at);
         }
         let slot = &mut self.slots[slot_of(tick)];
         let second = std::mem::replace(&mut slot.first, index);
         slot.renewals += u32::from(is_renewal);
         self.renewals += usize::from(is_renewal);
-        (self.entries[place(index)].previous, self.entries[place(index)].next) = (NONE, second);
-        if let Some(second) = self.entries.get_mut(place(second)) {
+        (self.entries[index_of(index)].previous, self.entries[index_of(index)].next) = (NONE, second);
+        if let Some(second) = self.entries.get_mut(index_of(second)) {
             second.previous = index;
         }
         self.earliest = self.earliest.min(tick);
         self.far += 1;
-        (ticket, start_of(tick))
+        (id, start_of(tick))
     }
 
     /// Takes an alarm out, if it has not rung yet.
-    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        let entry = self.entries.get(place(ticket.index))?;
-        if entry.generation != ticket.generation {
+    pub(super) fn remove(&mut self, id: AlarmId) -> Option<T> {
+        let entry = self.entries.get(index_of(id.index))?;
+        if entry.generation != id.generation {
             return None;
         }
         if entry.previous == NEAR {
-            self.near.remove(&(entry.at, ticket.index));
+            self.near.remove(&(entry.at, id.index));
         } else {
-            self.unlink(ticket.index);
+            self.unlink(id.index);
         }
-        self.vacate(ticket.index)
+        self.vacate(id.index)
     }
 
     /// Takes out what is due.
@@ -200,7 +200,7 @@ impl<T> Wheel<T> {
     /// Empties the slot of a tick, but for what goes around once more.
     fn begin(&mut self, tick: u64, this_tick: u64, now: Timestamp, due: &mut Vec<T>) {
         let mut index = self.slots[slot_of(tick)].first;
-        while let Some(entry) = self.entries.get(place(index)) {
+        while let Some(entry) = self.entries.get(index_of(index)) {
             let (at, next) = (entry.at, entry.next);
             if tick_of(at) <= this_tick {
                 self.unlink(index);
@@ -208,7 +208,7 @@ impl<T> Wheel<T> {
                     due.extend(self.vacate(index));
                 } else {
                     self.near.insert((at, index));
-                    self.entries[place(index)].previous = NEAR;
+                    self.entries[index_of(index)].previous = NEAR;
                 }
             }
             index = next;
@@ -235,14 +235,14 @@ impl<T> Wheel<T> {
 
     /// Takes an entry out of its slot.
     fn unlink(&mut self, index: u32) {
-        let entry = &self.entries[place(index)];
+        let entry = &self.entries[index_of(index)];
         let (previous, next, slot, is_renewal) =
             (entry.previous, entry.next, slot_of(tick_of(entry.at)), entry.is_renewal);
-        match self.entries.get_mut(place(previous)) {
+        match self.entries.get_mut(index_of(previous)) {
             Some(previous) => previous.next = next,
             None => self.slots[slot].first = next,
         }
-        if let Some(next) = self.entries.get_mut(place(next)) {
+        if let Some(next) = self.entries.get_mut(index_of(next)) {
             next.previous = previous;
         }
         self.slots[slot].renewals -= u32::from(is_renewal);
@@ -252,7 +252,7 @@ impl<T> Wheel<T> {
 
     /// Frees the place of an entry that is in no list any more.
     fn vacate(&mut self, index: u32) -> Option<T> {
-        let entry = &mut self.entries[place(index)];
+        let entry = &mut self.entries[index_of(index)];
         entry.generation = entry.generation.wrapping_add(1);
         (entry.previous, entry.next) = (NONE, self.free);
         self.free = index;

@@ -28,7 +28,7 @@ use crate::owner::OwnerId;
 use crate::redis::exchange::{Answer, Call, exchange};
 use crate::redis::link::Link;
 use crate::redis::unsettled::Unsettled;
-use crate::wakes::Wakes;
+use crate::inline_task::InlineTask;
 
 /// How many calls go in one message: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
@@ -192,7 +192,7 @@ struct Batch {
     stage: Mutex<Stage>,
     /// How many callers have not gone.
     callers: AtomicUsize,
-    wakes: Wakes,
+    task: InlineTask,
 }
 
 /// Who awaits the answer to a call, and the claim if it takes a lock.
@@ -210,7 +210,7 @@ impl Batch {
             connection,
             stage: Mutex::new(Stage::Gathering(Vec::new())),
             callers: AtomicUsize::new(0),
-            wakes: Wakes::default(),
+            task: InlineTask::default(),
         }
     }
 
@@ -290,7 +290,7 @@ impl Batch {
 
 impl Wake for Batch {
     fn wake(self: Arc<Self>) {
-        self.wakes.wake(|| self.poll());
+        self.task.wake(|| self.poll());
     }
 }
 

@@ -53,14 +53,14 @@ impl EventLog {
     /// If one did not.
     pub fn assert_complete(&self) {
         let entries = self.entries();
-        let mut stories: HashMap<u64, Vec<(&str, bool)>> = HashMap::new();
+        let mut acquires: HashMap<u64, Vec<(&str, bool)>> = HashMap::new();
         for entry in entries.iter() {
-            stories.entry(entry.attempt).or_default().push((entry.name, entry.terminal));
+            acquires.entry(entry.attempt).or_default().push((entry.name, entry.terminal));
         }
-        for (attempt, story) in stories {
-            let names: Vec<&str> = story.iter().map(|(name, _)| *name).collect();
+        for (attempt, events) in acquires {
+            let names: Vec<&str> = events.iter().map(|(name, _)| *name).collect();
             assert!(follows_grammar(&names), "acquire {attempt} broke the grammar of events: {names:?}");
-            assert_eq!(story.iter().filter(|(_, terminal)| *terminal).count(), 1, "acquire {attempt}: {names:?}");
+            assert_eq!(events.iter().filter(|(_, terminal)| *terminal).count(), 1, "acquire {attempt}: {names:?}");
         }
     }
 

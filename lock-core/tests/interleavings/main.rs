@@ -3,7 +3,7 @@
 //! The gate is built here once more, over the mutex of `shuttle`, which decides who runs next: at random,
 //! and with few but unlucky preemptions, which finds most bugs (Burckhardt et al., *A Randomized Scheduler
 //! with Probabilistic Guarantees of Finding Bugs*, 2010). In each order there is one turn at a time, nobody
-//! waits for ever (that would be a deadlock, which fails), and the room is closed in the end. A failure
+//! waits for ever (that would be a deadlock, which fails), and the queue is closed in the end. A failure
 //! prints the schedule that repeats it.
 
 #[expect(
@@ -31,7 +31,7 @@ use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
-use crate::gate::{Cargo, Gate, Turn};
+use crate::gate::{Gate, Payload, Turn};
 use crate::key::LockKey;
 
 /// How many orders of each set of visits are tried, in each of the two ways.
@@ -40,11 +40,11 @@ const ORDERS: usize = 100;
 /// How many preemptions it takes, at most, to be unlucky.
 const PREEMPTIONS: usize = 3;
 
-/// Cargo that goes nowhere if nobody takes it.
+/// Payload that goes nowhere if nobody takes it.
 #[derive(Debug)]
 struct Parcel;
 
-impl Cargo for Parcel {
+impl Payload for Parcel {
     type Terms = bool;
     type Holder = ();
 
@@ -58,13 +58,13 @@ impl Cargo for Parcel {
 enum Visit {
     /// Takes the turn and drops it.
     Stay,
-    /// Takes the turn and hands it on with a cargo, which fits only who wants the same.
+    /// Takes the turn and hands it on with a payload, which fits only who wants the same.
     HandOn,
     /// Tries, and does without.
     Try,
-    /// Takes a seat and leaves it.
+    /// Takes a slot and leaves it.
     Leave,
-    /// Takes a seat, looks whether it was called, and leaves it.
+    /// Takes a slot, looks whether it was called, and leaves it.
     LookAndLeave,
 }
 
@@ -76,20 +76,20 @@ fn visit(visit: Visit, gate: &Arc<Gate<Parcel>>, key: &LockKey, inside: &AtomicB
         Visit::Try => gate.try_enter(key).ok(),
         _ => match gate.enter(key, fits) {
             Ok(turn) => Some(turn),
-            Err(mut seat) => match visit {
+            Err(mut slot) => match visit {
                 Visit::Leave => None,
                 Visit::LookAndLeave => {
-                    match std::pin::Pin::new(&mut seat).poll(&mut Context::from_waker(Waker::noop())) {
+                    match std::pin::Pin::new(&mut slot).poll(&mut Context::from_waker(Waker::noop())) {
                         Poll::Ready(turn) => Some(turn),
                         Poll::Pending => None,
                     }
                 }
-                _ => Some(block_on(seat)),
+                _ => Some(block_on(slot)),
             },
         },
     };
     let Some(mut turn) = turn else { return };
-    turn.unload();
+    turn.take_payload();
     assert!(!inside.swap(true, Ordering::SeqCst), "two turns at once");
     thread::yield_now();
     inside.store(false, Ordering::SeqCst);
@@ -113,7 +113,7 @@ fn run(scheduler: impl Scheduler + 'static, visits: &[Visit]) -> usize {
         for visitor in visitors.collect::<Vec<_>>() {
             visitor.join().unwrap_or_else(|_| panic!("a visitor has panicked"));
         }
-        assert!(gate.try_enter(&key).is_ok(), "the room was not closed");
+        assert!(gate.try_enter(&key).is_ok(), "the queue was not closed");
     });
     orders.load(Ordering::Relaxed)
 }
@@ -129,5 +129,5 @@ fn main() {
             }
         }
     }
-    println!("{orders} orders of three visitors: one turn at a time, nobody is forgotten, every room is closed");
+    println!("{orders} orders of three visitors: one turn at a time, nobody is forgotten, every queue is closed");
 }

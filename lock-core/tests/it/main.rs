@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 #[cfg(feature = "redis")]
+mod all_at_once;
+mod all_in_order;
+#[cfg(feature = "redis")]
 mod bad_input;
 #[cfg(feature = "redis")]
 mod cancellation;
@@ -16,7 +19,6 @@ mod handoff;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;
-mod multi;
 #[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]
@@ -36,7 +38,5 @@ mod support;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
-#[cfg(feature = "redis")]
-mod together;
 #[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
 mod web;

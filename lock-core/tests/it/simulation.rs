@@ -3,7 +3,7 @@
 mod mutants;
 mod network;
 mod queue_mutants;
-mod scribe;
+mod recorder;
 mod sets;
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use network::{Flaw, Network};
-use scribe::{Book, KEYS, Scribe};
+use recorder::{Book, KEYS, Recorder};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -102,12 +102,12 @@ async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: Arc<MemoryStore>, st
     for process in 0..3_u32 {
         let mut network = Network::new(Arc::clone(&store), seed * 31 + u64::from(process), mode.faults(seed));
         network.flaw = flaw;
-        let (network, scribe, log) = (Arc::new(network), Scribe::new(process, &book), EventLog::default());
-        let locks = LockManager::builder(Arc::clone(&network)).observer(scribe.clone()).observer(log.clone());
+        let (network, recorder, log) = (Arc::new(network), Recorder::new(process, &book), EventLog::default());
+        let locks = LockManager::builder(Arc::clone(&network)).observer(recorder.clone()).observer(log.clone());
         let locks = locks.drive_on_current_runtime().build().unwrap();
         for task in 0..if handoff == Handoff::Always { 5_u64 } else { 3 } {
             let random = fastrand::Rng::with_seed(seed * 1_009 + u64::from(process) * 17 + task);
-            let task = Task { locks: locks.clone(), scribe: scribe.clone(), random, mode, handoff };
+            let task = Task { locks: locks.clone(), recorder: recorder.clone(), random, mode, handoff };
             tasks.spawn(task.work());
         }
         networks.push(network);
@@ -151,7 +151,7 @@ async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: Arc<MemoryStore>, st
 /// One task of a process.
 struct Task {
     locks: LockManager,
-    scribe: Scribe,
+    recorder: Recorder,
     random: fastrand::Rng,
     mode: Mode,
     handoff: Handoff,
@@ -177,7 +177,7 @@ impl Task {
                     break;
                 }
             }
-            self.scribe.leave(&guard, kept);
+            self.recorder.left(&guard, kept);
             match random.u8(0..3) {
                 0 => drop(guard),
                 1 => drop(timeout(random.u32(0..200) * MS, guard.release()).await),

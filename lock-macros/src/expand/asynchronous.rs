@@ -26,17 +26,17 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
     let answer = parts.answer(&on_lost);
     let never = matches!(parts.returned, Type::Never(_));
     let run = match on_lost {
-        Action::Ignore | Action::Error => quote_spanned!(span=> #private::accompany(&__guard, #inner).await),
+        Action::Ignore | Action::Error => quote_spanned!(span=> #private::run_to_end(&__guard, #inner).await),
         _ => quote_spanned!(span=> #private::drive(&__guard, #inner).await),
     };
     let end = match on_lost {
         Action::Ignore if never => quote_spanned!(span=> *__out),
         Action::Ignore => quote_spanned!(span=>
-            let _ = #private::leave(__guard).await;
+            let _ = #private::release(__guard).await;
             *__out
         ),
         Action::Error => quote_spanned!(span=>
-            match #private::leave(__guard).await {
+            match #private::release(__guard).await {
                 ::core::result::Result::Ok(()) => *__out,
                 ::core::result::Result::Err(__error) => #answer,
             }
@@ -49,7 +49,7 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
         ),
         _ => quote_spanned!(span=>
             // Also after a loss: at the end of a max_hold, leaving is what frees the key.
-            match #private::settled(__out, #private::leave(__guard).await) {
+            match #private::settled(__out, #private::release(__guard).await) {
                 ::core::result::Result::Ok(__out) => __out,
                 ::core::result::Result::Err(__error) => #answer,
             }

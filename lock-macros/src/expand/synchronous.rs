@@ -28,11 +28,11 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     let answer = parts.answer(&on_lost);
     let end = match on_lost {
         Action::Ignore => quote_spanned!(span=>
-            let _ = #private::leave_blocking(__guard);
+            let _ = #private::release_blocking(__guard);
             __out
         ),
         _ => quote_spanned!(span=>
-            match #private::leave_blocking(__guard) {
+            match #private::release_blocking(__guard) {
                 ::core::result::Result::Ok(()) => __out,
                 ::core::result::Result::Err(__error) => #answer,
             }

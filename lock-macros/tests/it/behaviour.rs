@@ -295,7 +295,7 @@ async fn rendered(locks: &LockManager, tenant: &str, path: &str, number: u32) ->
 #[tokio::test]
 async fn keys_are_rendered_and_escaped() {
     let key = rendered(&manager(), "t{1}", "a:b/c", 7).await.unwrap();
-    assert_eq!(key, "a<t%7B1%7D>:{t%7B1%7D}:a%3Ab%2Fc:0007:%22t%7B1%7D%22");
+    assert_eq!(key, "a<t%7B1%7D>:{t%7B1%7D}:a%3Ab/c:0007:\"t%7B1%7D\"");
     let (user, locks) = (42, manager());
     let run = locks.lock(lock_key!("user:<user:05>:<user>")).run(async |guard| {
         tokio::task::yield_now().await;
@@ -304,6 +304,9 @@ async fn keys_are_rendered_and_escaped() {
     assert_send(&run);
     assert_eq!(run.await.unwrap(), "user:00042:42");
     assert_eq!(lock_key!(crate = ::lock_core, "user:<user>",).unwrap().label().unwrap().as_str(), "user:<user>");
+    let mail = "ann:ünï@example.org";
+    assert_eq!(lock_key!("user:<mail>").unwrap().as_str(), "user:ann%3Aünï@example.org");
+    assert_eq!(lock_key!("user:<mail:raw>").unwrap().as_str(), "user:ann:ünï@example.org");
     assert!(lock_key!("user:<String::new()>").is_err());
 }
 

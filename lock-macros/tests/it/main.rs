@@ -6,6 +6,7 @@
 
 mod behaviour;
 mod blocking;
+mod foreign;
 mod hygiene;
 mod loss;
 mod matrix;

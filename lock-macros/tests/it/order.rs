@@ -108,7 +108,7 @@ async fn an_annotated_function_is_a_handler() {
     let response = Handler::call(handler, request(), locks.clone()).await;
     assert_eq!(response.status(), StatusCode::OK);
     let body = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
-    assert_eq!(body, "order:handler:%2Fusers%2F7");
-    let _taken = locks.lock("order:handler:%2Fusers%2F7").await.unwrap();
+    assert_eq!(body, "order:handler:/users/7");
+    let _taken = locks.lock("order:handler:/users/7").await.unwrap();
     assert_eq!(Handler::call(handler, request(), locks.clone()).await.status(), StatusCode::CONFLICT);
 }

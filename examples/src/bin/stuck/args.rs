@@ -10,7 +10,7 @@ Durations are written like 500ms, 40s, 5m, 1h.
 
 Examples:
   stuck                                              until Ctrl-C, at the pace of a real incident
-  stuck --stuck-after 5s --stuck-for 40s             the whole story in a minute
+  stuck --stuck-after 5s --stuck-for 40s             all scenes in a minute
   LOCK_URL=redis://10.0.0.5:6379 stuck --port 9500   another Redis, another port";
 
 /// Makes locks that are stuck, lost, orphaned, without a lease, and contended, on purpose, and says where to look.

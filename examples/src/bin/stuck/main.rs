@@ -13,7 +13,7 @@
 mod args;
 mod guide;
 mod left_behind;
-mod story;
+mod scenes;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Tells the stories until it is time to stop, then leaves nothing behind.
+/// Plays the scenes until it is time to stop, then leaves nothing behind.
 async fn run(args: &Args) -> Result<()> {
     let mut metrics = lock_metrics::builder().with_listener(SocketAddr::new(args.address, args.port));
     if !args.address.is_loopback() {
@@ -61,13 +61,13 @@ async fn run(args: &Args) -> Result<()> {
         guide::print(args, &keys, address);
     }
 
-    let mut stories = JoinSet::new();
-    story::tell(&mut stories, args, &locks, &others, &keys);
+    let mut scenes = JoinSet::new();
+    scenes::play(&mut scenes, args, &locks, &others, &keys);
     let outcome = tokio::select! {
-        outcome = first_failure(&mut stories) => outcome,
+        outcome = first_failure(&mut scenes) => outcome,
         () = time_to_stop(args.run_for) => Ok(()),
     };
-    stories.shutdown().await;
+    scenes.shutdown().await;
     inspector.stop().await;
     left_behind::clean_up(args, &keys).await?;
     let mut clean = true;
@@ -81,11 +81,11 @@ async fn run(args: &Args) -> Result<()> {
 /// Looks into Redis for what no process knows of itself. The names are those that the locks' own metrics carry.
 fn inspector(args: &Args) -> Result<Inspector> {
     let mut inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
-    for template in story::TEMPLATES {
+    for template in scenes::TEMPLATES {
         inspector = inspector.with_template(template, template);
     }
     // Where other programs lock too, their keys are told apart by what they begin with.
-    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>").with_prefix("demo:typed:", story::TYPED))
+    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>").with_prefix("demo:typed:", scenes::TYPED))
 }
 
 async fn connect(args: &Args) -> Result<LockManager> {
@@ -100,9 +100,9 @@ async fn connect(args: &Args) -> Result<LockManager> {
     Ok(locks)
 }
 
-/// Waits for a story that cannot go on. They never end otherwise.
-async fn first_failure(stories: &mut JoinSet<Result<()>>) -> Result<()> {
-    match stories.join_next().await {
+/// Waits for a scene that cannot go on. They never end otherwise.
+async fn first_failure(scenes: &mut JoinSet<Result<()>>) -> Result<()> {
+    match scenes.join_next().await {
         Some(ended) => ended?,
         None => Ok(()),
     }

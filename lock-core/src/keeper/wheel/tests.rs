@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{BATCH, SLOTS, TICK, Ticket, Wheel, start_of};
+use super::{AlarmId, BATCH, SLOTS, TICK, Wheel, start_of};
 use crate::clock::Timestamp;
 
 const MS: u64 = 1_000_000;
@@ -124,20 +124,20 @@ proptest! {
     #[test]
     fn rings_what_a_sorted_list_would(steps in vec(step(), 1..120)) {
         let mut wheel = Wheel::new(at(5));
-        let mut list: Vec<(Timestamp, u32, Ticket)> = Vec::new();
+        let mut list: Vec<(Timestamp, u32, AlarmId)> = Vec::new();
         let (mut now, mut next) = (at(5), 0);
         for step in steps {
             match step {
                 Step::Set(after, renewal) => {
                     let moment = now.after(Duration::from_millis(after));
-                    let (ticket, look) = wheel.insert(moment, next, renewal);
+                    let (id, look) = wheel.insert(moment, next, renewal);
                     prop_assert!(look <= moment);
-                    list.push((moment, next, ticket));
+                    list.push((moment, next, id));
                     next += 1;
                 }
                 Step::Cancel(which) if !list.is_empty() => {
-                    let (_, number, ticket) = list.swap_remove(which % list.len());
-                    prop_assert_eq!(wheel.remove(ticket), Some(number));
+                    let (_, number, id) = list.swap_remove(which % list.len());
+                    prop_assert_eq!(wheel.remove(id), Some(number));
                 }
                 Step::Cancel(_) => {}
                 Step::Wait(by) => {

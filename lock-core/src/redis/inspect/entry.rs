@@ -14,7 +14,7 @@ pub struct LockEntry {
     pub key: LockKey,
     /// Who has it.
     pub state: EntryState,
-    /// The holder with its lease. Of a tenure that is handed on inside a process this is who opened
+    /// The holder with its lease. Of a lease that is handed on inside a process this is who opened
     /// it; that process's live view names the holder of the moment.
     pub holder: Holder,
     /// When the lock was granted, by the server's clock. `None` for a foreign holder.

@@ -177,7 +177,7 @@ pub(crate) async fn release(
             let was = was.map(|entry| record::json(entry, false));
             out.document(&json!({ "key": key.as_str(), "outcome": "released", "was": was }))?;
         } else {
-            out.line(&format!("released {}{}", visible(key.as_str()), was.map_or(String::new(), story)))?;
+            out.line(&format!("released {}{}", visible(key.as_str()), was.map_or(String::new(), past_hold)))?;
             out.line(
                 "its holder learns of it with its next renewal and may go on writing until then; \
                  resources that check fencing tokens are safe",
@@ -195,7 +195,7 @@ pub(crate) async fn release(
     Ok(End::NotFound)
 }
 
-fn story(entry: &LockEntry) -> String {
+fn past_hold(entry: &LockEntry) -> String {
     let info = entry.holder.info.as_ref();
     let who = info.map_or(String::new(), |info| format!(", held by {} ({})", info.site, record::process(info)));
     let token = entry.holder.token.map_or(String::new(), |token| format!(", token {token}"));

@@ -8,94 +8,93 @@ use std::task::{Context, Poll};
 use crate::clock::Timestamp;
 use crate::error::{LossReason, Result};
 use crate::event::LockEventKind;
+use crate::hold::{EventContext, Hold, Left};
 use crate::keeper::background::Background;
 use crate::keeper::release::{Begun, ReleaseOutcome, free, release, revoke, settled_at};
-use crate::keeper::{Anchor, Caller, Engine, watchdog};
-use crate::lease::{Lease, Left, Story};
-use crate::tenure::Ending;
+use crate::keeper::{Caller, Engine, EngineHandle, watchdog};
+use crate::lease::Ending;
 
 /// The sole owner of a hold. Releases it in the background when dropped.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    pub(crate) lease: Arc<Lease>,
+pub(crate) struct OwnedHold {
+    pub(crate) hold: Arc<Hold>,
     /// The acquire that joined the grant of another, and when, if this one did.
-    joined: Option<Box<(Story, Timestamp)>>,
+    joined: Option<Box<(EventContext, Timestamp)>>,
     ended: bool,
     /// Dropped after the release was handed to the keeper.
-    anchor: Arc<Anchor>,
+    handle: Arc<EngineHandle>,
 }
 
-impl Hold {
+impl OwnedHold {
     /// Takes a hold over from the machinery and puts it under the watchdog.
-    pub(crate) fn new(anchor: Arc<Anchor>, lease: Arc<Lease>, first_of_tenure: bool) -> Self {
-        let engine = &anchor.engine;
+    pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, first_of_lease: bool) -> Self {
+        let engine = &handle.engine;
         let lost = {
-            let mut state = lease.tenure.state();
-            (state.holder, state.ends_by) = (Arc::downgrade(&lease), lease.ends_by);
+            let mut state = hold.lease.state();
+            (state.holder, state.ends_by) = (Arc::downgrade(&hold), hold.ends_by);
             state.over
         };
-        if first_of_tenure || lease.ends_by != Timestamp::NEVER {
-            watchdog::watch(engine, &lease.tenure, lease.granted_at);
+        if first_of_lease || hold.ends_by != Timestamp::NEVER {
+            watchdog::watch(engine, &hold.lease, hold.granted_at);
         }
         // Lost between two holders, when there was nobody to tell.
         if let Some(Ending::Lost(reason)) = lost {
-            lease.lose(reason);
+            hold.lose(reason);
         }
         if engine.is_closed() {
-            let (worker, tenure) = (Arc::clone(engine), Arc::clone(&lease.tenure));
-            watchdog::end(engine, &tenure, LossReason::Revoked);
+            let (worker, lease) = (Arc::clone(engine), Arc::clone(&hold.lease));
+            watchdog::end(engine, &lease, LossReason::Revoked);
             engine.clean_up(async move {
-                let _ = revoke(&worker, &tenure).await;
+                let _ = revoke(&worker, &lease).await;
             });
         }
-        Self { lease, joined: None, ended: false, anchor }
+        Self { hold, joined: None, ended: false, handle }
     }
 
-    /// Joins a grant that an outer scope of the same task holds, after [`Lease::share`].
-    pub(crate) fn shared(anchor: Arc<Anchor>, lease: Arc<Lease>, story: Story) -> Self {
-        let joined = Some(Box::new((story, anchor.engine.clock.now())));
-        Self { lease, joined, ended: false, anchor }
+    /// Joins a grant that an outer scope of the same task holds, after [`Hold::share`].
+    pub(crate) fn shared(handle: Arc<EngineHandle>, hold: Arc<Hold>, events: EventContext) -> Self {
+        let joined = Some(Box::new((events, handle.engine.clock.now())));
+        Self { hold, joined, ended: false, handle }
     }
 
     /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
     /// otherwise.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = self.begin(caller, false);
-        let in_background = self.lease.release_in_background;
-        Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background }
+        let in_background = self.hold.release_in_background;
+        Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.anchor.engine
+        &self.handle.engine
     }
 
     /// Ends the lease after the store said that the key is not ours.
     pub(crate) fn declare_lost(&self) {
-        let expired = self.engine().clock.now() >= self.lease.tenure.deadline();
+        let expired = self.engine().clock.now() >= self.hold.lease.deadline();
         let reason = if expired { LossReason::Expired } else { LossReason::Stolen };
-        watchdog::end(self.engine(), &self.lease.tenure, reason);
+        watchdog::end(self.engine(), &self.hold.lease, reason);
     }
 
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
-        let (engine, lease) = (&self.anchor.engine, &self.lease);
+        let (engine, hold) = (&self.handle.engine, &self.hold);
         if let Some(joined) = self.joined.take() {
-            let (story, since) = *joined;
+            let (events, since) = *joined;
             let held = engine.clock.now().since(since);
-            story.tell(match lease.ensure_held().err().and_then(|error| error.loss_reason()) {
+            events.emit(match hold.ensure_held().err().and_then(|error| error.loss_reason()) {
                 Some(reason) => LockEventKind::Lost { held, reason },
                 None => LockEventKind::Released { held, dropped, confirmed: true },
             });
         }
-        match lease.leave() {
+        match hold.release() {
             Left::ToOthers => Begun::Done(ReleaseOutcome::Released),
-            Left::Released(turn) => release(engine, lease, turn, caller, dropped),
+            Left::Released(turn) => release(engine, hold, turn, caller, dropped),
             Left::Lost(reason) => {
                 // The key may have outlived the loss, so the claim is ended all the same. Only after
                 // a max_hold is it certainly still ours: then whoever releases waits for that.
-                let claim = lease.tenure.claim.clone();
-                let (worker, keep_until, settled_at) =
-                    (Arc::clone(engine), lease.keep_until(), settled_at(&lease.tenure));
+                let claim = hold.lease.claim.clone();
+                let (worker, keep_until, settled_at) = (Arc::clone(engine), hold.keep_until(), settled_at(&hold.lease));
                 let end = async move {
                     // What cannot be freed now ends with its lease.
                     let _ = free(&worker, claim, keep_until, settled_at).await;
@@ -113,18 +112,18 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for OwnedHold {
     fn drop(&mut self) {
         if !self.ended {
             let begun = self.begin(Caller::Async, true);
-            drop(Finished { anchor: Arc::clone(&self.anchor), begun: Some(begun), in_background: true });
+            drop(Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background: true });
         }
     }
 }
 
 /// A release that is finished by the keeper if its caller drops it.
 struct Finished {
-    anchor: Arc<Anchor>,
+    handle: Arc<EngineHandle>,
     begun: Option<Begun>,
     /// Whether the caller only sends it.
     in_background: bool,
@@ -138,9 +137,9 @@ impl Future for Finished {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
             // Sent on the caller's own connection, or along with what the caller sends next.
             Some(Begun::Settling(work))
-                if self.in_background && self.anchor.engine.backend.capabilities_dyn().inline_wakes =>
+                if self.in_background && self.handle.engine.backend.capabilities_dyn().inline_wakes =>
             {
-                let known = Background::start(work, self.anchor.engine.enter());
+                let known = Background::start(work, self.handle.engine.enter());
                 Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
             }
             Some(Begun::Settling(mut work)) => {
@@ -162,7 +161,7 @@ impl Future for Finished {
 impl Drop for Finished {
     fn drop(&mut self) {
         if let Some(Begun::Settling(work)) = self.begun.take() {
-            self.anchor.engine.clean_up(async move {
+            self.handle.engine.clean_up(async move {
                 // Told by its event.
                 let _ = work.await;
             });

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::acquire::{Granted, Journey, Taken, Wish};
-use crate::claim::together::{Together, Verdict};
-use crate::claim::{Cargo, Known};
+use crate::acquire::{Acquire, Granted, LockSpec, Taken};
+use crate::claim::all::{JointClaim, Verdict};
+use crate::claim::{Handoff, HolderHint};
 use crate::clock::Timestamp;
 use crate::context;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::GrantPath;
 use crate::gate::Turn;
-use crate::keeper::{Engine, Hold, PendingEntry, conclude};
+use crate::keeper::{Engine, OwnedHold, PendingEntry, retire};
+use crate::lease::{Lease, deadline_of};
 use crate::options::Wait;
 use crate::owner::Holder;
-use crate::tenure::{Tenure, deadline_of};
 
 /// What an attempt at several keys came to.
 pub(crate) enum Attempted {
-    Granted(Vec<Hold>),
+    Granted(Vec<OwnedHold>),
     /// They are to be taken one after the other.
-    Apart(Vec<Journey>),
+    Apart(Vec<Acquire>),
 }
 
 /// Takes all keys at once if that is possible. Nobody waits here: who may wait does so afterwards, for
@@ -30,16 +30,16 @@ pub(crate) enum Attempted {
 /// # Cancel safety
 ///
 /// As [`acquire`](super::acquire).
-pub(crate) async fn acquire_together(engine: Arc<Engine>, journeys: Vec<Journey>) -> Result<Attempted> {
-    let mut party = Party { engine, journeys, claiming: None };
-    let outcome = party.run().await;
-    party.end(outcome)
+pub(crate) async fn acquire_jointly(engine: Arc<Engine>, acquires: Vec<Acquire>) -> Result<Attempted> {
+    let mut joint = JointAcquire { engine, acquires, claiming: None };
+    let outcome = joint.run().await;
+    joint.end(outcome)
 }
 
 /// The acquires of several keys while they travel together.
-struct Party {
+struct JointAcquire {
     engine: Arc<Engine>,
-    journeys: Vec<Journey>,
+    acquires: Vec<Acquire>,
     /// So that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
 }
@@ -51,18 +51,18 @@ enum Outcome {
     Apart,
 }
 
-impl Party {
+impl JointAcquire {
     async fn run(&mut self) -> Outcome {
         let engine = Arc::clone(&self.engine);
-        let wishes: Vec<&Wish> = self.journeys.iter().map(|journey| &journey.wish).collect();
-        let (first, limit) = (wishes[0], self.journeys[0].until);
-        let shared = wishes.iter().any(|wish| context::holds(engine.identity(), &wish.story.key).is_some());
+        let specs: Vec<&LockSpec> = self.acquires.iter().map(|acquire| &acquire.spec).collect();
+        let (first, limit) = (specs[0], self.acquires[0].until);
+        let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
         // What is refused for another reason than a key that is taken, is refused one by one.
         if shared || engine.is_closed() || first.options.validate().is_err() {
             return Outcome::Apart;
         }
         let waits = first.options.wait != Wait::None;
-        let turns = match turns(&engine, &wishes) {
+        let turns = match turns(&engine, &specs) {
             Ok(turns) => turns,
             Err(_) if waits => return Outcome::Apart,
             Err((index, known)) => {
@@ -71,8 +71,8 @@ impl Party {
             }
         };
         self.claiming = Some(engine.enter());
-        let mut together = Together::new(&engine, &wishes, turns);
-        let answer = together.ask(&wishes, limit).await;
+        let mut joint = JointClaim::new(&engine, &specs, turns);
+        let answer = joint.ask(&specs, limit).await;
         if engine.is_closed() {
             return Outcome::Refused(0, None, LockError::shut_down());
         }
@@ -85,13 +85,13 @@ impl Party {
             }
             Err(error) if waits && error.kind() == LockErrorKind::Unavailable => return Outcome::Apart,
             Err(error) => {
-                let named = wishes.iter().position(|wish| Some(&wish.story.key) == error.key());
+                let named = specs.iter().position(|spec| Some(&spec.events.key) == error.key());
                 return Outcome::Refused(named.unwrap_or(0), None, error);
             }
         };
         let now = engine.clock.now();
         let ended = granted.iter().any(|success| deadline_of(success.sent_at, success.granted_for) <= now);
-        let grants = if ended { None } else { begin(&engine, together.granted(&wishes, granted, now), now) };
+        let grants = if ended { None } else { begin(&engine, joint.granted(&specs, granted, now), now) };
         match grants {
             Some(grants) => Outcome::Granted(grants),
             None if waits => Outcome::Apart,
@@ -104,58 +104,57 @@ impl Party {
     }
 
     fn end(mut self, outcome: Outcome) -> Result<Attempted> {
-        let mut journeys = std::mem::take(&mut self.journeys);
+        let mut acquires = std::mem::take(&mut self.acquires);
         let claiming = self.claiming.take();
         match outcome {
             Outcome::Granted(grants) => {
                 let _until_they_are_held = claiming;
-                let holds = journeys.into_iter().zip(grants).map(|(mut journey, grant)| {
-                    journey.begin();
-                    journey.end(Ok(Taken::New(grant)))
+                let holds = acquires.into_iter().zip(grants).map(|(mut acquire, grant)| {
+                    acquire.begin();
+                    acquire.end(Ok(Taken::New(grant)))
                 });
                 holds.collect::<Result<_>>().map(Attempted::Granted)
             }
             Outcome::Refused(index, holder, error) => {
                 drop(claiming);
-                let mut journey = journeys.swap_remove(index);
-                journey.holder = holder;
-                journey.begin();
-                journey.end(Err(error)).map(|hold| Attempted::Granted(vec![hold]))
+                let mut acquire = acquires.swap_remove(index);
+                acquire.holder = holder;
+                acquire.begin();
+                acquire.end(Err(error)).map(|hold| Attempted::Granted(vec![hold]))
             }
-            Outcome::Apart => Ok(Attempted::Apart(journeys)),
+            Outcome::Apart => Ok(Attempted::Apart(acquires)),
         }
     }
 }
 
 /// Takes the turn of every key if all are free in this process. Otherwise tells which is not.
-fn turns(engine: &Arc<Engine>, wishes: &[&Wish]) -> Result<Vec<Turn<Cargo>>, (usize, Option<Known>)> {
+fn turns(engine: &Arc<Engine>, specs: &[&LockSpec]) -> Result<Vec<Turn<Handoff>>, (usize, Option<HolderHint>)> {
     let turn =
-        |(index, wish): (usize, &&Wish)| engine.gate.try_enter(&wish.story.key).map_err(|holder| (index, holder));
-    wishes.iter().enumerate().map(turn).collect()
+        |(index, spec): (usize, &&LockSpec)| engine.gate.try_enter(&spec.events.key).map_err(|holder| (index, holder));
+    specs.iter().enumerate().map(turn).collect()
 }
 
-/// Gives each tenure its first holder, or ends them all if one is over already.
-fn begin(engine: &Arc<Engine>, tenures: Vec<(Arc<Tenure>, Turn<Cargo>)>, at: Timestamp) -> Option<Vec<Granted>> {
-    let tokens: Option<Vec<_>> = tenures.iter().map(|(tenure, _)| tenure.next_token(at)).collect();
+/// Gives each lease its first holder, or ends them all if one is over already.
+fn begin(engine: &Arc<Engine>, leases: Vec<(Arc<Lease>, Turn<Handoff>)>, at: Timestamp) -> Option<Vec<Granted>> {
+    let tokens: Option<Vec<_>> = leases.iter().map(|(lease, _)| lease.next_token(at)).collect();
     let Some(tokens) = tokens else {
-        for (tenure, turn) in tenures {
-            conclude(engine, &tenure, turn);
+        for (lease, turn) in leases {
+            retire(engine, &lease, turn);
         }
         return None;
     };
     let path = GrantPath::Uncontended;
-    let grants =
-        tenures.into_iter().zip(tokens).map(|((tenure, turn), token)| Granted { token, tenure, turn, path, at });
+    let grants = leases.into_iter().zip(tokens).map(|((lease, turn), token)| Granted { token, lease, turn, path, at });
     Some(grants.collect())
 }
 
-impl Drop for Party {
+impl Drop for JointAcquire {
     fn drop(&mut self) {
-        // Before the anchors, which may wait for everything that is pending.
+        // Before the handles, which may wait for everything that is pending.
         self.claiming = None;
         // Cancelled: each of them was on its way, and is told of so.
-        for journey in &mut self.journeys {
-            journey.begin();
+        for acquire in &mut self.acquires {
+            acquire.begin();
         }
     }
 }

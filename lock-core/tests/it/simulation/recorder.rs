@@ -13,7 +13,7 @@ pub(crate) const KEYS: [&str; 2] = ["a", "b"];
 
 /// Writes down on virtual time what one manager, a process of its own, does.
 #[derive(Clone)]
-pub(crate) struct Scribe {
+pub(crate) struct Recorder {
     pub(crate) process: u32,
     book: Arc<Mutex<Book>>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Scribe {
 pub(crate) struct Book {
     origin: Instant,
     records: Vec<Record>,
-    stories: HashMap<u64, Story>,
+    acquires: HashMap<u64, SeenAcquire>,
     /// The process that is cut off from the store, and may wait for ever.
     pub(crate) dead: Option<u32>,
     pub(crate) trace: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Book {
 
 /// One acquire.
 #[derive(Clone, Debug)]
-struct Story {
+struct SeenAcquire {
     /// Within this run, since those of the process include other tests'.
     number: u64,
     process: u32,
@@ -46,8 +46,8 @@ struct Story {
 
 impl Book {
     pub(crate) fn open() -> Arc<Mutex<Self>> {
-        let (records, stories, trace) = (Vec::new(), HashMap::new(), Vec::new());
-        Arc::new(Mutex::new(Self { origin: Instant::now(), records, stories, dead: None, trace }))
+        let (records, acquires, trace) = (Vec::new(), HashMap::new(), Vec::new());
+        Arc::new(Mutex::new(Self { origin: Instant::now(), records, acquires, dead: None, trace }))
     }
 
     fn now(&self) -> Duration {
@@ -59,10 +59,10 @@ impl Book {
         self.records.push(record);
     }
 
-    fn story(&mut self, process: u32, attempt: u64, key: &str) -> &mut Story {
-        let (number, started) = (self.stories.len() as u64, self.now());
+    fn acquire(&mut self, process: u32, attempt: u64, key: &str) -> &mut SeenAcquire {
+        let (number, started) = (self.acquires.len() as u64, self.now());
         let (key, token) = (key.to_owned(), 0);
-        self.stories.entry(attempt).or_insert(Story {
+        self.acquires.entry(attempt).or_insert(SeenAcquire {
             number,
             process,
             key,
@@ -84,13 +84,13 @@ impl Book {
         for key in KEYS {
             // What changes when: how many hold the key, and how many wait for it.
             let mut changes: Vec<(Duration, i32, i32)> = Vec::new();
-            for story in self.stories.values().filter(|story| story.key == key) {
+            for acquire in self.acquires.values().filter(|acquire| acquire.key == key) {
                 let end = self.now();
-                if Some(story.process) != self.dead {
-                    changes.extend([(story.started, 0, 1), (story.answered.unwrap_or(end), 0, -1)]);
+                if Some(acquire.process) != self.dead {
+                    changes.extend([(acquire.started, 0, 1), (acquire.answered.unwrap_or(end), 0, -1)]);
                 }
-                if let Some(granted) = story.granted {
-                    changes.extend([(granted, 1, 0), (story.left.unwrap_or(end), -1, 0)]);
+                if let Some(granted) = acquire.granted {
+                    changes.extend([(granted, 1, 0), (acquire.left.unwrap_or(end), -1, 0)]);
                 }
             }
             changes.sort_unstable();
@@ -109,49 +109,49 @@ impl Book {
 
     /// Returns how many who came later were served first, at most.
     pub(crate) fn longest_bypass(&self) -> usize {
-        let bypassed = |story: &Story| {
-            let until = story.answered.unwrap_or(Duration::MAX);
-            let later = |other: &Story| {
-                other.key == story.key
-                    && other.started > story.started
+        let bypassed = |acquire: &SeenAcquire| {
+            let until = acquire.answered.unwrap_or(Duration::MAX);
+            let later = |other: &SeenAcquire| {
+                other.key == acquire.key
+                    && other.started > acquire.started
                     && other.granted.is_some_and(|granted| granted < until)
             };
-            self.stories.values().filter(|other| later(other)).count()
+            self.acquires.values().filter(|other| later(other)).count()
         };
-        self.stories.values().map(bypassed).max().unwrap_or(0)
+        self.acquires.values().map(bypassed).max().unwrap_or(0)
     }
 }
 
-impl Scribe {
+impl Recorder {
     pub(crate) fn new(process: u32, book: &Arc<Mutex<Book>>) -> Self {
         Self { process, book: Arc::clone(book) }
     }
 
     /// Notes that a body is done with its lock, whose `min_hold` was `kept`. Call it before releasing.
-    pub(crate) fn leave(&self, guard: &LockGuard, kept: Duration) {
+    pub(crate) fn left(&self, guard: &LockGuard, kept: Duration) {
         let mut book = self.book.lock().unwrap();
         let (key, token, left) = (guard.key().as_str().to_owned(), guard.token().get(), book.now());
-        let story = book.stories.values_mut().find(|story| story.key == key && story.token == token);
-        if let Some(story) = story {
-            let kept_until = story.granted.unwrap_or_default() + kept;
-            story.left = Some(left.max(kept_until));
+        let acquire = book.acquires.values_mut().find(|acquire| acquire.key == key && acquire.token == token);
+        if let Some(acquire) = acquire {
+            let kept_until = acquire.granted.unwrap_or_default() + kept;
+            acquire.left = Some(left.max(kept_until));
         }
         book.record(Record::Release { process: self.process, at: nanos(left), key, token });
     }
 }
 
-impl LockObserver for Scribe {
+impl LockObserver for Recorder {
     fn on_event(&self, event: &LockEvent<'_>) {
         let mut book = self.book.lock().unwrap();
         let (process, now) = (self.process, book.now());
-        let story = book.story(process, event.attempt, event.key.as_str());
-        let (attempt, at) = (story.number, nanos(now));
+        let acquire = book.acquire(process, event.attempt, event.key.as_str());
+        let (attempt, at) = (acquire.number, nanos(now));
         let deadline = |left: Duration| at + nanos(left);
         let record = match &event.kind {
             LockEventKind::WaitStarted => Record::Start { process, attempt, at },
             LockEventKind::Acquired { token, lease_left, .. } => {
-                (story.token, story.granted, story.answered) = (token.get(), Some(now), Some(now));
-                let (key, token, deadline) = (story.key.clone(), token.get(), deadline(*lease_left));
+                (acquire.token, acquire.granted, acquire.answered) = (token.get(), Some(now), Some(now));
+                let (key, token, deadline) = (acquire.key.clone(), token.get(), deadline(*lease_left));
                 Record::Grant { process, attempt, at, key, token, deadline }
             }
             LockEventKind::Renewed { lease_left, .. } => {
@@ -162,9 +162,9 @@ impl LockObserver for Scribe {
                 Record::End { process, attempt, at, how: "lost".to_owned() }
             }
             kind if kind.is_terminal() => {
-                story.answered = story.answered.or(Some(now));
+                acquire.answered = acquire.answered.or(Some(now));
                 // Given up right after the grant, so that there was no body.
-                story.left = story.left.or(Some(now));
+                acquire.left = acquire.left.or(Some(now));
                 Record::End { process, attempt, at, how: "ended".to_owned() }
             }
             _ => return,

@@ -6,9 +6,9 @@ use std::task::Poll;
 /// Sees to it that of those who wake a work, also at the same time, one polls, and once more for what it
 /// may have missed.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(AtomicUsize);
+pub(crate) struct InlineTask(AtomicUsize);
 
-impl Wakes {
+impl InlineTask {
     /// Counts a wake. Whoever raises the count from zero polls until nobody has woken meanwhile.
     pub(crate) fn wake(&self, mut poll: impl FnMut() -> Poll<()>) {
         if self.0.fetch_add(1, Ordering::AcqRel) > 0 {

@@ -6,16 +6,16 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-/// The name of one place, made once and shared by every lock that is taken there.
+/// The name of one call site, made once and shared by every lock that is taken there.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallSite {
     pub(crate) name: &'static str,
     pub(crate) shared: Arc<str>,
 }
 
-/// The places that have been asked for, by the address of the constant that tells them apart. What is
+/// The call sites that have been asked for, by the address of the constant that tells them apart. What is
 /// kept for ever is bounded by the size of the program.
-type Known = LazyLock<RwLock<HashMap<(usize, usize), &'static Place, BuildHasherDefault<Spread>>>>;
+type Registry = LazyLock<RwLock<HashMap<(usize, usize), &'static CallSite, BuildHasherDefault<Spread>>>>;
 
 /// Spreads addresses of constants, which nobody chooses.
 #[derive(Default)]
@@ -37,44 +37,44 @@ impl Hasher for Spread {
     }
 }
 
-impl Place {
+impl CallSite {
     /// Names the line of a call, as `crate-dir/src/file.rs:line`.
     ///
     /// The path is cut before the crate's folder, so that the layout of the build machine stays
     /// private.
     pub(crate) fn of_call(location: &'static Location<'static>) -> &'static Self {
-        static CALLS: Known = LazyLock::new(RwLock::default);
+        static CALLS: Registry = LazyLock::new(RwLock::default);
         thread_local! {
             // Most often it is the same as before.
-            static LAST: Cell<Option<(usize, &'static Place)>> = const { Cell::new(None) };
+            static LAST: Cell<Option<(usize, &'static CallSite)>> = const { Cell::new(None) };
         }
         let address = std::ptr::from_ref(location).addr();
-        if let Ok(Some((known, place))) = LAST.try_with(Cell::get)
+        if let Ok(Some((known, call_site))) = LAST.try_with(Cell::get)
             && known == address
         {
-            return place;
+            return call_site;
         }
         let name = || format!("{}:{}", public_path(location.file()), location.line()).leak() as &'static str;
-        let place = find(&CALLS, (address, 0), name);
-        let _ = LAST.try_with(|last| last.set(Some((address, place))));
-        place
+        let call_site = find(&CALLS, (address, 0), name);
+        let _ = LAST.try_with(|last| last.set(Some((address, call_site))));
+        call_site
     }
 
-    /// Uses the name that a place was given.
+    /// Uses the name that a call site was given.
     pub(crate) fn named(name: &'static str) -> &'static Self {
-        static NAMED: Known = LazyLock::new(RwLock::default);
+        static NAMED: Registry = LazyLock::new(RwLock::default);
         find(&NAMED, (name.as_ptr().addr(), name.len()), || name)
     }
 }
 
-fn find(known: &Known, constant: (usize, usize), name: impl FnOnce() -> &'static str) -> &'static Place {
-    if let Some(place) = known.read().unwrap_or_else(PoisonError::into_inner).get(&constant) {
-        return place;
+fn find(known: &Registry, constant: (usize, usize), name: impl FnOnce() -> &'static str) -> &'static CallSite {
+    if let Some(call_site) = known.read().unwrap_or_else(PoisonError::into_inner).get(&constant) {
+        return call_site;
     }
     let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
     known.entry(constant).or_insert_with(|| {
         let name = name();
-        Box::leak(Box::new(Place { name, shared: name.into() }))
+        Box::leak(Box::new(CallSite { name, shared: name.into() }))
     })
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use std::panic::Location;
     use std::sync::Arc;
 
-    use super::{Place, public_path};
+    use super::{CallSite, public_path};
 
     #[test]
     fn paths_of_the_build_machine_stay_private() {
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn a_place_is_named_once() {
         let here = Location::caller();
-        let (first, again) = (Place::of_call(here), Place::of_call(here));
-        assert!(std::ptr::eq(first, again) && first.name.ends_with(&format!("place.rs:{}", here.line())));
-        assert!(Arc::ptr_eq(&Place::named("a::b").shared, &Place::named("a::b").shared));
-        assert_eq!(&*Place::named("a::c").shared, "a::c");
+        let (first, again) = (CallSite::of_call(here), CallSite::of_call(here));
+        assert!(std::ptr::eq(first, again) && first.name.ends_with(&format!("call_site.rs:{}", here.line())));
+        assert!(Arc::ptr_eq(&CallSite::named("a::b").shared, &CallSite::named("a::b").shared));
+        assert_eq!(&*CallSite::named("a::c").shared, "a::c");
     }
 }

@@ -21,26 +21,26 @@ pub(crate) const TEMPLATES: [&str; 4] =
 /// The name of the lock whose key somebody typed.
 pub(crate) const TYPED: &str = "demo:typed:<text>";
 
-/// Starts every story. `others` is a manager that the store takes for another process.
-pub(crate) fn tell(
-    stories: &mut JoinSet<Result<()>>,
+/// Starts every scene. `others` is a manager that the store takes for another process.
+pub(crate) fn play(
+    scenes: &mut JoinSet<Result<()>>,
     args: &Args,
     locks: &LockManager,
     others: &LockManager,
     keys: &Keys,
 ) {
     let Keys { run } = *keys;
-    stories.spawn(close_the_books(args.clone(), locks.clone(), run));
+    scenes.spawn(close_the_books(args.clone(), locks.clone(), run));
     for _ in 0..2 {
-        stories.spawn(write_invoices(args.clone(), others.clone(), run));
+        scenes.spawn(write_invoices(args.clone(), others.clone(), run));
     }
-    stories.spawn(import(locks.clone(), run));
-    stories.spawn(take_away(args.clone(), keys.lost()));
-    stories.spawn(export(locks.clone(), run));
-    stories.spawn(reindex(locks.clone(), run));
-    stories.spawn(search(locks.clone(), keys.hostile()));
+    scenes.spawn(import(locks.clone(), run));
+    scenes.spawn(take_away(args.clone(), keys.lost()));
+    scenes.spawn(export(locks.clone(), run));
+    scenes.spawn(reindex(locks.clone(), run));
+    scenes.spawn(search(locks.clone(), keys.hostile()));
     for _ in 0..5 {
-        stories.spawn(check_out(locks.clone(), run));
+        scenes.spawn(check_out(locks.clone(), run));
     }
 }
 
