@@ -39,7 +39,7 @@ pub(crate) fn run(hold: &Hold) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     lock_metrics::install()?;
     let store = RedisStore::new(&format!("redis://127.0.0.1:{}/", hold.port))?;
-    let locks = LockManager::builder(store).ttl(Duration::from_millis(hold.ttl_ms)).build()?;
+    let locks = LockManager::builder(store).with_ttl(Duration::from_millis(hold.ttl_ms)).build()?;
     runtime.block_on(take(&locks, "warm", WARM_UP.min(hold.locks)))?;
     // The guards were dropped; what they hold is given back within this.
     std::thread::sleep(Duration::from_millis(300));

@@ -4,11 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use lock_core::testing::limit;
 use std::process::Command;
 
 use serde_json::Value;
 
 #[test]
+#[limit(300)]
 fn every_row_is_measured() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{}.json", std::process::id()));
     let run = Command::new(env!("CARGO_BIN_EXE_lock-bench")).arg("--smoke").arg("--json").arg(&path).output().unwrap();
@@ -64,6 +66,7 @@ fn check(row: &Value) -> u64 {
 }
 
 #[test]
+#[limit]
 fn what_is_wrong_is_said() {
     let run = |arguments: &[&str]| {
         let run = Command::new(env!("CARGO_BIN_EXE_lock-bench")).args(arguments).output().unwrap();

@@ -117,7 +117,7 @@ pub(crate) struct SentClaim {
     pub(crate) until: Timestamp,
     /// How long after it was sent the store may execute it.
     execute_within: Duration,
-    /// The least token it may be granted.
+    /// The newest token known when it was sent: the grant exceeds it.
     floor: FencingToken,
 }
 
@@ -143,7 +143,6 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Success {
     pub(crate) token: FencingToken,
-    pub(crate) block: u32,
     pub(crate) sent_at: Timestamp,
     pub(crate) granted_for: Duration,
 }
@@ -187,8 +186,7 @@ impl ClaimGuard {
     /// Sends the claim, or goes on with a send that is on its way, and awaits the answer, at most
     /// until `limit`.
     pub(crate) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
-        let followers = self.turn.as_ref().map_or(0, Turn::waiters);
-        self.pending().ask(spec, limit, followers).await
+        self.pending().ask(spec, limit).await
     }
 
     /// Tells those who wait behind us who holds the lock.
@@ -222,7 +220,6 @@ impl ClaimGuard {
         let unsettled = pending.in_flight.map(|sent| sent.settled_after(now)).max(pending.unsettled_until);
         let beginning = Beginning {
             token: success.token,
-            block: success.block,
             sent_at: success.sent_at,
             granted_for: success.granted_for,
             push_loss: pending.engine.backend.capabilities_dyn().push_loss,
@@ -234,10 +231,10 @@ impl ClaimGuard {
 }
 
 impl PendingClaim {
-    async fn ask(&mut self, spec: &LockSpec, limit: Timestamp, followers: usize) -> Result<Answer> {
+    async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
         let engine = Arc::clone(&self.engine);
         if self.in_flight.is_none() {
-            let sent = self.send(spec, followers);
+            let sent = self.send(spec);
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
@@ -273,39 +270,32 @@ impl PendingClaim {
         self.queued = matches!(attempt, Attempt::Queued { .. });
         self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
         match attempt {
-            Attempt::Granted { token, block } => {
+            Attempt::Granted { token } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
-                // A repeat answers with the token of the grant, which may be older than the floor.
-                if token <= floor && self.unsettled_until.is_none() && self.listener.is_none() {
+                if token <= floor {
                     let label = &spec.events.label;
                     engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
                 }
                 // Undone, should the caller vanish before it has taken the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                Answer::Granted(Success { token, block, sent_at, granted_for: self.claim.ttl })
+                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl })
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued: self.queued },
         }
     }
 
     /// What the store is asked for, but for a place in its queue.
-    fn request(&self, spec: &LockSpec, followers: usize) -> AcquireRequest {
-        let engine = &self.engine;
+    fn request(&self, spec: &LockSpec) -> AcquireRequest {
         let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
         request.execute_within = spec.options.command_timeout();
-        request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
-        if self.terms.handoff && followers > 0 {
-            // As many as may be needed, since those who have had the lock may want it again. What is left
-            // is given back. Most claims have no followers, and then nothing is.
-            request.block = engine.handoff.passes.saturating_add(1);
-        }
+        request.repeated = self.sends > 1;
         request
     }
 
-    fn send(&mut self, spec: &LockSpec, followers: usize) -> SentClaim {
+    fn send(&mut self, spec: &LockSpec) -> SentClaim {
         self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
-        let mut request = self.request(spec, followers);
+        let mut request = self.request(spec);
         let sent_at = engine.clock.now();
         if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
@@ -314,13 +304,12 @@ impl PendingClaim {
                 self.listener = Some(engine.grants.listen(self.claim.owner));
             }
         }
-        let (floor, execute_within) = (request.floor, request.execute_within);
+        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
+        let execute_within = request.execute_within;
         let backend = Arc::clone(&engine.backend);
         let command = match &self.retiring {
             Some(lease) => {
-                let mut release = Release::new(lease.claim.clone());
-                release.last_token = lease.last_used();
-                backend.requeue_dyn(release, request)
+                backend.requeue_dyn(Release::new(lease.claim.clone()), request)
             }
             None => backend.try_acquire_dyn(request),
         };
@@ -352,7 +341,7 @@ impl PendingClaim {
                 // Too little is left to rely on. Asking again raises the lease, if it is still ours.
                 return Ok(None);
             }
-            return Ok(Some((Success { token: grant.token, block: grant.block, sent_at: stamp, granted_for }, now)));
+            return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for }, now)));
         }
     }
 

@@ -153,11 +153,13 @@ impl fmt::Debug for Clock {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::testing::limit;
     use std::time::Duration;
 
     use super::{Clock, Timestamp};
 
     #[tokio::test(start_paused = true)]
+    #[limit]
     async fn follows_the_paused_runtime_also_from_other_threads() {
         let clock = Clock::of_current_runtime();
         tokio::time::advance(Duration::from_secs(3600)).await;
@@ -169,6 +171,7 @@ mod tests {
     /// leases.
     #[cfg(target_os = "linux")]
     #[test]
+    #[limit]
     fn the_machine_is_asked_for_the_time_since_boot() {
         let boot = || {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -179,6 +182,7 @@ mod tests {
     }
 
     #[test]
+    #[limit]
     fn arithmetic_saturates() {
         let start = Timestamp::from_nanos(5);
         assert_eq!(start.since(Timestamp::from_nanos(9)), Duration::ZERO);

@@ -1,104 +1,115 @@
 //! What every store must do: feature `test-util`.
 //!
-//! [`contract`] asks a store directly, [`behaviour`] asks it through managers. Both take a function
-//! that makes a fresh handle on *the same* locks, as another process would have, and panic with the
-//! name of the rule that was broken. They take a few seconds of real time, and no machine is too slow
-//! for them: what a stall excuses is excused.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() {
-//! use std::sync::Arc;
-//! use lock_core::{MemoryStore, conformance};
-//!
-//! let store = Arc::new(MemoryStore::new());
-//! conformance::contract(Arc::clone(&store)).await;
-//! # }
-//! ```
+//! [`conformance_tests!`](crate::conformance_tests) makes a test of each rule. The tests take a few seconds of
+//! real time, and no machine is too slow for them: what a stall excuses is excused.
 
 mod all;
 mod contract;
 mod holding;
+mod queue;
 mod sharing;
+mod tools;
 mod waiting;
 
 use std::future::Future;
 use std::time::Duration;
 
-use crate::clock::{Clock, Timestamp};
-use crate::error::LossReason;
-use crate::guard::LockGuard;
-use crate::keeper::ReleaseOutcome;
-use crate::key::LockKey;
+use crate::backend::LockBackend;
 use crate::manager::LockManager;
-use crate::owner::OwnerId;
+use crate::testing::within;
 
-pub use contract::contract;
+/// How long a rule may take: most take less than a second, none more than ten.
+const LIMIT: Duration = Duration::from_secs(60);
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+/// The rules, by the names of their tests.
+#[doc(hidden)]
+pub mod rules {
+    pub use crate::conformance::all::{all_or_nothing, overlapping_sets};
+    pub use crate::conformance::contract::{batches, floors, identity, leases};
+    pub use crate::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
+    pub use crate::conformance::queue::stopped_waiters;
+    pub use crate::conformance::sharing::{exclusion, fairness, handoff, mixed_terms};
+    pub use crate::conformance::waiting::{abandoned_places, budget, cancellation, patience, turn};
+}
 
-/// How long to wait for what must come: less than the default lease, which would end by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Checks what users rely on, through managers that `make` connects to the same locks.
+/// Declares one `#[test]` for each rule that a store must keep.
 ///
-/// # Panics
+/// The argument is the path of a function that starts whatever the store needs and returns a closure. Each
+/// call of the closure makes one more handle on *the same* locks, as another process would have. The
+/// closure owns what was started, and is dropped at the end of the test.
 ///
-/// If a rule is broken.
-pub async fn behaviour<F: Future<Output = LockManager>>(make: impl Fn() -> F) {
-    let (one, two, three) = (make().await, make().await, make().await);
-    let all = || vec![one.clone(), two.clone(), three.clone()];
-    tokio::join!(
-        holding::refusals(&one, &two),
-        holding::renewal(&one, &two),
-        holding::fixed_lease(&one, &two),
-        holding::limits(&one, &two),
-        holding::endings(&one, &two),
-        holding::in_background(&one, &two),
-        waiting::budget(&one, &two),
-        waiting::turn(&one, &two),
-        waiting::patience(&one, &two),
-        waiting::cancellation(&one, &two),
-        waiting::abandoned_places(&one, &two, &three),
-        sharing::exclusion(all()),
-        sharing::fairness(all()),
-        sharing::handoff(&one),
-        sharing::mixed_terms(&one, &two),
-        all::behaviour(all()),
-    );
+/// A store that is new here is tested by these lines, in a file of its `tests/` folder:
+///
+/// ```
+/// use std::sync::Arc;
+/// use lock_core::{LockBackend, MemoryStore};
+///
+/// fn my_store() -> impl Fn() -> Arc<MemoryStore> {
+///     let store = Arc::new(MemoryStore::new());
+///     move || Arc::clone(&store)
+/// }
+///
+/// lock_core::conformance_tests!(my_store);
+/// ```
+///
+/// `cargo test` then runs `exclusion`, `fairness`, `fixed_lease` and the others, each by its name. Put two
+/// stores into two modules. A rule that does not come to an end fails within a minute.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($store:path) => {
+        $crate::conformance_tests! { @each $store, check_store:
+            all_or_nothing batches floors identity leases stopped_waiters
+        }
+        $crate::conformance_tests! { @each $store, check_managers:
+            abandoned_places budget cancellation endings exclusion fairness fixed_lease handoff in_background
+            limits mixed_terms overlapping_sets patience refusals renewal turn
+        }
+    };
+    (@each $store:path, $check:ident: $($rule:ident)+) => {
+        $(
+            #[test]
+            fn $rule() {
+                let name = ::core::concat!(::core::module_path!(), "::", ::core::stringify!($rule));
+                $crate::conformance::$check(name, $store, $crate::conformance::rules::$rule);
+            }
+        )+
+    };
 }
 
-/// Names a key that no other run uses.
-fn key(rule: &str) -> LockKey {
-    let key = LockKey::new(format!("conformance:{rule}:{}", &OwnerId::random().to_hex()[..12]));
-    key.unwrap_or_else(|error| panic!("{error}"))
+/// Checks what the machinery relies on, asked of the store itself.
+#[doc(hidden)]
+pub fn check_store<B, M, F>(name: &'static str, start: impl FnOnce() -> M + Send + 'static, rule: fn(B) -> F)
+where
+    B: LockBackend,
+    M: Fn() -> B,
+    F: Future<Output = ()> + 'static,
+{
+    check(name, start, move |make| rule(make()));
 }
 
-async fn pause(time: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "the suite measures stores that live in real time")]
-    tokio::time::sleep(time).await;
+/// Checks what users rely on, through three managers that share the same locks.
+#[doc(hidden)]
+pub fn check_managers<B, M, F>(
+    name: &'static str,
+    start: impl FnOnce() -> M + Send + 'static,
+    rule: fn([LockManager; 3]) -> F,
+) where
+    B: LockBackend,
+    M: Fn() -> B,
+    F: Future<Output = ()> + 'static,
+{
+    let manager = |store: B| LockManager::builder(store).build().unwrap_or_else(|error| panic!("{error}"));
+    check(name, start, move |make| rule([(); 3].map(|()| manager(make()))));
 }
 
-fn now() -> Timestamp {
-    Clock::system().now()
-}
-
-/// Checks what must be so for a while after `since`, and is excused when the machine looked too late.
-#[track_caller]
-fn lasts(so: bool, since: Timestamp, at_least: Duration, rule: &str) {
-    assert!(so || now().since(since) >= at_least, "{rule}");
-}
-
-async fn take(manager: &LockManager, key: &LockKey) -> LockGuard {
-    let taken = manager.lock(key).with_wait(PATIENCE).await;
-    taken.unwrap_or_else(|error| panic!("a free lock must be granted: {error}"))
-}
-
-/// Releases a lock that nobody took away: at worst a stall of the machine has ended its lease.
-async fn give_back(guard: LockGuard) {
-    let released = guard.release().await;
-    let by_time = [LossReason::Expired, LossReason::Unreachable].map(ReleaseOutcome::AlreadyLost);
-    let allowed = |outcome: &ReleaseOutcome| *outcome == ReleaseOutcome::Released || by_time.contains(outcome);
-    assert!(released.as_ref().is_ok_and(allowed), "a lock that is held must be released: {released:?}");
+fn check<M, F: Future<Output = ()>>(
+    name: &'static str,
+    start: impl FnOnce() -> M + Send + 'static,
+    rule: impl FnOnce(&M) -> F + Send + 'static,
+) {
+    within(name, LIMIT, move || {
+        let make = start();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.unwrap_or_else(|error| panic!("{error}")).block_on(async { rule(&make).await });
+    });
 }

@@ -63,6 +63,14 @@ impl LockKey {
         Ok(Self { text: text.into(), label: None })
     }
 
+    /// Puts a prefix before the key. The label stays as it is.
+    pub(crate) fn with_prefix(self, prefix: &str) -> Result<Self> {
+        if prefix.is_empty() {
+            return Ok(self);
+        }
+        Ok(Self { label: self.label, ..Self::new(format!("{prefix}{}", self.text))? })
+    }
+
     /// Returns the key as the store sees it.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -22,10 +22,10 @@
 //!
 //! | to … | look at |
 //! |---|---|
-//! | connect, install, shut down | [`LockManager`] |
+//! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`] |
 //! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
 //! | check, extend, release what is held | [`LockGuard`] |
-//! | protect a resource against holders that paused too long | [`FencingToken`], [`FencingGate`] |
+//! | protect a resource against holders that paused too long | [`FencingToken`], [`FencingGate`], [`FencedWrite`] for Redis |
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
 //! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
 //! | answer an HTTP request whose lock is refused | [`LockError::http_status`], `LockLayer` (feature `tower`), feature `axum` |
@@ -43,7 +43,7 @@
 //! # Features
 //!
 //! `redis` (default), `macros` (default), `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
-//! a layer that holds a lock around a request, `test-util` for the tools of tests.
+//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `test-util` for the tools of tests.
 
 #[doc(hidden)]
 pub mod __private;
@@ -55,9 +55,11 @@ mod claim;
 mod clock;
 #[cfg(feature = "test-util")]
 pub mod conformance;
+mod connect;
 mod context;
 mod error;
 mod event;
+mod fenced_write;
 mod fencing;
 mod gate;
 mod global;
@@ -74,6 +76,7 @@ mod multi;
 mod options;
 mod outcome;
 mod owner;
+mod prefix;
 mod protect;
 #[cfg(feature = "redis")]
 mod redis;
@@ -85,7 +88,9 @@ mod trace;
 mod web;
 
 #[cfg(feature = "redis")]
-pub use crate::redis::{RedisStore, inspect};
+pub use crate::redis::RedisStore;
+#[cfg(feature = "inspect")]
+pub use crate::redis::inspect;
 pub use backend::{
     AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
     Ticket,
@@ -94,6 +99,7 @@ pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
 pub use event::{GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
+pub use fenced_write::FencedWrite;
 pub use fencing::{FencingGate, FencingToken, StaleToken};
 pub use global::{AlreadyInstalled, DefaultGuard};
 pub use guard::LockGuard;
@@ -104,7 +110,7 @@ pub use lock::LockRequest;
 pub use lock_macros::{distributed_lock, lock_key};
 pub use manager::{LockManager, LockManagerBuilder, ShutdownReport};
 pub use memory::MemoryStore;
-pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEWED_TTL, Renew, Wait};
+pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
 pub use outcome::{FromLockError, LockFailure};
 pub use owner::{Holder, HolderInfo, OwnerId};
 pub use site::{Site, sites};
@@ -115,3 +121,8 @@ pub use web::{LockLayer, LockService, ProblemResponse, Refuse};
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// Compiles and runs the examples of the page on testing.
+#[cfg(all(doctest, feature = "macros", feature = "redis", feature = "test-util"))]
+#[doc = include_str!("../../docs/testing.md")]
+struct Testing;

@@ -4,7 +4,6 @@ use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::acquire::{LockSpec, acquire};
 use crate::blocking::block_on;
@@ -17,7 +16,7 @@ use crate::keeper::{Caller, Engine};
 use crate::key::{LockKey, LockLabel};
 use crate::manager::LockManager;
 use crate::multi::acquire_all;
-use crate::options::{LockOptions, Renew, Wait};
+use crate::options::{LockOptions, setters};
 use crate::outcome::FromLockError;
 use crate::protect::{Drive, release, settled};
 
@@ -45,73 +44,14 @@ pub(crate) enum RequestedKeys {
     All(Vec<LockKey>),
 }
 
+setters!(LockRequest, options);
+
 impl LockRequest {
     #[track_caller]
     pub(crate) fn new(manager: LockManager, keys: Result<RequestedKeys>) -> Self {
         let called_from = Location::caller();
         let options = manager.options().clone();
         Self { manager, keys, options, label: None, site: None, called_from, reentrant: false }
-    }
-
-    /// Sets the lease: how long the store keeps the lock after the last renewal.
-    ///
-    /// At least 1 s with renewal and 50 ms without. With renewal it is not a limit on the work: it
-    /// is how long others wait after this process died.
-    pub fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl;
-        self
-    }
-
-    /// Sets how long to wait for a lock that is taken.
-    pub fn with_wait(mut self, wait: impl Into<Wait>) -> Self {
-        self.options.wait = wait.into();
-        self
-    }
-
-    /// Refuses to wait: a taken lock is [`LockErrorKind::Busy`] at once.
-    pub fn without_waiting(self) -> Self {
-        self.with_wait(Wait::None)
-    }
-
-    /// Sets whether and how often the watchdog renews the lease.
-    pub fn with_renew(mut self, renew: Renew) -> Self {
-        self.options.renew = renew;
-        self
-    }
-
-    /// Limits how long the lock may be held: then it is lost, even if the work hangs.
-    pub fn with_max_hold(mut self, limit: Duration) -> Self {
-        self.options.max_hold = Some(limit);
-        self
-    }
-
-    /// Keeps the key taken for at least this long after the grant, even if released earlier.
-    pub fn with_min_hold(mut self, least: Duration) -> Self {
-        self.options.min_hold = least;
-        self
-    }
-
-    /// Sets the age at which alerts call this hold stuck.
-    pub fn with_stuck_after(mut self, age: Duration) -> Self {
-        self.options.stuck_after = Some(age);
-        self
-    }
-
-    /// Forbids the lock to pass directly from or to another caller of this process: each grant is
-    /// then the store's own.
-    pub fn without_handoff(mut self) -> Self {
-        self.options.handoff = false;
-        self
-    }
-
-    /// Releases without waiting for the store's answer, which saves whoever releases a round trip.
-    ///
-    /// The keeper sees to it that the release arrives. Until it has, others find the lock taken, and what
-    /// went wrong is told only by an event: [`LockGuard::release`] then answers
-    /// [`InBackground`](crate::ReleaseOutcome::InBackground).
-    pub fn release_in_background(mut self) -> Self {
-        self.options.release_in_background = true;
-        self
     }
 
     /// Names the family of locks in metrics. Default: the key's template, else the call site.

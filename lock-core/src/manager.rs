@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{DynBackend, LockBackend};
 use crate::clock::Timestamp;
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::event::{LockObserver, Observers};
 use crate::hold::Origin;
 use crate::keeper::{Caller, Engine, EngineHandle, revoke};
@@ -14,10 +14,14 @@ use crate::lease::HandoffLimits;
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
 use crate::multi::in_order;
-use crate::options::{LockOptions, Wait};
+use crate::options::{LockOptions, setters};
 use crate::owner::Holder;
+use crate::prefix::check_key_prefix;
 
-/// How long [`LockManager::connect`] waits for the store's first answer.
+/// More passes than a grant has numbers are not possible: the first holder has one too.
+const MAX_PASSES: u32 = 127;
+
+/// How long [`LockManager::ping`] waits for the store's first answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Takes locks in one store. Cheap to clone; clones share connections and watchdog.
@@ -49,50 +53,13 @@ pub struct LockManager {
 struct Inner {
     handle: Arc<EngineHandle>,
     options: LockOptions,
+    /// What comes before every key. Empty for none.
+    key_prefix: Box<str>,
     origin: Arc<Origin>,
 }
 
 impl LockManager {
-    /// Connects to the store that a URL names, and checks that it answers.
-    ///
-    /// | URL | store |
-    /// |---|---|
-    /// | `memory://` | this process, for tests and programs that run alone |
-    /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
-    /// | `rediss://…` | the same over TLS (feature `tls`) |
-    /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
-    ///
-    /// # Errors
-    ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood and for credentials
-    /// that are refused, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if there is no answer within 5 s.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: nothing is kept.
-    pub async fn connect(url: &str) -> Result<Self> {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        let manager = match scheme {
-            "memory" => Self::builder(MemoryStore::new()).build()?,
-            #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+unix" | "unix" => Self::builder(crate::redis::RedisStore::new(url)?).build()?,
-            #[cfg(not(feature = "redis"))]
-            "redis" | "rediss" | "redis+unix" | "unix" => {
-                return Err(LockError::misconfigured(
-                    "this build has no Redis store; enable the feature `redis` of lock-core",
-                ));
-            }
-            _ => {
-                return Err(LockError::misconfigured(format!(
-                    "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://… or redis+unix:///path",
-                )));
-            }
-        };
-        manager.ping().await?;
-        Ok(manager)
-    }
-
-    /// Creates a manager with a store of its own in this process.
+    /// Creates a manager with a store of its own in this process, which nobody else shares.
     ///
     /// # Panics
     ///
@@ -111,6 +78,7 @@ impl LockManager {
         LockManagerBuilder {
             backend: Arc::new(backend),
             options: LockOptions::default(),
+            key_prefix: None,
             observers: Observers::new(),
             host: None,
             handoff: HandoffLimits { passes: 64, slice: Duration::from_millis(10) },
@@ -121,7 +89,7 @@ impl LockManager {
     /// Asks for the lock of a key. Nothing is taken until the request is awaited.
     #[track_caller]
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
-        LockRequest::new(self.clone(), key.into_lock_key().map(RequestedKeys::One))
+        LockRequest::new(self.clone(), self.key(key).map(RequestedKeys::One))
     }
 
     /// Asks for the locks of several keys at once: all or nothing, under one budget.
@@ -145,10 +113,7 @@ impl LockManager {
     /// ```
     #[track_caller]
     pub fn lock_all<K: IntoLockKey>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        LockRequest::new(
-            self.clone(),
-            in_order(keys.into_iter().map(IntoLockKey::into_lock_key)).map(RequestedKeys::All),
-        )
+        LockRequest::new(self.clone(), in_order(keys.into_iter().map(|key| self.key(key))).map(RequestedKeys::All))
     }
 
     /// Returns who holds a key now.
@@ -162,11 +127,16 @@ impl LockManager {
     ///
     /// Safe: it only reads.
     pub async fn holder(&self, key: impl IntoLockKey) -> Result<Option<Holder>> {
-        let key = key.into_lock_key()?;
+        let key = self.key(key)?;
         let engine = self.engine();
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns a key as the store sees it: with the prefix of this manager before it.
+    pub(crate) fn key(&self, key: impl IntoLockKey) -> Result<LockKey> {
+        key.into_lock_key()?.with_prefix(&self.inner.key_prefix)
     }
 
     /// Checks that the store answers.
@@ -279,17 +249,20 @@ impl ShutdownReport {
 pub struct LockManagerBuilder {
     backend: Arc<dyn DynBackend>,
     options: LockOptions,
+    key_prefix: Option<String>,
     observers: Observers,
     host: Option<Arc<str>>,
     handoff: HandoffLimits,
     on_current_runtime: bool,
 }
 
+setters!(LockManagerBuilder, options);
+
 impl LockManagerBuilder {
     /// Limits how often a lock passes directly between callers of this process before other
-    /// processes get their turn. Zero turns hand-offs off. Default 64.
+    /// processes get their turn. Zero turns hand-offs off. Default 64, at most 127.
     pub fn handoff_limit(mut self, passes: u32) -> Self {
-        self.handoff.passes = passes;
+        self.handoff.passes = passes.min(MAX_PASSES);
         self
     }
 
@@ -300,22 +273,13 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the default lease. Default 30 s.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl;
-        self
-    }
-
-    /// Sets the default wait. Default 5 s.
-    pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
-        self.options.wait = wait.into();
-        self
-    }
-
-    /// Makes every release of this manager return before the store has answered, those of the attribute
-    /// too. See [`LockRequest::release_in_background`].
-    pub fn release_in_background(mut self) -> Self {
-        self.options.release_in_background = true;
+    /// Sets a namespace: what comes before every key of this manager, such as `prod:` or `prod-eu:`.
+    ///
+    /// Managers with different prefixes never meet in one key, so several environments can share a store. One
+    /// without a prefix locks exactly what it is told, `prod:x` too. Metrics are not concerned: their labels are
+    /// templates, without prefix.
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = Some(prefix.into());
         self
     }
 
@@ -356,6 +320,10 @@ impl LockManagerBuilder {
     /// started.
     pub fn build(self) -> Result<LockManager> {
         self.options.validate()?;
+        let key_prefix = self.key_prefix.unwrap_or_default();
+        if !key_prefix.is_empty() {
+            check_key_prefix(&key_prefix)?;
+        }
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
         let engine = if self.on_current_runtime {
@@ -365,7 +333,9 @@ impl LockManagerBuilder {
         };
         let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
         let handle = Arc::new(EngineHandle { engine });
-        Ok(LockManager { inner: Arc::new(Inner { handle, options: self.options, origin }) })
+        Ok(LockManager {
+            inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! What one acquire asks for, and the bounds it must keep.
 
+mod text;
+
 use std::time::Duration;
 
 use crate::error::{LockError, Result};
@@ -8,6 +10,8 @@ use crate::error::{LockError, Result};
 pub const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
 /// The shortest lease that is never renewed.
 pub const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
+/// The shortest interval of a watchdog: more often would only load the store.
+pub const MIN_RENEW_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest lease.
 pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -42,6 +46,29 @@ pub enum Renew {
 }
 
 /// The settings of one acquire. A manager holds the defaults; a request changes a copy.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::LockOptions;
+///
+/// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).without_waiting();
+/// options.validate()?;
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
+///
+/// With the feature `serde` they are read from a configuration file, times as `"10s"` or `"1m30s"`:
+///
+/// ```toml
+/// ttl = "10s"
+/// wait = "forever"        # or "none", or a time
+/// renew = "auto"          # or "off", or an interval
+/// max_hold = "1h"
+/// min_hold = "0s"
+/// stuck_after = "2m"
+/// handoff = true
+/// release_in_background = false
+/// ```
+#[must_use = "options do nothing until a manager or a request has them"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockOptions {
@@ -65,6 +92,81 @@ pub struct LockOptions {
     /// Default false. Dropping a guard never waits.
     pub release_in_background: bool,
 }
+
+/// The names of all options, as configuration spells them.
+pub(crate) const NAMES: [&str; 8] =
+    ["ttl", "wait", "renew", "max_hold", "min_hold", "stuck_after", "handoff", "release_in_background"];
+
+/// Gives a type the setters of lock options: one set of names for options, requests and builders.
+macro_rules! setters {
+    ($type:ty $(, $options:ident)?) => {
+        impl $type {
+            /// Sets the lease: how long the store keeps the lock after the last renewal.
+            ///
+            /// At least 1 s with renewal and 50 ms without. With renewal it is not a limit on the work: it
+            /// is how long others wait after this process died.
+            pub fn with_ttl(mut self, ttl: std::time::Duration) -> Self {
+                self $(.$options)? .ttl = ttl;
+                self
+            }
+
+            /// Sets how long to wait for a lock that is taken.
+            pub fn with_wait(mut self, wait: impl Into<$crate::Wait>) -> Self {
+                self $(.$options)? .wait = wait.into();
+                self
+            }
+
+            /// Refuses to wait: a taken lock is [`Busy`](crate::LockErrorKind::Busy) at once.
+            pub fn without_waiting(self) -> Self {
+                self.with_wait($crate::Wait::None)
+            }
+
+            /// Sets whether and how often the watchdog renews the lease.
+            pub fn with_renew(mut self, renew: $crate::Renew) -> Self {
+                self $(.$options)? .renew = renew;
+                self
+            }
+
+            /// Limits how long a lock may be held: then it is lost, even if the work hangs.
+            pub fn with_max_hold(mut self, limit: std::time::Duration) -> Self {
+                self $(.$options)? .max_hold = Some(limit);
+                self
+            }
+
+            /// Keeps the key taken for at least this long after the grant, even if released earlier.
+            pub fn with_min_hold(mut self, least: std::time::Duration) -> Self {
+                self $(.$options)? .min_hold = least;
+                self
+            }
+
+            /// Sets the age at which alerts call a hold stuck.
+            pub fn with_stuck_after(mut self, age: std::time::Duration) -> Self {
+                self $(.$options)? .stuck_after = Some(age);
+                self
+            }
+
+            /// Forbids a lock to pass directly from or to another caller of this process: each grant is
+            /// then the store's own.
+            pub fn without_handoff(mut self) -> Self {
+                self $(.$options)? .handoff = false;
+                self
+            }
+
+            /// Releases without waiting for the store's answer, which saves whoever releases a round trip.
+            ///
+            /// The keeper sees to it that the release arrives. Until it has, others find the lock taken, and what
+            /// went wrong is told only by an event: [`LockGuard::release`](crate::LockGuard::release) then answers
+            /// [`InBackground`](crate::ReleaseOutcome::InBackground).
+            pub fn release_in_background(mut self) -> Self {
+                self $(.$options)? .release_in_background = true;
+                self
+            }
+        }
+    };
+}
+pub(crate) use setters;
+
+setters!(LockOptions);
 
 impl Default for LockOptions {
     fn default() -> Self {
@@ -125,8 +227,11 @@ impl LockOptions {
                     ttl / 3,
                 ));
             }
-            if interval.is_zero() {
-                return refuse("a renewal interval of zero would never pause; use ttl / 3".to_owned());
+            if interval < MIN_RENEW_INTERVAL {
+                return refuse(format!(
+                    "renewing every {interval:?} would load the store for nothing; use at least {MIN_RENEW_INTERVAL:?} (a \
+                     third of the ttl is the default)",
+                ));
             }
             if interval > ttl / 2 {
                 return refuse(format!(
@@ -183,7 +288,10 @@ mod tests {
         assert!(with(MAX_TTL, Renew::Auto).is_ok());
         let second = Duration::from_secs(1);
         assert!(with(second, Renew::Every(second)).unwrap_err().contains("at most half"));
-        assert!(with(second, Renew::Every(Duration::ZERO)).is_err());
+        for interval in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(9_999)] {
+            assert!(with(second, Renew::Every(interval)).unwrap_err().contains("at least 10ms"));
+        }
+        assert!(with(second, Renew::Every(Duration::from_millis(10))).is_ok());
         assert!(with(second, Renew::Every(second / 2)).is_ok());
         assert!(LockOptions { max_hold: Some(Duration::ZERO), ..LockOptions::default() }.validate().is_err());
         assert!(LockOptions { min_hold: Duration::from_secs(31), ..LockOptions::default() }.validate().is_err());

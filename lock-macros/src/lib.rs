@@ -10,6 +10,8 @@ mod expand;
 mod expr;
 mod function;
 mod key;
+#[cfg(feature = "test-util")]
+mod limit;
 mod suggest;
 mod template;
 
@@ -181,4 +183,11 @@ pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStrea
 #[proc_macro]
 pub fn lock_key(input: TokenStream) -> TokenStream {
     key::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Fails a test that does not end: `lock_core::testing::limit`, where it is documented.
+#[cfg(feature = "test-util")]
+#[proc_macro_attribute]
+pub fn limit(seconds: TokenStream, test: TokenStream) -> TokenStream {
+    limit::expand(seconds.into(), test.into()).unwrap_or_else(|error| error.to_compile_error()).into()
 }

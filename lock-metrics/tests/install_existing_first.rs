@@ -7,6 +7,7 @@ mod support;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{FencingGate, FencingToken};
 use lock_metrics::{InstallError, builder, catalog, installed};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -14,6 +15,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use support::{Acquire, Scrape, eventually, holder};
 
 #[test]
+#[limit]
 fn the_applications_recorder_gets_everything() {
     let mut exporter = PrometheusBuilder::new();
     for metric in catalog().filter(|metric| !metric.buckets().is_empty()) {

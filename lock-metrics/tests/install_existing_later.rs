@@ -4,6 +4,7 @@
 
 mod support;
 
+use lock_core::testing::limit;
 use std::time::Duration;
 
 use lock_metrics::builder;
@@ -12,6 +13,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use support::{Acquire, Scrape, eventually};
 
 #[test]
+#[limit]
 fn a_recorder_that_comes_later_is_told_everything() {
     let ours = builder().with_existing_recorder().with_sample_interval(Duration::from_millis(10)).install().unwrap();
     let observer = ours.observer();

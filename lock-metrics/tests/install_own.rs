@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 use lock_core::{FencingGate, FencingToken, LockEvent, LockManager, LockObserver, Notice};
 use lock_metrics::{InstallError, builder, install, installed};
 
@@ -35,6 +35,7 @@ fn reject_a_stale_write() {
 }
 
 #[test]
+#[limit]
 fn once_for_good_and_nothing_left_of_what_failed() {
     // A manager that has long been connected.
     let server = RedisServer::builder().with_maxmemory("100mb", "volatile-lru").start();

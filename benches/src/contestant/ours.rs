@@ -19,7 +19,7 @@ impl Ours {
             lock_metrics::install()?;
         }
         let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"))?;
-        let builder = LockManager::builder(store).ttl(Duration::from_millis(TTL_MS)).wait(Wait::Forever);
+        let builder = LockManager::builder(store).with_ttl(Duration::from_millis(TTL_MS)).with_wait(Wait::Forever);
         let locks = if background { builder.release_in_background() } else { builder }.build()?;
         locks.ping().await?;
         Ok(Self { locks })

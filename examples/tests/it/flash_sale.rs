@@ -1,3 +1,4 @@
+use lock_core::testing::limit;
 use std::fs;
 
 use crate::program::{Ended, Program, eventually, http, run, start};
@@ -21,6 +22,7 @@ pub(crate) fn assert_nothing_went_wrong(ended: &Ended, orders: u32) {
 }
 
 #[test]
+#[limit]
 fn with_the_lock_nothing_goes_wrong() {
     let ended = sale(&["--orders=500"]);
     assert_nothing_went_wrong(&ended, 500);
@@ -29,6 +31,7 @@ fn with_the_lock_nothing_goes_wrong() {
 }
 
 #[test]
+#[limit]
 fn without_the_lock_the_damage_is_shown() {
     let ended = sale(&["--orders=1000", "--without-lock"]);
     ended.assert_success();
@@ -39,6 +42,7 @@ fn without_the_lock_the_damage_is_shown() {
 }
 
 #[test]
+#[limit]
 fn without_the_lock_and_without_a_store_processes_do_damage_too() {
     let ended = sale(&["--orders=400", "--processes=4", "--without-lock"]);
     ended.assert_success();
@@ -46,25 +50,28 @@ fn without_the_lock_and_without_a_store_processes_do_damage_too() {
 }
 
 #[test]
+#[limit]
 fn a_run_that_could_not_go_wrong_proves_nothing() {
     let ended = sale(&["--orders=20", "--buyers=1", "--without-lock"]);
     ended.assert_failure(1, "proves nothing");
 }
 
 #[test]
+#[limit]
 fn senseless_arguments_are_refused() {
     sale(&["--processes=4"]).assert_failure(2, "add --redis");
     sale(&["--processes=4", "--redis", "memory://"]).assert_failure(2, "add --redis");
     sale(&["--processes=2", "--without-lock", "--serve"]).assert_failure(2, "leave out --processes");
     sale(&["--buyers=0"]).assert_failure(2, "--buyers");
     sale(&["--orders=many"]).assert_failure(2, "--orders");
-    sale(&["--orders=3001"]).assert_failure(1, "the order file has only 3000");
+    sale(&["--orders=3001"]).assert_failure(1, "there are only 3000 orders");
     sale(&["--redis", "http://127.0.0.1"]).assert_failure(1, "URL scheme");
     let help = sale(&["--help"]);
     assert!(help.stdout.contains("--without-lock") && help.stdout.contains("Examples:"), "{help:#?}");
 }
 
 #[test]
+#[limit]
 fn data_of_ones_own_is_read_and_checked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
@@ -83,6 +90,7 @@ fn data_of_ones_own_is_read_and_checked() {
 }
 
 #[test]
+#[limit]
 fn metrics_are_served_until_ctrl_c() {
     let mut program = start(FLASH_SALE, &["--orders=60", "--serve=127.0.0.1:0"], &[]);
     let rest = program.wait_for_line("serving ");
@@ -96,6 +104,7 @@ fn metrics_are_served_until_ctrl_c() {
 }
 
 #[test]
+#[limit]
 fn ctrl_c_ends_a_sale_and_removes_its_ledger() {
     // A single buyer takes most of a minute, so that the sale is not over before it is interrupted.
     let mut program = start(FLASH_SALE, &["--buyers=1"], &[]);

@@ -1,6 +1,6 @@
 //! On a real Redis, a server for each test. Without `redis-server` these tests fail; they never skip.
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 
 use crate::flash_sale::{assert_nothing_went_wrong, wait_for_sales};
 use crate::program::{eventually, http, run, start};
@@ -9,6 +9,7 @@ use crate::{small, web_service};
 const FLASH_SALE: &str = env!("CARGO_BIN_EXE_flash_sale");
 
 #[test]
+#[limit]
 fn four_processes_sell_without_losing_anything() {
     let server = RedisServer::start();
     let ended = run(FLASH_SALE, &["--processes=4", "--orders=800", "--redis", &server.url()], &[]);
@@ -17,6 +18,7 @@ fn four_processes_sell_without_losing_anything() {
 }
 
 #[test]
+#[limit]
 fn the_environment_names_the_store_and_its_password_stays_unsaid() {
     let server = RedisServer::builder().with_password("open-sesame").start();
     let ended = run(FLASH_SALE, &["--processes=2", "--orders=100"], &[("LOCK_URL", &server.url())]);
@@ -25,6 +27,7 @@ fn the_environment_names_the_store_and_its_password_stays_unsaid() {
 }
 
 #[test]
+#[limit]
 fn a_process_that_fails_fails_the_sale() {
     let mut server = RedisServer::start();
     let url = server.url();
@@ -35,6 +38,7 @@ fn a_process_that_fails_fails_the_sale() {
 }
 
 #[test]
+#[limit]
 fn ctrl_c_ends_every_process() {
     let server = RedisServer::start();
     // A buyer each, so that the sale is not over before it is interrupted.
@@ -48,12 +52,14 @@ fn ctrl_c_ends_every_process() {
 }
 
 #[test]
+#[limit]
 fn the_small_examples_run_on_redis() {
     let server = RedisServer::start();
     small::run_all(&[("LOCK_URL", &server.url())]);
 }
 
 #[test]
+#[limit]
 fn the_web_service_says_503_while_redis_is_away() {
     let mut server = RedisServer::start();
     let (mut program, service) = web_service::serve(&[("LOCK_URL", &server.url())]);

@@ -1,4 +1,5 @@
 use crate::program::run;
+use lock_core::testing::limit;
 
 /// Runs the examples that end by themselves, on one store.
 pub(crate) fn run_all(store: &[(&str, &str)]) {
@@ -26,11 +27,13 @@ pub(crate) fn run_all(store: &[(&str, &str)]) {
 }
 
 #[test]
+#[limit]
 fn the_small_examples_run_in_memory() {
     run_all(&[]);
 }
 
 #[test]
+#[limit]
 fn a_store_that_is_away_is_an_error_that_says_so() {
     for program in [env!("CARGO_BIN_EXE_quickstart"), env!("CARGO_BIN_EXE_guard_api"), env!("CARGO_BIN_EXE_fencing")] {
         // Nothing listens on port 1.

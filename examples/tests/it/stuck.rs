@@ -1,12 +1,13 @@
 //! The program in which locks go wrong, against a real Redis. Without `redis-server` this fails; it never skips.
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 
 use crate::program::{eventually, http, run, start};
 
 const STUCK: &str = env!("CARGO_BIN_EXE_stuck");
 
 #[test]
+#[limit]
 fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
     let redis = RedisServer::start();
     let url = redis.url();
@@ -48,6 +49,7 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
 }
 
 #[test]
+#[limit]
 fn a_redis_that_is_not_there_is_named_without_its_password() {
     let ended = run(STUCK, &["--port=0"], &[("LOCK_URL", "redis://:open-sesame@127.0.0.1:1")]);
     ended.assert_failure(1, "start a Redis with `redis-server`, or set LOCK_URL");
@@ -55,6 +57,7 @@ fn a_redis_that_is_not_there_is_named_without_its_password() {
 }
 
 #[test]
+#[limit]
 fn a_duration_without_a_unit_is_refused() {
     run(STUCK, &["--stuck-for=40"], &[]).assert_failure(2, "the unit is one of ms, s, m, h");
 }

@@ -1,3 +1,4 @@
+use lock_core::testing::limit;
 use std::thread;
 
 use crate::program::{Program, eventually, http, start};
@@ -47,6 +48,7 @@ pub(crate) fn charge_at_once(server: &str) {
 }
 
 #[test]
+#[limit]
 fn charges_one_request_at_a_time_and_stops_cleanly() {
     let (mut program, server) = serve(&[]);
     charge_at_once(&server);

@@ -25,6 +25,8 @@ pub(crate) enum Message {
     Granted(Grant),
     /// A key may have changed hands.
     Suspect(LockKey),
+    /// An operator takes a lock away.
+    Revoked { owner: OwnerId, actor: String, reason: String },
     /// The connection was made anew: nothing that was pushed before can be relied on.
     Reconnected,
 }
@@ -70,6 +72,13 @@ impl Inbox {
     /// is then verified at once. A hint about a lease that was never renewed says nothing.
     pub fn suspect(&self, key: LockKey) {
         let _ = self.sender.send(Message::Suspect(key));
+    }
+
+    /// Reports that an operator takes the lock of this owner away: who that is, and why. If it is ours,
+    /// its holder is told at once, without asking the store.
+    pub fn revoked(&self, owner: OwnerId, actor: &str, reason: &str) {
+        let (actor, reason) = (actor.to_owned(), reason.to_owned());
+        let _ = self.sender.send(Message::Revoked { owner, actor, reason });
     }
 
     /// Reports that the connection was made anew, or that all keys may have changed: every lease

@@ -1,12 +1,14 @@
 //! Claims for several keys that the store grants in one step or not at all.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::acquire::LockSpec;
 use crate::backend::{Attempt, AttemptAll, BoxFuture};
 use crate::claim::{Answer, ClaimGuard, Handoff, Success};
 use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
+use crate::fencing::FencingToken;
 use crate::gate::Turn;
 use crate::keeper::Engine;
 use crate::lease::Lease;
@@ -48,8 +50,8 @@ impl JointClaim {
     pub(crate) async fn ask(&mut self, specs: &[&LockSpec], limit: Timestamp) -> Result<Verdict> {
         let engine = Arc::clone(&self.engine);
         let requests: Vec<_> =
-            self.guards.iter_mut().zip(specs).map(|(guard, spec)| guard.pending().request(spec, 0)).collect();
-        let floors: Vec<_> = requests.iter().map(|request| request.floor).collect();
+            self.guards.iter_mut().zip(specs).map(|(guard, spec)| guard.pending().request(spec)).collect();
+        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
         let (sent_at, first) = (engine.clock.now(), specs[0]);
         let command = Arc::clone(&engine.backend).try_acquire_all_dyn(requests);
         let sent = self.in_flight.insert(SentJointly {
@@ -75,10 +77,10 @@ impl JointClaim {
             AttemptAll::Apart => return Ok(Verdict::Apart),
         };
         let mut granted = Vec::with_capacity(tokens.len());
-        for (index, (token, block)) in tokens.into_iter().enumerate() {
-            let attempt = Attempt::Granted { token, block };
+        for (index, token) in tokens.into_iter().enumerate() {
+            let attempt = Attempt::Granted { token };
             let pending = self.guards[index].pending();
-            if let Answer::Granted(success) = pending.answered(&engine, specs[index], attempt, sent_at, floors[index]) {
+            if let Answer::Granted(success) = pending.answered(&engine, specs[index], attempt, sent_at, floor) {
                 granted.push(success);
             }
         }

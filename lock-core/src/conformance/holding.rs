@@ -2,16 +2,17 @@
 
 use tokio::task::JoinSet;
 
-use crate::conformance::{MS, PATIENCE, SECOND, give_back, key, lasts, now, pause, take};
+use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, lasts, now, pause, soon, take};
 use crate::error::{LockError, LockErrorKind, LossReason};
 use crate::keeper::ReleaseOutcome;
 use crate::manager::LockManager;
 use crate::options::Renew;
 
-pub(super) async fn refusals(one: &LockManager, two: &LockManager) {
+/// Refuses a lock that is taken: trying answers nothing, not waiting answers `Busy` and names the holder.
+pub async fn refusals([one, two, _]: [LockManager; 3]) {
     let key = key("refusals");
-    let guard = take(one, &key).await;
-    for other in [one, two] {
+    let guard = take(&one, &key).await;
+    for other in [&one, &two] {
         assert!(matches!(other.lock(&key).try_acquire().await, Ok(None)), "trying a taken lock is no error");
         let busy = other.lock(&key).without_waiting().await;
         let busy = busy.err().unwrap_or_else(|| panic!("refusals: a taken lock was granted"));
@@ -24,7 +25,8 @@ pub(super) async fn refusals(one: &LockManager, two: &LockManager) {
     assert!(matches!(&free, Ok(Some(_))), "a released lock is free at once: {free:?}");
 }
 
-pub(super) async fn renewal(one: &LockManager, two: &LockManager) {
+/// Keeps a lock longer than its ttl, as long as the watchdog renews it.
+pub async fn renewal([one, two, _]: [LockManager; 3]) {
     let key = key("renewal");
     let guard = one.lock(&key).with_ttl(3 * SECOND).await.unwrap_or_else(|error| panic!("{error}"));
     for _ in 0..5 {
@@ -35,7 +37,8 @@ pub(super) async fn renewal(one: &LockManager, two: &LockManager) {
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
 }
 
-pub(super) async fn fixed_lease(one: &LockManager, two: &LockManager) {
+/// Ends a lease that is not renewed at its ttl, for its holder and for others, and extends one on request.
+pub async fn fixed_lease([one, two, _]: [LockManager; 3]) {
     let key = key("fixed lease");
     let fixed = || one.lock(&key).with_ttl(3 * SECOND).with_renew(Renew::Off);
     let old = fixed().await.unwrap_or_else(|error| panic!("{error}"));
@@ -55,13 +58,14 @@ pub(super) async fn fixed_lease(one: &LockManager, two: &LockManager) {
     assert!(matches!(two.lock(&key).try_acquire().await, Ok(None)), "an extended lock must stay taken");
 }
 
-pub(super) async fn limits(one: &LockManager, two: &LockManager) {
+/// Ends a lock at its `max_hold`, although its body hangs, and keeps it until its `min_hold`.
+pub async fn limits([one, two, _]: [LockManager; 3]) {
     let body = key("max hold");
-    let outcome: Result<(), LockError> =
-        one.lock(&body).with_max_hold(300 * MS).run(async |_| std::future::pending().await).await;
+    let hanging = one.lock(&body).with_max_hold(300 * MS).run(async |_| std::future::pending().await);
+    let outcome: Result<(), LockError> = soon("a body that hangs is dropped at its max_hold", hanging).await;
     let lost = outcome.err().and_then(|error| error.loss_reason());
     assert_eq!(lost, Some(LossReason::MaxHold), "a body that hangs must be dropped");
-    drop(take(two, &body).await);
+    drop(take(&two, &body).await);
 
     let (short, since) = (key("min hold"), now());
     let guard = one.lock(&short).with_min_hold(SECOND).await.unwrap_or_else(|error| panic!("{error}"));
@@ -72,9 +76,10 @@ pub(super) async fn limits(one: &LockManager, two: &LockManager) {
     assert!(later.is_ok(), "and end: {later:?}");
 }
 
-pub(super) async fn endings(one: &LockManager, two: &LockManager) {
+/// Frees the lock of a guard that is dropped, and of a body that panics.
+pub async fn endings([one, two, _]: [LockManager; 3]) {
     let key = key("endings");
-    drop(take(one, &key).await);
+    drop(take(&one, &key).await);
     let next = two.lock(&key).with_wait(PATIENCE).await;
     drop(next.unwrap_or_else(|error| panic!("a dropped guard must free its lock: {error}")));
 
@@ -93,10 +98,10 @@ pub(super) async fn endings(one: &LockManager, two: &LockManager) {
 }
 
 /// Releases without waiting for the answer: the lock is free soon all the same, also for its last holder.
-pub(super) async fn in_background(one: &LockManager, two: &LockManager) {
+pub async fn in_background([one, two, _]: [LockManager; 3]) {
     let key = key("in background");
     let acquire = || one.lock(&key).with_wait(PATIENCE).release_in_background();
-    for other in [one, two].into_iter().cycle().take(20) {
+    for other in [&one, &two].into_iter().cycle().take(20) {
         let guard = acquire().await.unwrap_or_else(|error| panic!("{error}"));
         let token = guard.token();
         let outcome = guard.release().await;

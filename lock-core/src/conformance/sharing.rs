@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::conformance::{MS, PATIENCE, SECOND, give_back, key, pause, take};
+use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use crate::guard::LockGuard;
 use crate::manager::LockManager;
-use crate::options::{Renew, Wait};
+use crate::options::Renew;
 
 /// A room for one, with a view on who is inside and what tokens were shown at the door.
 #[derive(Default)]
@@ -54,14 +54,14 @@ async fn finish(mut tasks: JoinSet<()>) {
 }
 
 /// Runs many tasks on one key: never two inside, tokens in the order of the grants.
-pub(super) async fn exclusion(managers: Vec<LockManager>) {
+pub async fn exclusion(managers: [LockManager; 3]) {
     let (key, room) = (key("exclusion"), Arc::new(Room::default()));
     let mut tasks = JoinSet::new();
     for manager in managers.iter().cycle().take(managers.len() * 4) {
         let (manager, key, room) = (manager.clone(), key.clone(), Arc::clone(&room));
         tasks.spawn(async move {
             for _ in 0..10 {
-                let guard = manager.lock(&key).with_wait(Wait::Forever).await;
+                let guard = manager.lock(&key).with_wait(PATIENCE).await;
                 let guard = room.enter(guard.unwrap_or_else(|error| panic!("exclusion: {error}")));
                 tokio::task::yield_now().await;
                 room.leave(guard).await;
@@ -72,7 +72,7 @@ pub(super) async fn exclusion(managers: Vec<LockManager>) {
 }
 
 /// Lets processes contend for one key: none may be left waiting while the others take turns.
-pub(super) async fn fairness(managers: Vec<LockManager>) {
+pub async fn fairness(managers: [LockManager; 3]) {
     let (key, rounds) = (key("fairness"), 30);
     // Counts requests and grants alike, so that it orders them without a clock.
     let order = Arc::new(AtomicUsize::new(0));
@@ -83,7 +83,7 @@ pub(super) async fn fairness(managers: Vec<LockManager>) {
         tasks.spawn(async move {
             for _ in 0..rounds {
                 let asked = order.fetch_add(1, Ordering::SeqCst);
-                let guard = manager.lock(&key).with_wait(Wait::Forever).await;
+                let guard = manager.lock(&key).with_wait(PATIENCE).await;
                 let guard = guard.unwrap_or_else(|error| panic!("fairness: {error}"));
                 let granted = order.fetch_add(1, Ordering::SeqCst);
                 turns.lock().unwrap_or_else(PoisonError::into_inner).push((asked, granted));
@@ -101,14 +101,14 @@ pub(super) async fn fairness(managers: Vec<LockManager>) {
 }
 
 /// Passes the lock on within one process: every holder has a token of its own, in order.
-pub(super) async fn handoff(manager: &LockManager) {
+pub async fn handoff([manager, ..]: [LockManager; 3]) {
     let (key, room) = (key("handoff"), Arc::new(Room::default()));
     let mut tasks = JoinSet::new();
     for _ in 0..100 {
         let (manager, key, room) = (manager.clone(), key.clone(), Arc::clone(&room));
         tasks.spawn(async move {
             for _ in 0..5 {
-                let guard = manager.lock(&key).with_wait(Wait::Forever).await;
+                let guard = manager.lock(&key).with_wait(PATIENCE).await;
                 let guard = room.enter(guard.unwrap_or_else(|error| panic!("handoff: {error}")));
                 room.leave(guard).await;
             }
@@ -116,13 +116,13 @@ pub(super) async fn handoff(manager: &LockManager) {
     }
     finish(tasks).await;
     // Also those that another had to drop, in the background.
-    give_back(take(manager, &key).await).await;
+    give_back(take(&manager, &key).await).await;
 }
 
 /// Lets callers with different leases follow each other: each must get the lease it asked for.
-pub(super) async fn mixed_terms(one: &LockManager, two: &LockManager) {
+pub async fn mixed_terms([one, two, _]: [LockManager; 3]) {
     let key = key("mixed terms");
-    let first = take(one, &key).await;
+    let first = take(&one, &key).await;
     let long = one.lock(&key).with_ttl(60 * SECOND).with_wait(PATIENCE).acquire();
     let fixed = one.lock(&key).with_ttl(30 * SECOND).with_renew(Renew::Off).with_wait(PATIENCE).acquire();
     let remote = two.lock(&key).with_ttl(20 * SECOND).with_wait(PATIENCE).acquire();

@@ -4,17 +4,17 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::conformance::{MS, PATIENCE, SECOND, give_back, key, pause, take};
+use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use crate::error::LockErrorKind;
 use crate::keeper::ReleaseOutcome;
 use crate::manager::LockManager;
-use crate::options::Wait;
 use crate::testing::Stopwatch;
 
-pub(super) async fn budget(one: &LockManager, two: &LockManager) {
+/// Gives up after the time that the caller wants to wait, not earlier, and names the holder.
+pub async fn budget([one, two, _]: [LockManager; 3]) {
     let key = key("budget");
-    let guard = take(one, &key).await;
-    for other in [one, two] {
+    let guard = take(&one, &key).await;
+    for other in [&one, &two] {
         let (wait, watch) = (2 * SECOND, Stopwatch::start());
         let late = other.lock(&key).with_wait(wait).await;
         let late = late.err().unwrap_or_else(|| panic!("budget: a taken lock was granted"));
@@ -27,16 +27,16 @@ pub(super) async fn budget(one: &LockManager, two: &LockManager) {
 }
 
 /// Waits behind a holder of another process, and gets the lock when it is released.
-pub(super) async fn turn(one: &LockManager, two: &LockManager) {
+pub async fn turn([one, two, _]: [LockManager; 3]) {
     let key = key("turn");
-    let guard = take(one, &key).await;
+    let guard = take(&one, &key).await;
     let token = guard.token();
     let (local, remote) = tokio::join!(
         async {
             pause(200 * MS).await;
             guard.release().await
         },
-        two.lock(&key).with_wait(Wait::Forever).acquire(),
+        two.lock(&key).with_wait(PATIENCE).acquire(),
     );
     assert_eq!(local, Ok(ReleaseOutcome::Released));
     let remote = remote.unwrap_or_else(|error| panic!("a waiter must be granted after the release: {error}"));
@@ -44,9 +44,9 @@ pub(super) async fn turn(one: &LockManager, two: &LockManager) {
 }
 
 /// Lets waiters with different budgets queue: each gives up in its own time, and costs nobody else.
-pub(super) async fn patience(one: &LockManager, two: &LockManager) {
+pub async fn patience([one, two, _]: [LockManager; 3]) {
     let key = key("patience");
-    let guard = take(one, &key).await;
+    let guard = take(&one, &key).await;
     let give_up = |manager: &LockManager, wait: Duration| {
         let acquire = manager.lock(&key).with_wait(wait).acquire();
         async move {
@@ -57,7 +57,7 @@ pub(super) async fn patience(one: &LockManager, two: &LockManager) {
         }
     };
     let (served, ()) = tokio::join!(two.lock(&key).with_wait(PATIENCE).acquire(), async {
-        tokio::join!(give_up(two, 300 * MS), give_up(one, 200 * MS), give_up(two, 500 * MS));
+        tokio::join!(give_up(&two, 300 * MS), give_up(&one, 200 * MS), give_up(&two, 500 * MS));
         let _ = guard.release().await;
     });
     let served = served.unwrap_or_else(|error| panic!("a patient waiter must be served: {error}"));
@@ -66,7 +66,7 @@ pub(super) async fn patience(one: &LockManager, two: &LockManager) {
 }
 
 /// Drops acquires after each of their first polls, and checks that no key stays taken.
-pub(super) async fn cancellation(one: &LockManager, two: &LockManager) {
+pub async fn cancellation([one, two, _]: [LockManager; 3]) {
     for polls in 0..40 {
         let key = key("cancellation");
         {
@@ -87,10 +87,10 @@ pub(super) async fn cancellation(one: &LockManager, two: &LockManager) {
 }
 
 /// Drops waiters of the queue while the lock passes on: those behind them must still be served.
-pub(super) async fn abandoned_places(one: &LockManager, two: &LockManager, three: &LockManager) {
+pub async fn abandoned_places([one, two, three]: [LockManager; 3]) {
     for round in 0..20 {
         let key = key("abandoned places");
-        let guard = take(one, &key).await;
+        let guard = take(&one, &key).await;
         let mut leaving = Box::pin(two.lock(&key).with_wait(PATIENCE).acquire());
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..4 {

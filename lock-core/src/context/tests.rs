@@ -1,3 +1,4 @@
+use lock_core::testing::limit;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ fn soon(request: LockRequest) -> LockRequest {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_nested_acquire_of_the_same_key_is_refused_at_once() {
     let locks = LockManager::in_memory();
     let inner: Result<()> = locks
@@ -28,6 +30,7 @@ async fn a_nested_acquire_of_the_same_key_is_refused_at_once() {
 }
 
 #[tokio::test]
+#[limit]
 async fn re_entry_shares_the_grant_until_the_last_guard() {
     let locks = LockManager::in_memory();
     let paths = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -56,6 +59,7 @@ async fn re_entry_shares_the_grant_until_the_last_guard() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_context_follows_the_task_and_nothing_else() {
     let locks = LockManager::in_memory();
     assert!(current_lock().is_none());
@@ -80,12 +84,14 @@ async fn the_context_follows_the_task_and_nothing_else() {
 }
 
 #[tokio::test]
+#[limit]
 #[should_panic(expected = "the lock \"k\" is not held here")]
 async fn assert_locked_panics_without_a_lock() {
     assert_locked("k");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn contexts_do_not_leak_between_tasks() {
     let locks = LockManager::in_memory();
     let tasks: Vec<_> = (0..50)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Message;
 use crate::claim::HolderHint;
+use crate::error::LossReason;
 use crate::keeper::{Keeper, release, watchdog};
 use crate::lease::Lease;
 
@@ -41,6 +42,18 @@ impl Keeper {
                 self.inspect(leases, PACE);
                 if let Some(other) = next {
                     self.hear(other);
+                }
+            }
+            Message::Revoked { owner, actor, reason } => {
+                let Some(engine) = self.engine.upgrade() else { return };
+                if let Some(lease) = self.schedule.leases().into_iter().find(|lease| lease.claim.owner == owner) {
+                    let key = lease.claim.key.as_str();
+                    tracing::warn!(
+                        target: "lock_core::audit",
+                        action = "revoked", key, actor, reason,
+                        "an operator took this lock away"
+                    );
+                    watchdog::end(&engine, &lease, LossReason::Revoked);
                 }
             }
             Message::Reconnected => {

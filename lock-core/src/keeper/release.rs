@@ -120,7 +120,6 @@ async fn release_until_answered(
     hold_end: Option<HoldEnd<'_>>,
 ) -> Result<ReleaseOutcome> {
     let mut release = Release::new(lease.claim.clone());
-    release.last_token = lease.last_used();
     release.in_background =
         hold_end.as_ref().is_some_and(|hold_end| hold_end.hold.release_in_background && !hold_end.dropped);
     let retry = ReleaseRetry {

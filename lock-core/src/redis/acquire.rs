@@ -32,17 +32,16 @@ impl RedisStore {
             && connection.link.takes_natively()
             && !self.collisions.is_contended(key, begun)
         {
-            let call = Call::Take(request.claim.owner, {
-                let since = connection.link.time.estimate(clock.now()) / 1000;
-                steps::take(&keys, request, since)
-            });
+            let server_time = connection.link.time.estimate(clock.now());
+            let call = Call::Take(request.claim.owner, steps::take(&keys, request, server_time / 1000));
+            // What is known before it is sent: one draw may serve several locks.
+            let known = self.floor.at_least(request.floor, server_time);
             if !in_time(begun, request.execute_within) {
                 return Err(self.too_late(request.execute_within));
             }
             match connection.call(call, Flush::Now).await {
                 Answer::Taken(Taken::With(draw)) => {
-                    let newest = self.floor.at_least(request.floor, connection.link.time.estimate(clock.now()));
-                    if let Some(token) = draw.token().filter(|token| *token > newest) {
+                    if let Some(token) = draw.token().filter(|token| *token > known) {
                         self.floor.raise(token);
                         return Ok(Attempt::Granted { token });
                     }

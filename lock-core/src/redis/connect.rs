@@ -146,8 +146,8 @@ impl Target {
         }
     }
 
-    /// Opens a connection that listens to one channel, and to changes of the keys it reads.
-    pub(super) async fn listen(&self, channel: &str) -> Result<Listening> {
+    /// Opens a connection that listens to some channels, and to changes of the keys it reads.
+    pub(super) async fn listen(&self, channels: &[&str]) -> Result<Listening> {
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
@@ -156,7 +156,7 @@ impl Target {
             .set_push_sender(sender);
         let subscribing = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            connection.subscribe(channel).await?;
+            connection.subscribe(channels).await?;
             let tracks = track(&mut connection).await?;
             Ok::<_, RedisError>((connection, tracks))
         };
@@ -194,6 +194,8 @@ impl Target {
         greeting.cmd("CLIENT").arg("INFO");
         // Whether we may have connections closed: a command that nobody awaits must not take a lock later.
         greeting.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+        // Every user may ask what the server is.
+        greeting.cmd("HELLO");
         // The script that leaves together with attempts, so that it is known. Called with nothing it does nothing.
         greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
         let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
@@ -212,7 +214,8 @@ impl Target {
             }
             _ => None,
         };
-        Ok(time.map(|time| Greeting { connection, time, client }))
+        let cluster = answers.next().is_some_and(|hello| is_cluster(&hello));
+        Ok(time.map(|time| Greeting { connection, time, client, cluster }))
     }
 }
 
@@ -222,6 +225,16 @@ pub(super) struct Greeting {
     pub(super) time: ServerTime,
     /// How the server knows the connection, if it would close it.
     pub(super) client: Option<ClientId>,
+    /// Whether the server is a node of a cluster.
+    pub(super) cluster: bool,
+}
+
+fn is_cluster(hello: &Value) -> bool {
+    let Value::Map(words) = hello else { return false };
+    words.iter().any(|(name, word)| match (name, word) {
+        (Value::BulkString(name), Value::BulkString(word)) => name == b"mode" && word == b"cluster",
+        _ => false,
+    })
 }
 
 /// A connection that listens.

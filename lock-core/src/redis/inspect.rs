@@ -4,6 +4,7 @@
 //! kilobyte of a value, and changes nothing.
 
 mod entry;
+mod release;
 mod scan;
 mod servers;
 mod topology;
@@ -11,16 +12,14 @@ mod waiters;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::{Claim, Freed, LockBackend, Release};
+use crate::backend::LockBackend;
 use crate::error::Result;
 use crate::key::LockKey;
-use crate::owner::OwnerId;
 use crate::redis::inspect::servers::{Answer, Servers, within};
-use crate::redis::{RedisStore, error, keys, reply, value};
+use crate::redis::{RedisStore, error, keys, steps, value};
 
 pub use entry::{EntryState, LockEntry};
 pub use scan::{Scan, ScanOptions};
@@ -121,7 +120,7 @@ impl FleetReader {
         let store = self.servers.reachable().await?;
         let found = self.read(&store, std::slice::from_ref(key)).await?;
         match found.into_iter().next() {
-            Some(Found::Entry(entry)) => Ok(Some(entry)),
+            Some(Found::Entry(entry)) => Ok(Some(*entry)),
             Some(Found::Mistyped) => Err(error::mistyped(key.as_str())),
             Some(Found::Nothing) | None => Ok(None),
         }
@@ -139,46 +138,6 @@ impl FleetReader {
     pub async fn waiters(&self, key: &LockKey) -> Result<Vec<Waiter>> {
         keys::Keys::of(key)?;
         waiters::read(&self.servers, key).await
-    }
-
-    /// Takes a lock away from the holder with this identity, and from no other.
-    ///
-    /// It is the ordinary release: the comparison and the deletion are one step on the server, and
-    /// the next grant has a greater fencing token. The holder learns of it with its next renewal, as
-    /// [`LossReason::Stolen`](crate::LossReason::Stolen), and until then believes that it holds the
-    /// lock: only a resource that checks tokens is safe in between.
-    ///
-    /// Whatever the outcome, a `tracing` event with the target `lock_core::audit` says who asked
-    /// (`actor`), for which key, and why.
-    ///
-    /// # Errors
-    ///
-    /// As [`entry`](Self::entry). After [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable)
-    /// it may or may not have been done; repeating it is safe.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe to drop; it may be done all the same.
-    pub async fn release(&self, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<Freed> {
-        // What a release needs of a claim is its key and its owner.
-        let claim = Release::new(Claim { key: key.clone(), owner, ttl: Duration::ZERO });
-        let store = self.servers.keeper_of(key).await;
-        let (node, freed) = match &store {
-            Ok(store) => (store.pool.node(), within(store, "release", store.release(&claim)).await),
-            Err(error) => (self.node(), Err(error.clone())),
-        };
-        let outcome = match &freed {
-            Ok(Freed::Released) => "released",
-            Ok(Freed::NotHeld) => "not_held",
-            Err(_) => "failed",
-        };
-        let key = key.as_str();
-        tracing::warn!(
-            target: "lock_core::audit",
-            action = "release", node, key, ?owner, actor, reason, outcome,
-            "an operator asked to release a lock"
-        );
-        freed
     }
 
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.
@@ -208,12 +167,14 @@ impl FleetReader {
         };
         let left = match &left.value {
             Value::Int(-2) => return Ok(Found::Nothing),
-            Value::Int(left) => reply::time_left(*left),
+            Value::Int(left) => steps::time_left(*left),
             _ => return Err(left.refusal("read")),
         };
         // Without a queue, or with something else in its place, nobody waits in it.
         let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
-        Ok(Found::Entry(LockEntry::new(key.clone(), value::holder(text, left), waiters, now)))
+        let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
+        entry.foreign_value = (entry.state == EntryState::Foreign).then(|| text.clone());
+        Ok(Found::Entry(Box::new(entry)))
     }
 }
 
@@ -225,7 +186,7 @@ impl fmt::Debug for FleetReader {
 
 /// What lies at a key.
 enum Found {
-    Entry(LockEntry),
+    Entry(Box<LockEntry>),
     Nothing,
     /// Another type than a string.
     Mistyped,

@@ -35,6 +35,9 @@ const SLOTS: usize = 16384;
 /// What the names of channels begin with.
 pub(super) const INBOX: &str = "distributed-lock:inbox:";
 
+/// The channel on which every process hears which locks an operator took away.
+pub(super) const REVOKED: &str = "distributed-lock:inbox:revoked";
+
 /// Names the channel on which a process hears of its grants.
 pub(super) fn inbox_channel(id: &str) -> String {
     format!("{INBOX}{id}")

@@ -119,11 +119,6 @@ impl Link {
         !self.cluster.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns whether the driver of the connection has ended.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.has_changed().is_err()
-    }
-
     /// Sends one command. Dropping the future does not call it back.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
         self.watched(self.connection.clone().send_packed_command(command)).await?.extract_error()

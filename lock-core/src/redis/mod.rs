@@ -65,9 +65,10 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// # Permissions
 ///
 /// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
-/// locks, to wait for them without polling, to hear of losses at once and be named in `CLIENT LIST`,
-/// and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last three words are for
-/// clusters. Without the second and third, waiters poll and renewals find losses.
+/// locks, to wait for them without polling, to hear of losses at once, be named in `CLIENT LIST` and take
+/// free locks without a script, and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last three words are for
+/// clusters. Without the second and third, waiters poll and renewals find losses. All locks of a
+/// server draw their fencing tokens from one key, whatever their prefix: `distributed-lock:clock`.
 ///
 /// ```text
 #[doc = include_str!("acl.txt")]

@@ -120,8 +120,11 @@ impl Pool {
         let node = self.node().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
-                Ok(Ok(Greeting { connection, time, client })) => {
+                Ok(Ok(Greeting { connection, time, client, cluster })) => {
                     let link = Link::new(connection, generation, time, gone, client);
+                    if cluster {
+                        link.note_cluster();
+                    }
                     Ok(Arc::new(Coalescer::new(link, unsettled)))
                 }
                 Ok(Err(error)) => Err(error),

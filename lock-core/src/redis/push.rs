@@ -1,4 +1,5 @@
-//! The connection that hlisteners: grants of the queue, and changes to locks that were renewed over it.
+//! The connection that hears: grants of the queue, what operators take away, and changes to locks that were
+//! renewed over it.
 //!
 //! Redis remembers who read a key (`CLIENT TRACKING`) and tells of its next change: `DEL`, `SET`,
 //! expiry, eviction, `FLUSHALL`. It remembers per connection. On this one nothing is read but by
@@ -124,7 +125,7 @@ impl RedisStore {
         let channel = keys::inbox_channel(inbox.id());
         let (mut was_open, mut pause) = (false, BACKOFF.0);
         loop {
-            match self.pool.target().listen(&channel).await {
+            match self.pool.target().listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
                     let connection = listening.connection;
                     let (_open, gone) = watch::channel(());
@@ -171,7 +172,7 @@ impl RedisStore {
         }
     }
 
-    /// Renews claims over the connection that then hlisteners of changes to them. `None` if there is no
+    /// Renews claims over the connection that then hears of changes to them. `None` if there is no
     /// such connection, or the server refuses.
     pub(super) async fn renew_tracked(&self, claims: &[Claim]) -> Option<Result<Vec<Result<Renewal>>>> {
         let listener = self.listeners.current()?;
@@ -202,9 +203,12 @@ async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
     while let Some(push) = pushes.recv().await {
         match push.kind {
             PushKind::Message => {
-                if let Some(Value::BulkString(text)) = push.data.last()
-                    && let Some(grant) = steps::granted(text)
-                {
+                let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
+                if channel == keys::REVOKED.as_bytes() {
+                    if let Some((owner, actor, reason)) = steps::revocation(text) {
+                        inbox.revoked(owner, actor, reason);
+                    }
+                } else if let Some(grant) = steps::granted(text) {
                     inbox.granted(grant);
                 }
             }

@@ -1,6 +1,7 @@
 //! A real Redis Cluster, started for one test.
 
-use crate::testing::server::{RedisServer, RedisServerBuilder, Reply, wait_until};
+use crate::testing::Reply;
+use crate::testing::server::{RedisServer, RedisServerBuilder, wait_until};
 
 /// How many slots a cluster has.
 const SLOTS: i64 = 16384;

@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::backend::{Grant, Inbox, Message};
 use crate::event::{LockObserver, Observers};
 use crate::key::LockKey;
+use crate::owner::OwnerId;
 
 /// Makes an [`Inbox`] for [`LockBackend::drive`](crate::LockBackend::drive), and the other end of it.
 ///
@@ -38,6 +39,8 @@ pub enum Report {
     Granted(Grant),
     /// A key may have changed hands.
     Suspect(LockKey),
+    /// An operator takes this owner's lock away.
+    Revoked(OwnerId),
     /// The connection was made anew.
     Reconnected,
 }
@@ -76,6 +79,7 @@ impl From<Message> for Report {
         match message {
             Message::Granted(grant) => Self::Granted(grant),
             Message::Suspect(key) => Self::Suspect(key),
+            Message::Revoked { owner, .. } => Self::Revoked(owner),
             Message::Reconnected => Self::Reconnected,
         }
     }

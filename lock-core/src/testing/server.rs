@@ -1,16 +1,18 @@
 //! A real `redis-server`, started for one test.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::Clock;
+use crate::testing::Reply;
 
 /// How long a server may take to start, and to answer one command, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -170,7 +172,7 @@ impl RedisServer {
 
     /// Stops the process without ending it: connections stay open, nothing is answered.
     pub fn pause(&self) {
-        self.signal(Signal::STOP);
+        signal(self.pid(), Signal::STOP);
         // The signal is delivered later than it is sent.
         let stopped = || fs::read_to_string(format!("/proc/{}/stat", self.pid())).map(|stat| stat.contains(") T "));
         wait_until(|| stopped().unwrap_or(true));
@@ -178,12 +180,14 @@ impl RedisServer {
 
     /// Lets a paused process go on.
     pub fn resume(&self) {
-        self.signal(Signal::CONT);
+        signal(self.pid(), Signal::CONT);
     }
 
     /// Ends the process at once, and waits until it is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
+            // Before its number can be another's.
+            running().retain(|(_, server)| *server != child.id());
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -237,9 +241,11 @@ impl RedisServer {
             command.arg("--tls-port").arg(self.tls_port.to_string());
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.child = Some(child.unwrap_or_else(|error| {
+        let child = child.unwrap_or_else(|error| {
             panic!("cannot start redis-server ({error}); run `sh scripts/test.sh`, which says how to get one")
-        }));
+        });
+        running().push((std::thread::current().name().unwrap_or_default().to_owned(), child.id()));
+        self.child = Some(child);
         let mut alive = true;
         let ready = wait_until(|| {
             alive = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
@@ -252,11 +258,6 @@ impl RedisServer {
             self.kill();
         }
         started
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process has a positive id");
-        kill_process(pid, signal).expect("an own child can be signalled");
     }
 
     fn socket(&self) -> PathBuf {
@@ -283,75 +284,22 @@ impl Drop for RedisServer {
     }
 }
 
-/// What a server answers to [`RedisServer::command`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Nothing: the key does not exist, the condition did not hold.
-    Nil,
-    /// A number.
-    Int(i64),
-    /// A string or a status.
-    Text(String),
-    /// Several answers.
-    List(Vec<Self>),
-    /// An error, code first.
-    Error(String),
+/// The servers that run, by the name of the thread that started them.
+fn running() -> MutexGuard<'static, Vec<(String, u32)>> {
+    static RUNNING: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Reply {
-    /// Returns the text of a string.
-    ///
-    /// # Panics
-    ///
-    /// If this is something else.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        match self {
-            Self::Text(text) => text,
-            other => panic!("the server answered {other:?} where a string was expected"),
-        }
+/// Kills the servers that a test has started on its own thread.
+pub(super) fn kill_servers_of(test: &str) {
+    for (_, server) in running().iter().filter(|(thread, _)| thread == test) {
+        signal(*server, Signal::KILL);
     }
+}
 
-    /// Returns the value of a number.
-    ///
-    /// # Panics
-    ///
-    /// If this is something else.
-    #[must_use]
-    pub fn int(&self) -> i64 {
-        match self {
-            Self::Int(number) => *number,
-            other => panic!("the server answered {other:?} where a number was expected"),
-        }
-    }
-
-    fn read(stream: &mut impl BufRead) -> std::io::Result<Self> {
-        let mut line = String::new();
-        stream.read_line(&mut line)?;
-        let broken = || std::io::Error::other("the answer is cut off");
-        let line = line.strip_suffix("\r\n").ok_or_else(broken)?;
-        let (kind, rest) = line.split_at_checked(1).ok_or_else(broken)?;
-        let number = || rest.parse::<i64>().map_err(std::io::Error::other);
-        Ok(match kind {
-            "+" => Self::Text(rest.to_owned()),
-            "-" => Self::Error(rest.to_owned()),
-            ":" => Self::Int(number()?),
-            "$" => match usize::try_from(number()?) {
-                Err(_) => Self::Nil,
-                Ok(length) => {
-                    let mut text = vec![0; length + 2];
-                    stream.read_exact(&mut text)?;
-                    text.truncate(length);
-                    Self::Text(String::from_utf8_lossy(&text).into_owned())
-                }
-            },
-            "*" => match usize::try_from(number()?) {
-                Err(_) => Self::Nil,
-                Ok(length) => Self::List((0..length).map(|_| Self::read(stream)).collect::<Result<_, _>>()?),
-            },
-            _ => return Err(std::io::Error::other(format!("an answer of unknown kind: {line}"))),
-        })
-    }
+fn signal(process: u32, signal: Signal) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process has a positive id");
+    kill_process(pid, signal).expect("an own child can be signalled");
 }
 
 fn send(stream: &mut impl Write, words: &[&str]) -> std::io::Result<()> {

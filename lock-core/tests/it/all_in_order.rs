@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::EventLog;
+use lock_core::testing::{EventLog, limit};
 use lock_core::{LockErrorKind, LockKey, LockManager, LossReason, MemoryStore, ReleaseOutcome};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,6 +19,7 @@ fn key(text: &str) -> LockKey {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn keys_are_sorted_and_each_is_taken_once() {
     let store = Arc::default();
     let (locks, events) = manager(&store);
@@ -37,6 +38,7 @@ async fn keys_are_sorted_and_each_is_taken_once() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn one_key_that_is_refused_gives_all_back() {
     let store = Arc::default();
     let (locks, events) = manager(&store);
@@ -58,6 +60,7 @@ async fn one_key_that_is_refused_gives_all_back() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn one_budget_covers_all_keys() {
     let store = Arc::default();
     let (locks, _) = manager(&store);
@@ -77,6 +80,7 @@ async fn one_budget_covers_all_keys() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn callers_with_opposite_orders_do_not_wait_for_each_other() {
     let store = Arc::default();
     let mut tasks = Vec::new();
@@ -98,6 +102,7 @@ async fn callers_with_opposite_orders_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn the_loss_of_one_is_the_loss_of_all() {
     let store: Arc<MemoryStore> = Arc::default();
     let (locks, events) = manager(&store);
@@ -112,6 +117,7 @@ async fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 #[tokio::test]
+#[limit]
 async fn no_keys_and_bad_keys_are_refused() {
     let locks = LockManager::in_memory();
     let none: [&str; 0] = [];
@@ -121,6 +127,7 @@ async fn no_keys_and_bad_keys_are_refused() {
 }
 
 #[test]
+#[limit]
 fn several_keys_serve_synchronous_code() {
     let locks = LockManager::in_memory();
     let guard = locks.lock_all(["b", "a"]).acquire_blocking().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lock_core::inspect::{FleetReader, ScanOptions};
-use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{GrantPath, LockBackend, LockError, LockErrorKind, LockManager, RedisStore, ReleaseOutcome, Renew};
 
 use crate::support::{MS, SECOND, eventually, exists, locked_keys, locks, renewals, take, watched};
@@ -24,6 +24,7 @@ async fn refused(url: &str) -> LockError {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_key_of_another_type_is_a_mistake_and_no_wait() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -41,6 +42,7 @@ async fn a_key_of_another_type_is_a_mistake_and_no_wait() {
 }
 
 #[tokio::test]
+#[limit]
 async fn wrong_credentials_are_named_without_being_repeated() {
     let server = RedisServer::builder().with_password("c0rrect").start();
     let address = format!("127.0.0.1:{}", server.port());
@@ -68,6 +70,7 @@ async fn wrong_credentials_are_named_without_being_repeated() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_documented_acl_suffices_and_less_is_a_mistake() {
     let server = RedisServer::start();
     let set_user = |rules: &[&str]| {
@@ -163,6 +166,7 @@ async fn whole_life(url: &str) -> Result<(), LockError> {
 }
 
 #[tokio::test]
+#[limit]
 async fn what_no_server_can_serve_is_refused_before_it_is_asked() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -180,7 +184,7 @@ async fn what_no_server_can_serve_is_refused_before_it_is_asked() {
         let error = request.await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
     }
-    for key in [String::new(), "x".repeat(513), "{a}@fence".to_owned(), "a:@queue".to_owned()] {
+    for key in [String::new(), "x".repeat(513), "{a}@waiters".to_owned(), "distributed-lock:clock".to_owned(), "a:@queue".to_owned()] {
         let error = locks.lock(key.clone()).await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{key}: {error}");
     }
@@ -196,6 +200,7 @@ async fn what_no_server_can_serve_is_refused_before_it_is_asked() {
 }
 
 #[tokio::test]
+#[limit]
 async fn urls_that_name_no_store_say_what_to_write() {
     for (url, says) in [
         ("", "redis://"),
@@ -214,6 +219,7 @@ async fn urls_that_name_no_store_say_what_to_write() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_is_no_redis_is_an_error_in_time() {
     // A listener that says nothing, one that hangs up, and one that speaks something else.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, RedisServer, Stopwatch};
+use lock_core::testing::{EventLog, RedisServer, Stopwatch, limit};
 use lock_core::{LockError, LockErrorKind, LockManager, LossReason};
 use tokio::runtime::Builder;
 
@@ -14,6 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test]
+#[limit]
 async fn a_stalled_server_executes_no_acquire_of_a_caller_that_has_gone() {
     let server = RedisServer::start();
     let locks = warm(&server.url()).await;
@@ -35,6 +36,7 @@ async fn a_stalled_server_executes_no_acquire_of_a_caller_that_has_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn two_thousand_acquires_cut_at_random_polls_leave_nothing() {
     let server = RedisServer::start();
     let locks = warm(&server.url()).await;
@@ -82,6 +84,7 @@ async fn two_thousand_acquires_cut_at_random_polls_leave_nothing() {
 /// Every await point, because each acquire is dropped after one more poll than the one before, from
 /// not at all to far more than any needs; two managers, so that every wait is for another process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn ten_thousand_acquires_cut_at_every_await_point_leave_nothing() {
     let server = RedisServer::start();
     let managers = [warm(&server.url()).await, warm(&server.url()).await];
@@ -119,6 +122,7 @@ async fn ten_thousand_acquires_cut_at_every_await_point_leave_nothing() {
 }
 
 #[test]
+#[limit]
 fn runtimes_shut_down_in_the_middle_leave_nothing() {
     let server = RedisServer::start();
     let outside = Builder::new_current_thread().enable_all().build().unwrap();
@@ -150,6 +154,7 @@ fn runtimes_shut_down_in_the_middle_leave_nothing() {
 }
 
 #[test]
+#[limit]
 fn a_guard_dropped_outside_of_every_runtime_frees_its_key() {
     let server = RedisServer::start();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -172,6 +177,7 @@ fn a_guard_dropped_outside_of_every_runtime_frees_its_key() {
 }
 
 #[test]
+#[limit]
 fn a_guard_dropped_while_its_runtime_shuts_down_frees_its_key() {
     let server = RedisServer::start();
     let outside = Builder::new_current_thread().enable_all().build().unwrap();
@@ -192,6 +198,7 @@ fn a_guard_dropped_while_its_runtime_shuts_down_frees_its_key() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_that_is_dropped_half_way_is_finished() {
     let server = RedisServer::start();
     let locks = warm(&server.url()).await;
@@ -209,6 +216,7 @@ async fn a_release_that_is_dropped_half_way_is_finished() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_panic_in_the_body_frees_the_key() {
     let server = RedisServer::start();
     let locks = warm(&server.url()).await;
@@ -232,6 +240,7 @@ async fn a_panic_in_the_body_frees_the_key() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_body_that_is_cancelled_frees_the_key() {
     let server = RedisServer::start();
     let locks = warm(&server.url()).await;
@@ -241,6 +250,7 @@ async fn a_body_that_is_cancelled_frees_the_key() {
 }
 
 #[tokio::test]
+#[limit]
 async fn shutdown_frees_everything_and_tells_every_holder() {
     let server = RedisServer::start();
     let locks = warm(&server.url()).await;
@@ -266,6 +276,7 @@ async fn shutdown_frees_everything_and_tells_every_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn shutdown_leaves_nothing_of_acquires_that_it_meets_half_way() {
     let server = RedisServer::start();
     for round in 0..20_u32 {
@@ -291,6 +302,7 @@ async fn shutdown_leaves_nothing_of_acquires_that_it_meets_half_way() {
 }
 
 #[tokio::test]
+#[limit]
 async fn shutdown_says_what_it_could_not_free() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -306,6 +318,7 @@ async fn shutdown_says_what_it_could_not_free() {
 }
 
 #[tokio::test]
+#[limit]
 async fn dropping_the_manager_does_not_hang_on_a_dead_server() {
     let server = RedisServer::start();
     let locks: LockManager = locks(&server);

@@ -1,30 +1,27 @@
 //! One suite, every store.
 
-use std::sync::Arc;
+mod memory {
+    use std::sync::Arc;
 
-use lock_core::{LockManager, MemoryStore, conformance};
+    use lock_core::MemoryStore;
 
-#[tokio::test]
-async fn memory_keeps_the_contract() {
-    conformance::contract(MemoryStore::new()).await;
-}
+    fn store() -> impl Fn() -> Arc<MemoryStore> {
+        let store = Arc::new(MemoryStore::new());
+        move || Arc::clone(&store)
+    }
 
-#[tokio::test]
-async fn memory_behaves() {
-    let store = Arc::new(MemoryStore::new());
-    conformance::behaviour(|| async { LockManager::builder(Arc::clone(&store)).build().unwrap() }).await;
-}
-
-#[cfg(feature = "redis")]
-#[tokio::test]
-async fn redis_keeps_the_contract() {
-    let server = lock_core::testing::RedisServer::start();
-    conformance::contract(lock_core::RedisStore::new(&server.url()).unwrap()).await;
+    lock_core::conformance_tests!(store);
 }
 
 #[cfg(feature = "redis")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_behaves() {
-    let server = lock_core::testing::RedisServer::start();
-    conformance::behaviour(|| async { LockManager::connect(&server.url()).await.unwrap() }).await;
+mod redis {
+    use lock_core::RedisStore;
+    use lock_core::testing::RedisServer;
+
+    fn store() -> impl Fn() -> RedisStore {
+        let server = RedisServer::start();
+        move || RedisStore::new(&server.url()).unwrap()
+    }
+
+    lock_core::conformance_tests!(store);
 }

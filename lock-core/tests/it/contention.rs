@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockEventKind, ReleaseOutcome, Wait};
 
 use crate::support::{
@@ -11,6 +11,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn five_hundred_waiters_are_all_served() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     // Five managers, as five processes.
@@ -44,6 +45,7 @@ async fn five_hundred_waiters_are_all_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn five_hundred_waiters_time_out_within_their_budget() {
     let server = RedisServer::start();
     let managers: Vec<_> = (0..5).map(|_| locks(&server)).collect();
@@ -78,6 +80,7 @@ async fn five_hundred_waiters_time_out_within_their_budget() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_classic_client_excludes_us_and_we_exclude_it() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -114,6 +117,7 @@ async fn a_classic_client_excludes_us_and_we_exclude_it() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_classic_lock_without_a_lease_is_waited_for_like_any_other() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -128,6 +132,7 @@ async fn a_classic_lock_without_a_lease_is_waited_for_like_any_other() {
 }
 
 #[tokio::test]
+#[limit]
 async fn two_guards_of_one_manager_exclude_each_other_and_a_stale_one_harms_nobody() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -146,6 +151,7 @@ async fn two_guards_of_one_manager_exclude_each_other_and_a_stale_one_harms_nobo
 }
 
 #[tokio::test]
+#[limit]
 async fn tokens_grow_over_clean_releases_and_over_processes() {
     let server = RedisServer::start();
     let managers = [locks(&server), locks(&server)];
@@ -162,6 +168,7 @@ async fn tokens_grow_over_clean_releases_and_over_processes() {
 }
 
 #[tokio::test]
+#[limit]
 async fn one_budget_covers_the_local_queue_and_the_server() {
     let server = RedisServer::start();
     let (ours, theirs) = (locks(&server), locks(&server));
@@ -182,6 +189,7 @@ async fn one_budget_covers_the_local_queue_and_the_server() {
 }
 
 #[tokio::test]
+#[limit]
 async fn many_locks_of_one_manager_are_all_renewed() {
     let server = RedisServer::start();
     let locks = locks(&server);

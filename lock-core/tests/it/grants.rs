@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, FencingToken, Freed, Grant, Holder, HolderInfo, Inbox, LockBackend,
     LockError, LockGuard, LockKey, LockManager, OwnerId, Release, Renewal,
@@ -49,7 +50,7 @@ impl Puppet {
         claim.ttl = ttl;
         let stamp = request.ticket.as_ref().unwrap().stamp;
         let inbox = self.0.lock().unwrap().inbox.clone();
-        inbox.unwrap().granted(Grant::new(claim, FencingToken::new(token), 1, stamp));
+        inbox.unwrap().granted(Grant::new(claim, FencingToken::new(token), stamp));
     }
 }
 
@@ -79,7 +80,7 @@ impl LockBackend for Puppet {
         let mut strings = self.0.lock().unwrap();
         strings.asked.push(request.clone());
         if strings.grants {
-            return Ok(Attempt::Granted { token: FencingToken::new(20), block: 1 });
+            return Ok(Attempt::Granted { token: FencingToken::new(20) });
         }
         let info = HolderInfo::new("elsewhere", 1, "somebody");
         Ok(Attempt::Queued { holder: Holder::new(info, OwnerId::random(), FencingToken::new(1), None) })
@@ -119,6 +120,7 @@ async fn waiting() -> (Arc<Puppet>, LockManager, JoinHandle<Result<LockGuard, Lo
 /// Believed, it would be counted from a moment at which the lock may have been somebody else's since,
 /// and carry a token that is older than theirs.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_grant_from_before_the_newest_confirmation_is_void() {
     let (puppet, _locks, waiting) = waiting().await;
     sleep(GRANT_TTL / 3 + 100 * MS).await;
@@ -136,6 +138,7 @@ async fn a_grant_from_before_the_newest_confirmation_is_void() {
 
 /// Kept, it would stay taken until it runs out, for nobody.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_grant_for_a_claim_that_has_ended_is_given_back() {
     let (puppet, _locks, waiting) = waiting().await;
     waiting.abort();
@@ -152,6 +155,7 @@ async fn a_grant_for_a_claim_that_has_ended_is_given_back() {
 
 /// The reply and the message tell of one grant: whoever releases for the second frees what it holds.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_grant_for_a_claim_that_holds_the_lock_tells_nothing() {
     let (puppet, _locks, waiting) = waiting().await;
     puppet.0.lock().unwrap().grants = true;
@@ -166,6 +170,7 @@ async fn a_grant_for_a_claim_that_holds_the_lock_tells_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_grant_with_too_little_left_is_asked_for_at_once() {
     let (puppet, _locks, waiting) = waiting().await;
     let first = puppet.asked().pop().unwrap();
@@ -179,6 +184,7 @@ async fn a_grant_with_too_little_left_is_asked_for_at_once() {
 /// It lasts at the moment at which it is looked at, or it is no grant: that the caller has a budget left
 /// must not end in an error.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_grant_with_nothing_left_is_asked_for_again_too() {
     let (puppet, _locks, waiting) = waiting().await;
     let first = puppet.asked().pop().unwrap();
@@ -190,6 +196,7 @@ async fn a_grant_with_nothing_left_is_asked_for_again_too() {
 
 /// Others log in again as fast as they can, for as long as they live.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_store_that_refuses_us_is_asked_ever_less_often() {
     let puppet = Arc::new(Puppet::default());
     puppet.0.lock().unwrap().refuses = true;

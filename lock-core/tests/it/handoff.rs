@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, Violation};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, Violation, limit};
 use lock_core::{LockErrorKind, LockManager, RedisStore};
 
 use crate::support::{LONG, MS, SECOND, Scratch, Worker, eventually, figure, locked_keys, locks, seed, take};
@@ -58,6 +58,7 @@ async fn competitor(server: &RedisServer, scratch: &Scratch, seed: u64) -> Worke
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn processes_killed_and_stopped_in_the_middle_hold_up_nobody() {
     let (server, scratch) = (Arc::new(RedisServer::start()), Scratch::new());
     let (over, seed) = (Arc::new(AtomicBool::new(false)), seed());
@@ -109,6 +110,7 @@ async fn processes_killed_and_stopped_in_the_middle_hold_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn inboxes_that_are_killed_all_the_time_cost_no_grant() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let crowd = Crowd::of(&managers(&server.url(), 4), &scratch).tasks(3).keys(2).start();
@@ -125,6 +127,7 @@ async fn inboxes_that_are_killed_all_the_time_cost_no_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn replies_that_are_lost_again_and_again_cost_no_grant() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let proxy = FaultProxy::start(server.port());
@@ -146,6 +149,7 @@ async fn replies_that_are_lost_again_and_again_cost_no_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn a_flush_in_the_middle_is_healed() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let crowd = Crowd::of(&managers(&server.url(), 4), &scratch).tasks(3).keys(2).start();
@@ -166,6 +170,7 @@ async fn a_flush_in_the_middle_is_healed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn a_classic_client_takes_its_turns_between_waiters() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     // So long a pause that the queue is empty now and then: otherwise a stranger has no claim to a turn.
@@ -188,6 +193,7 @@ async fn a_classic_client_takes_its_turns_between_waiters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn a_user_who_may_not_hear_or_tell_of_grants_is_served_by_polling() {
     for denied in ["-subscribe", "-publish"] {
         let (server, scratch) = (RedisServer::start(), Scratch::new());
@@ -203,6 +209,7 @@ async fn a_user_who_may_not_hear_or_tell_of_grants_is_served_by_polling() {
 }
 
 #[tokio::test]
+#[limit]
 async fn queue_keys_of_a_wrong_type_are_named_and_keep_no_lock() {
     let server = RedisServer::start();
     let (one, two) = (locks(&server), locks(&server));
@@ -234,6 +241,7 @@ async fn queue_keys_of_a_wrong_type_are_named_and_keep_no_lock() {
 
 /// How long turns are depends on the machine; that there is a most does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn turns_are_shared_and_nobody_is_passed_over_for_ever() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let crowd = Crowd::of(&managers(&server.url(), 4), &scratch).tasks(4).keys(1).hold(MS).start();
@@ -249,11 +257,12 @@ async fn turns_are_shared_and_nobody_is_passed_over_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn commands_per_acquisition() {
     // However slow the machine: a turn ends by its number of passes, and no confirmation falls due.
     let manager = |server: &RedisServer| {
         let store = RedisStore::new(&server.url()).unwrap();
-        LockManager::builder(store).ttl(LONG).wait(LONG).handoff_slice(LONG).build().unwrap()
+        LockManager::builder(store).with_ttl(LONG).with_wait(LONG).handoff_slice(LONG).build().unwrap()
     };
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let crowd = Crowd::of(&[manager(&server)], &scratch).tasks(32).keys(1).hold(Duration::ZERO).start();
@@ -276,6 +285,7 @@ async fn commands_per_acquisition() {
 
 /// Others poll ten times a second and more, or spin while the first in the queue is dead.
 #[tokio::test]
+#[limit]
 async fn waiting_costs_about_a_command_a_second() {
     let server = RedisServer::start();
     let (one, two) = (locks(&server), locks(&server));
@@ -294,6 +304,6 @@ async fn waiting_costs_about_a_command_a_second() {
 
 /// Managers whose lost messages and dead heads cost little, because their leases are short.
 fn managers(url: &str, count: usize) -> Vec<LockManager> {
-    let manager = || LockManager::builder(RedisStore::new(url).unwrap()).ttl(SECOND).build().unwrap();
+    let manager = || LockManager::builder(RedisStore::new(url).unwrap()).with_ttl(SECOND).build().unwrap();
     (0..count).map(|_| manager()).collect()
 }

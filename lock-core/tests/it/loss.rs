@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Stopwatch};
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Stopwatch, limit};
 use lock_core::{LockError, LockGuard, LockManager, LossReason, ReleaseOutcome, Renew};
 
 use crate::support::{
@@ -28,6 +28,7 @@ async fn loss(guard: &LockGuard) -> (LossReason, Stopwatch) {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_foreign_change_is_known_within_a_third_of_the_ttl() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -54,6 +55,7 @@ async fn a_foreign_change_is_known_within_a_third_of_the_ttl() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_loss_drops_the_body_and_the_next_token_is_greater() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -75,6 +77,7 @@ async fn a_loss_drops_the_body_and_the_next_token_is_greater() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_stolen_lock_is_not_given_back_by_its_old_holder() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -85,6 +88,7 @@ async fn a_stolen_lock_is_not_given_back_by_its_old_holder() {
 }
 
 #[tokio::test]
+#[limit]
 async fn an_extend_that_fails_leaves_the_key_as_it_was() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -128,6 +132,7 @@ async fn lost_before_the_server_frees_it(guard: &LockGuard, what: &str, pttl: im
 }
 
 #[tokio::test]
+#[limit]
 async fn a_black_hole_is_a_loss_before_the_server_frees_the_key() {
     let server = RedisServer::start();
     for direction in [Direction::ToServer, Direction::ToClient] {
@@ -149,6 +154,7 @@ async fn a_black_hole_is_a_loss_before_the_server_frees_the_key() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_black_hole_is_left_by_a_new_connection_even_while_it_lasts() {
     let server = RedisServer::start();
     for ttl in [3 * SECOND, 12 * SECOND] {
@@ -165,6 +171,7 @@ async fn a_black_hole_is_left_by_a_new_connection_even_while_it_lasts() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_stays_down_is_a_loss_by_the_local_deadline() {
     let mut server = RedisServer::start();
     let locks = locks(&server);
@@ -184,6 +191,7 @@ async fn a_server_that_stays_down_is_a_loss_by_the_local_deadline() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_stalls_and_comes_back_in_time_costs_nothing() {
     let server = RedisServer::start();
     let (locks, events) = (locks(&server), EventLog::default());
@@ -201,6 +209,7 @@ async fn a_server_that_stalls_and_comes_back_in_time_costs_nothing() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_stall_longer_than_the_lease_is_a_loss_while_the_server_still_stalls() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -214,6 +223,7 @@ async fn a_stall_longer_than_the_lease_is_a_loss_while_the_server_still_stalls()
 }
 
 #[tokio::test]
+#[limit]
 async fn a_restart_with_data_keeps_the_lock_and_one_without_loses_it() {
     for (persists, expected) in [("yes", None), ("no", Some(LossReason::Stolen))] {
         let mut server = RedisServer::builder().with("appendonly", persists).with("appendfsync", "always").start();
@@ -235,6 +245,7 @@ async fn a_restart_with_data_keeps_the_lock_and_one_without_loses_it() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_cannot_save_costs_the_lock_at_its_deadline_and_not_before() {
     let server = RedisServer::start();
     server.command(&["CONFIG", "SET", "save", "3600 1"]);
@@ -303,16 +314,19 @@ fn blocked(runtime: &tokio::runtime::Runtime, workers: u32) {
 }
 
 #[test]
+#[limit]
 fn a_lock_survives_a_blocked_current_thread_runtime() {
     blocked(&tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(), 0);
 }
 
 #[test]
+#[limit]
 fn a_lock_survives_a_blocked_runtime_of_two_workers() {
     blocked(&tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(), 2);
 }
 
 #[tokio::test]
+#[limit]
 async fn a_lock_outlives_its_lease_by_far() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -324,6 +338,7 @@ async fn a_lock_outlives_its_lease_by_far() {
 }
 
 #[tokio::test]
+#[limit]
 async fn killed_connections_lose_no_lock() {
     let server = RedisServer::start();
     let (locks, events) = (locks_at(&server.url()), EventLog::default());
@@ -338,6 +353,7 @@ async fn killed_connections_lose_no_lock() {
 }
 
 #[tokio::test]
+#[limit]
 async fn paused_writes_shorter_than_the_lease_lose_no_lock() {
     let server = RedisServer::start();
     let (locks, events) = (locks(&server), EventLog::default());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use lock_core::testing::EventLog;
+use lock_core::testing::{EventLog, limit};
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, GrantPath, Holder, Inbox, LockBackend, LockError,
     LockErrorKind, LockEvent, LockEventKind, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice,
@@ -22,6 +22,7 @@ fn manager(store: &Arc<MemoryStore>) -> (LockManager, EventLog) {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn the_watchdog_keeps_a_lock_for_an_hour() {
     let (locks, events) = manager(&Arc::default());
     let guard = locks.lock("k").with_ttl(10 * SECOND).await.unwrap();
@@ -35,6 +36,7 @@ async fn the_watchdog_keeps_a_lock_for_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_fixed_lease_ends_by_the_clock() {
     let (locks, events) = manager(&Arc::default());
     let guard = locks.lock("k").with_ttl(10 * SECOND).with_renew(Renew::Off).await.unwrap();
@@ -48,6 +50,18 @@ async fn a_fixed_lease_ends_by_the_clock() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
+async fn a_renewal_never_shortens_a_lease_that_was_extended() {
+    let (locks, events) = manager(&Arc::default());
+    let guard = locks.lock("k").with_ttl(10 * SECOND).await.unwrap();
+    guard.extend(600 * SECOND).await.unwrap();
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(events.count("Renewed") > 0, "the watchdog has asked for ten seconds meanwhile");
+    assert!(guard.remaining() > 500 * SECOND, "{:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
 async fn extend_prolongs_a_fixed_lease() {
     let (locks, _) = manager(&Arc::default());
     let guard = locks.lock("k").with_ttl(2 * SECOND).with_renew(Renew::Off).await.unwrap();
@@ -60,6 +74,7 @@ async fn extend_prolongs_a_fixed_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn max_hold_ends_a_body_that_hangs() {
     let (locks, events) = manager(&Arc::default());
     let outcome: Result<(), LockError> =
@@ -70,6 +85,7 @@ async fn max_hold_ends_a_body_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_theft_is_known_within_a_renewal() {
     let store = Arc::default();
     let (locks, events) = manager(&store);
@@ -82,6 +98,7 @@ async fn a_theft_is_known_within_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn waiting_is_first_come_first_served_within_one_budget() {
     let (locks, events) = manager(&Arc::default());
     let first = locks.lock("k").await.unwrap();
@@ -109,6 +126,7 @@ async fn waiting_is_first_come_first_served_within_one_budget() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn two_managers_exclude_each_other() {
     let store = Arc::default();
     let (one, _) = manager(&store);
@@ -125,6 +143,7 @@ async fn two_managers_exclude_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn min_hold_keeps_the_key_taken() {
     let store = Arc::default();
     let (locks, _) = manager(&store);
@@ -135,6 +154,7 @@ async fn min_hold_keeps_the_key_taken() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn shutdown_releases_everything_and_wakes_everybody() {
     let store = Arc::default();
     let (locks, events) = manager(&store);
@@ -158,6 +178,7 @@ async fn shutdown_releases_everything_and_wakes_everybody() {
 /// The alarms of two locks ring together. The first is lost, and whoever hears of it shuts the manager down
 /// while the keeper has not come to the second.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
     let store: Arc<MemoryStore> = Arc::default();
     let (locks, _) = manager(&store);
@@ -183,6 +204,7 @@ async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn bad_settings_are_refused_before_anything_is_sent() {
     let (locks, events) = manager(&Arc::default());
     let misconfigured = [
@@ -202,6 +224,7 @@ async fn bad_settings_are_refused_before_anything_is_sent() {
 }
 
 #[test]
+#[limit]
 fn any_executor_will_do() {
     let locks = LockManager::in_memory();
     let guard = locks.lock("k").acquire_blocking().unwrap();
@@ -283,6 +306,7 @@ impl LockObserver for Commands {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_store_that_was_left_no_time_has_not_failed() {
     let millis = Duration::from_millis;
     for (one_way, wait, failed) in [(millis(20), millis(30), 0), (millis(200), millis(300), 1)] {
@@ -298,6 +322,7 @@ async fn a_store_that_was_left_no_time_has_not_failed() {
 
 /// Others count a lease from the answer, and hand over what has ended.
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_grant_is_never_handed_over_after_its_lease() {
     let ttl = Duration::from_millis(120);
     let (mut granted, mut refused) = (0, 0);
@@ -321,6 +346,7 @@ async fn a_grant_is_never_handed_over_after_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
     let (locks, events) = manager(&Arc::default());
     let first = locks.lock("k").await.unwrap();
@@ -340,6 +366,7 @@ async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_loss_by_the_clock_is_told_on_the_dot() {
     let (locks, _) = manager(&Arc::default());
     // Between the ticks by which renewals are gathered.

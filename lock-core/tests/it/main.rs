@@ -8,14 +8,20 @@ mod all_in_order;
 mod bad_input;
 #[cfg(feature = "redis")]
 mod cancellation;
+mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
 #[cfg(feature = "redis")]
 mod faults;
+#[cfg(feature = "redis")]
+mod fenced_write;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
+mod limits;
+#[cfg(feature = "redis")]
+mod lockstep;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;

@@ -1,6 +1,6 @@
 //! What other lock libraries got wrong and no other file covers, one test for each.
 
-use lock_core::testing::{EventLog, FaultProxy, RedisServer};
+use lock_core::testing::{EventLog, FaultProxy, RedisServer, limit};
 use lock_core::{LossReason, ReleaseOutcome};
 
 use crate::support::{
@@ -8,6 +8,7 @@ use crate::support::{
 };
 
 #[tokio::test]
+#[limit]
 async fn extending_a_lost_lock_does_not_create_it_again() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -22,6 +23,7 @@ async fn extending_a_lost_lock_does_not_create_it_again() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_renewal_on_its_way_does_not_revive_a_released_lock() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -50,6 +52,7 @@ async fn a_renewal_on_its_way_does_not_revive_a_released_lock() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_watchdog_outlives_its_first_error() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -74,6 +77,7 @@ async fn a_watchdog_outlives_its_first_error() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_that_met_an_error_is_repeated_until_it_is_answered() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Stopwatch};
+use lock_core::testing::{RedisServer, Stopwatch, limit};
 
 use crate::support::{
     Resource, SECOND, Scratch, Worker, eventually, exists, figure, locked_keys, locks, pttl, seed, take,
 };
 
 #[tokio::test]
+#[limit]
 async fn eight_processes_of_eight_tasks_exclude_each_other() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let resource = Resource::start(&scratch.history());
@@ -63,6 +64,7 @@ async fn holder_for(ttl: Duration, server: &RedisServer, scratch: &Scratch, reso
 }
 
 #[tokio::test]
+#[limit]
 async fn a_killed_holder_is_followed_within_its_ttl() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let resource = Resource::start(&scratch.history());
@@ -91,6 +93,7 @@ async fn a_killed_holder_is_followed_within_its_ttl() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_killed_waiter_holds_up_nobody() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let resource = Resource::start(&scratch.history());
@@ -111,6 +114,7 @@ async fn a_killed_waiter_holds_up_nobody() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_stopped_holder_finds_its_lock_lost_before_it_writes_again() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let resource = Resource::start(&scratch.history());
@@ -157,6 +161,7 @@ async fn a_stopped_holder_finds_its_lock_lost_before_it_writes_again() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_write_that_skips_the_check_is_refused_by_the_fence() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let resource = Resource::start(&scratch.history());
@@ -183,6 +188,7 @@ async fn a_write_that_skips_the_check_is_refused_by_the_fence() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_stop_shorter_than_the_lease_costs_nothing() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let resource = Resource::start(&scratch.history());
@@ -203,6 +209,7 @@ async fn a_stop_shorter_than_the_lease_costs_nothing() {
 /// The last handle waits for releases that are on their way, for at most 250 ms. A process that the
 /// machine kept from working in that time says so, and is no witness.
 #[tokio::test]
+#[limit(180)]
 async fn nothing_is_left_when_main_returns() {
     let server = RedisServer::start();
     let url = server.url();
@@ -227,6 +234,7 @@ async fn nothing_is_left_when_main_returns() {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_holder_is_named_across_processes() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
     let resource = Resource::start(&scratch.history());

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, limit};
 
 fn connect(proxy: &FaultProxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.url().strip_prefix("redis://").unwrap()).unwrap();
@@ -28,6 +28,7 @@ fn ping(stream: &mut TcpStream) -> std::io::Result<bool> {
 }
 
 #[test]
+#[limit]
 fn passes_counts_and_delays() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -42,6 +43,7 @@ fn passes_counts_and_delays() {
 }
 
 #[test]
+#[limit]
 fn a_black_hole_holds_back_and_loses_nothing() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -58,6 +60,7 @@ fn a_black_hole_holds_back_and_loses_nothing() {
 }
 
 #[test]
+#[limit]
 fn cuts_swallows_kills_and_refuses() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{
     LockBackend, LockEvent, LockEventKind, LockGuard, LockManager, LossReason, RedisStore, ReleaseOutcome, Renew,
 };
@@ -61,6 +61,7 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
 }
 
 #[tokio::test]
+#[limit]
 async fn foreign_changes_are_known_at_once() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -87,6 +88,7 @@ async fn foreign_changes_are_known_at_once() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_shortened_lease_is_raised_again_or_known_to_be_lost() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -107,6 +109,7 @@ async fn a_shortened_lease_is_raised_again_or_known_to_be_lost() {
 }
 
 #[tokio::test]
+#[limit(180)]
 async fn flushes_and_evictions_are_known_at_once() {
     let server = RedisServer::builder().with_maxmemory("0", "volatile-ttl").start();
     let locks = locks(&server);
@@ -128,6 +131,7 @@ async fn flushes_and_evictions_are_known_at_once() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_fixed_lease_hears_too_and_grows_no_longer() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -162,6 +166,7 @@ fn tracked(server: &RedisServer) -> u64 {
 }
 
 #[tokio::test]
+#[limit]
 async fn short_holds_cost_nothing() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -179,6 +184,7 @@ async fn short_holds_cost_nothing() {
 }
 
 #[tokio::test]
+#[limit]
 async fn without_permission_renewals_find_out() {
     for denied in ["-client|tracking", "-mget"] {
         let server = RedisServer::start();
@@ -201,6 +207,7 @@ async fn without_permission_renewals_find_out() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_theft_during_an_outage_is_known_after_it() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -227,6 +234,7 @@ async fn a_theft_during_an_outage_is_known_after_it() {
 }
 
 #[tokio::test]
+#[limit]
 async fn renewals_and_hand_offs_look_like_no_theft() {
     let server = RedisServer::start();
     let (one, two) = (locks(&server), locks(&server));
@@ -265,6 +273,7 @@ async fn renewals_and_hand_offs_look_like_no_theft() {
 }
 
 #[tokio::test]
+#[limit]
 async fn tracking_costs_no_commands() {
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -289,6 +298,7 @@ async fn tracking_costs_no_commands() {
 }
 
 #[tokio::test]
+#[limit]
 async fn ten_thousand_locks_survive_or_notice_a_flush() {
     const COUNT: usize = 10_000;
     let server = RedisServer::start();

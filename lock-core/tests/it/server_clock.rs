@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
-use lock_core::testing::{EventLog, RedisServer, Reply};
+use lock_core::testing::{EventLog, RedisServer, Reply, limit};
 use lock_core::{FencingGate, LockErrorKind, LossReason, ReleaseOutcome};
 
 use crate::support::{Scratch, eventually, locks, pttl, renewals, take, watched};
@@ -43,6 +43,7 @@ impl Movable {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
     let movable = Movable::start();
     let events = EventLog::default();
@@ -66,6 +67,7 @@ async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_jump_back_keeps_leases_and_the_order_of_tokens() {
     let movable = Movable::start();
     let events = EventLog::default();

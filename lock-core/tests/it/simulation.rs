@@ -9,8 +9,9 @@ mod sets;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, Violation};
-use lock_core::{LockBackend, LockManager, LockRequest, MemoryStore, Renew};
+use lock_core::conformance::rules;
+use lock_core::testing::{EventLog, Violation, limit};
+use lock_core::{Clock, LockBackend, LockManager, LockRequest, MemoryStore, Renew};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -28,6 +29,26 @@ fn seeds() -> std::ops::Range<u64> {
         Some(seed) => seed..seed + 1,
         None => 0..SEEDS,
     }
+}
+
+/// Returns whether the conformance suite refuses a store, made from a correct one.
+fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(Arc<MemoryStore>) -> B) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let run = runtime.block_on(async {
+        let store = Arc::new(MemoryStore::new());
+        store.attach(&Clock::of_current_runtime());
+        let store = Arc::new(spoil(store));
+        tokio::spawn(async move {
+            rules::identity(Arc::clone(&store)).await;
+            rules::floors(Arc::clone(&store)).await;
+            rules::leases(Arc::clone(&store)).await;
+            rules::batches(Arc::clone(&store)).await;
+            rules::all_or_nothing(Arc::clone(&store)).await;
+            rules::stopped_waiters(store).await;
+        })
+        .await
+    });
+    run.is_err()
 }
 
 /// What one run is like.
@@ -264,21 +285,25 @@ fn run_all(mode: Mode) {
 }
 
 #[test]
+#[limit(300)]
 fn leases_never_overlap_tokens_grow_and_every_story_ends() {
     run_all(Mode::Short);
 }
 
 #[test]
+#[limit(300)]
 fn nothing_is_left_to_run_out_by_itself() {
     run_all(Mode::Long);
 }
 
 #[test]
+#[limit(300)]
 fn nobody_waits_in_vain_while_nothing_fails() {
     run_all(Mode::Calm);
 }
 
 #[test]
+#[limit(300)]
 fn the_same_seed_gives_the_same_trace() {
     for seed in seeds().take(12) {
         for mode in [Mode::Short, Mode::Long, Mode::Calm] {

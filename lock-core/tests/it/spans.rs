@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{LockErrorKind, LockManager, MemoryStore};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -132,6 +133,7 @@ fn manager() -> LockManager {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn an_acquire_and_a_hold_are_spans_of_their_caller() {
     let (collector, _guard) = Collector::install(Level::DEBUG);
     let locks = manager();
@@ -167,6 +169,7 @@ async fn an_acquire_and_a_hold_are_spans_of_their_caller() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_body_runs_inside_its_hold() {
     let (collector, _guard) = Collector::install(Level::DEBUG);
     let locks = manager();
@@ -189,6 +192,7 @@ async fn a_body_runs_inside_its_hold() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_wait_in_vain_names_the_holder() {
     let (collector, _guard) = Collector::install(Level::DEBUG);
     let locks = manager();
@@ -209,6 +213,7 @@ async fn a_wait_in_vain_names_the_holder() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn a_loss_is_a_warning_inside_the_hold() {
     let (collector, _guard) = Collector::install(Level::DEBUG);
     let locks = manager();
@@ -225,6 +230,7 @@ async fn a_loss_is_a_warning_inside_the_hold() {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn who_does_not_ask_for_them_gets_none() {
     let (collector, _guard) = Collector::install(Level::INFO);
     let locks = manager();

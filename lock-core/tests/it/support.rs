@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A manager whose leases and waits outlast every stall of the machine.
 pub(crate) fn locks_at(url: &str) -> LockManager {
-    LockManager::builder(RedisStore::new(url).unwrap()).ttl(30 * SECOND).wait(PATIENCE).build().unwrap()
+    LockManager::builder(RedisStore::new(url).unwrap()).with_ttl(30 * SECOND).with_wait(PATIENCE).build().unwrap()
 }
 
 /// Asks for a lock that is renewed all the time although its lease is long: a stall does not lose it,
@@ -95,10 +95,10 @@ pub(crate) fn pttl(server: &RedisServer, key: &str) -> i64 {
     server.command(&["PTTL", key]).int()
 }
 
-/// Returns the locks on a server: every key but the fences, which stay for a day.
+/// Returns every key of a server but the clock, from which all tokens come.
 pub(crate) fn locked_keys(server: &RedisServer) -> Vec<String> {
     let Reply::List(keys) = server.command(&["KEYS", "*"]) else { panic!("no list of keys") };
-    keys.iter().map(|key| key.text().to_owned()).filter(|key| !key.ends_with("@fence")).collect()
+    keys.iter().map(|key| key.text().to_owned()).filter(|key| !key.starts_with("distributed-lock:clock")).collect()
 }
 
 /// Draws a seed, or takes the one of an earlier failure from `LOCK_TEST_SEED`. A test that fails

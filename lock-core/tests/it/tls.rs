@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lock_core::testing::{RedisServer, Stopwatch};
+use lock_core::testing::{RedisServer, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager};
 
 use crate::support::{SECOND, Worker, eventually, exists};
@@ -25,6 +25,7 @@ fn worker(mode: &str, url: &str, authority: &str) -> Worker {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_with_a_certificate_that_we_trust_is_used_like_any_other() {
     let server = server();
     let url = server.tls_url("localhost");
@@ -43,6 +44,7 @@ async fn a_server_with_a_certificate_that_we_trust_is_used_like_any_other() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_certificate_that_we_do_not_trust_is_a_mistake_that_says_what_to_do() {
     let server = server();
     for (host, authority, says) in [
@@ -57,6 +59,7 @@ async fn a_certificate_that_we_do_not_trust_is_a_mistake_that_says_what_to_do() 
 }
 
 #[tokio::test]
+#[limit]
 async fn tls_and_plain_text_at_the_wrong_door_are_errors_in_time() {
     let server = server();
     let (plain, tls) = (server.url(), server.tls_url("localhost"));

@@ -12,6 +12,7 @@ use axum::routing::{get, put};
 use axum::{Extension, Router};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockKey, LockLayer, LockManager, MemoryStore, current_lock, lock_key};
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt, service_fn};
@@ -58,6 +59,7 @@ async fn every_failure() -> Vec<(LockError, u16, Option<u64>)> {
 }
 
 #[tokio::test]
+#[limit]
 async fn each_failure_has_its_status_and_tells_the_outside_no_key() {
     let failures = every_failure().await;
     let kinds: Vec<_> = failures.iter().map(|(error, ..)| error.kind()).collect();
@@ -84,6 +86,7 @@ async fn each_failure_has_its_status_and_tells_the_outside_no_key() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_handler_is_given_the_manager() {
     async fn hold(locks: LockManager) -> Result<String, LockError> {
         let guard = locks.lock("k").await?;
@@ -103,6 +106,7 @@ async fn a_handler_is_given_the_manager() {
 }
 
 #[tokio::test]
+#[limit]
 async fn one_request_of_a_key_is_served_at_a_time() {
     let locks = LockManager::in_memory();
     let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -147,6 +151,7 @@ async fn stuck(locks: &LockManager) -> tokio::task::JoinHandle<Response<Body>> {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_request_that_loses_its_lock_is_stopped_and_one_that_is_dropped_gives_it_back() {
     let locks = LockManager::in_memory();
     let served = stuck(&locks).await;
@@ -162,6 +167,7 @@ async fn a_request_that_loses_its_lock_is_stopped_and_one_that_is_dropped_gives_
 }
 
 #[tokio::test]
+#[limit]
 async fn any_body_is_served_and_whoever_has_no_lock_to_take_passes() {
     let locks = LockManager::in_memory();
     let guard = locks.lock(key_of("/7")).await.unwrap();

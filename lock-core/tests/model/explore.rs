@@ -3,7 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::state::{Scenario, State, Wrong};
+use crate::scenario::{Scenario, Wrong};
+use crate::state::State;
 
 /// What was found.
 pub(crate) struct Found {

@@ -1,173 +1,269 @@
-//! The scripts of the server.
+//! What the server does with commands and scripts.
 
-use crate::state::{
-    BLOCK, Command, EXECUTE_WITHIN, Entry, GRANT_TTL, Grant, Outcome, Reach, Reply, Rule, Scenario, State,
-    TOKENS_PER_TICK, TTL, UNCONFIRMED, Wrong,
-};
+use crate::scenario::{GRANT_TTL, REMNANT, Rule, Scenario, TTL, UNCONFIRMED, Wrong};
+use crate::state::{Ask, Claim, Command, Drawn, Entry, Grant, Outcome, Owner, Reach, Reply, State};
 
 impl State {
-    pub(crate) fn execute(&mut self, scenario: &Scenario, process: usize, command: Command) -> Reply {
-        if scenario.faults.failover > 0 && !self.failed_over {
-            self.replica = Some(Box::new(self.store.clone()));
-        }
-        if self.now >= self.store.expires {
-            self.store.owner = 0;
-        }
+    /// Executes a command of a process. The native attempts of a batch go to `take_batch`.
+    pub(crate) fn execute(&mut self, scenario: &Scenario, process: usize, command: Command) -> Option<Reply> {
         match command {
-            Command::Acquire { claim, attempt, sent, floor } => {
-                if scenario.keeps(Rule::SendsHaveDeadlines) && self.now > sent + EXECUTE_WITHIN {
-                    return Reply::Stale { claim };
-                }
-                self.acquire(scenario, process, claim, attempt, sent, floor)
+            Command::Take { claim, sent } => self.take_batch(scenario, process, vec![(claim, sent)], false).pop(),
+            Command::Draw { claim, sent, grant } => {
+                let draw = self.draw(scenario);
+                Some(Reply::Granted { claim, sent, drawn: Drawn { draw, grant } })
             }
-            Command::Release { claim, next, sent, floor } => {
-                let outcome = self.release(scenario, process, claim, next, sent, floor);
-                Reply::Released { claim, next, sent, outcome }
+            Command::Acquire(ask) => Some(self.acquire(scenario, ask)),
+            Command::Release { claim, next } => {
+                let outcome = self.release(scenario, claim, next);
+                Some(Reply::Released { claim, next, outcome })
             }
             Command::Leave { claim } => {
-                self.store.queue.retain(|entry| entry.claim != claim);
-                Reply::Left { claim }
+                self.leave(claim);
+                Some(Reply::Left { claim })
             }
+            Command::Raise { claim, ttl } => {
+                self.raise(scenario, claim, ttl);
+                None
+            }
+            Command::Look { claim, sent, ttl } => Some(match self.is_held_by(claim.at.key, Owner::Claim(claim)) {
+                true => Reply::Renewed { claim, sent, ttl },
+                false => Reply::Lost { claim },
+            }),
             Command::Renew { claim, sent, ttl } => {
-                if !self.is_held_by(claim) {
-                    return Reply::Lost { claim };
+                if !self.is_held_by(claim.at.key, Owner::Claim(claim)) {
+                    return Some(Reply::Lost { claim });
                 }
-                let until = self.now + ttl;
-                let kept = if scenario.keeps(Rule::NeverShortens) { self.store.expires } else { 0 };
-                self.store.expires = until.max(kept);
-                Reply::Renewed { claim, sent, ttl }
+                self.raise(scenario, claim, ttl);
+                Some(Reply::Renewed { claim, sent, ttl })
+            }
+            Command::Kill => {
+                self.processes[process].stray.clear();
+                None
             }
         }
     }
 
-    fn acquire(
+    /// MULTI, a SET NX for each claim, one draw for all of them, EXEC. Refused in the middle, it has set
+    /// and not drawn.
+    pub(crate) fn take_batch(
         &mut self,
         scenario: &Scenario,
         process: usize,
-        claim: u16,
-        attempt: u16,
-        sent: u16,
-        floor: u16,
-    ) -> Reply {
-        if self.is_held_by(claim) {
-            self.store.queue.retain(|entry| entry.claim != claim);
-            if scenario.keeps(Rule::RepeatRaises) {
-                self.store.expires = self.store.expires.max(self.now + TTL);
-            }
-            return Reply::Granted { claim, sent, token: self.store.token };
+        batch: Vec<(Claim, u16)>,
+        refused: bool,
+    ) -> Vec<Reply> {
+        let mut taken: Vec<_> = batch.into_iter().map(|(claim, sent)| (claim, sent, self.take(claim))).collect();
+        if refused {
+            return taken.into_iter().map(|(claim, sent, taken)| Reply::Undecided { claim, sent, taken }).collect();
         }
-        let first = self.store.queue.first().is_none_or(|entry| entry.claim == claim);
-        if self.is_free() && (first || scenario.keeps(Rule::AskingMovesOn)) {
-            self.enter(claim, process, sent, attempt);
-            if let Some(token) = self.move_on(scenario, claim, floor) {
-                return Reply::Granted { claim, sent, token };
+        if !scenario.keeps(Rule::DrawnWithTheLock) {
+            let granted = taken.extract_if(.., |(_, _, grant)| grant.is_some());
+            let draws: Vec<_> = granted
+                .map(|(claim, sent, grant)| Command::Draw { claim, sent, grant: grant.unwrap_or_default() })
+                .collect();
+            self.processes[process].requests.splice(0..0, draws);
+        }
+        let mut drawn = None;
+        if taken.iter().any(|(_, _, grant)| grant.is_some()) {
+            drawn = match self.processes[process].kept_draw {
+                Some(draw) => Some(draw),
+                None => Some(self.draw(scenario)),
+            };
+        }
+        if !scenario.keeps(Rule::DrawServesItsBatch) {
+            self.processes[process].kept_draw = drawn;
+        }
+        let reply = |(claim, sent, grant)| match (grant, drawn) {
+            (Some(grant), Some(draw)) => Reply::Granted { claim, sent, drawn: Drawn { draw, grant } },
+            _ => Reply::Busy { claim },
+        };
+        taken.into_iter().map(reply).collect()
+    }
+
+    /// SET NX. Returns the number of the grant if it took the lock.
+    fn take(&mut self, claim: Claim) -> Option<u16> {
+        let key = claim.at.key;
+        if !self.is_free(key) {
+            return None;
+        }
+        let told = |entry: &Entry| self.processes[entry.claim.at.process].hears;
+        let (lock, seen) = (&mut self.store.locks[key], &mut self.seen[key]);
+        if lock.owner.is_some() {
+            seen.passes = 0;
+        }
+        if lock.queue.iter().any(told) {
+            seen.passes += 1;
+        }
+        if seen.passes > 1 {
+            self.report(Wrong::Overtaken);
+        }
+        Some(self.give(claim, TTL))
+    }
+
+    /// Sets the owner and returns the number of the grant.
+    fn give(&mut self, claim: Claim, ttl: u16) -> u16 {
+        let expires = self.server_now() + ttl;
+        let key = claim.at.key;
+        let (lock, seen) = (&mut self.store.locks[key], &mut self.seen[key]);
+        (lock.owner, lock.expires) = (Some(Owner::Claim(claim)), expires);
+        seen.grants += 1;
+        seen.stretched_by.clear();
+        seen.grants
+    }
+
+    fn leave(&mut self, claim: Claim) {
+        self.store.locks[claim.at.key].queue.retain(|entry| entry.claim != claim);
+    }
+
+    fn acquire(&mut self, scenario: &Scenario, ask: Ask) -> Reply {
+        let Ask { claim, attempt, sent, .. } = ask;
+        let key = claim.at.key;
+        if !scenario.kills && scenario.keeps(Rule::SendsHaveDeadlines) && self.now > ask.execute_before {
+            return Reply::Stale { claim };
+        }
+        if self.is_held_by(key, Owner::Claim(claim)) {
+            self.leave(claim);
+            return self.grant_in_reply(scenario, ask);
+        }
+        let first = self.store.locks[key].queue.first().is_none_or(|entry| entry.claim == claim);
+        if self.is_free(key) && (first || scenario.keeps(Rule::AskingMovesOn)) {
+            self.enter(ask);
+            if let Some(reply) = self.move_on(scenario, key, Some(ask)) {
+                return reply;
             }
         }
-        self.enter(claim, process, sent, attempt);
+        self.enter(ask);
         Reply::Queued { claim, sent, attempt }
     }
 
-    fn release(
-        &mut self,
-        scenario: &Scenario,
-        process: usize,
-        claim: u16,
-        next: u16,
-        sent: u16,
-        floor: u16,
-    ) -> Outcome {
-        let own = self.store.owner == claim;
+    /// Gives the lock to the process that asks, or says that its clock will not do.
+    fn grant_in_reply(&mut self, scenario: &Scenario, Ask { claim, sent, floor, .. }: Ask) -> Reply {
+        let held = self.is_held_by(claim.at.key, Owner::Claim(claim));
+        let expires = self.store.locks[claim.at.key].expires;
+        let Some(draw) = self.draw_above(scenario, floor) else {
+            return Reply::Refused { claim };
+        };
+        let grant = self.give(claim, TTL);
+        let lock = &mut self.store.locks[claim.at.key];
+        if held {
+            let raised = if scenario.keeps(Rule::RepeatRaises) { lock.expires } else { 0 };
+            lock.expires = raised.max(expires);
+        }
+        Reply::Granted { claim, sent, drawn: Drawn { draw, grant } }
+    }
+
+    fn release(&mut self, scenario: &Scenario, claim: Claim, next: Option<Ask>) -> Outcome {
+        let key = claim.at.key;
+        let own = self.is_held_by(key, Owner::Claim(claim));
         if scenario.keeps(Rule::WithdrawFrees) {
-            self.store.queue.retain(|entry| entry.claim != claim);
+            self.leave(claim);
         }
         if own {
-            (self.store.owner, self.store.expires) = (0, 0);
+            self.store.locks[key].owner = None;
         }
-        let late = scenario.keeps(Rule::SendsHaveDeadlines) && self.now > sent + EXECUTE_WITHIN;
-        if next == 0 || late {
-            if own || (scenario.keeps(Rule::ReleaseAlwaysMovesOn) && self.is_free()) {
-                self.move_on(scenario, 0, floor);
-            }
-            return Outcome::None;
+        if own && scenario.keeps_remnant {
+            let expires = self.server_now() + REMNANT;
+            (self.store.locks[key].owner, self.store.locks[key].expires) = (Some(Owner::Remnant(claim)), expires);
         }
-        if !scenario.keeps(Rule::EntersBeforeWalk) {
-            if own {
-                self.move_on(scenario, 0, floor);
-            }
-            if self.is_held_by(next) {
-                return Outcome::Granted(self.store.token);
-            }
-            self.enter(next, process, sent, 1);
-            return Outcome::Queued;
+        let moves = if own { scenario.keeps(Rule::OnePass) } else { scenario.keeps(Rule::ReleaseAlwaysMovesOn) };
+        if self.is_free(key) {
+            self.store.locks[key].owner = None;
         }
-        match self.acquire(scenario, process, next, 1, sent, floor) {
-            Reply::Granted { token, .. } => Outcome::Granted(token),
-            _ => Outcome::Queued,
+        let late = !scenario.kills && scenario.keeps(Rule::SendsHaveDeadlines);
+        let next = next.filter(|ask| !late || self.now <= ask.execute_before);
+        let Some(ask) = next.filter(|_| scenario.keeps(Rule::EntersBeforeWalk)) else {
+            if moves && self.is_free(key) {
+                self.move_on(scenario, key, None);
+            }
+            return next.map_or(Outcome::None, |ask| {
+                self.enter(ask);
+                Outcome::Queued
+            });
+        };
+        match self.acquire(scenario, ask) {
+            Reply::Granted { drawn, .. } => Outcome::Granted(drawn),
+            Reply::Queued { .. } => Outcome::Queued,
+            _ => Outcome::None,
         }
     }
 
-    /// Walks the queue of a free lock. Returns the token if the caller is granted in the reply.
-    fn move_on(&mut self, scenario: &Scenario, caller: u16, floor: u16) -> Option<u16> {
+    /// Walks the queue of a free lock. Returns the answer if it reaches the process that asks.
+    fn move_on(&mut self, scenario: &Scenario, key: usize, asker: Option<Ask>) -> Option<Reply> {
+        self.store.locks[key].owner = None;
+        // Whoever could be told has been: a newcomer passes nobody but those.
+        self.seen[key].passes = 0;
         let mut index = 0;
-        while let Some(entry) = self.store.queue.get(index).cloned() {
-            if entry.claim == caller {
-                self.store.queue.remove(index);
-                return Some(self.grant(scenario, caller, TTL, floor));
+        while let Some(&entry) = self.store.locks[key].queue.get(index) {
+            if let Some(ask) = asker.filter(|ask| ask.claim == entry.claim) {
+                self.store.locks[key].queue.remove(index);
+                return Some(self.grant_in_reply(scenario, ask));
             }
-            let hears = self.processes[entry.process].hears;
+            let hears = self.processes[entry.claim.at.process].hears;
             if !hears && self.now - entry.confirmed > UNCONFIRMED {
-                self.store.queue.remove(index);
+                self.store.locks[key].queue.remove(index);
                 continue;
             }
             if hears || entry.reach == Reach::Polling {
-                self.store.queue.remove(index);
-                // The releaser's idea of a lease, where entries do not say.
-                let ttl = if scenario.keeps(Rule::EntriesNameTheirLease) { GRANT_TTL } else { 1 };
-                let token = self.grant(scenario, entry.claim, ttl, floor);
-                if hears {
-                    let Entry { claim, stamp, attempt, .. } = entry;
-                    self.processes[entry.process].inbox.push(Grant { claim, token, stamp, attempt });
-                }
+                self.store.locks[key].queue.remove(index);
+                self.grant(scenario, entry, hears);
                 return None;
             }
-            self.store.queue[index].reach = Reach::PassedOver;
+            self.store.locks[key].queue[index].reach = Reach::PassedOver;
             if scenario.keeps(Rule::PassedOverKeepPlace) {
                 index += 1;
             } else {
-                self.store.queue.remove(index);
+                self.store.locks[key].queue.remove(index);
             }
         }
         None
     }
 
-    fn grant(&mut self, scenario: &Scenario, claim: u16, ttl: u16, floor: u16) -> u16 {
-        let mut token = self.store.fence + 1;
-        if scenario.keeps(Rule::TokensFollowTime) {
-            token = token.max(self.now * TOKENS_PER_TICK).max(if floor > 0 { floor + 1 } else { 0 });
+    fn grant(&mut self, scenario: &Scenario, entry: Entry, tells: bool) {
+        // The releaser's idea of a lease, where entries do not say.
+        let ttl = if scenario.keeps(Rule::EntriesNameTheirLease) { GRANT_TTL } else { 1 };
+        let draw = self.draw(scenario);
+        let grant = self.give(entry.claim, ttl);
+        if tells {
+            let Entry { claim, stamp, attempt, .. } = entry;
+            let drawn = Drawn { draw, grant };
+            self.processes[claim.at.process].inbox.push(Grant { claim, drawn, stamp, attempt });
         }
-        (self.store.owner, self.store.expires) = (claim, self.now + ttl);
-        let block = if scenario.keeps(Rule::BlocksAreReserved) { BLOCK } else { 1 };
-        (self.store.token, self.store.fence) = (token, token + block - 1);
-        if token <= self.newest_granted {
-            self.wrong = self.wrong.or(Some(Wrong::TokenOrder));
-        }
-        self.newest_granted = self.newest_granted.max(token + block - 1);
-        token
     }
 
-    fn enter(&mut self, claim: u16, process: usize, stamp: u16, attempt: u16) {
+    fn enter(&mut self, Ask { claim, attempt, sent, .. }: Ask) {
         let confirmed = self.now;
-        match self.store.queue.iter_mut().find(|entry| entry.claim == claim) {
-            Some(entry) => {
-                entry.confirmed = confirmed;
-                if entry.reach == Reach::PassedOver {
-                    entry.reach = Reach::Polling;
-                }
-                if attempt >= entry.attempt {
-                    (entry.stamp, entry.attempt) = (stamp, attempt);
-                }
-            }
-            None => self.store.queue.push(Entry { claim, process, stamp, attempt, reach: Reach::Unknown, confirmed }),
+        let queue = &mut self.store.locks[claim.at.key].queue;
+        let Some(entry) = queue.iter_mut().find(|entry| entry.claim == claim) else {
+            queue.push(Entry { claim, stamp: sent, attempt, reach: Reach::Unknown, confirmed });
+            return;
+        };
+        entry.confirmed = confirmed;
+        if entry.reach == Reach::PassedOver {
+            entry.reach = Reach::Polling;
         }
+        if attempt >= entry.attempt {
+            (entry.stamp, entry.attempt) = (sent, attempt);
+        }
+    }
+
+    /// PEXPIRE GT, which does not ask whose lease it is.
+    fn raise(&mut self, scenario: &Scenario, claim: Claim, ttl: u16) {
+        let (until, key) = (self.server_now() + ttl, claim.at.key);
+        if self.is_free(key) {
+            return;
+        }
+        let lock = &mut self.store.locks[key];
+        let raises = until > lock.expires;
+        if raises || !scenario.keeps(Rule::NeverShortens) {
+            lock.expires = until;
+        }
+        if !raises || lock.owner == Some(Owner::Claim(claim)) {
+            return;
+        }
+        let again = self.seen[key].stretched_by.contains(&claim);
+        if again || lock.owner == Some(Owner::Remnant(claim)) {
+            self.report(Wrong::Stretched);
+        }
+        self.seen[key].stretched_by.push(claim);
     }
 }

@@ -1,39 +1,48 @@
 //! What can happen next, and what it does.
 
-use crate::state::{
-    BLOCK, Caller, Command, EXECUTE_WITHIN, GRANT_TTL, LEAVE, Process, Reply, Rule, SHORT_TTL, STRANGER, Scenario,
-    Stage, State, Store, TTL, Wrong, process_of,
-};
+use crate::scenario::{Rule, SHORT_TTL, Scenario, TTL};
+use crate::state::{At, Command, Gate, Owner, Place, Stage, State};
 
-/// One event. Numbers are those of processes and callers.
+/// One event. Numbers are those of processes, keys and callers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Tick,
-    Start(usize, usize),
+    Start(At, usize),
+    Cancel(At, usize),
+    Sleep(At, usize),
+    Wake(At, usize),
+    Poll(At, usize),
+    TakeTurn(At, usize),
+    TakeBack(At),
+    Finish(At),
+    Expire(At),
+    TimeOut(At),
+    Backstop(At),
+    Renew(At, u16),
+    UndoAgain(At),
     Execute(usize),
+    ExecuteRefused(usize),
     ExecuteStray(usize),
     LoseStray(usize),
     Receive(usize),
     Hear(usize),
-    Backstop(usize),
-    Renew(usize, u16),
-    Finish(usize),
-    Cancel(usize, usize),
-    Expire(usize),
     BreakConnection(usize),
     BreakInbox(usize),
     MendInbox(usize),
     Die(usize),
+    HearNonsense(At),
+    Force(usize),
+    StrangerTakes(usize),
+    StrangerFrees(usize),
     Flush,
     FailOver,
-    StrangerTakes,
-    StrangerFrees,
-    ReleaseAgain(usize),
+    SetClockBack,
 }
 
 impl State {
     pub(crate) fn steps(&self, scenario: &Scenario) -> Vec<Step> {
-        let (mut steps, faults) = (Vec::new(), self.faults);
+        let mut steps = Vec::with_capacity(32);
+        let faults = self.faults;
         let mut may = |possible: bool, step: Step| {
             if possible {
                 steps.push(step);
@@ -47,328 +56,208 @@ impl State {
             if !process.alive {
                 continue;
             }
-            for caller in 0..scenario.callers {
-                let next = process.callers[caller] == Caller::Away
-                    && (caller == 0 || process.callers[caller - 1] != Caller::Away);
-                may(
-                    next && (process.stage != Stage::Idle || process.claims < scenario.claims),
-                    Step::Start(index, caller),
-                );
-                may(faults.cancel > 0 && process.callers[caller] == Caller::Waiting, Step::Cancel(index, caller));
-            }
+            let native = matches!(process.requests.first(), Some(Command::Take { .. }));
+            may(faults.refusal > 0 && native, Step::ExecuteRefused(index));
             may(!process.replies.is_empty(), Step::Receive(index));
             may(!process.inbox.is_empty(), Step::Hear(index));
-            let waiting = process.stage == Stage::Waiting && !process.asking;
-            let asks = waiting && process.attempt < scenario.attempts && scenario.keeps(Rule::Backstop);
-            may(asks, Step::Backstop(index));
-            if process.stage == Stage::Holding {
-                let over = self.now >= process.deadline;
-                may(over, Step::Expire(index));
-                may(!over, Step::Finish(index));
-                let most = if scenario.renews_shorter { 2 } else { 1 };
-                let renews = !over && scenario.renews && process.renewals < most;
-                may(renews, Step::Renew(index, TTL));
-                may(renews && scenario.renews_shorter, Step::Renew(index, SHORT_TTL));
+            for (key, gate) in process.gates.iter().enumerate() {
+                self.steps_at(scenario, At { process: index, key }, gate, &mut may);
             }
             let carries = !process.requests.is_empty() || !process.replies.is_empty();
             may(faults.connection > 0 && carries, Step::BreakConnection(index));
             may(faults.inbox > 0 && process.hears, Step::BreakInbox(index));
             may(!process.hears, Step::MendInbox(index));
             may(faults.death > 0, Step::Die(index));
-            may(process.ambiguous.iter().any(|(_, until)| self.now > *until), Step::ReleaseAgain(index));
+        }
+        for key in 0..scenario.keys {
+            may(faults.force > 0 && self.store.locks[key].owner.is_some(), Step::Force(key));
+            may(faults.stranger > 0 && self.is_free(key), Step::StrangerTakes(key));
+            may(self.is_held_by(key, Owner::Stranger), Step::StrangerFrees(key));
         }
         may(faults.flush > 0, Step::Flush);
         may(faults.failover > 0 && self.replica.is_some(), Step::FailOver);
-        may(faults.stranger > 0 && self.is_free(), Step::StrangerTakes);
-        may(self.is_held_by(STRANGER), Step::StrangerFrees);
+        may(faults.step_back > 0, Step::SetClockBack);
         steps
+    }
+
+    fn steps_at(&self, scenario: &Scenario, at: At, gate: &Gate, may: &mut impl FnMut(bool, Step)) {
+        let faults = self.faults;
+        for number in 0..scenario.callers {
+            let caller = gate.callers[number];
+            let next = caller.place == Place::Away && (number == 0 || gate.callers[number - 1].place != Place::Away);
+            let served = gate.stage != Stage::Idle || gate.claims < scenario.claims;
+            may(next && served, Step::Start(at, number));
+            let waits = matches!(caller.place, Place::Waiting | Place::Offered);
+            may(caller.place == Place::Offered && !caller.asleep, Step::TakeTurn(at, number));
+            may(faults.sleep > 0 && waits && !caller.asleep, Step::Sleep(at, number));
+            may(waits && caller.asleep, Step::Wake(at, number));
+            may(waits && caller.passed_over && !caller.asleep, Step::Poll(at, number));
+            may(faults.cancel > 0 && caller.place == Place::Waiting, Step::Cancel(at, number));
+        }
+        let asks = self.may_ask(scenario, at) && gate.attempt < scenario.attempts;
+        may(asks && scenario.keeps(Rule::Backstop), Step::Backstop(at));
+        let waits_too_long = !scenario.kills && gate.stage == Stage::Waiting && self.now > gate.execute_before;
+        may(waits_too_long, Step::TimeOut(at));
+        if gate.stage == Stage::Holding {
+            let over = self.now >= gate.deadline;
+            let inside = gate.callers.iter().any(|caller| caller.place == Place::Inside);
+            let offered = gate.callers.iter().any(|caller| caller.place == Place::Offered);
+            may(over, Step::Expire(at));
+            may(!over && inside, Step::Finish(at));
+            let slice_over = offered && !inside && self.now > gate.offered_at;
+            may(slice_over && scenario.keeps(Rule::TurnsAreTakenBack), Step::TakeBack(at));
+            let most = if scenario.renews_shorter { 2 } else { 1 };
+            let renews = !over && scenario.renews && gate.renewals < most;
+            may(renews, Step::Renew(at, TTL));
+            may(renews && scenario.renews_shorter, Step::Renew(at, SHORT_TTL));
+        }
+        may(gate.ambiguous.iter().any(|(_, until)| self.now > *until), Step::UndoAgain(at));
+        may(faults.nonsense > 0 && gate.stage == Stage::Idle, Step::HearNonsense(at));
     }
 
     pub(crate) fn after(&self, scenario: &Scenario, step: Step) -> Self {
         let mut state = self.clone();
         state.apply(scenario, step);
-        state.wrong = state.wrong.or_else(|| state.judge(scenario));
         state
     }
 
-    fn apply(&mut self, scenario: &Scenario, step: Step) {
+    /// Takes a step, and judges where it leads.
+    pub(crate) fn apply(&mut self, scenario: &Scenario, step: Step) {
         match step {
             Step::Tick => self.now += 1,
-            Step::Start(index, caller) => {
-                self.processes[index].callers[caller] = Caller::Waiting;
-                if self.processes[index].stage == Stage::Idle {
-                    self.new_claim(scenario, index);
-                    self.ask(index);
-                }
+            Step::Start(at, caller) => self.start_caller(scenario, at, caller),
+            Step::Cancel(at, caller) => {
+                self.faults.cancel -= 1;
+                self.cancel(scenario, at, caller);
             }
-            Step::Execute(index) => {
-                let command = self.processes[index].requests.remove(0);
-                let reply = self.execute(scenario, index, command);
-                if self.processes[index].alive {
-                    self.processes[index].replies.push(reply);
-                }
+            Step::Sleep(at, caller) => {
+                self.faults.sleep -= 1;
+                self.gate(at).callers[caller].asleep = true;
+            }
+            Step::Wake(at, caller) => self.gate(at).callers[caller].asleep = false,
+            Step::Poll(at, caller) => {
+                self.gate(at).callers[caller].passed_over = false;
+                self.claim_if_idle(scenario, at);
+            }
+            Step::TakeTurn(at, caller) => self.take_turn(scenario, at, caller),
+            Step::TakeBack(at) => self.take_back(scenario, at),
+            Step::Finish(at) => self.finish(scenario, at),
+            Step::Expire(at) => self.lose(scenario, at),
+            Step::TimeOut(at) => self.time_out(scenario, at),
+            Step::Backstop(at) => self.ask(scenario, at),
+            Step::Renew(at, ttl) => self.renew(scenario, at, ttl),
+            Step::UndoAgain(at) => self.undo_again(scenario, at),
+            Step::Execute(index) => self.execute_next(scenario, index, false),
+            Step::ExecuteRefused(index) => {
+                self.faults.refusal -= 1;
+                self.execute_next(scenario, index, true);
             }
             Step::ExecuteStray(index) => {
+                self.replicate(scenario);
                 let command = self.processes[index].stray.remove(0);
                 self.execute(scenario, index, command);
             }
             Step::LoseStray(index) => self.processes[index].stray.clear(),
             Step::Receive(index) => {
                 let reply = self.processes[index].replies.remove(0);
-                self.receive(scenario, index, reply);
+                self.receive(scenario, reply);
             }
             Step::Hear(index) => {
                 let grant = self.processes[index].inbox.remove(0);
-                let current = self.processes[index].claim == grant.claim;
-                match self.processes[index].stage {
-                    Stage::Waiting if current => self.consider(scenario, index, grant),
-                    Stage::Holding if current && scenario.keeps(Rule::HeldGrantIgnored) => {}
-                    _ => self.release_claim(index, grant.claim, 0),
-                }
+                self.hear(scenario, grant);
             }
-            Step::Backstop(index) => self.ask(index),
-            Step::Renew(index, ttl) => {
-                let (sent, process) = (self.now, &mut self.processes[index]);
-                process.renewals += 1;
-                process.requests.push(Command::Renew { claim: process.claim, sent, ttl });
-            }
-            Step::Finish(index) => self.finish(scenario, index),
-            Step::Cancel(index, caller) => self.cancel(scenario, index, caller),
-            Step::Expire(index) => self.lose(scenario, index),
+            Step::MendInbox(index) => self.processes[index].hears = true,
+            Step::StrangerFrees(key) => self.stranger_frees(key),
+            fault => self.strike(scenario, fault),
+        }
+        self.wrong = self.wrong.or_else(|| self.judge(scenario));
+    }
+
+    fn strike(&mut self, scenario: &Scenario, fault: Step) {
+        let left = &mut self.faults;
+        match fault {
             Step::BreakConnection(index) => {
-                self.faults.connection -= 1;
+                left.connection -= 1;
                 self.break_connection(scenario, index, true);
             }
             Step::BreakInbox(index) => {
-                self.faults.inbox -= 1;
+                left.inbox -= 1;
                 self.processes[index].hears = false;
                 self.processes[index].inbox.clear();
             }
-            Step::MendInbox(index) => self.processes[index].hears = true,
             Step::Die(index) => {
-                self.faults.death -= 1;
-                let process = &mut self.processes[index];
-                // What it has sent is still executed.
-                let stray = process.stray.iter().chain(&process.requests).copied().collect();
-                *process = Process { stray, claims: process.claims, callers: [Caller::Done; 2], ..Process::default() };
+                left.death -= 1;
+                self.die(index);
+            }
+            Step::HearNonsense(at) => {
+                left.nonsense -= 1;
+                self.hear_nonsense(at);
+            }
+            Step::Force(key) => {
+                left.force -= 1;
+                self.force(key);
+            }
+            Step::StrangerTakes(key) => {
+                left.stranger -= 1;
+                self.stranger_takes(key);
             }
             Step::Flush => {
-                self.faults.flush -= 1;
-                self.now += 1;
-                self.store = Store::default();
-                self.lost_data = true;
+                left.flush -= 1;
+                self.flush(scenario);
             }
-            Step::FailOver => self.fail_over(scenario),
-            Step::StrangerTakes => {
-                self.faults.stranger -= 1;
-                (self.store.owner, self.store.expires, self.store.token) = (STRANGER, self.now + GRANT_TTL, 0);
+            Step::FailOver => {
+                left.failover -= 1;
+                self.fail_over(scenario);
             }
-            Step::StrangerFrees => (self.store.owner, self.store.expires) = (0, 0),
-            Step::ReleaseAgain(index) => {
-                let now = self.now;
-                let ambiguous = std::mem::take(&mut self.processes[index].ambiguous);
-                let (due, later) = ambiguous.into_iter().partition(|(_, until)| now > *until);
-                self.processes[index].ambiguous = later;
-                let due: Vec<(u16, u16)> = due;
-                for (claim, _) in due {
-                    if self.processes[index].claim != claim || self.processes[index].stage == Stage::Idle {
-                        self.release_claim(index, claim, 0);
-                    }
-                }
+            Step::SetClockBack => {
+                left.step_back -= 1;
+                self.set_clock_back();
             }
+            step => unreachable!("{step:?} is no fault"),
         }
     }
 
-    /// A caller is done: the next of the process follows it, by itself or through the server.
-    fn finish(&mut self, scenario: &Scenario, index: usize) {
-        let process = &mut self.processes[index];
-        process.finish();
-        let (claim, next) = (process.claim, process.caller(Caller::Waiting));
-        match next {
-            Some(caller) if process.passes + 1 < BLOCK && !scenario.never_passes => {
-                process.passes += 1;
-                let token = process.token + process.passes;
-                self.begin(index, caller, token);
-            }
-            Some(_) if process.claims < scenario.claims => {
-                let sent = self.now;
-                let next = self.new_claim(scenario, index);
-                let process = &mut self.processes[index];
-                (process.attempt, process.asking, process.last_sent) = (1, true, sent);
-                self.release_claim(index, claim, next);
-            }
-            _ => {
-                process.give_up();
-                process.reset();
-                self.release_claim(index, claim, 0);
-            }
+    /// Executes what a connection carries next: one command, or a batch of native attempts.
+    fn execute_next(&mut self, scenario: &Scenario, index: usize, refused: bool) {
+        self.replicate(scenario);
+        let requests = &mut self.processes[index].requests;
+        let mut batch = Vec::new();
+        while let Some(&Command::Take { claim, sent }) = requests.first() {
+            batch.push((claim, sent));
+            requests.remove(0);
         }
-    }
-
-    fn cancel(&mut self, scenario: &Scenario, index: usize, caller: usize) {
-        self.faults.cancel -= 1;
-        let process = &mut self.processes[index];
-        process.callers[caller] = Caller::Done;
-        if process.stage != Stage::Waiting || process.caller(Caller::Waiting).is_some() {
-            return;
-        }
-        let claim = process.claim;
-        process.reset();
-        if scenario.keeps(Rule::WithdrawFrees) {
-            self.release_claim(index, claim, 0);
+        let replies = if batch.is_empty() {
+            let command = requests.remove(0);
+            self.execute(scenario, index, command).into_iter().collect()
         } else {
-            process.releasing.push((claim, LEAVE));
-            process.requests.push(Command::Leave { claim });
-        }
-    }
-
-    /// Everything on its way is lost, or executed later. Releases are sent again.
-    fn break_connection(&mut self, scenario: &Scenario, index: usize, executed_later: bool) {
-        let (sent, process) = (self.now, &mut self.processes[index]);
-        if scenario.keeps(Rule::AmbiguousReleasedTwice) {
-            for command in &process.requests {
-                let ambiguous = match *command {
-                    Command::Acquire { claim, sent, .. } => (claim, sent + EXECUTE_WITHIN),
-                    Command::Release { next, sent, .. } if next != 0 => (next, sent + EXECUTE_WITHIN),
-                    _ => continue,
-                };
-                if !process.ambiguous.contains(&ambiguous) {
-                    process.ambiguous.push(ambiguous);
-                }
-            }
-        }
-        let requests = std::mem::take(&mut process.requests);
-        if executed_later {
-            process.stray.extend(requests);
-        }
-        process.replies.clear();
-        match process.stage {
-            Stage::Waiting => (process.asking, process.pending) = (false, None),
-            Stage::Holding => process.renewals = 0,
-            Stage::Idle => {}
-        }
-        if !scenario.keeps(Rule::ReleasesAreRepeated) {
-            process.releasing.clear();
-        }
-        for (claim, next) in process.releasing.clone() {
-            if next == LEAVE {
-                process.requests.push(Command::Leave { claim });
-                continue;
-            }
-            let wanted = next != 0 && process.claim == next && process.stage == Stage::Waiting;
-            if wanted {
-                (process.asking, process.last_sent) = (true, sent);
-            }
-            let again = if wanted { next } else { 0 };
-            for release in process.releasing.iter_mut().filter(|release| **release == (claim, next)) {
-                release.1 = again;
-            }
-            process.requests.push(Command::Release { claim, next: again, sent, floor: 0 });
-        }
-    }
-
-    fn fail_over(&mut self, scenario: &Scenario) {
-        self.faults.failover -= 1;
-        self.now += 1;
-        if let Some(replica) = self.replica.take() {
-            self.store = *replica;
-        }
-        (self.lost_data, self.failed_over) = (true, true);
-        for index in 0..self.processes.len() {
-            if self.processes[index].alive {
-                self.break_connection(scenario, index, false);
-                self.processes[index].hears = false;
-                self.processes[index].inbox.clear();
-            } else {
-                self.processes[index].requests.clear();
-                self.processes[index].stray.clear();
-            }
-        }
-    }
-
-    fn judge(&self, scenario: &Scenario) -> Option<Wrong> {
-        let believers = self
-            .processes
-            .iter()
-            .filter(|process| process.alive && process.stage == Stage::Holding && self.now < process.deadline);
-        if !self.lost_data && believers.count() + usize::from(self.is_held_by(STRANGER)) > 1 {
-            return Some(Wrong::Exclusion);
-        }
-        let owner = self.store.owner;
-        if self.is_held_by(owner) && owner != 0 && owner != STRANGER && !self.failed_over && self.is_orphan(owner) {
-            return Some(Wrong::OrphanKey);
-        }
-        let quiet = |process: &Process| {
-            process.stage != Stage::Holding
-                && process.requests.is_empty()
-                && process.replies.is_empty()
-                && process.inbox.is_empty()
-                && process.stray.is_empty()
+            self.take_batch(scenario, index, batch, refused)
         };
-        let waits = |process: &Process| {
-            process.alive
-                && process.stage == Stage::Waiting
-                && process.hears
-                && process.confirmed.is_some()
-                && !process.asking
-        };
-        let stalled = scenario.finds_stalls && owner == 0 && self.processes.iter().all(quiet);
-        (stalled && self.processes.iter().any(waits)).then_some(Wrong::Stall)
-    }
-
-    /// Whether a live process has nothing more to do with the claim that holds the lock.
-    fn is_orphan(&self, owner: u16) -> bool {
-        let process = &self.processes[process_of(owner)];
-        let releases = |command: &Command| match command {
-            Command::Release { claim, .. } | Command::Leave { claim } => *claim == owner,
-            _ => false,
-        };
-        process.alive
-            && process.claim != owner
-            && !process.releasing.iter().any(|(claim, next)| *claim == owner && *next != LEAVE)
-            && !process.ambiguous.iter().any(|(claim, _)| *claim == owner)
-            && !process.requests.iter().any(|command| !matches!(command, Command::Leave { .. }) && releases(command))
-            && !process.stray.iter().any(releases)
-            && !process.inbox.iter().any(|grant| grant.claim == owner)
-            && !process.replies.iter().any(|reply| matches!(reply, Reply::Granted { claim, .. } if *claim == owner))
-    }
-
-    /// Whether everybody is served once nothing fails any more, on a fair course.
-    pub(crate) fn completes(&self, scenario: &Scenario) -> bool {
-        let scenario = Scenario { attempts: 250, claims: 15, horizon: u16::MAX, finds_stalls: false, ..*scenario };
-        let mut state = Self { faults: Default::default(), wrong: None, ..self.clone() };
-        let started = state.now;
-        while state.now - started <= 40 {
-            let served = |process: &Process| {
-                process.caller(Caller::Waiting).is_none() && process.caller(Caller::Inside).is_none()
-            };
-            if state.processes.iter().all(|process| !process.alive || served(process)) {
-                return true;
-            }
-            let next = state.steps(&scenario).into_iter().find(|step| {
-                !matches!(
-                    step,
-                    Step::Tick
-                        | Step::Start(..)
-                        | Step::ExecuteStray(_)
-                        | Step::Backstop(_)
-                        | Step::Renew(..)
-                        | Step::Cancel(..)
-                )
-            });
-            if let Some(step) = next {
-                state = state.after(&scenario, step);
-                continue;
-            }
-            state = state.after(&scenario, Step::Tick);
-            for index in 0..state.processes.len() {
-                let process = &state.processes[index];
-                let waiting = process.alive && process.stage == Stage::Waiting && !process.asking;
-                if waiting && scenario.keeps(Rule::Backstop) {
-                    state.ask(index);
-                }
-            }
+        if self.processes[index].alive {
+            self.processes[index].replies.extend(replies);
         }
-        false
+    }
+
+    /// A replica follows, one write behind.
+    fn replicate(&mut self, scenario: &Scenario) {
+        if scenario.faults.failover > 0 && !self.failed_over {
+            self.replica = Some(Box::new(self.store.clone()));
+        }
+    }
+
+    pub(crate) fn renew(&mut self, scenario: &Scenario, at: At, ttl: u16) {
+        let sent = self.now;
+        let gate = self.gate(at);
+        let Some(claim) = gate.claim else {
+            return;
+        };
+        let unanswered = gate.unanswered || gate.renewals > 0;
+        gate.renewals += 1;
+        let looks_first = !scenario.kills || (unanswered && scenario.keeps(Rule::RepeatedRenewalLooksFirst));
+        let requests = &mut self.processes[at.process].requests;
+        if looks_first {
+            requests.push(Command::Renew { claim, sent, ttl });
+        } else {
+            requests.extend([Command::Raise { claim, ttl }, Command::Look { claim, sent, ttl }]);
+        }
     }
 }

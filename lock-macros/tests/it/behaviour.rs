@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{
     FencingToken, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver, Notice, distributed_lock,
     lock_key,
@@ -33,6 +34,7 @@ async fn enter(locks: &LockManager, id: u32, room: &Room) -> Result<u32, LockErr
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[limit]
 async fn two_callers_never_overlap() {
     let locks = LockManager::in_memory();
     let room = Arc::new(Room::default());
@@ -54,6 +56,7 @@ async fn try_it(locks: &LockManager, id: u32) -> Result<(), LockError> {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_taken_lock_keeps_the_body_out() {
     let locks = LockManager::in_memory();
     let guard = locks.lock("try:1").await.unwrap();
@@ -83,6 +86,7 @@ async fn handled(locks: &LockManager, id: u32) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn closures_make_the_return_value() {
     let (locks, store) = paused();
     assert_eq!(handled(&locks, 1).await, Outcome::Done);
@@ -121,6 +125,7 @@ fn skip_option(locks: &LockManager, ran: &AtomicU32) -> Option<u32> {
 }
 
 #[tokio::test]
+#[limit]
 async fn skip_returns_the_empty_value() {
     let (locks, ran) = (manager(), AtomicU32::new(0));
     let guard = locks.lock("skip").await.unwrap();
@@ -171,6 +176,7 @@ impl LockObserver for UnlockedRuns {
 }
 
 #[tokio::test]
+#[limit]
 async fn failing_open_is_for_a_store_that_is_down_and_counted() {
     let (down, runs) = (LockManager::builder(Down).build().unwrap(), UnlockedRuns::default());
     down.observe(runs.clone());
@@ -192,6 +198,7 @@ async fn only_large(locks: &LockManager, amount: &u32) -> Result<bool, LockError
 }
 
 #[tokio::test]
+#[limit]
 async fn when_decides_about_the_lock() {
     let locks = manager();
     assert!(only_large(&locks, &200).await.unwrap());
@@ -215,6 +222,7 @@ async fn reentrant(locks: &LockManager, depth: u32) -> Result<Vec<FencingToken>,
 
 /// Branches of `join!` are one task: without `reentrant` the second is refused, with it both are inside.
 #[tokio::test]
+#[limit]
 async fn siblings_are_nested_too() {
     async fn two_plain(locks: &LockManager) -> (Result<(), LockError>, Result<(), LockError>) {
         tokio::join!(branch(locks, 1), branch(locks, 2))
@@ -249,6 +257,7 @@ async fn siblings_are_nested_too() {
 }
 
 #[tokio::test]
+#[limit]
 async fn nested_calls() {
     let locks = manager();
     assert_eq!(not_reentrant(&locks, 1).await.unwrap_err().kind(), LockErrorKind::WouldDeadlock);
@@ -279,6 +288,7 @@ fn mapped_blocking(locks: &LockManager) -> Result<u32, OwnError> {
 }
 
 #[tokio::test]
+#[limit]
 async fn errors_are_mapped() {
     let locks = manager();
     assert_eq!(mapped(&locks).await, Ok(1));
@@ -293,6 +303,7 @@ async fn rendered(locks: &LockManager, tenant: &str, path: &str, number: u32) ->
 }
 
 #[tokio::test]
+#[limit]
 async fn keys_are_rendered_and_escaped() {
     let key = rendered(&manager(), "t{1}", "a:b/c", 7).await.unwrap();
     assert_eq!(key, "a<t%7B1%7D>:{t%7B1%7D}:a%3Ab/c:0007:\"t%7B1%7D\"");
@@ -317,6 +328,7 @@ async fn transfer(locks: &LockManager, from: u32, to: u32, room: &Room) -> Resul
 }
 
 #[tokio::test]
+#[limit]
 async fn several_keys_are_locked_in_order_and_all_or_nothing() {
     let (locks, room) = (manager(), Room::default());
     assert_eq!(transfer(&locks, 7, 3, &room).await.unwrap(), ["account:3", "account:7"]);
@@ -332,6 +344,7 @@ async fn several_keys_are_locked_in_order_and_all_or_nothing() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_caller_that_goes_away_releases() {
     let locks = manager();
     let room = Room::default();
@@ -348,6 +361,7 @@ async fn a_caller_that_goes_away_releases() {
 }
 
 #[test]
+#[limit]
 fn every_site_is_registered_before_its_first_call() {
     let site = lock_core::sites().find(|site| site.function.ends_with("loss::cancelled")).unwrap();
     assert_eq!((site.label, site.ttl, site.stuck_after), ("lost", Some(Duration::from_secs(10)), None));
@@ -361,6 +375,7 @@ async fn labelled(locks: &LockManager, id: u32) -> Result<(), LockError> {
 }
 
 #[tokio::test]
+#[limit]
 async fn events_carry_label_site_and_threshold() {
     let (locks, seen) = (manager(), Arc::new(AtomicU32::new(0)));
     let count = Arc::clone(&seen);

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use lock_core::testing::limit;
 use lock_core::{LockError, distributed_lock};
 
 use crate::support::manager;
@@ -75,6 +76,7 @@ pub(crate) fn synchronous() {
 
 /// More often than a task of tokio may wait without yielding.
 #[tokio::test]
+#[limit]
 async fn blocking_calls_inside_of_a_runtime() {
     let locks = manager();
     let _default = locks.set_default();

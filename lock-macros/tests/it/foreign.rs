@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockManager, RedisStore, distributed_lock};
 
 /// What a value is, and the key that `foreign:<value>` locks for it.
@@ -164,6 +164,7 @@ async fn exclude_each_other(locks: &LockManager, value: &str, raw: bool, mut oth
 }
 
 #[tokio::test]
+#[limit]
 async fn the_key_that_is_locked_is_the_key_that_is_written() {
     let server = RedisServer::start();
     let locks = LockManager::builder(RedisStore::new(&server.url()).unwrap()).build().unwrap();

@@ -3,8 +3,10 @@
 mod names;
 
 use lock_core::LockManager;
+use lock_core::testing::limit;
 
 #[tokio::test]
+#[limit]
 async fn nothing_is_taken_from_the_callers_scope() {
     let locks = LockManager::in_memory();
     assert_eq!(names::asynchronous(&locks, 1).await.unwrap(), 1);

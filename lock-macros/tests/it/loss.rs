@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockKey, LockManager, LossReason, distributed_lock};
 
 use crate::support::{manager, paused};
@@ -45,6 +46,7 @@ async fn limited(locks: &LockManager, steps: &AtomicU32) -> Result<u32, LockErro
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn what_a_loss_does() {
     let (locks, store) = paused();
     let (steps, dropped) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -79,6 +81,7 @@ fn too_slow(locks: &LockManager, early: bool) -> Result<u32, LockError> {
 }
 
 #[test]
+#[limit]
 fn a_synchronous_body_that_outlives_its_lock_fails() {
     let locks = manager();
     for early in [true, false] {
@@ -95,6 +98,7 @@ async fn blocks_its_thread(locks: &LockManager, polled_again: &AtomicU32) -> Res
 }
 
 #[tokio::test]
+#[limit]
 async fn a_body_is_not_polled_after_its_lease() {
     let polled_again = AtomicU32::new(0);
     let error = blocks_its_thread(&manager(), &polled_again).await.unwrap_err();

@@ -1,6 +1,6 @@
 //! Every shape of function over every store.
 
-use lock_core::testing::{EventLog, RedisServer, Reply};
+use lock_core::testing::{EventLog, RedisServer, Reply, limit};
 use lock_core::{LockManager, RedisStore};
 
 use crate::support::manager;
@@ -31,6 +31,7 @@ async fn run(locks: LockManager) -> Vec<&'static str> {
 /// A call that runs without its lock would be missing in both, so their number is written down too: of
 /// asynchronous functions, methods, functions that return futures, synchronous ones, and panics.
 #[tokio::test]
+#[limit]
 async fn every_shape_locks_alike_over_memory_and_redis() {
     let server = RedisServer::start();
     let memory = run(manager()).await;
@@ -43,6 +44,7 @@ async fn every_shape_locks_alike_over_memory_and_redis() {
 
 /// Without any runtime, as in a program that is not asynchronous.
 #[test]
+#[limit]
 fn synchronous_shapes_need_no_runtime() {
     let server = RedisServer::start();
     for locks in [manager(), LockManager::builder(RedisStore::new(&server.url()).unwrap()).build().unwrap()] {

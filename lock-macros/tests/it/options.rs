@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::EventLog;
+use lock_core::testing::{EventLog, limit};
 use lock_core::{LockError, LockErrorKind, LockKey, LockManager, MemoryStore, distributed_lock};
 use tokio::time::{Instant, sleep};
 
@@ -34,6 +34,7 @@ async fn never_renewed(locks: &LockManager) -> Result<(), LockError> {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn renew_is_the_interval_of_the_watchdog() {
     let (locks, _) = paused();
     let events = EventLog::default();
@@ -69,6 +70,7 @@ async fn impatient(locks: &LockManager) -> Result<(), LockError> {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn wait_is_the_budget_and_min_hold_outlasts_the_body() {
     let (locks, store) = paused();
     let other = holder(&store);
@@ -97,6 +99,7 @@ async fn skips(locks: &LockManager) -> Result<Option<u32>, LockError> {
 }
 
 #[tokio::test(start_paused = true)]
+#[limit]
 async fn skip_drops_a_body_that_lost_its_lock() {
     let (locks, store) = paused();
     let (outcome, ()) = tokio::join!(skips(&locks), async {

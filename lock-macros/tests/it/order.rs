@@ -6,6 +6,7 @@ use axum::extract::{Path, Request, State};
 use axum::handler::Handler;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, current_lock, distributed_lock};
 use tracing::instrument;
 
@@ -39,6 +40,7 @@ async fn two_locks(locks: &LockManager, id: u32) -> Result<String, LockError> {
 }
 
 #[tokio::test]
+#[limit]
 async fn every_order_locks() {
     let locks = manager();
     assert!(below_instrument(&locks, 1).await.unwrap());
@@ -56,6 +58,7 @@ fn shared() -> LockManager {
 }
 
 #[tokio::test]
+#[limit]
 #[distributed_lock(key = "order:test", client = shared())]
 async fn a_test_under_a_lock() -> Result<(), LockError> {
     tokio::task::yield_now().await;
@@ -66,6 +69,7 @@ async fn a_test_under_a_lock() -> Result<(), LockError> {
 
 #[distributed_lock(key = "order:test", client = shared())]
 #[tokio::test]
+#[limit]
 async fn a_test_whose_body_is_locked() -> Result<(), LockError> {
     tokio::task::yield_now().await;
     Ok(())
@@ -100,6 +104,7 @@ impl IntoResponse for Refused {
 }
 
 #[tokio::test]
+#[limit]
 async fn an_annotated_function_is_a_handler() {
     let locks = manager();
     let _router: Router =

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lock_core::testing::limit;
 use lock_core::{LockError, LockManager, Result, distributed_lock};
 
 use crate::support::{assert_send, manager};
@@ -378,6 +379,7 @@ pub(crate) async fn bodies_that_panic(locks: &LockManager) {
 }
 
 #[test]
+#[limit]
 fn futures_stay_send() {
     let locks = manager();
     let mut it = order(&locks);

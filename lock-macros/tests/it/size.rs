@@ -1,5 +1,6 @@
 //! An annotated future is not much larger than a plain one.
 
+use lock_core::testing::limit;
 use lock_core::{LockError, distributed_lock};
 
 type Large = [u8; 1024];
@@ -95,6 +96,7 @@ fn locked_future(value: Large) -> impl Future<Output = Result<Large, LockError>>
 
 /// Whatever is large: an argument, a local, the output, or all of them.
 #[test]
+#[limit]
 fn the_future_grows_by_little() {
     fn grown(locked: &impl Future, plain: &impl Future) -> (usize, usize) {
         (size_of_val(locked), size_of_val(plain))

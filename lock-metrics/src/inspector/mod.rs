@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
 use lock_core::{Clock, LockError, LockGuard, LockKey, LockManager, sites};
@@ -293,8 +293,9 @@ impl FleetLock {
             return;
         }
         self.held = self.held.saturating_add(1);
-        if let Some(token) = entry.holder.token {
-            self.oldest_hold = self.oldest_hold.earlier(UnixTime::from_nanos(token.get().saturating_mul(1000)));
+        if let Some(since) = entry.holder.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()) {
+            let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+            self.oldest_hold = self.oldest_hold.earlier(UnixTime::from_nanos(nanos));
         }
         if let Some(left) = entry.holder.ttl_left {
             self.min_ttl = Some(self.min_ttl.map_or(left, |shortest| shortest.min(left)));

@@ -1,5 +1,6 @@
 //! Every query and every text, against the catalogue, in both directions.
 
+use lock_core::testing::limit;
 use std::collections::BTreeSet;
 
 use lock_metrics::catalog;
@@ -28,6 +29,7 @@ fn all() -> Vec<String> {
 }
 
 #[test]
+#[limit]
 fn every_query_parses_and_every_metric_and_label_in_it_exists() {
     assert!(all().len() > 100, "{}", all().len());
     for expr in all() {
@@ -37,6 +39,7 @@ fn every_query_parses_and_every_metric_and_label_in_it_exists() {
 }
 
 #[test]
+#[limit]
 fn totals_are_only_looked_at_as_rates_and_only_they_are() {
     for expr in all() {
         parse(&expr).unwrap().visit("", &mut |part, inside| {
@@ -50,6 +53,7 @@ fn totals_are_only_looked_at_as_rates_and_only_they_are() {
 }
 
 #[test]
+#[limit]
 fn bucket_bounds_exist_and_are_no_integers() {
     let mut seen = 0;
     for expr in all() {
@@ -67,6 +71,7 @@ fn bucket_bounds_exist_and_are_no_integers() {
 }
 
 #[test]
+#[limit]
 fn every_metric_is_looked_at_somewhere() {
     let mut used = BTreeSet::new();
     for expr in all() {
@@ -82,6 +87,7 @@ fn every_metric_is_looked_at_somewhere() {
 }
 
 #[test]
+#[limit]
 fn what_has_come_is_not_coming() {
     for (name, _) in COMING {
         assert!(
@@ -92,6 +98,7 @@ fn what_has_come_is_not_coming() {
 }
 
 #[test]
+#[limit]
 fn legends_name_labels_that_the_query_gives() {
     for dashboard in dashboards() {
         for panel in dashboard.panels() {
@@ -123,6 +130,7 @@ fn columns_exist(panel: &Value) {
 }
 
 #[test]
+#[limit]
 fn alerts_name_labels_that_they_have_and_metrics_that_exist() {
     for rule in rules() {
         let Rule::Alert(alert) = rule else { continue };

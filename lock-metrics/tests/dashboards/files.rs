@@ -1,5 +1,6 @@
 //! What lies in `dashboards/`.
 
+use lock_core::testing::limit;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ fn alert_names() -> BTreeSet<String> {
 }
 
 #[test]
+#[limit]
 fn what_is_checked_in_is_what_the_code_generates() {
     let generated = files(&Settings::default());
     for (name, text) in &generated {
@@ -48,6 +50,7 @@ fn what_is_checked_in_is_what_the_code_generates() {
 }
 
 #[test]
+#[limit]
 fn a_copy_for_tests_differs_in_delays_only() {
     let settings = Settings { fast: true, ..Settings::default() };
     let is_delay = |line: &&str| {
@@ -61,6 +64,7 @@ fn a_copy_for_tests_differs_in_delays_only() {
 }
 
 #[test]
+#[limit]
 fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     let mut written = BTreeSet::new();
     for entry in fs::read_dir(folder().join("runbooks")).unwrap() {
@@ -83,6 +87,7 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
 }
 
 #[test]
+#[limit]
 fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
     let tests = yaml("alerts_test.yml");
     let mut fires = BTreeSet::new();
@@ -102,6 +107,7 @@ fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
 }
 
 #[test]
+#[limit]
 fn every_configuration_is_yaml_and_names_files_that_exist() {
     for name in ["alerts.yml", "recording_rules.yml"] {
         assert!(!yaml(name)["groups"].as_vec().unwrap().is_empty(), "{name}");
@@ -131,6 +137,7 @@ fn every_configuration_is_yaml_and_names_files_that_exist() {
 }
 
 #[test]
+#[limit]
 fn alerts_that_alertmanager_holds_back_exist() {
     let text = read("alertmanager.yml");
     let names = alert_names();

@@ -2,6 +2,7 @@
 //! Go toolchain and is not meant to be built from source. Stricter where that costs nothing: every
 //! kind of panel is checked, and no rule has an exception.
 
+use lock_core::testing::limit;
 use serde_json::Value;
 
 use crate::expressions::filled;
@@ -67,6 +68,7 @@ fn chooses_targets(name: &str, label: &str) {
 }
 
 #[test]
+#[limit]
 fn template_datasource() {
     each_dashboard(|dashboard| {
         let source = variable(dashboard, "datasource");
@@ -77,16 +79,19 @@ fn template_datasource() {
 }
 
 #[test]
+#[limit]
 fn template_job() {
     chooses_targets("job", "Job");
 }
 
 #[test]
+#[limit]
 fn template_instance() {
     chooses_targets("instance", "Instance");
 }
 
 #[test]
+#[limit]
 fn template_label_promql() {
     each_dashboard(|dashboard| {
         for variable in dashboard["templating"]["list"].as_array().unwrap() {
@@ -103,6 +108,7 @@ fn template_label_promql() {
 }
 
 #[test]
+#[limit]
 fn template_on_time_change_reload() {
     each_dashboard(|dashboard| {
         for variable in dashboard["templating"]["list"].as_array().unwrap() {
@@ -112,6 +118,7 @@ fn template_on_time_change_reload() {
 }
 
 #[test]
+#[limit]
 fn panel_datasource() {
     each_panel(|panel| {
         assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
@@ -122,6 +129,7 @@ fn panel_datasource() {
 }
 
 #[test]
+#[limit]
 fn panel_title_description() {
     each_panel(|panel| {
         for text in ["title", "description"] {
@@ -131,6 +139,7 @@ fn panel_title_description() {
 }
 
 #[test]
+#[limit]
 fn panel_units() {
     each_panel(|panel| {
         let defaults = &panel["fieldConfig"]["defaults"];
@@ -140,12 +149,14 @@ fn panel_units() {
 }
 
 #[test]
+#[limit]
 fn panel_no_targets() {
     each_panel(|panel| assert!(!panel["targets"].as_array().unwrap().is_empty(), "{}", panel["title"]));
 }
 
 /// `target-logql` and `target-logql-auto` are about Loki.
 #[test]
+#[limit]
 fn target_logql_and_logql_auto_have_nothing_to_check() {
     each_panel(|panel| {
         for target in panel["targets"].as_array().unwrap() {
@@ -156,6 +167,7 @@ fn target_logql_and_logql_auto_have_nothing_to_check() {
 }
 
 #[test]
+#[limit]
 fn target_promql() {
     each_target(|panel, expr| {
         parse(&filled(expr)).unwrap_or_else(|error| panic!("{}: {error}", panel["title"]));
@@ -163,6 +175,7 @@ fn target_promql() {
 }
 
 #[test]
+#[limit]
 fn target_rate_interval() {
     each_selector(|name, inside, _, range| {
         assert!(!["rate", "irate"].contains(&inside) || range == Some("7777s"), "{name} over {range:?}");
@@ -170,6 +183,7 @@ fn target_rate_interval() {
 }
 
 #[test]
+#[limit]
 fn target_job() {
     each_selector(|name, _, matchers, _| {
         assert!(matchers.contains(&("job".to_owned(), "$job".to_owned())), "{name}");
@@ -177,6 +191,7 @@ fn target_job() {
 }
 
 #[test]
+#[limit]
 fn target_instance() {
     each_selector(|name, _, matchers, _| {
         assert!(matchers.contains(&("instance".to_owned(), "$instance".to_owned())), "{name}");
@@ -184,6 +199,7 @@ fn target_instance() {
 }
 
 #[test]
+#[limit]
 fn target_counter_agg() {
     each_selector(|name, inside, _, _| {
         assert!(!name.ends_with("_total") || ["rate", "irate", "increase"].contains(&inside), "{name} in {inside:?}");
@@ -191,12 +207,14 @@ fn target_counter_agg() {
 }
 
 #[test]
+#[limit]
 fn uneditable() {
     each_dashboard(|dashboard| assert_eq!(dashboard["editable"], false));
 }
 
 /// Not of the linter: panels lie beside each other, and no id is there twice.
 #[test]
+#[limit]
 fn panels_do_not_overlap() {
     each_dashboard(|dashboard| {
         let mut taken = std::collections::HashSet::new();

@@ -2,6 +2,8 @@
 //!
 //! It is strict: what it does not know it refuses. `promtool` judges the same text end to end.
 
+use lock_core::testing::limit;
+
 /// A query, taken apart.
 #[derive(Debug)]
 pub(crate) enum Expr {
@@ -227,6 +229,7 @@ impl Parser {
 }
 
 #[test]
+#[limit]
 fn reads_what_is_right_and_refuses_what_is_not() {
     for good in ["sum by (a) (rate(x{b=~\"c\"}[5m])) / 2 > 0.5", "a unless on (lock) b", "x == 0 or vector(0)"] {
         parse(good).unwrap();

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{GrantPath, LockEventKind, LockObserver, Notice};
 use lock_metrics::builder;
 
 use crate::support::{Acquire, Scrape, holder};
 
 #[test]
+#[limit]
 fn lock_names_beyond_the_limit_are_other() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -33,6 +35,7 @@ fn lock_names_beyond_the_limit_are_other() {
 }
 
 #[test]
+#[limit]
 fn sites_and_nodes_beyond_the_limit_are_other() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -65,6 +68,7 @@ fn sites_and_nodes_beyond_the_limit_are_other() {
 }
 
 #[test]
+#[limit]
 fn no_key_and_no_host_is_a_label_value() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -81,6 +85,7 @@ fn no_key_and_no_host_is_a_label_value() {
 }
 
 #[test]
+#[limit]
 fn names_that_need_escapes_stay_apart() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();

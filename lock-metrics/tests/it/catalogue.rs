@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 use lock_core::{FencingToken, LockError, LockEventKind, LockObserver, LossReason, Notice};
 use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
 
@@ -32,6 +32,7 @@ fn synthetic_run(observer: &impl LockObserver) {
 }
 
 #[tokio::test]
+#[limit]
 async fn what_is_rendered_is_the_catalogue() {
     let metrics = builder().build().unwrap();
     synthetic_run(&metrics.observer());
@@ -64,6 +65,7 @@ async fn what_is_rendered_is_the_catalogue() {
 }
 
 #[test]
+#[limit]
 fn names_follow_the_conventions() {
     for metric in catalog() {
         let name = metric.name();
@@ -81,6 +83,7 @@ fn names_follow_the_conventions() {
 }
 
 #[test]
+#[limit]
 fn the_page_lists_the_catalogue() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../dashboards/README.md");
     let page = fs::read_to_string(page).unwrap();

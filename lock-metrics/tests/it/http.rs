@@ -1,5 +1,6 @@
 //! The listener, spoken to as a stranger would.
 
+use lock_core::testing::limit;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -37,6 +38,7 @@ fn ask_as(address: SocketAddr, method: &str, path: &str, host: &str) -> (String,
 }
 
 #[test]
+#[limit]
 fn serves_metrics_and_nothing_else() {
     let (_metrics, address) = serve();
     assert!(address.ip().is_loopback());
@@ -58,6 +60,7 @@ fn serves_metrics_and_nothing_else() {
 }
 
 #[test]
+#[limit]
 fn serves_the_live_view_and_lets_it_load_nothing() {
     let (metrics, address) = serve();
     let observer = metrics.observer();
@@ -83,6 +86,7 @@ fn serves_the_live_view_and_lets_it_load_nothing() {
 }
 
 #[test]
+#[limit]
 fn a_foreign_host_name_sees_nothing() {
     let (metrics, address) = serve();
     let observer = metrics.observer();
@@ -103,6 +107,7 @@ fn a_foreign_host_name_sees_nothing() {
 }
 
 #[test]
+#[limit]
 fn a_listener_for_the_network_gives_metrics_under_any_name() {
     let metrics = builder().with_listener(([0, 0, 0, 0], 0)).build().unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], metrics.listener().unwrap().port()));
@@ -112,6 +117,7 @@ fn a_listener_for_the_network_gives_metrics_under_any_name() {
 }
 
 #[test]
+#[limit]
 fn rubbish_and_silence_do_not_stop_it() {
     let (_metrics, address) = serve();
     assert!(!talk(address, "\0\u{1}rubbish\r\n\r\n").contains(" 200 "));
@@ -124,6 +130,7 @@ fn rubbish_and_silence_do_not_stop_it() {
 }
 
 #[test]
+#[limit]
 fn closes_with_the_last_handle() {
     let (metrics, address) = serve();
     let clone = metrics.clone();
@@ -135,6 +142,7 @@ fn closes_with_the_last_handle() {
 }
 
 #[test]
+#[limit]
 fn an_address_in_use_is_a_typed_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -147,6 +155,7 @@ fn an_address_in_use_is_a_typed_error() {
 }
 
 #[test]
+#[limit]
 fn outlives_the_runtime_it_was_started_on() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let (_metrics, address) = runtime.block_on(async { serve() });

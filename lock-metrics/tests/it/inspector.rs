@@ -4,7 +4,7 @@ mod cluster;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, Stopwatch};
+use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager};
 use lock_metrics::{Inspector, MetricsHandle, builder};
 
@@ -26,6 +26,7 @@ fn inspector(server: &RedisServer) -> Inspector {
 }
 
 #[tokio::test]
+#[limit]
 async fn the_fleet_is_counted_by_lock_name() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
@@ -80,6 +81,7 @@ async fn the_fleet_is_counted_by_lock_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
 async fn waiters_of_the_fleet_are_counted() {
     let server = RedisServer::start();
     let (one, two) =
@@ -107,6 +109,7 @@ async fn waiters_of_the_fleet_are_counted() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_budget_truncates_and_says_so() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
@@ -118,6 +121,7 @@ async fn a_budget_truncates_and_says_so() {
 }
 
 #[test]
+#[limit]
 fn one_of_two_is_elected_and_the_other_takes_over() {
     let server = RedisServer::start();
     server.command(&["SET", "legacy:a", "nonce"]);
@@ -144,6 +148,7 @@ fn one_of_two_is_elected_and_the_other_takes_over() {
 }
 
 #[test]
+#[limit]
 fn an_election_that_is_lost_stops_the_scans_and_clears_the_numbers() {
     let server = RedisServer::start();
     server.command(&["SET", "legacy:a", "nonce"]);
@@ -158,6 +163,7 @@ fn an_election_that_is_lost_stops_the_scans_and_clears_the_numbers() {
 }
 
 #[test]
+#[limit]
 fn a_server_that_comes_later_is_found() {
     let mut server = RedisServer::start();
     server.kill();
@@ -171,6 +177,7 @@ fn a_server_that_comes_later_is_found() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_failed_scan_keeps_what_was_known_and_no_secret_is_told() {
     let mut server = RedisServer::builder().with_password("open-sesame").start();
     let metrics = builder().build().unwrap();

@@ -5,6 +5,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use lock_core::LockEventKind;
+use lock_core::testing::limit;
 use lock_metrics::{LiveState, builder};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -56,6 +57,7 @@ fn logged(key: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
+#[limit]
 fn rows_tell_who_holds_and_who_waits() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -82,6 +84,7 @@ fn rows_tell_who_holds_and_who_waits() {
 }
 
 #[test]
+#[limit]
 fn a_stuck_lock_is_reported_once_and_so_is_its_end() {
     LazyLock::force(&LOG);
     let metrics = builder().with_sample_interval(Duration::from_millis(10)).build().unwrap();
@@ -106,6 +109,7 @@ fn a_stuck_lock_is_reported_once_and_so_is_its_end() {
 }
 
 #[test]
+#[limit]
 fn a_panicking_subscriber_does_not_end_the_sampler() {
     LazyLock::force(&LOG);
     let metrics = builder().with_sample_interval(Duration::from_millis(10)).build().unwrap();
@@ -119,6 +123,7 @@ fn a_panicking_subscriber_does_not_end_the_sampler() {
 }
 
 #[test]
+#[limit]
 fn the_sampler_runs() {
     let metrics = builder().with_sample_interval(Duration::from_millis(10)).build().unwrap();
     let last_run = || {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use lock_core::LockManager;
+use lock_core::testing::limit;
 use lock_metrics::builder;
 
 use crate::support::{Scrape, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
 async fn a_contended_lock_of_a_real_manager() {
     let metrics = builder().build().unwrap();
     let locks = LockManager::in_memory();

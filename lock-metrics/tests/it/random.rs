@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use lock_core::testing::limit;
 use lock_core::{GrantPath, Holder, LockError, LockEventKind, LossReason};
 use lock_metrics::builder;
 
@@ -28,6 +29,7 @@ struct Expected {
 }
 
 #[test]
+#[limit]
 fn no_stream_leaks_a_gauge() {
     for seed in 0..60 {
         println!("seed {seed}");

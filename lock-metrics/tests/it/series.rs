@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{FencingToken, GrantPath, Holder, LockError, LockEventKind, LockObserver, LossReason, Notice};
 use lock_metrics::builder;
 
@@ -11,6 +12,7 @@ const LOCK: &str = "lock:user:<user_id>";
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
+#[limit]
 fn a_plain_acquire_and_release() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -60,6 +62,7 @@ fn a_plain_acquire_and_release() {
 }
 
 #[test]
+#[limit]
 fn a_wait_is_charged_to_the_site_that_held() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -99,6 +102,7 @@ fn a_wait_is_charged_to_the_site_that_held() {
 }
 
 #[test]
+#[limit]
 fn refusals_and_errors() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -120,6 +124,7 @@ fn refusals_and_errors() {
 }
 
 #[test]
+#[limit]
 fn renewals_and_every_end() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -168,6 +173,7 @@ fn renewals_and_every_end() {
 }
 
 #[test]
+#[limit]
 fn a_renewal_moves_the_expiry() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -181,6 +187,7 @@ fn a_renewal_moves_the_expiry() {
 }
 
 #[test]
+#[limit]
 fn a_nested_grant_is_no_second_hold() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -199,6 +206,7 @@ fn a_nested_grant_is_no_second_hold() {
 }
 
 #[test]
+#[limit]
 fn notices() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -230,6 +238,7 @@ fn notices() {
 }
 
 #[test]
+#[limit]
 fn an_observer_that_comes_late_misses_only_what_was_before() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_core::__private::{SITES, linkme};
 use lock_core::Site;
+use lock_core::testing::limit;
 use lock_metrics::{Inspector, MetricKind, builder, catalog};
 
 use crate::support::Scrape;
@@ -20,6 +21,7 @@ static DEFAULTS: Site = Site::new("site:defaults", "it::sites::defaults", None, 
 static SHORT: Site = Site::new("site:short", "it::sites::short", Some(Duration::from_secs(5)), None);
 
 #[test]
+#[limit]
 fn every_series_of_an_annotated_function_starts_at_zero() {
     let metrics = builder().build().unwrap();
     // Nobody listens there.
@@ -42,6 +44,7 @@ fn every_series_of_an_annotated_function_starts_at_zero() {
 }
 
 #[test]
+#[limit]
 fn settings_are_those_of_the_attribute_or_the_defaults() {
     let scrape = Scrape::read(&builder().build().unwrap().render());
     for (lock, ttl, stuck_after) in
@@ -54,6 +57,7 @@ fn settings_are_those_of_the_attribute_or_the_defaults() {
 }
 
 #[test]
+#[limit]
 fn the_queries_in_the_docs_of_an_annotated_function_ask_for_metrics_that_exist() {
     let docs = include_str!("../../../lock-macros/src/expand/snapshots/asynchronous.txt");
     let asked: Vec<&str> = docs

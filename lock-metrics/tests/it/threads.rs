@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{LockEventKind, LockObserver, Notice};
 use lock_metrics::builder;
 
@@ -12,6 +13,7 @@ const THREADS: u64 = 4;
 const CYCLES: u64 = 3_000;
 
 #[test]
+#[limit]
 fn nothing_is_lost_between_threads() {
     let metrics = builder().with_sample_interval(Duration::from_millis(10)).build().unwrap();
     let observer = metrics.observer();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::testing::limit;
 use lock_core::{GrantPath, LockEventKind, LockManager};
 use lock_metrics::{LIVE_VIEW_CSP, MetricsHandle, builder};
 use serde_json::Value;
@@ -25,6 +26,7 @@ fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
+#[limit]
 fn what_hurts_most_comes_first() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -65,6 +67,7 @@ fn what_hurts_most_comes_first() {
 }
 
 #[test]
+#[limit]
 fn who_stands_behind_a_waiter_of_this_process_waits_for_the_same_holder() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -81,6 +84,7 @@ fn who_stands_behind_a_waiter_of_this_process_waits_for_the_same_holder() {
 }
 
 #[test]
+#[limit]
 fn a_row_says_everything_an_operator_asks() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -108,6 +112,7 @@ fn a_row_says_everything_an_operator_asks() {
 }
 
 #[test]
+#[limit]
 fn whatever_keys_contain_stays_text() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -129,6 +134,7 @@ fn whatever_keys_contain_stays_text() {
 }
 
 #[test]
+#[limit]
 fn the_page_needs_nothing_from_anywhere() {
     let page = builder().build().unwrap().locks_html();
     assert!(page.contains("http-equiv=\"refresh\"") && page.contains("width=device-width"));
@@ -159,6 +165,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
+#[limit]
 fn a_hundred_thousand_holds_are_cut_to_what_can_be_read() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
@@ -177,6 +184,7 @@ fn a_hundred_thousand_holds_are_cut_to_what_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
 async fn a_real_contended_lock_is_seen_with_its_waiter() {
     let metrics = builder().build().unwrap();
     let locks = LockManager::in_memory();

@@ -1,11 +1,12 @@
 //! The fleet of a Redis Cluster, seen through one of its nodes.
 
-use lock_core::testing::{RedisCluster, Reply};
+use lock_core::testing::{RedisCluster, Reply, limit};
 
 use crate::program::{lockctl, watch};
 use crate::{shown_owner, take};
 
 #[tokio::test]
+#[limit]
 async fn every_command_works_through_any_node() {
     let mut cluster = RedisCluster::start(3);
     let mut keys = Vec::new();
@@ -57,6 +58,7 @@ async fn every_command_works_through_any_node() {
 
 #[cfg(feature = "tls")]
 #[tokio::test]
+#[limit]
 async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
     use crate::program::lockctl_trusting;
     let file =
@@ -81,6 +83,6 @@ async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
     master.command(&["CONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]);
     master.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", "ip"]);
     let ended = lockctl_trusting(&authority, &url, &["list"]);
-    ended.assert_code(3);
+    ended.assert_code(4);
     assert!(ended.stderr.contains("use the host name that the certificate is for"), "{ended:?}");
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// What a run left behind.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    code: Option<i32>,
+    pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -40,6 +40,13 @@ pub(crate) fn lockctl(server: &RedisServer, arguments: &[&str]) -> Ended {
 
 pub(crate) fn lockctl_at(url: &str, arguments: &[&str]) -> Ended {
     end(&mut command(url, arguments))
+}
+
+/// Runs a command line of `lockctl` by a shell.
+pub(crate) fn shell(server: &RedisServer, line: &str) -> Ended {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" {line}")]).arg(env!("CARGO_BIN_EXE_lockctl"));
+    end(shell.env("LOCK_URL", server.url()).stdin(Stdio::null()))
 }
 
 /// Runs it where another authority is trusted than those of this machine.

@@ -1,11 +1,12 @@
 //! What must never be printed, and servers that do not answer.
 
 use lock_core::LockManager;
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 
 use crate::program::{lockctl, lockctl_at};
 
 #[test]
+#[limit]
 fn a_server_that_is_away_is_code_3() {
     let mut server = RedisServer::start();
     server.kill();
@@ -25,15 +26,16 @@ fn a_server_that_is_away_is_code_3() {
 }
 
 #[test]
+#[limit]
 fn passwords_are_never_printed() {
     let server = RedisServer::builder().with_password("open-sesame").start();
     let wrong = format!("redis://:closed-sesame@127.0.0.1:{}", server.port());
     let ended = lockctl_at(&wrong, &["list"]);
-    ended.assert_code(3);
+    ended.assert_code(4);
     assert!(ended.stderr.contains("user or password is wrong"), "{ended:?}");
     let none = format!("redis://127.0.0.1:{}", server.port());
     let missing = lockctl_at(&none, &["list"]);
-    missing.assert_code(3);
+    missing.assert_code(4);
     assert!(missing.stderr.contains("asks for a password"), "{missing:?}");
     let right = lockctl(&server, &["list"]);
     right.assert_code(0);
@@ -48,6 +50,7 @@ fn passwords_are_never_printed() {
 }
 
 #[tokio::test]
+#[limit]
 async fn keys_cannot_act_on_the_terminal() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
     pub(crate) buyers: u32,
 
-    /// Place only the first N orders of the file
+    /// Place only the first N orders
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) orders: Option<u32>,
 
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464")]
     pub(crate) serve: Option<SocketAddr>,
 
-    /// Read orders.csv and stock.csv from this folder instead of the built-in ones
+    /// Read orders.csv and stock.csv from this folder instead of the built-in orders and stock
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
 

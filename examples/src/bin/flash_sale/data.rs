@@ -8,9 +8,35 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-const ORDERS: &str = include_str!("../../../data/orders.csv");
 const STOCK: &str = include_str!("../../../data/stock.csv");
+
+/// How many orders are drawn if none are read, and from how many buyers.
+const ORDERS: u32 = 3_000;
+const BUYERS: u32 = 1_800;
+
+/// Every run draws the same orders.
+const SEED: u64 = 20;
+
+/// How many of a hundred orders are for each product. Eight products and the one first edition sell out,
+/// the others do not; so both answers, sold and refused, are checked.
+const DEMAND: [(&str, u32); 14] = [
+    ("aurora-headphones", 20),
+    ("copper-kettle", 14),
+    ("trail-runner-42", 11),
+    ("desk-lamp-oak", 10),
+    ("pixel-notebook", 8),
+    ("folding-bike-lock", 6),
+    ("wool-blanket", 6),
+    ("ceramic-grinder", 6),
+    ("field-thermos", 5),
+    ("linen-apron", 4),
+    ("chess-travel-set", 3),
+    ("solar-charger", 3),
+    ("rain-shell-m", 3),
+    ("signed-first-edition", 1),
+];
 
 /// Opening stock by product.
 pub(crate) type Stock = BTreeMap<String, u32>;
@@ -46,28 +72,45 @@ struct StockLine {
 }
 
 impl Data {
-    /// Reads `orders.csv` and `stock.csv` from a folder, or takes the ones that ship with the example.
+    /// Reads `orders.csv` and `stock.csv` from a folder, or draws orders for the stock that ships with the
+    /// example.
     pub(crate) fn load(folder: Option<&Path>) -> Result<Self> {
         let Some(folder) = folder else {
-            return Self::parse(ORDERS.as_bytes(), STOCK.as_bytes());
+            return Self::check(draw_orders(), read(STOCK.as_bytes(), "stock.csv")?);
         };
         let open = |name| {
             let path = folder.join(name);
             File::open(&path).with_context(|| format!("cannot open {}", path.display()))
         };
-        Self::parse(open("orders.csv")?, open("stock.csv")?)
+        Self::check(read(open("orders.csv")?, "orders.csv")?, read(open("stock.csv")?, "stock.csv")?)
     }
 
-    fn parse(orders: impl Read, stock: impl Read) -> Result<Self> {
-        let lines: Vec<StockLine> =
-            csv::Reader::from_reader(stock).into_deserialize().collect::<Result<_, _>>().context("stock.csv")?;
-        let stock: Stock = lines.into_iter().map(|line| (line.product, line.stock)).collect();
-        let orders: Vec<Order> =
-            csv::Reader::from_reader(orders).into_deserialize().collect::<Result<_, _>>().context("orders.csv")?;
+    fn check(orders: Vec<Order>, stock: Vec<StockLine>) -> Result<Self> {
+        let stock: Stock = stock.into_iter().map(|line| (line.product, line.stock)).collect();
         for order in &orders {
             ensure!(stock.contains_key(&order.product), "{order}: stock.csv has no such product");
             ensure!(order.quantity > 0, "{order}: the quantity must be at least 1");
         }
         Ok(Self { orders, stock })
     }
+}
+
+fn read<T: DeserializeOwned>(lines: impl Read, name: &'static str) -> Result<Vec<T>> {
+    csv::Reader::from_reader(lines).into_deserialize().collect::<Result<_, _>>().context(name)
+}
+
+fn draw_orders() -> Vec<Order> {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let products: Vec<&str> = DEMAND.iter().flat_map(|(name, share)| (0..*share).map(move |_| *name)).collect();
+    let mut draw = |number| Order {
+        number,
+        buyer: format!("buyer-{:04}", random.u32(1..=BUYERS)),
+        product: products[random.usize(0..products.len())].to_owned(),
+        quantity: match random.u8(0..100) {
+            0..82 => 1,
+            82..96 => 2,
+            _ => 3,
+        },
+    };
+    (1..=ORDERS).map(&mut draw).collect()
 }

@@ -124,7 +124,7 @@ async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progr
 fn placed<'a>(args: &Args, data: &'a Data) -> Result<&'a [Order]> {
     let all = data.orders.as_slice();
     let Some(count) = args.orders else { return Ok(all) };
-    all.get(..count as usize).with_context(|| format!("--orders {count}: the order file has only {}", all.len()))
+    all.get(..count as usize).with_context(|| format!("--orders {count}: there are only {} orders", all.len()))
 }
 
 fn install_metrics(args: &Args) -> Result<MetricsHandle> {

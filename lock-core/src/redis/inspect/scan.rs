@@ -67,6 +67,9 @@ impl Default for ScanOptions {
     }
 }
 
+/// The longest value that a classic client is thought to write into a lock.
+const NONCE: usize = 64;
+
 /// A walk through the locks of a server, or of every master of a cluster, batch by batch.
 ///
 /// What is taken or freed meanwhile may or may not be seen; what is held all the time is seen once.
@@ -94,6 +97,8 @@ pub struct Scan<'a> {
     truncated: bool,
     /// The locks given so far: SCAN may name a key twice.
     given: HashSet<LockKey>,
+    /// How many strings were left out that look like locks of other clients, and one of them.
+    left_out: (u64, Option<LockKey>),
     /// The names of the servers read so far.
     read: BTreeSet<String>,
 }
@@ -112,6 +117,7 @@ impl<'a> Scan<'a> {
             visited: 0,
             truncated: false,
             given: HashSet::new(),
+            left_out: (0, None),
             read: BTreeSet::new(),
         }
     }
@@ -148,11 +154,11 @@ impl<'a> Scan<'a> {
         self.visited += ScanOptions::BATCH;
         let mut entries = Vec::new();
         for found in found {
-            if let Found::Entry(entry) = found
-                && self.is_wanted(&entry)
-                && self.given.insert(entry.key.clone())
-            {
-                entries.push(entry);
+            let Found::Entry(entry) = found else { continue };
+            if !self.is_wanted(&entry) {
+                self.leave_out(*entry);
+            } else if self.given.insert(entry.key.clone()) {
+                entries.push(*entry);
             }
         }
         Ok(Some(entries))
@@ -168,6 +174,27 @@ impl<'a> Scan<'a> {
     #[must_use]
     pub fn servers(&self) -> Vec<&str> {
         self.read.iter().map(String::as_str).collect()
+    }
+
+    /// Returns how many strings were left out so far that look like locks of other clients, about, and one
+    /// of them: short and with an expiry, or with `lock` or `mutex` in their name. To see them, name them
+    /// with [`ScanOptions::with_foreign_prefix`].
+    #[must_use]
+    pub fn left_out(&self) -> (u64, Option<&LockKey>) {
+        (self.left_out.0, self.left_out.1.as_ref())
+    }
+
+    fn leave_out(&mut self, entry: LockEntry) {
+        let name = entry.key.as_str().to_ascii_lowercase();
+        let named = name.contains("lock") || name.contains("mutex");
+        let short = entry.foreign_value.is_some_and(|value| value.len() <= NONCE);
+        if named || (short && entry.holder.ttl_left.is_some()) {
+            self.left_out.0 += 1;
+            // A name that says so is the better example.
+            if self.left_out.1.is_none() || named {
+                self.left_out.1 = Some(entry.key);
+            }
+        }
     }
 
     /// Finds the server to go on with; `None` at the end.
@@ -207,8 +234,8 @@ impl<'a> Scan<'a> {
         if !self.options.prefix.is_empty() {
             command.arg("MATCH").arg(format!("{}*", literal(&self.options.prefix)));
         }
-        let link = server.pool.link().await?;
-        let answer = link.send(&command).await.map_err(|error| server.failed("scan", &error))?;
+        let connection = server.pool.connection().await?;
+        let answer = connection.link.send(&command).await.map_err(|error| server.failed("scan", &error))?;
         read(answer).ok_or_else(|| server.unreadable("scan"))
     }
 

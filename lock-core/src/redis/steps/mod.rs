@@ -3,9 +3,11 @@
 
 mod acquire;
 mod acquire_all;
-mod grant;
 mod holder;
+mod messages;
 mod release;
+#[cfg(feature = "inspect")]
+mod release_foreign;
 mod renew;
 mod take;
 
@@ -15,9 +17,13 @@ use crate::redis::value;
 
 pub(super) use acquire::{Acquire, Acquired};
 pub(super) use acquire_all::{AcquireAll, AcquiredAll};
-pub(super) use grant::granted;
 pub(super) use holder::{holder, read_holder};
+#[cfg(any(test, feature = "inspect"))]
+pub(super) use messages::revoking;
+pub(super) use messages::{granted, revocation};
 pub(super) use release::{freed, release, script as release_script};
+#[cfg(feature = "inspect")]
+pub(super) use release_foreign::release_foreign;
 pub(super) use renew::{Unrenewed, renew, unrenewed};
 pub(super) use take::{Taken, draw, read_taken, take};
 

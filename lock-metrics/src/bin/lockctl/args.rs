@@ -1,16 +1,28 @@
 //! The command line.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use lock_core::{LockKey, OwnerId};
+use lock_core::{LockKey, OwnerId, Wait};
+
+use crate::values;
+
+const URL: &str = "LOCK_URL";
+const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 
 const MORE: &str = "\
 Exit codes:
   0  done
   1  the lock is free, or not held by the owner that was named
   2  the command line or the URL makes no sense
-  3  the store cannot be reached, refuses us, or gave no answer
+  3  the store cannot be reached, or gave no answer
+  4  the store refuses: user or password, a permission, a key that is no string and so no lock; or its
+     certificate is not trusted
+`run` has codes of its own, see `lockctl run --help`.
 
 Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
 with the same user, password and TLS settings. Replicas are never read.
@@ -23,23 +35,42 @@ Examples:
   lockctl list --prefix lock:
   lockctl show lock:user:42
   lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
+  lockctl run lock:backup --ttl 30s -- ./backup.sh --full
   LOCK_URL=redis://:password@redis.internal lockctl watch --json";
 
-/// Shows who holds and who waits for distributed locks, across the whole fleet, by reading Redis.
+const RUN: &str = "\
+Exit codes:
+  the command's own, or 128 + n if signal n ended it; and
+  75  busy: the lock stayed taken, and the command was not run
+  76  lost: the lock was lost while the command ran, and the command was stopped
+  69  the store could not be reached, or refused; the command was not run
+  126, 127  the command cannot be executed, or is not there
+  2   the command line makes no sense
+
+Environment of the command:
+  LOCK_KEY       the key
+  LOCK_TOKEN     the fencing token of this grant: send it along with every write
+  LOCK_DEADLINE  until when the lock is held if lockctl renews it no more, in ms since 1970
+
+The command gets a process group of its own, and every signal that would end lockctl: HUP, INT, QUIT, TERM,
+USR1, USR2. When the lock is lost, and when the command has ended and left processes behind, the group gets
+TERM, and KILL once --grace is over; only then is the lock released. If lockctl itself is killed the group is
+killed with it, and if it is stopped for longer than the lease, the group is ended when the lease is.
+
+Examples:
+  lockctl run cron:report --on-busy skip -- ./report.sh       on each host, and one of them runs it
+  lockctl run migrate --wait forever -- sh -c 'migrate up && migrate check'";
+
+/// Shows who holds and who waits for distributed locks, across the whole fleet, by reading Redis; and runs commands under
+/// a lock.
 #[derive(Debug, Parser)]
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The Redis server, or any node of a cluster: `redis://user:password@host:port/db` (only the host is needed), rediss:// or
-    /// redis+unix:///path
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "LOCK_URL",
-        hide_env_values = true,
-        default_value = "redis://127.0.0.1:6379"
-    )]
-    pub(crate) url: String,
+    /// redis+unix:///path [env: LOCK_URL] [default: redis://127.0.0.1:6379]
+    // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
+    #[arg(long, global = true, value_name = "URL")]
+    url: Option<String>,
 
     /// Print JSON for programs, exact where the table is cut or made fit for a terminal
     #[arg(long, global = true)]
@@ -57,40 +88,116 @@ pub(crate) enum Action {
     /// Show one lock with its full owner
     Show {
         /// The key, as in Redis
-        #[arg(value_parser = key)]
+        #[arg(value_parser = values::key)]
         key: LockKey,
     },
     /// List who waits for a lock in the server's queue, first come first
     Waiters {
         /// The key, as in Redis
-        #[arg(value_parser = key)]
+        #[arg(value_parser = values::key)]
         key: LockKey,
     },
     /// Show the list, or one lock, again every second until Ctrl-C
     Watch {
         /// The key, as in Redis; without it, every lock
-        #[arg(value_parser = key)]
+        #[arg(value_parser = values::key)]
         key: Option<LockKey>,
         #[command(flatten)]
         wanted: Wanted,
     },
     /// Take a lock away from its holder, if it is still the one that you saw
     ///
-    /// The comparison and the deletion are one step on the server. The holder learns of it with its
-    /// next renewal, a third of its lease later at most, and may go on writing until then: only a
-    /// resource that checks fencing tokens is safe in between. An audit event says on standard error
-    /// who did it, and why.
+    /// The comparison and the deletion are one step on the server. A process of ours is told at once who
+    /// did it and why, and reports the loss as `revoked`; one that hears nothing at the moment finds out
+    /// with its next renewal, a third of its lease later at most, and may go on writing until then: only
+    /// a resource that checks fencing tokens is safe in between. Clients of other libraries are not told.
+    /// An audit event says on standard error who did it, and why.
     Release {
         /// The key, as in Redis
-        #[arg(value_parser = key)]
+        #[arg(value_parser = values::key)]
         key: LockKey,
-        /// The owner that `show` printed, all 32 digits
-        #[arg(long, value_name = "OWNER", value_parser = owner)]
-        expect_owner: OwnerId,
-        /// Why, for the audit event
+        #[command(flatten)]
+        expected: Expected,
+        /// Why, for the audit events here and at the holder
         #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
         reason: String,
     },
+    /// Run a command under a lock: what flock(1) is for one host, for the whole fleet
+    #[cfg(unix)]
+    #[command(after_help = RUN)]
+    Run(Run),
+    /// Print a completion script for a shell, as in `lockctl completions bash > /etc/bash_completion.d/lockctl`
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, or write one for each command into a directory
+    Man {
+        /// Where to write `lockctl.1`, `lockctl-list.1`, and so on
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Whom to take a lock from.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Expected {
+    /// The owner that `show` printed, all 32 digits
+    #[arg(long = "expect-owner", value_name = "OWNER", value_parser = values::owner)]
+    pub(crate) owner: Option<OwnerId>,
+    /// For a lock of another library: its value, as `show` printed it; `hex:…` where it is no plain text
+    #[arg(long = "expect-value", value_name = "VALUE", value_parser = values::value)]
+    pub(crate) value: Option<values::Bytes>,
+}
+
+/// What to run, and how.
+#[cfg(unix)]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The key, as in Redis
+    #[arg(value_parser = values::key)]
+    pub(crate) key: LockKey,
+
+    /// How long others wait after this host has died; the lease is renewed while the command runs
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::ttl)]
+    pub(crate) ttl: Duration,
+
+    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::wait)]
+    pub(crate) wait: Wait,
+
+    /// What to do if it stays taken: `fail` with code 75, or `skip` the command with code 0
+    #[arg(long, value_name = "WHAT", default_value = "fail", value_enum)]
+    pub(crate) on_busy: OnBusy,
+
+    /// Stop the command after this time, as if the lock had been lost
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// Keep the lock taken for at least this time, however soon the command ends: for jobs whose hosts disagree about the time
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) min_hold: Option<Duration>,
+
+    /// How long the command may take to end after TERM, before it is killed
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
+    pub(crate) grace: Duration,
+
+    /// Leave the command in this process group, so that it can read from the terminal; what it starts itself is then not ended with it
+    #[arg(long)]
+    pub(crate) foreground: bool,
+
+    /// The command with its arguments
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What to do if the lock stays taken.
+#[cfg(unix)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnBusy {
+    Fail,
+    Skip,
 }
 
 /// Which locks to look for.
@@ -110,6 +217,13 @@ pub(crate) struct Wanted {
 }
 
 impl Args {
+    /// Returns the URL of the store.
+    pub(crate) fn url(&self) -> String {
+        let named = || std::env::var_os(URL).filter(|url| !url.is_empty());
+        let url = self.url.clone().or_else(|| named().map(|url| url.to_string_lossy().into_owned()));
+        url.unwrap_or_else(|| DEFAULT_URL.to_owned())
+    }
+
     /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.
     pub(crate) fn parse_or_exit() -> Self {
         Self::try_parse().unwrap_or_else(|error| match error.kind() {
@@ -123,15 +237,6 @@ impl Args {
             }
         })
     }
-}
-
-fn key(text: &str) -> Result<LockKey, String> {
-    LockKey::new(text).map_err(|error| error.to_string())
-}
-
-fn owner(text: &str) -> Result<OwnerId, String> {
-    let owner = OwnerId::from_hex(text).filter(|_| text.bytes().any(|digit| digit != b'0'));
-    owner.ok_or_else(|| "an owner has 32 hexadecimal digits; copy it from `lockctl show KEY`".to_owned())
 }
 
 /// Takes out what stands between the scheme and the host of URLs.
@@ -158,7 +263,7 @@ fn without_credentials(text: &str) -> String {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::{Args, owner, without_credentials};
+    use super::{Args, without_credentials};
 
     #[test]
     fn the_command_line_is_well_formed() {
@@ -169,13 +274,5 @@ mod tests {
     fn messages_carry_no_credentials() {
         let text = "unexpected 'redis://u:p@ss@host:1/2' and redis://host and rediss://:x@h";
         assert_eq!(without_credentials(text), "unexpected 'redis://…@host:1/2' and redis://host and rediss://…@h");
-    }
-
-    #[test]
-    fn owners_are_complete_and_somebody() {
-        assert!(owner(&"5f".repeat(16)).is_ok());
-        for bad in ["5f0e", &"0".repeat(32), "", &"xy".repeat(16)] {
-            assert!(owner(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -1,18 +1,20 @@
 //! The commands that run once.
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
-use lock_core::{Freed, LockError, LockKey, OwnerId};
+use lock_core::{LockError, LockKey};
 use serde_json::{Value, json};
 
 use crate::args::Wanted;
 use crate::output::{Output, Table};
 use crate::text::visible;
-use crate::{End, Failure, audit, complain, record};
+use crate::{End, Failure, record, values};
 
 /// Every lock that a scan found.
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
     pub(crate) truncated: bool,
+    /// How many strings look like locks of other clients but were not asked for, and one of them.
+    left_out: (u64, Option<LockKey>),
     /// Who was read: the masters of a cluster, or one server.
     servers: Vec<String>,
 }
@@ -29,13 +31,21 @@ pub(crate) async fn scan(fleet: &FleetReader, wanted: &Wanted) -> Result<Listing
     }
     record::sort(&mut entries);
     let servers = scan.servers().into_iter().map(str::to_owned).collect();
-    Ok(Listing { entries, truncated: scan.is_truncated(), servers })
+    let (left_out, example) = scan.left_out();
+    let left_out = (left_out, example.cloned());
+    Ok(Listing { entries, truncated: scan.is_truncated(), left_out, servers })
 }
 
 impl Listing {
     pub(crate) fn json(&self, fleet: &FleetReader, wanted: &Wanted) -> Value {
         let locks: Vec<Value> = self.entries.iter().map(|entry| record::json(entry, wanted.owners)).collect();
-        json!({ "server": fleet.node(), "servers": self.servers, "truncated": self.truncated, "locks": locks })
+        json!({
+            "server": fleet.node(),
+            "servers": self.servers,
+            "truncated": self.truncated,
+            "foreign_left_out": self.left_out.0,
+            "locks": locks,
+        })
     }
 
     /// Says how much there is, in one line.
@@ -55,6 +65,17 @@ impl Listing {
         }
         if self.truncated {
             text.push_str("; the scan ended early, raise --max-keys to see the rest");
+        }
+        if let (count @ 1.., Some(example)) = &self.left_out
+            && self.entries.is_empty()
+        {
+            let prefix = example.as_str().split_inclusive(':').next().unwrap_or_default();
+            text.push_str(&format!(
+                "\n{count} strings may be locks of other clients, such as {}; to see them, name what their keys \
+                 begin with: lockctl list --prefix {}",
+                visible(example.as_str()),
+                visible(prefix),
+            ));
         }
         text
     }
@@ -114,28 +135,40 @@ fn details(entry: &LockEntry) -> String {
     }
     line("lease left", record::lease_left(entry));
     line("waiters", entry.waiters.to_string());
-    if let Some(token) = entry.holder.token {
-        line("token", token.to_string());
+    if entry.state == EntryState::Held {
+        line("token", "known to the holder's process alone; its live view /locks shows it".to_owned());
     }
     if let Some(owner) = entry.holder.owner {
         line("owner", record::owner(owner, true));
+    }
+    if let Some(value) = whole_value(entry) {
+        line("value", values::spell(value));
     }
     table.render().trim_start().to_owned()
 }
 
 /// Spells the command that would release this lock, if a shell can be told its key.
 fn release_hint(entry: &LockEntry) -> Option<String> {
-    let owner = entry.holder.owner?;
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let key = entry.key.as_str();
+    let expected = match (entry.holder.owner, whole_value(entry)) {
+        (Some(owner), _) => format!("--expect-owner {}", owner.to_hex()),
+        (None, Some(value)) => format!("--expect-value={}", quoted(&values::spell(value))),
+        (None, None) => return None,
+    };
     let plain = visible(key) == key && !key.starts_with('-');
-    let quoted = format!("'{}'", key.replace('\'', "'\\''"));
     plain.then(|| {
         format!(
             "\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  \
-             lockctl release {quoted} --expect-owner {} --reason '…'",
-            owner.to_hex()
+             lockctl release {} {expected} --reason '…'",
+            quoted(key)
         )
     })
+}
+
+/// Returns what a foreign client wrote, if it was read to its end.
+fn whole_value(entry: &LockEntry) -> Option<&[u8]> {
+    entry.foreign_value.as_deref().filter(|value| (1..=1024).contains(&value.len()))
 }
 
 pub(crate) async fn waiters(fleet: &FleetReader, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
@@ -158,58 +191,4 @@ pub(crate) async fn waiters(fleet: &FleetReader, key: &LockKey, out: &mut Output
         out.line(&format!("\n{}", record::waiters_table(&waiters)))?;
     }
     Ok(end)
-}
-
-pub(crate) async fn release(
-    fleet: &FleetReader,
-    key: &LockKey,
-    owner: OwnerId,
-    reason: &str,
-    out: &mut Output,
-) -> Result<End, Failure> {
-    // Read first, to say afterwards what was released; the server compares again.
-    let before = fleet.entry(key).await?;
-    let freed = fleet.release(key, owner, &audit::actor(), reason).await?;
-    let is_ours = |entry: &&LockEntry| entry.holder.owner == Some(owner);
-    if freed == Freed::Released {
-        let was = before.as_ref().filter(is_ours);
-        if out.is_json() {
-            let was = was.map(|entry| record::json(entry, false));
-            out.document(&json!({ "key": key.as_str(), "outcome": "released", "was": was }))?;
-        } else {
-            out.line(&format!("released {}{}", visible(key.as_str()), was.map_or(String::new(), past_hold)))?;
-            out.line(
-                "its holder learns of it with its next renewal and may go on writing until then; \
-                 resources that check fencing tokens are safe",
-            )?;
-        }
-        return Ok(End::Ok);
-    }
-    let now = fleet.entry(key).await?;
-    if out.is_json() {
-        let now = now.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, false));
-        out.document(&json!({ "key": key.as_str(), "outcome": "not_held", "now": now }))?;
-    }
-    let who = now.as_ref().map_or_else(|| "it is free".to_owned(), describe);
-    complain(&format!("nothing was released: {key} is not held by {}; {who}", record::owner(owner, false)));
-    Ok(End::NotFound)
-}
-
-fn past_hold(entry: &LockEntry) -> String {
-    let info = entry.holder.info.as_ref();
-    let who = info.map_or(String::new(), |info| format!(", held by {} ({})", info.site, record::process(info)));
-    let token = entry.holder.token.map_or(String::new(), |token| format!(", token {token}"));
-    visible(&format!("{who} for {}{token}", record::held_for(entry)))
-}
-
-fn describe(entry: &LockEntry) -> String {
-    match (entry.state, &entry.holder.info, entry.holder.owner) {
-        (EntryState::Held, Some(info), Some(owner)) => {
-            format!("now {} holds it ({}, owner {})", info.site, record::process(info), record::owner(owner, false))
-        }
-        (EntryState::Kept, _, _) => {
-            format!("it was released already and stays taken for {} more", record::lease_left(entry))
-        }
-        _ => "a client of another library holds it; release it with the tools of that library".to_owned(),
-    }
 }

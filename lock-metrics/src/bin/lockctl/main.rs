@@ -1,17 +1,23 @@
 //! `lockctl`: who holds which lock in the whole fleet, who waits, and the way to force one free.
 //!
-//! It reads Redis and asks no process. What it prints of others is made fit for a terminal first.
+//! It reads Redis and asks no process. What it prints of others is made fit for a terminal first. `run` is the
+//! exception: it takes a lock itself, and runs a command under it.
 
 mod args;
 mod audit;
 mod commands;
+mod generate;
 mod output;
 mod record;
+mod release;
+#[cfg(unix)]
+mod run;
 #[path = "../../text.rs"]
 mod text;
+mod values;
 mod watch;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use lock_core::inspect::FleetReader;
@@ -29,6 +35,8 @@ enum End {
     NotFound = 1,
     Usage = 2,
     Unavailable = 3,
+    /// Reached, and refused: credentials, permissions, a key that is no lock.
+    Refused = 4,
 }
 
 /// Why a command could not go on.
@@ -51,13 +59,39 @@ impl From<io::Error> for Failure {
 }
 
 fn main() -> ExitCode {
+    // Another part of a `lockctl run`.
+    #[cfg(unix)]
+    if let Some(code) = run::play_part() {
+        return code;
+    }
     let args = Args::parse_or_exit();
-    ExitCode::from(run(args) as u8)
+    match &args.action {
+        Action::Completions { shell } => written(io::stdout().write_all(&generate::completions(*shell))),
+        Action::Man { out: Some(directory) } => written(generate::man_to(directory)),
+        Action::Man { out: None } => written(generate::man().and_then(|page| io::stdout().write_all(&page))),
+        #[cfg(unix)]
+        Action::Run(wanted) => {
+            audit::print_to_stderr();
+            run::run(&args.url(), wanted)
+        }
+        _ => ExitCode::from(ask(args) as u8),
+    }
 }
 
-fn run(args: Args) -> End {
+fn written(written: io::Result<()>) -> ExitCode {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("cannot write: {error}"));
+            ExitCode::from(End::Unavailable as u8)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Does what needs an answer of the store.
+fn ask(args: Args) -> End {
     audit::print_to_stderr();
-    let fleet = match FleetReader::new(&args.url) {
+    let fleet = match FleetReader::new(&args.url()) {
         Ok(fleet) => fleet,
         Err(error) => {
             complain(&format!("{error} (set it with --url or LOCK_URL)"));
@@ -81,7 +115,11 @@ fn run(args: Args) -> End {
         }
         Err(Failure::Lock(error)) => {
             complain(&error.to_string());
-            if error.kind() == LockErrorKind::InvalidKey { End::Usage } else { End::Unavailable }
+            match error.kind() {
+                LockErrorKind::InvalidKey => End::Usage,
+                LockErrorKind::Misconfigured => End::Refused,
+                _ => End::Unavailable,
+            }
         }
     }
 }
@@ -92,9 +130,8 @@ async fn act(fleet: &FleetReader, action: Action, out: &mut Output) -> Result<En
         Action::Show { key } => commands::show(fleet, &key, out).await,
         Action::Waiters { key } => commands::waiters(fleet, &key, out).await,
         Action::Watch { key, wanted } => watch::watch(fleet, key.as_ref(), &wanted, out).await,
-        Action::Release { key, expect_owner, reason } => {
-            commands::release(fleet, &key, expect_owner, &reason, out).await
-        }
+        Action::Release { key, expected, reason } => release::release(fleet, &key, &expected, &reason, out).await,
+        _ => unreachable!("done without the store"),
     }
 }
 

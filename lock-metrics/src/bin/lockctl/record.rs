@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::output::Table;
 use crate::text::human;
+use crate::values;
 
 const NOTHING: &str = "-";
 
@@ -25,13 +26,15 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
         "site": holder.info.as_ref().map(|info| &*info.site),
         "host": holder.info.as_ref().map(|info| &*info.host),
         "pid": holder.info.as_ref().map(|info| info.pid),
-        "token": holder.token.map(lock_core::FencingToken::get),
         "granted_at_unix_seconds":
             entry.granted_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|at| at.as_secs_f64()),
         "held_for_seconds": entry.held_for.map(|time| time.as_secs_f64()),
         "ttl_left_seconds": holder.ttl_left.map(|left| left.as_secs_f64()),
         "waiters": entry.waiters,
     });
+    if full_owner && let Some(value) = &entry.foreign_value {
+        record["value"] = json!(values::spell(value));
+    }
     identify(&mut record, holder.owner, full_owner);
     record
 }

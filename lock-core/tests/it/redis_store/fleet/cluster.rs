@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::inspect::{FleetReader, Scan, ScanOptions};
-use lock_core::testing::{RedisCluster, RedisServer, Reply};
+use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
 use lock_core::{Freed, LockError, LockErrorKind, LockGuard, LockManager, OwnerId};
 
 use super::{key, keys, scan};
@@ -59,6 +59,7 @@ fn reads(server: &RedisServer) -> usize {
 }
 
 #[tokio::test]
+#[limit]
 async fn one_scan_reads_every_master_and_no_replica() {
     let cluster = RedisCluster::start(3);
     // Masters are read in the order of their names.
@@ -113,6 +114,7 @@ async fn one_scan_reads_every_master_and_no_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
 async fn a_lock_is_released_through_any_node() {
     let settings = RedisServer::builder().with_password("open-sesame");
     let cluster = RedisCluster::with(settings, 2);
@@ -150,6 +152,7 @@ async fn a_lock_is_released_through_any_node() {
 }
 
 #[tokio::test]
+#[limit]
 async fn locks_are_seen_once_while_their_slot_is_moved() {
     let cluster = RedisCluster::start(2);
     // Masters are read in the order of their names. The lock goes from the last to the first.
@@ -163,7 +166,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
     let mut all = [&*stays, &follows, &goes, &elsewhere];
     all.sort_unstable();
     let fleet = FleetReader::new(&cluster.masters()[0].url()).unwrap();
-    let go = |name: &str| cluster.move_keys(&[name, &format!("{name}:@fence")], from, to);
+    let go = |name: &str| cluster.move_keys(&[name, &format!("{name}:@queue")], from, to);
 
     // What the documentation says that a reader needs.
     let (_, needed) = include_str!("../../../../src/redis/acl.txt").trim_end().rsplit_once('\n').unwrap();
@@ -210,6 +213,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_dead_master_is_named_and_after_the_failover_its_replica_is_read() {
     let mut cluster = RedisCluster::start(3);
     let replica = cluster.start_replica_of(0);
@@ -243,6 +247,7 @@ async fn a_dead_master_is_named_and_after_the_failover_its_replica_is_read() {
 }
 
 #[tokio::test]
+#[limit]
 async fn a_node_without_its_cluster_is_no_empty_fleet() {
     let lonely = RedisServer::builder().with("cluster-enabled", "yes").start();
     let fleet = FleetReader::new(&lonely.url()).unwrap();

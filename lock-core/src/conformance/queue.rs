@@ -1,0 +1,55 @@
+//! What waiters rely on in a store that queues them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Ticket};
+use crate::conformance::contract::{ask, granted};
+use crate::conformance::tools::{MS, SECOND, key, pause, soon};
+use crate::testing::{EventLog, inbox};
+
+/// For how long an unconfirmed place counts.
+const GRANT_TTL: Duration = Duration::from_millis(500);
+
+/// Drops waiters that no longer confirm their places, however many stand in a row: the lock passes to the
+/// first behind them that does. A store without a queue is left alone.
+pub async fn stopped_waiters(store: impl LockBackend) {
+    if !store.capabilities().queue {
+        return;
+    }
+    let store = Arc::new(store);
+    let (inbox, mut reports) = inbox(EventLog::default());
+    let rule = async {
+        soon("the store takes grants", async {
+            while !inbox.is_open() {
+                pause(5 * MS).await;
+            }
+        })
+        .await;
+        let queued = |claim: &Claim, grant_ttl: Duration| -> AcquireRequest {
+            let mut request = ask(claim);
+            request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, grant_ttl));
+            request
+        };
+        let key = key("stopped waiters");
+        let claim = || Claim::new(key.clone(), 60 * SECOND);
+        let (holder, living) = (claim(), claim());
+        granted(&*store, &ask(&holder)).await;
+        for _ in 0..3 {
+            let attempt = store.try_acquire(&queued(&claim(), GRANT_TTL)).await;
+            assert!(matches!(attempt, Ok(Attempt::Queued { .. })), "who waits must be queued: {attempt:?}");
+        }
+        pause(GRANT_TTL + 100 * MS).await;
+        let attempt = store.try_acquire(&queued(&living, 60 * SECOND)).await;
+        assert!(matches!(attempt, Ok(Attempt::Queued { .. })), "who waits must be queued: {attempt:?}");
+        assert_eq!(store.release(&Release::new(holder)).await, Ok(Freed::Released));
+        let next = store.holder(&key).await.ok().flatten().and_then(|holder| holder.owner);
+        assert_eq!(next, Some(living.owner), "a waiter that nobody confirmed was granted the lock");
+        let grant = soon("the waiter is told of its grant", reports.next_grant()).await;
+        assert_eq!(grant.map(|grant| grant.claim.owner), Some(living.owner));
+    };
+    tokio::select! {
+        () = rule => {}
+        error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
+    }
+}

@@ -1,0 +1,59 @@
+//! What the rules share.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::clock::{Clock, Timestamp};
+use crate::error::LossReason;
+use crate::guard::LockGuard;
+use crate::keeper::ReleaseOutcome;
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::owner::OwnerId;
+
+pub(super) const MS: Duration = Duration::from_millis(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+
+/// How long to wait for what must come: less than the default lease, which would end by itself.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Names a key that no other run uses.
+pub(super) fn key(rule: &str) -> LockKey {
+    let key = LockKey::new(format!("conformance:{rule}:{}", &OwnerId::random().to_hex()[..12]));
+    key.unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub(super) async fn pause(time: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "the suite measures stores that live in real time")]
+    tokio::time::sleep(time).await;
+}
+
+pub(super) fn now() -> Timestamp {
+    Clock::system().now()
+}
+
+/// Checks what must be so for a while after `since`, and is excused when the machine looked too late.
+#[track_caller]
+pub(super) fn lasts(so: bool, since: Timestamp, at_least: Duration, rule: &str) {
+    assert!(so || now().since(since) >= at_least, "{rule}");
+}
+
+pub(super) async fn take(manager: &LockManager, key: &LockKey) -> LockGuard {
+    let taken = manager.lock(key).with_wait(PATIENCE).await;
+    taken.unwrap_or_else(|error| panic!("a free lock must be granted: {error}"))
+}
+
+/// Releases a lock that nobody took away: at worst a stall of the machine has ended its lease.
+pub(super) async fn give_back(guard: LockGuard) {
+    let released = guard.release().await;
+    let by_time = [LossReason::Expired, LossReason::Unreachable].map(ReleaseOutcome::AlreadyLost);
+    let allowed = |outcome: &ReleaseOutcome| *outcome == ReleaseOutcome::Released || by_time.contains(outcome);
+    assert!(released.as_ref().is_ok_and(allowed), "a lock that is held must be released: {released:?}");
+}
+
+/// Waits for what must come.
+pub(super) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    #[expect(clippy::disallowed_methods, reason = "the suite measures stores that live in real time")]
+    let output = tokio::time::timeout(PATIENCE, future).await;
+    output.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}

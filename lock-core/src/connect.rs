@@ -1,0 +1,221 @@
+//! From a URL, options and the environment to a manager.
+
+use std::collections::HashMap;
+use std::env::VarError;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::error::{LockError, Result};
+use crate::manager::{LockManager, LockManagerBuilder};
+use crate::memory::MemoryStore;
+use crate::options::{LockOptions, NAMES};
+use crate::prefix::take_key_prefix;
+
+impl LockManager {
+    /// Connects to the store that a URL names, and checks that it answers.
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `memory://` | this process, for tests and programs that run alone; shared by all who connect to it here |
+    /// | `memory://name` | another one of this process |
+    /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
+    /// | `rediss://…` | the same over TLS (feature `tls`) |
+    /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    ///
+    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood and for credentials
+    /// that are refused, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if there is no answer within 5 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is kept.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, LockOptions::default()).await
+    }
+
+    /// Connects as [`connect`](Self::connect) does, with other defaults for every lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lock_core::{LockManager, LockOptions};
+    ///
+    /// # async fn demo() -> Result<(), lock_core::LockError> {
+    /// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(1));
+    /// let locks = LockManager::connect_with("memory://", options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for
+    /// options that cannot be kept.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is kept.
+    pub async fn connect_with(url: &str, options: LockOptions) -> Result<Self> {
+        let manager = at(url)?.options(options).build()?;
+        manager.ping().await?;
+        Ok(manager)
+    }
+
+    /// Connects as the environment says.
+    ///
+    /// | variable | meaning |
+    /// |---|---|
+    /// | `LOCK_URL` | the store, as in [`connect`](Self::connect); required |
+    /// | `LOCK_KEY_PREFIX` | comes before every key, see [`LockManagerBuilder::key_prefix`] |
+    /// | `LOCK_TTL` | the lease, for example `10s` or `1m30s` |
+    /// | `LOCK_WAIT` | how long to wait: `none`, `forever`, or a time |
+    /// | `LOCK_RENEW` | the watchdog: `auto`, `off`, or an interval |
+    /// | `LOCK_MAX_HOLD`, `LOCK_MIN_HOLD` | bounds of a hold |
+    /// | `LOCK_STUCK_AFTER` | the age at which a hold counts as stuck |
+    /// | `LOCK_HANDOFF` | `true` or `false`: whether locks pass directly between callers of a process |
+    /// | `LOCK_RELEASE_IN_BACKGROUND` | `true` or `false` |
+    ///
+    /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect_with`](Self::connect_with); [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured)
+    /// names the variable that cannot be read. There is no fall-back for a missing `LOCK_URL`: locks that no other
+    /// process sees would look like locks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is kept.
+    pub async fn from_env() -> Result<Self> {
+        let manager = configured(|name| match std::env::var(name) {
+            Ok(value) => Ok(Some(value)),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(LockError::misconfigured(format!("{name} is not text"))),
+        })?
+        .build()?;
+        manager.ping().await?;
+        Ok(manager)
+    }
+}
+
+/// Reads the variables.
+fn configured(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<LockManagerBuilder> {
+    let set = |name: &str| Ok::<_, LockError>(variable(name)?.filter(|value| !value.trim().is_empty()));
+    let url = set("LOCK_URL")?.ok_or_else(|| {
+        LockError::misconfigured(
+            "LOCK_URL is not set; set it to the store of the locks, such as redis://127.0.0.1:6379, or to memory:// for \
+             locks of this process only",
+        )
+    })?;
+    let mut options = LockOptions::default();
+    for option in NAMES {
+        let name = format!("LOCK_{}", option.to_ascii_uppercase());
+        if let Some(value) = set(&name)? {
+            options.set(option, &value).map_err(|error| LockError::misconfigured(format!("{name}: {error}")))?;
+        }
+    }
+    let builder = at(&url)?.options(options);
+    Ok(match set("LOCK_KEY_PREFIX")? {
+        Some(prefix) => builder.key_prefix(prefix),
+        None => builder,
+    })
+}
+
+/// Starts to build a manager of the store that a URL names. Opens nothing.
+fn at(url: &str) -> Result<LockManagerBuilder> {
+    let (url, key_prefix) = take_key_prefix(url)?;
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let builder = match scheme {
+        "memory" => LockManager::builder(shared_store(rest.trim_start_matches('/'))),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" | "unix" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        #[cfg(not(feature = "redis"))]
+        "redis" | "rediss" | "redis+unix" | "unix" => {
+            return Err(LockError::misconfigured(
+                "this build has no Redis store; enable the feature `redis` of lock-core",
+            ));
+        }
+        _ => {
+            return Err(LockError::misconfigured(format!(
+                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://… or redis+unix:///path",
+            )));
+        }
+    };
+    Ok(match key_prefix {
+        Some(prefix) => builder.key_prefix(prefix),
+        None => builder,
+    })
+}
+
+/// Returns the one store of a name in this process. It lives as long as somebody uses it: two stores of one
+/// name would both give the lock.
+fn shared_store(name: &str) -> Arc<MemoryStore> {
+    static STORES: Mutex<Option<HashMap<String, Weak<MemoryStore>>>> = Mutex::new(None);
+    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let stores = stores.get_or_insert_default();
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    stores.retain(|_, store| store.strong_count() > 0);
+    let store = Arc::new(MemoryStore::new());
+    stores.insert(name.to_owned(), Arc::downgrade(&store));
+    store
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::configured;
+    use crate::manager::LockManager;
+    use crate::options::{Renew, Wait};
+
+    fn with(variables: &[(&str, &str)]) -> crate::Result<LockManager> {
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        configured(|name| Ok(find(name)))?.build()
+    }
+
+    #[test]
+    fn the_environment_says_how_to_connect() {
+        let locks = with(&[
+            ("LOCK_URL", "memory://"),
+            ("LOCK_TTL", "10s"),
+            ("LOCK_WAIT", "forever"),
+            ("LOCK_RENEW", "2s"),
+            ("LOCK_MAX_HOLD", "1h"),
+            ("LOCK_MIN_HOLD", "1s"),
+            ("LOCK_STUCK_AFTER", "5m"),
+            ("LOCK_HANDOFF", "false"),
+            ("LOCK_RELEASE_IN_BACKGROUND", "true"),
+            ("LOCK_KEY_PREFIX", "prod:"),
+        ])
+        .unwrap();
+        let options = locks.options();
+        assert_eq!((options.ttl, options.wait), (Duration::from_secs(10), Wait::Forever));
+        assert_eq!((options.renew, options.handoff), (Renew::Every(Duration::from_secs(2)), false));
+        assert_eq!(options.max_hold, Some(Duration::from_secs(3600)));
+        assert_eq!((options.min_hold, options.release_in_background), (Duration::from_secs(1), true));
+        assert_eq!(options.stuck_after, Some(Duration::from_secs(300)));
+        assert_eq!(locks.key("job").unwrap().as_str(), "prod:job");
+    }
+
+    #[test]
+    fn a_variable_that_is_wrong_is_named() {
+        let url = ("LOCK_URL", "memory://");
+        for (variables, says) in [
+            (&[][..], "LOCK_URL is not set"),
+            (&[("LOCK_URL", " ")], "LOCK_URL is not set"),
+            (&[url, ("LOCK_TTL", "10")], "LOCK_TTL: \"10\" is not a duration"),
+            (&[url, ("LOCK_WAIT", "never")], "LOCK_WAIT: "),
+            (&[url, ("LOCK_HANDOFF", "yes")], "LOCK_HANDOFF: \"yes\" is neither true nor false"),
+            (&[url, ("LOCK_TTL", "1ms")], "use at least 1s"),
+            (&[url, ("LOCK_KEY_PREFIX", "prod")], "colon"),
+        ] {
+            let error = with(variables).unwrap_err();
+            assert!(error.to_string().contains(says), "{variables:?}: {error}");
+        }
+        assert!(with(&[url, ("LOCK_TTL", ""), ("LOCK_SURPRISE", "x")]).is_ok());
+    }
+}

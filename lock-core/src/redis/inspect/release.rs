@@ -1,0 +1,137 @@
+//! Takes a lock away, as an operator may.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::backend::{Claim, Freed, LockBackend, Release};
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::owner::OwnerId;
+use crate::redis::inspect::FleetReader;
+use crate::redis::inspect::servers::within;
+use crate::redis::{RedisStore, keys, steps};
+
+impl FleetReader {
+    /// Takes a lock away from the holder with this identity, and from no other.
+    ///
+    /// First its process is told who did so and why: it reports the loss as
+    /// [`LossReason::Revoked`](crate::LossReason::Revoked). Then comes the ordinary release: the
+    /// comparison and the deletion are one step on the server, and the next grant has a greater fencing
+    /// token. A process that cannot be told, because it listens to nothing at the moment, learns of it
+    /// with its next renewal, as [`LossReason::Stolen`](crate::LossReason::Stolen). Until then it believes
+    /// that it holds the lock: only a resource that checks tokens is safe in between.
+    ///
+    /// Whatever the outcome, a `tracing` event with the target `lock_core::audit` says who asked
+    /// (`actor`), for which key, and why. The process of the holder emits one too.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry). After [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable)
+    /// it may or may not have been done; repeating it is safe.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; it may be done all the same.
+    pub async fn release(&self, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<Freed> {
+        // What a release needs of a claim is its key and its owner.
+        let claim = Release::new(Claim { key: key.clone(), owner, ttl: Duration::ZERO });
+        let store = self.servers.keeper_of(key).await;
+        let freed = match &store {
+            Ok(store) => {
+                let told = within(store, "release", announce(store, key, owner, actor, reason)).await;
+                if let Err(error) = &told {
+                    tracing::debug!(%error, "the holder could not be told who takes its lock away");
+                }
+                let freed = within(store, "release", store.release(&claim)).await;
+                match (told, freed) {
+                    // The holder heard of it, and was quicker.
+                    (Ok(true), Ok(Freed::NotHeld)) => Ok(Freed::Released),
+                    (_, freed) => freed,
+                }
+            }
+            Err(error) => Err(error.clone()),
+        };
+        self.audit(&store, key, Some(owner), actor, reason, &freed);
+        freed
+    }
+
+    /// Takes a lock away from a client of another library: deletes the key if it holds exactly this
+    /// value, in one step on the server.
+    ///
+    /// That client is not told. It finds out when it renews or releases, if it looks.
+    ///
+    /// Audited as [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; it may be done all the same.
+    pub async fn release_foreign(&self, key: &LockKey, value: &[u8], actor: &str, reason: &str) -> Result<Freed> {
+        let store = self.servers.keeper_of(key).await;
+        let freed = match &store {
+            Ok(store) => within(store, "release", delete(store, key, value)).await,
+            Err(error) => Err(error.clone()),
+        };
+        self.audit(&store, key, None, actor, reason, &freed);
+        freed
+    }
+
+    fn audit(
+        &self,
+        store: &Result<Arc<RedisStore>>,
+        key: &LockKey,
+        owner: Option<OwnerId>,
+        actor: &str,
+        reason: &str,
+        freed: &Result<Freed>,
+    ) {
+        let outcome = match freed {
+            Ok(Freed::Released) => "released",
+            Ok(Freed::NotHeld) => "not_held",
+            Err(_) => "failed",
+        };
+        let (node, key) = (store.as_ref().map_or(self.node(), |store| store.pool.node()), key.as_str());
+        tracing::warn!(
+            target: "lock_core::audit",
+            action = "release", node, key, ?owner, actor, reason, outcome,
+            "an operator asked to release a lock"
+        );
+    }
+}
+
+/// Tells the process of this owner that its lock is taken away. Returns whether the lock was its own.
+async fn announce(store: &RedisStore, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<bool> {
+    let connection = store.pool.connection().await?;
+    let link = &connection.link;
+    let mut reading = redis::cmd("GETRANGE");
+    reading.arg(key.as_str()).arg(0).arg(31);
+    let answer = link.send(&reading).await.map_err(|error| store.failed("read the lock", &error))?;
+    // An owner has one lock, once: nobody else can come by this text.
+    if !matches!(answer, Value::BulkString(text) if text == owner.digits()) {
+        return Ok(false);
+    }
+    let mut telling = redis::cmd("PUBLISH");
+    telling.arg(keys::REVOKED).arg(steps::revoking(owner, actor, reason));
+    link.send(&telling).await.map_err(|error| store.failed("tell the holder", &error))?;
+    Ok(true)
+}
+
+/// Deletes a key that holds exactly this value.
+async fn delete(store: &RedisStore, key: &LockKey, value: &[u8]) -> Result<Freed> {
+    let connection = store.pool.connection().await?;
+    let link = &connection.link;
+    let answer = link
+        .eval(&steps::release_foreign(key.as_str(), value))
+        .await
+        .map_err(|error| store.failed("release", &error))?;
+    match answer {
+        Value::Int(1) => Ok(Freed::Released),
+        Value::Int(0) => Ok(Freed::NotHeld),
+        _ => Err(store.unreadable("release")),
+    }
+}

@@ -1,0 +1,88 @@
+//! Locks for the tests of applications.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::key::IntoLockKey;
+use crate::manager::LockManager;
+use crate::memory::MemoryStore;
+
+/// A manager for one test, with a store of its own that can be made to fail. Made by
+/// [`LockManager::for_tests`].
+#[derive(Clone, Debug)]
+pub struct TestLocks {
+    locks: LockManager,
+    store: Arc<MemoryStore>,
+}
+
+impl LockManager {
+    /// Creates a manager in memory that lives on the clock of the current tokio runtime.
+    ///
+    /// In a test with `#[tokio::test(start_paused = true)]` time is virtual: waits and leases end as soon as
+    /// everybody waits, the same way in each run. Calls that block a thread are refused.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lock_core::{LockManager, LossReason};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
+    /// let locks = LockManager::for_tests();
+    /// let guard = locks.lock("report").with_ttl(Duration::from_secs(600)).await?;
+    /// locks.steal("report");
+    /// assert_eq!(guard.lost().await, LossReason::Stolen); // after 200 s of virtual time
+    /// # Ok::<(), lock_core::LockError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn for_tests() -> TestLocks {
+        let store = Arc::new(MemoryStore::new());
+        let built = Self::builder(Arc::clone(&store)).drive_on_current_runtime().build();
+        TestLocks { locks: built.expect("a test with for_tests runs under #[tokio::test]"), store }
+    }
+}
+
+impl TestLocks {
+    /// Returns the manager itself, to be handed to the application.
+    #[must_use]
+    pub fn manager(&self) -> LockManager {
+        self.locks.clone()
+    }
+
+    /// Takes a lock away behind its holder's back, as a flush of the store or an operator would. The holder finds
+    /// out when it renews.
+    ///
+    /// # Panics
+    ///
+    /// If the key is not valid.
+    pub fn steal(&self, key: impl IntoLockKey) {
+        self.store.steal(&self.locks.key(key).expect("the key to steal is valid"));
+    }
+
+    /// Fails the next commands to the store, see [`MemoryStore::fail_next`].
+    pub fn fail_next(&self, count: u32) {
+        self.store.fail_next(count);
+    }
+
+    /// Takes the store away until it is brought back, see [`MemoryStore::set_away`].
+    pub fn set_away(&self, away: bool) {
+        self.store.set_away(away);
+    }
+
+    /// Returns whether no lock is held and nobody waits for one.
+    #[must_use]
+    pub fn all_free(&self) -> bool {
+        self.store.is_empty()
+    }
+}
+
+impl Deref for TestLocks {
+    type Target = LockManager;
+
+    fn deref(&self) -> &LockManager {
+        &self.locks
+    }
+}

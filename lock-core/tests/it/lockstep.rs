@@ -1,0 +1,274 @@
+//! The same random commands to the scripts of Redis and to the memory store: every answer and every grant
+//! must be the same.
+//!
+//! Tokens are compared by their order. Leases and places in the queue last either for the whole run, or so
+//! short that the command is followed by a pause that outlasts them; so no answer depends on the moment.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::testing::{EventLog, RedisServer, Reports, inbox, limit};
+use lock_core::{
+    AcquireRequest, Attempt, AttemptAll, Claim, FencingToken, HolderInfo, Inbox, LockBackend, LockError, LockKey,
+    MemoryStore, OwnerId, RedisStore, Release, Ticket,
+};
+use tokio::task::JoinSet;
+
+use crate::support::seed;
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(600);
+
+const ROUNDS: u64 = 8;
+const COMMANDS: usize = 200;
+
+/// A round that takes longer was stopped by the machine: a queue that nobody confirms goes after 30 s.
+const ROUND: Duration = Duration::from_secs(25);
+
+/// One command, sent to both stores.
+#[derive(Debug)]
+enum Command {
+    Acquire(AcquireRequest),
+    All(Vec<AcquireRequest>),
+    Requeue(Release, AcquireRequest),
+    Renew(Vec<Claim>),
+    Release(Release),
+    Withdraw(Claim),
+    Holder(LockKey),
+    /// A stranger deletes the key.
+    Delete(LockKey),
+    /// Everything short runs out.
+    Pass,
+}
+
+/// An answer without what differs between stores. A token is named by its place in the order of its key.
+type Answer = String;
+
+/// One of the two stores, and what it has said.
+struct Side<B> {
+    store: Arc<B>,
+    inbox: Inbox,
+    reports: Reports,
+    tokens: HashMap<LockKey, Vec<FencingToken>>,
+}
+
+impl<B: LockBackend> Side<B> {
+    async fn start(store: Arc<B>) -> Self {
+        let (inbox, reports) = inbox(EventLog::default());
+        tokio::spawn({
+            let (store, inbox) = (Arc::clone(&store), inbox.clone());
+            async move { store.drive(inbox).await }
+        });
+        while !inbox.is_open() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Self { store, inbox, reports, tokens: HashMap::new() }
+    }
+
+    /// Names a token by its place in the order of its key, in which it must come.
+    fn place(&mut self, key: &LockKey, token: FencingToken) -> usize {
+        let known = self.tokens.entry(key.clone()).or_default();
+        known.iter().position(|other| *other == token).unwrap_or_else(|| {
+            assert!(known.last() < Some(&token), "{}: {token} of {key} after {known:?}", self.store.kind());
+            known.push(token);
+            known.len() - 1
+        })
+    }
+
+    fn attempt(&mut self, key: &LockKey, attempt: Attempt) -> Answer {
+        match attempt {
+            Attempt::Granted { token, .. } => format!("granted {}", self.place(key, token)),
+            Attempt::Held { holder } => format!("held by {:?}", holder.owner),
+            Attempt::Queued { holder } => format!("queued behind {:?}", holder.owner),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// Addresses a request to this side's inbox.
+    fn addressed(&self, request: &AcquireRequest) -> AcquireRequest {
+        let mut request = request.clone();
+        if let Some(ticket) = request.ticket.as_mut().filter(|ticket| &*ticket.inbox == "ours") {
+            ticket.inbox = Arc::clone(self.inbox.id());
+        }
+        request
+    }
+
+    async fn execute(&mut self, command: &Command) -> Result<Answer, LockError> {
+        let store = Arc::clone(&self.store);
+        Ok(match command {
+            Command::Acquire(request) => {
+                let attempt = store.try_acquire(&self.addressed(request)).await?;
+                self.attempt(&request.claim.key, attempt)
+            }
+            Command::All(requests) => match store.try_acquire_all(requests).await? {
+                AttemptAll::Granted { tokens } => {
+                    let tokens = requests.iter().zip(tokens);
+                    let places: Vec<_> = tokens.map(|(one, token)| self.place(&one.claim.key, token)).collect();
+                    format!("granted {places:?}")
+                }
+                AttemptAll::Held { index, holder } => format!("{index} held by {:?}", holder.owner),
+                other => format!("{other:?}"),
+            },
+            Command::Requeue(release, request) => {
+                let attempt = store.requeue(release, &self.addressed(request)).await?;
+                self.attempt(&request.claim.key, attempt)
+            }
+            Command::Renew(claims) => {
+                let answers: Result<Vec<_>, _> = store.renew(claims).await.into_iter().collect();
+                format!("{:?}", answers?)
+            }
+            Command::Release(release) => format!("{:?}", store.release(release).await?),
+            Command::Withdraw(claim) => format!("{:?}", store.withdraw(claim).await?),
+            Command::Holder(key) => format!("{:?}", store.holder(key).await?.map(|holder| holder.owner)),
+            Command::Delete(_) | Command::Pass => String::new(),
+        })
+    }
+}
+
+/// Draws the commands of one round.
+struct Script {
+    random: fastrand::Rng,
+    keys: Vec<LockKey>,
+    claims: Vec<Claim>,
+}
+
+impl Script {
+    fn key(&mut self) -> LockKey {
+        self.keys[self.random.usize(0..self.keys.len())].clone()
+    }
+
+    fn new_claim(&mut self, key: LockKey, ttl: Duration) -> Claim {
+        let claim = Claim::new(key, ttl);
+        self.claims.push(claim.clone());
+        claim
+    }
+
+    /// Draws one that has been used, most likely not long ago.
+    fn old_claim(&mut self) -> Claim {
+        let back = self.random.usize(0..self.claims.len().min(12));
+        self.claims[self.claims.len() - 1 - back].clone()
+    }
+
+    fn request(&mut self, claim: Claim, grant_ttl: Duration) -> AcquireRequest {
+        let mut request = AcquireRequest::new(claim, HolderInfo::new("here", 1, "lockstep"));
+        // By the script: a first attempt may pass a queue whose lock ended without a release.
+        request.repeated = true;
+        let inbox = match self.random.u8(0..6) {
+            0 | 1 => return request,
+            2 => "nobody listens",
+            _ => "ours",
+        };
+        request.ticket = Some(Ticket::new(inbox.into(), self.random.u64(1..1_000), grant_ttl));
+        request
+    }
+
+    fn release(&mut self) -> Release {
+        Release::new(self.old_claim())
+    }
+
+    /// Draws what comes next; what is short is followed by a pause.
+    fn next(&mut self) -> Vec<Command> {
+        let key = self.key();
+        match self.random.u8(0..if self.claims.is_empty() { 10 } else { 100 }) {
+            0..30 => {
+                let claim = self.new_claim(key, LONG);
+                vec![Command::Acquire(self.request(claim, LONG))]
+            }
+            30..42 => {
+                let claim = self.old_claim();
+                vec![Command::Acquire(self.request(claim, LONG))]
+            }
+            42..48 => {
+                let mut keys = self.keys.clone();
+                self.random.shuffle(&mut keys);
+                keys.truncate(self.random.usize(2..=3));
+                let info = HolderInfo::new("here", 1, "lockstep");
+                let ask = |key| AcquireRequest::new(self.new_claim(key, LONG), info.clone());
+                vec![Command::All(keys.into_iter().map(ask).collect())]
+            }
+            48..56 => {
+                let release = self.release();
+                let claim = self.new_claim(release.claim.key.clone(), LONG);
+                vec![Command::Requeue(release, self.request(claim, LONG))]
+            }
+            56..62 => vec![Command::Renew((0..3).map(|_| self.old_claim()).collect())],
+            62..80 => vec![Command::Release(self.release())],
+            80..87 => vec![Command::Withdraw(self.old_claim())],
+            87..90 => vec![Command::Holder(key)],
+            90..93 => vec![Command::Delete(key)],
+            93 => {
+                let claim = self.new_claim(key, SHORT);
+                let mut request = self.request(claim, LONG);
+                request.ticket = None;
+                vec![Command::Acquire(request), Command::Pass]
+            }
+            94 => {
+                let mut release = self.release();
+                release.keep_for = SHORT;
+                vec![Command::Release(release), Command::Pass]
+            }
+            _ => {
+                let claim = self.new_claim(key, LONG);
+                vec![Command::Acquire(self.request(claim, SHORT)), Command::Pass]
+            }
+        }
+    }
+}
+
+/// Compares the stores through one random history. Returns false if the machine was too slow for it.
+async fn round(server: Arc<RedisServer>, number: u64, seed: u64) -> bool {
+    let started = Instant::now();
+    let mut memory = Side::start(Arc::new(MemoryStore::new())).await;
+    let mut redis = Side::start(Arc::new(RedisStore::new(&server.url()).unwrap())).await;
+    let keys = (0..3).map(|key| LockKey::new(format!("{{{number}}}:{key}")).unwrap()).collect();
+    let mut script = Script { random: fastrand::Rng::with_seed(seed ^ number), keys, claims: Vec::new() };
+    let mut history: Vec<String> = Vec::new();
+    while history.len() < COMMANDS {
+        for command in script.next() {
+            if let Command::Delete(key) = &command {
+                memory.store.steal(key);
+                server.command(&["DEL", key.as_str()]);
+            }
+            if let Command::Pass = &command {
+                tokio::time::sleep(SHORT + Duration::from_millis(50)).await;
+            }
+            let expected = memory.execute(&command).await.unwrap();
+            let answer = redis.execute(&command).await;
+            // A script that came too late must not be executed, and one round cannot tell when it came.
+            if started.elapsed() > ROUND || answer.as_ref().is_err_and(|error| error.to_string().contains("deadline")) {
+                println!("round {number} was stopped by the machine: {answer:?}");
+                return false;
+            }
+            history.push(format!("{command:?}\n    {expected}"));
+            let told = || format!("LOCK_TEST_SEED={seed}, round {number}:\n{}", history.join("\n"));
+            let answer = answer.unwrap_or_else(|error| panic!("redis: {error}\n{}", told()));
+            assert_eq!(answer, expected, "redis and memory, {}", told());
+            while let Some(expected) = granted(&mut memory, Duration::ZERO).await {
+                let grant = granted(&mut redis, Duration::from_secs(10)).await;
+                assert_eq!(grant, Some(expected), "grants of redis and memory, {}", told());
+            }
+        }
+    }
+    assert_eq!(granted(&mut redis, Duration::from_millis(100)).await, None, "redis grants more, seed {seed}");
+    true
+}
+
+/// Waits for the next grant through the queue, and names its token by its place.
+async fn granted<B: LockBackend>(side: &mut Side<B>, within: Duration) -> Option<(LockKey, OwnerId, usize)> {
+    let grant = tokio::time::timeout(within, side.reports.next_grant()).await.ok().flatten()?;
+    let place = side.place(&grant.claim.key, grant.token);
+    Some((grant.claim.key, grant.claim.owner, place))
+}
+
+#[tokio::test]
+#[limit(120)]
+async fn the_scripts_answer_as_the_memory_store_does() {
+    let (server, seed) = (Arc::new(RedisServer::start()), seed());
+    let mut rounds = JoinSet::new();
+    for number in 0..ROUNDS {
+        rounds.spawn(round(Arc::clone(&server), number, seed));
+    }
+    let compared = rounds.join_all().await.into_iter().filter(|compared| *compared).count();
+    assert!(compared > 0, "the machine was too slow for every round");
+}

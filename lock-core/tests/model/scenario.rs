@@ -1,0 +1,191 @@
+//! What may happen in an exploration, how far it is followed, and which rule it does without.
+
+/// How far the server's clock moves tokens in one tick.
+pub(crate) const DRAWS_PER_TICK: u32 = 64;
+/// How many holders one draw serves, one after the other.
+pub(crate) const NUMBERS_PER_DRAW: u32 = 2;
+/// How far beyond the server's time a token may raise the clock.
+pub(crate) const RAISE_LIMIT: u32 = 8 * DRAWS_PER_TICK;
+/// A token that no server ever gave.
+pub(crate) const NONSENSE: u32 = 1_000_000;
+/// The lease of a grant through the queue, of an acquire, and of a short renewal, in ticks.
+pub(crate) const GRANT_TTL: u16 = 2;
+pub(crate) const TTL: u16 = 3;
+pub(crate) const SHORT_TTL: u16 = 1;
+/// What a release leaves of a lease that has a minimum.
+pub(crate) const REMNANT: u16 = 1;
+/// How long a caller waits, where the server checks it.
+pub(crate) const BUDGET: u16 = 2;
+/// How long an entry stays that cannot be told of a grant and does not ask.
+pub(crate) const UNCONFIRMED: u16 = 3;
+/// How far the server's clock is ahead of the clients', and by how much it steps back.
+pub(crate) const AHEAD: u16 = 4;
+
+/// A rule of the protocol that a scenario can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// A grant names the newest confirmation it follows, and older ones are void.
+    GrantsEchoStamps,
+    /// A lease counts from the confirmation that was answered, not from the newest send.
+    CountedFromConfirmation,
+    /// A repeated acquire of an own lock raises its expiry.
+    RepeatRaises,
+    /// An owner serves one claim.
+    FreshOwners,
+    /// A withdraw frees what was granted meanwhile.
+    WithdrawFrees,
+    /// A requeue enters the queue before it moves on.
+    EntersBeforeWalk,
+    /// A renewal only ever raises the expiry.
+    NeverShortens,
+    /// A grant for a claim that holds the lock already tells nothing.
+    HeldGrantIgnored,
+    /// Who cannot be told of a grant is passed over, and keeps the place.
+    PassedOverKeepPlace,
+    /// A grant uses the lease that its entry names.
+    EntriesNameTheirLease,
+    /// A release that finds the lock free moves the queue on, also when it was not its own.
+    ReleaseAlwaysMovesOn,
+    /// A claim that was lost is released too.
+    ReleaseAfterLoss,
+    /// An acquire that finds the lock free moves the queue on, past those that cannot be told.
+    AskingMovesOn,
+    /// After a connection broke, releases without an answer are sent again.
+    ReleasesAreRepeated,
+    /// Whoever waits asks again now and then.
+    Backstop,
+    /// The release of a newcomer that passed the queue serves the queue.
+    OnePass,
+
+    /// Whoever gives a connection up has it killed before anything is undone on another.
+    KilledBeforeUndo,
+    /// An ending goes behind the sends of its claim that are unanswered.
+    EndingsGoBehind,
+    /// Where nothing can be killed, a command that takes the lock is not executed late.
+    SendsHaveDeadlines,
+    /// Where nothing can be killed, a claim is undone once more after its deadline.
+    UndoneAfterDeadline,
+    /// A claim has one deadline, which its repeats share.
+    OneDeadline,
+    /// An error does not tell that nothing was done.
+    ErrorsAreAmbiguous,
+
+    /// A token is at least the server's time.
+    TokensFollowTime,
+    /// A token is greater than every token that the clock gave before.
+    ClockNeverFalls,
+    /// A token is drawn at the instant at which the lock is taken.
+    DrawnWithTheLock,
+    /// A draw serves the locks that were taken with it, and no later one.
+    DrawServesItsBatch,
+    /// A draw that cannot be used is repeated by the script that looks at the owner.
+    NeverDrawnBare,
+    /// A process takes no token below those it knows of the key.
+    FloorsAreKept,
+    /// A token that is too far beyond the server's time does not raise the clock.
+    RaisingIsBounded,
+    /// A grant owns the numbers that it passes on.
+    GrantsOwnTheirNumbers,
+
+    /// A turn goes back from a caller that does not take it.
+    TurnsAreTakenBack,
+    /// A turn that was taken back can be taken no more.
+    TurnsHaveOneTaker,
+    /// Whoever let a turn go by gets none until it is polled.
+    PassedOverUntilPolled,
+    /// The deadline is looked at when a turn is taken.
+    DeadlineReadAtTake,
+
+    /// While a renewal is unanswered the next one looks at the owner first.
+    RepeatedRenewalLooksFirst,
+    /// A release goes behind the renewals of its grant.
+    ReleaseBehindRenewal,
+}
+
+/// What must never be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Wrong {
+    /// Two believe that they hold the lock.
+    Exclusion,
+    /// A caller enters under a lease that is over.
+    LateEntry,
+    /// A later grant has an older token.
+    TokenOrder,
+    /// The clock of all is far beyond the time.
+    ClockRuns,
+    /// The lock belongs to a live process that will never touch it again.
+    OrphanKey,
+    /// A renewal lengthens what its own release left, or a lease of another twice.
+    Stretched,
+    /// Newcomers pass the queue twice for one lease that ended unreleased.
+    Overtaken,
+    /// The lock is free, somebody waits for it, and nothing is on its way.
+    Stall,
+    /// Somebody is not served although nothing fails any more.
+    Starvation,
+}
+
+/// What may happen, and how far it is followed.
+#[derive(Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) removed: Option<Rule>,
+    pub(crate) processes: usize,
+    pub(crate) keys: usize,
+    /// How many callers each process has for each key, at most two.
+    pub(crate) callers: usize,
+    /// How many ticks the clock makes.
+    pub(crate) horizon: u16,
+    /// How often one claim is sent to the script.
+    pub(crate) attempts: u16,
+    /// How many claims a process makes for a key.
+    pub(crate) claims: u16,
+    pub(crate) faults: Faults,
+    /// Whether first attempts are native: else the key is known to be contended, or the server refuses.
+    pub(crate) native: bool,
+    /// Whether connections can be killed: else sends have deadlines.
+    pub(crate) kills: bool,
+    pub(crate) renews: bool,
+    pub(crate) renews_shorter: bool,
+    /// Whether a release leaves a remnant of the lease.
+    pub(crate) keeps_remnant: bool,
+    /// Whether every turn goes through the server.
+    pub(crate) never_passes: bool,
+    pub(crate) finds_stalls: bool,
+    /// How many states are looked at.
+    pub(crate) states: usize,
+}
+
+impl Scenario {
+    pub(crate) fn keeps(&self, rule: Rule) -> bool {
+        self.removed != Some(rule)
+    }
+}
+
+/// How often each fault may strike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Faults {
+    /// A connection breaks, and what it carried is executed late or never.
+    pub(crate) connection: u16,
+    /// An inbox goes deaf.
+    pub(crate) inbox: u16,
+    /// A process dies.
+    pub(crate) death: u16,
+    /// A caller gives up.
+    pub(crate) cancel: u16,
+    /// A caller is not polled.
+    pub(crate) sleep: u16,
+    /// A first attempt takes the lock and answers an error instead of a token.
+    pub(crate) refusal: u16,
+    /// A client of the classic protocol takes the lock.
+    pub(crate) stranger: u16,
+    /// An operator frees a lock by force.
+    pub(crate) force: u16,
+    /// The server loses everything.
+    pub(crate) flush: u16,
+    /// A replica without the last write takes over.
+    pub(crate) failover: u16,
+    /// The server's clock steps back.
+    pub(crate) step_back: u16,
+    /// A process is told a token that no server gave.
+    pub(crate) nonsense: u16,
+}

@@ -1,0 +1,60 @@
+//! The attribute that limits a test: `lock_core::testing::limit`.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Error, ItemFn, LitInt, Result, parse_quote, parse2};
+
+/// The limit of a test that names none.
+const SECONDS: u64 = 60;
+
+/// Moves the body of a test to a thread of its own, which `lock_core::testing::within` waits for.
+pub(crate) fn expand(seconds: TokenStream, test: TokenStream) -> Result<TokenStream> {
+    let seconds = if seconds.is_empty() { SECONDS } else { parse2::<LitInt>(seconds)?.base10_parse()? };
+    let mut test: ItemFn = parse2(test)?;
+    if let Some(keyword) = test.sig.asyncness {
+        return Err(Error::new_spanned(
+            keyword,
+            "`#[limit]` goes below `#[tokio::test]`, which makes this a plain function",
+        ));
+    }
+    let (name, output, body) = (test.sig.ident.to_string(), &test.sig.output, &test.block);
+    test.block = parse_quote!({
+        ::lock_core::testing::within(
+            ::core::concat!(::core::module_path!(), "::", #name),
+            ::core::time::Duration::from_secs(#seconds),
+            move || #output #body,
+        )
+    });
+    Ok(quote!(#test))
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::expand;
+
+    #[test]
+    fn only_a_plain_function_can_be_limited() {
+        let limited = expand(
+            quote!(7),
+            quote!(
+                fn f() -> u8 {
+                    1
+                }
+            ),
+        )
+        .unwrap()
+        .to_string();
+        assert!(limited.contains("from_secs (7u64)") && limited.contains("move || -> u8 { 1 }"), "{limited}");
+        let refused = expand(
+            quote!(),
+            quote!(
+                async fn f() {}
+            ),
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(refused.contains("below `#[tokio::test]`"), "{refused}");
+    }
+}

@@ -1,0 +1,27 @@
+//! The process that becomes the command.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use crate::complain;
+use crate::run::{LOST, NOT_EXECUTABLE, NOT_FOUND};
+
+/// Arranges to die with the parent, and becomes the command. Returns only if that fails.
+pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parent = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
+    let Some(program) = arguments.next() else { return ExitCode::from(NOT_FOUND) };
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) {
+        complain(&format!("the command was not run: it could not be tied to this process: {error}"));
+        return ExitCode::from(NOT_EXECUTABLE);
+    }
+    // It may have died before that.
+    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != parent {
+        return ExitCode::from(LOST);
+    }
+    let error = Command::new(&program).args(arguments).exec();
+    complain(&format!("cannot run {}: {error}", program.to_string_lossy()));
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
+}
