@@ -12,6 +12,10 @@ check:
 test:
     sh scripts/test.sh --fast
 
+# Check that the crates can be published
+package:
+    sh scripts/package.sh
+
 # Show the flash sale, with the lock and without
 demo:
     cargo run -p lock-examples

@@ -20,11 +20,14 @@ target=${CARGO_TARGET_DIR:-target}
 step "rules, judged by promtool"
 promtool check rules --lint=all --lint-fatal dashboards/alerts.yml dashboards/recording_rules.yml
 promtool check config dashboards/prometheus.yml
-promtool test rules dashboards/alerts_test.yml
+promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
+mkdir "$work/service"
+cp examples/service/prometheus.yml dashboards/alerts.yml dashboards/recording_rules.yml "$work/service"
+promtool check config "$work/service/prometheus.yml"
 
 step "a real incident"
 "$target/debug/examples/dashboards" --to "$work" --fast

@@ -62,8 +62,6 @@ enum Part {
     KeepServer {
         #[arg(long)]
         program: String,
-        #[arg(long)]
-        port: u16,
     },
 }
 
@@ -73,7 +71,7 @@ pub(crate) fn run() -> Result<()> {
     match &arguments.part {
         Some(Part::Work) => child::run(),
         Some(Part::Delay { upstream, micros }) => proxy::run(*upstream, Duration::from_micros(*micros)),
-        Some(Part::KeepServer { program, port }) => server::keep(program, *port),
+        Some(Part::KeepServer { program }) => server::keep(program),
         None if arguments.list => {
             for row in &ROWS {
                 println!("{:<16} {}", row.name, row.about);

@@ -7,13 +7,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::child::{Go, Job};
 use crate::contestant::Kind;
+use crate::job::Job;
 use crate::load::{Account, Load};
 use crate::record::{self, Findings, Record, Window, examine};
 use crate::server::Server;
 use crate::spy::{Seen, Spy};
 use crate::stats::ratio;
+use crate::wire::Go;
 use crate::{Result, clock};
 
 /// The work of all processes of one run.

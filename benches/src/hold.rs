@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::child::{Go, hear, say};
+use crate::wire::{Go, hear, say};
 use crate::{Result, clock};
 
 /// How many locks are asked for at a time.

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::child::{Go, hear, say};
 use crate::contestant::{Contestant, Kind, Local, Ours, Raw, Rslock};
 use crate::record::{self, Record};
+use crate::wire::{Go, hear, say};
 use crate::{Result, clock};
 
 /// How long tasks that hold a lock may take to give it back when the window has ended.

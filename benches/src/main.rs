@@ -9,7 +9,9 @@ mod clock;
 mod contestant;
 mod fleet;
 mod hold;
+mod job;
 mod load;
+mod outcome;
 mod proxy;
 mod race;
 mod record;
@@ -19,6 +21,7 @@ mod server;
 mod spy;
 mod stats;
 mod target;
+mod wire;
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -7,8 +7,9 @@ use serde::Serialize;
 use crate::Result;
 use crate::bench::{Bench, Scale};
 use crate::fleet::Sample;
+use crate::outcome::Outcome;
 use crate::race::{RAW, RSLOCK, Race};
-use crate::row::{Outcome, Row};
+use crate::row::Row;
 use crate::target::{Bound, Target};
 
 /// Everything that one run of the benchmark says.

@@ -2,16 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
+use lock_core::testing::RedisServer;
 use redis::Connection;
 
-use crate::{Result, clock};
-
-/// How long a server may take to start.
-const START_WITHIN: Duration = Duration::from_secs(10);
+use crate::Result;
 
 /// Commands that are never called inside of a script, so that each of them came from a client.
 const ALWAYS_TOP_LEVEL: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
@@ -50,28 +46,17 @@ impl Server {
             )
             .into());
         }
-        // Somebody else may take the port before the server does; then the server ends at once.
-        (0..3).find_map(|_| Self::start_on(program, free_port().ok()?).transpose()).unwrap_or_else(|| {
-            Err("no redis-server could be started on a free port of 127.0.0.1; start it by hand to see why".into())
-        })
-    }
-
-    /// Starts a server on a port, `None` if it does not run or another one answers there.
-    fn start_on(program: &str, port: u16) -> Result<Option<Self>> {
         let mut keeper = Command::new(std::env::current_exe()?)
-            .args(["keep-server", "--program", program, "--port", &port.to_string()])
+            .args(["keep-server", "--program", program])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let output = keeper.stdout.take().ok_or("the server's keeper has no output")?;
-        let mut starting = Starting(Some(keeper));
-        let mut process = String::new();
-        BufReader::new(output).read_line(&mut process)?;
-        // Everything that is stored will be deleted: make sure that it is our own server.
-        let process = process.trim().to_owned();
-        let Some(control) = connect(port, &process)? else { return Ok(None) };
-        let keeper = starting.0.take().ok_or("the server's keeper is gone")?;
-        Ok(Some(Self { keeper, port, process, control }))
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.take().ok_or("the server's keeper has no output")?).read_line(&mut line)?;
+        let (port, process) = line.trim().split_once(' ').ok_or("no server could be started, see above")?;
+        let (port, process) = (port.parse()?, process.to_owned());
+        let control = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
+        Ok(Self { keeper, port, process, control })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -169,56 +154,15 @@ impl Sample {
     }
 }
 
-/// Stops the keeper of a server that never answered.
-struct Starting(Option<Child>);
-
-impl Drop for Starting {
-    fn drop(&mut self) {
-        if let Some(mut keeper) = self.0.take() {
-            drop(keeper.stdin.take());
-            let _ = keeper.wait();
-        }
-    }
-}
-
-/// Runs a server until the input ends: also when the benchmark was killed.
-pub(crate) fn keep(program: &str, port: u16) -> Result<()> {
-    let mut server = Command::new(program)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--daemonize", "no", "--loglevel", "warning", "--maxmemory-policy", "noeviction"])
-        .args(["--slowlog-log-slower-than", "-1"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| format!("cannot run {program:?}: {error}"))?;
-    println!("{}", server.id());
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    server.kill()?;
-    server.wait()?;
+/// Runs a server until the input ends: also when the benchmark was killed. Prints its port and process.
+pub(crate) fn keep(program: &str) -> Result<()> {
+    let server = RedisServer::builder()
+        .with_program(program)
+        .with("maxmemory-policy", "noeviction")
+        .with("slowlog-log-slower-than", "-1")
+        .with("loglevel", "warning")
+        .start();
+    println!("{} {}", server.port(), server.pid());
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
-}
-
-/// Connects to a server that starts, `None` if another process answers at its port.
-fn connect(port: u16, process: &str) -> Result<Option<Connection>> {
-    let client = redis::Client::open(("127.0.0.1", port))?;
-    let give_up_at = clock::now() + clock::as_nanos(START_WITHIN);
-    loop {
-        let failure = match client.get_connection() {
-            Ok(mut connection) => {
-                let info: String = redis::cmd("INFO").arg("server").query(&mut connection)?;
-                let is_ours = info.lines().any(|line| line.strip_prefix("process_id:") == Some(process));
-                return Ok(is_ours.then_some(connection));
-            }
-            Err(error) => error,
-        };
-        if clock::now() > give_up_at {
-            return Err(format!("the redis-server did not start within {START_WITHIN:?}: {failure}").into());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Finds a port that is free now.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

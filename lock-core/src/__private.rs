@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{Notice, Observers};
 use crate::guard::LockGuard;
-use crate::key::{IntoLockKey, LockKey, LockLabel};
+use crate::key::{LockKey, LockLabel};
 use crate::lock::LockRequest;
 use crate::manager::LockManager;
+use crate::naming::IntoLockKey;
 use crate::protect::{self, Drive};
 use crate::site::Site;
 

@@ -1,6 +1,6 @@
-//! From wish to grant: the local queue, the attempts at the store, and the one budget over both.
+//! From request to grant: the local queue, the attempts at the store, and the one budget over both.
 
-mod all;
+pub(crate) mod all;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,36 +8,25 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Success};
+use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Success, retire};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
+use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
 use crate::fencing::FencingToken;
 use crate::gate::{Turn, Waiter};
-use crate::hold::{EventContext, Hold};
-use crate::keeper::{Caller, Engine, EngineHandle, Interrupted, OwnedHold, PendingEntry, retire};
+use crate::handle::EngineHandle;
+use crate::hold::Hold;
 use crate::lease::{Lease, Terms, deadline_of};
-use crate::options::{LockOptions, Wait};
+use crate::options::Wait;
+use crate::owned_hold::OwnedHold;
 use crate::owner::Holder;
+use crate::spec::LockSpec;
 use crate::trace;
-
-pub(crate) use all::{Attempted, acquire_jointly};
 
 /// The bounds of the pause before a holder that will not tell us of its release is asked again.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-
-/// What a caller wants.
-#[derive(Debug)]
-pub(crate) struct LockSpec {
-    pub(crate) events: EventContext,
-    pub(crate) options: LockOptions,
-    pub(crate) caller: Caller,
-    /// Whether a grant that the current task holds already may be shared.
-    pub(crate) reentrant: bool,
-    /// Keeps the manager until what this acquire leaves behind is handed to the keeper.
-    pub(crate) handle: Arc<EngineHandle>,
-}
 
 /// Acquires a lock.
 ///
@@ -46,20 +35,21 @@ pub(crate) struct LockSpec {
 /// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
 /// its way and undoes it.
 pub(crate) fn acquire<T>(
+    handle: Arc<EngineHandle>,
     spec: LockSpec,
     make: impl FnOnce(OwnedHold) -> T + Send,
 ) -> impl Future<Output = Result<T>> + Send {
-    let mut acquire = Acquire::new(spec);
+    let mut acquire = Acquire::new(handle, spec);
     // One future and no more: it goes to the heap, and each around it would hold a copy.
     async move {
         acquire.start();
-        let outcome = acquire.travel().await;
+        let outcome = acquire.run().await;
         acquire.end(outcome).map(make)
     }
 }
 
 /// What an acquire ends with.
-enum Taken {
+enum Obtained {
     New(Granted),
     /// A share in a grant that an enclosing scope of the same task holds.
     Shared(Arc<Hold>),
@@ -76,6 +66,8 @@ struct Granted {
 
 /// One acquire on its way. Tells its events, also that it was cancelled.
 pub(crate) struct Acquire {
+    /// Keeps the manager until what this acquire leaves behind is handed to the keeper.
+    handle: Arc<EngineHandle>,
     spec: LockSpec,
     span: Span,
     started: Timestamp,
@@ -91,20 +83,20 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     /// Prepares an acquire. Its budget has not begun.
-    fn new(spec: LockSpec) -> Self {
+    fn new(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
         let (span, never) = (Span::none(), Timestamp::NEVER);
-        Self { spec, span, started: never, until: never, holder: None, under_way: false, claiming: None }
+        Self { handle, spec, span, started: never, until: never, holder: None, under_way: false, claiming: None }
     }
 
     /// Prepares an acquire whose budget begins now.
-    pub(crate) fn starting_now(spec: LockSpec) -> Self {
-        let mut acquire = Self::new(spec);
+    pub(crate) fn starting_now(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
+        let mut acquire = Self::new(handle, spec);
         acquire.start();
         acquire
     }
 
     fn engine(&self) -> &Arc<Engine> {
-        &self.spec.handle.engine
+        &self.handle.engine
     }
 
     fn start(&mut self) {
@@ -124,14 +116,14 @@ impl Acquire {
         if self.spec.options.wait != Wait::None {
             self.until = until;
         }
-        let outcome = self.travel().await;
+        let outcome = self.run().await;
         self.end(outcome)
     }
 
-    async fn travel(&mut self) -> Result<Taken> {
+    async fn run(&mut self) -> Result<Obtained> {
         self.begin();
         let span = self.span.clone();
-        self.run().instrument(span).await
+        self.attempt().instrument(span).await
     }
 
     fn begin(&mut self) {
@@ -140,14 +132,14 @@ impl Acquire {
         self.spec.events.emit(LockEventKind::WaitStarted);
     }
 
-    async fn run(&mut self) -> Result<Taken> {
+    async fn attempt(&mut self) -> Result<Obtained> {
         if self.engine().is_closed() {
             return Err(LockError::shut_down());
         }
         self.spec.options.validate()?;
         if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
             if self.spec.reentrant && hold.share() {
-                return Ok(Taken::Shared(hold));
+                return Ok(Obtained::Shared(hold));
             }
             // Who does not wait finds it taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
@@ -162,7 +154,7 @@ impl Acquire {
             Some(Carried::PendingClaim(pending)) => ClaimGuard::resume(pending, turn),
             Some(Carried::Lease(lease)) => match lease.next_token(now) {
                 Some(token) => {
-                    return Ok(Taken::New(Granted { token, lease, turn, path: GrantPath::Handoff, at: now }));
+                    return Ok(Obtained::New(Granted { token, lease, turn, path: GrantPath::Handoff, at: now }));
                 }
                 // Lost on the way from one hand to the other.
                 None => ClaimGuard::new(self.engine(), &self.spec, turn, Some(lease)),
@@ -179,7 +171,7 @@ impl Acquire {
         let started = self.started;
         let key = &self.spec.events.key;
         if self.spec.options.wait == Wait::None {
-            return match self.engine().gate.try_enter(key) {
+            return match self.handle.gate.try_enter(key) {
                 Ok(turn) => Ok((turn, false, started)),
                 Err(holder) => {
                     self.holder = holder.and_then(|holder| holder.describe(started));
@@ -187,13 +179,13 @@ impl Acquire {
                 }
             };
         }
-        let mut waiter = match self.engine().gate.enter(key, Terms::of(&self.spec.options)) {
+        let mut waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options)) {
             Ok(turn) => return Ok((turn, false, started)),
             Err(waiter) => waiter,
         };
         self.contended(Self::holder_before(&waiter, started));
         // Left only after the look below: the last to leave takes what is known of the holder along.
-        let turn = self.engine().called(self.until, &mut waiter).await;
+        let turn = self.handle.called(self.until, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
             // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
@@ -207,7 +199,7 @@ impl Acquire {
     }
 
     /// Asks the store, and waits, until it grants.
-    async fn pursue(&mut self, mut guard: ClaimGuard, mut waited: bool) -> Result<Taken> {
+    async fn pursue(&mut self, mut guard: ClaimGuard, mut waited: bool) -> Result<Obtained> {
         let mut refusals = 0;
         // Why the store could not be asked the last time, if it could not.
         let mut out_of_reach = None;
@@ -274,10 +266,10 @@ impl Acquire {
     }
 
     /// Takes up a lease that lasts at this moment.
-    fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Taken> {
+    fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
         let (lease, turn) = guard.granted(&self.spec, success, now);
         match lease.next_token(now) {
-            Some(token) => Ok(Taken::New(Granted { token, lease, turn, path, at: now })),
+            Some(token) => Ok(Obtained::New(Granted { token, lease, turn, path, at: now })),
             None => {
                 retire(self.engine(), &lease, turn);
                 Err(LockError::unavailable("the store granted the token zero, which stands for none"))
@@ -315,14 +307,14 @@ impl Acquire {
     }
 
     /// Tells how the acquire ended and puts a grant under the watchdog.
-    fn end(mut self, outcome: Result<Taken>) -> Result<OwnedHold> {
+    fn end(mut self, outcome: Result<Obtained>) -> Result<OwnedHold> {
         self.under_way = false;
         let (events, holder) = (&self.spec.events, self.holder.as_ref());
         let (hold, path, now) = match outcome {
-            Ok(Taken::New(Granted { token, lease, turn, path, at })) => {
+            Ok(Obtained::New(Granted { token, lease, turn, path, at })) => {
                 (Hold::begin(at, events.clone(), &self.spec.options, token, lease, turn), path, at)
             }
-            Ok(Taken::Shared(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
+            Ok(Obtained::Shared(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
             Err(error) => {
                 let waited = self.waited();
                 let error = error.with_key(&events.key);
@@ -342,7 +334,7 @@ impl Acquire {
             lease_left: hold.lease.deadline().since(now),
             waited_for: holder,
         });
-        let handle = Arc::clone(&self.spec.handle);
+        let handle = Arc::clone(&self.handle);
         Ok(match path {
             GrantPath::Reentrant => OwnedHold::shared(handle, hold, events.clone()),
             GrantPath::Handoff => OwnedHold::new(handle, hold, false),

@@ -4,28 +4,21 @@
 //! the local queue goes on with it, so that the process keeps its place in the store's queue.
 
 pub(crate) mod all;
+mod pending;
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use crate::acquire::LockSpec;
-use crate::backend::{AcquireRequest, Attempt, BoxFuture, Claim, Release, Ticket};
+use crate::backend::Attempt;
 use crate::clock::Timestamp;
+use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::Result;
-use crate::event::Notice;
-use crate::fencing::FencingToken;
+use crate::free::{PAST, free, release_unheld};
 use crate::gate::{self, Turn};
-use crate::hold::Hold;
-use crate::keeper::grants::{Listener, News};
-use crate::keeper::{Engine, Interrupted, PendingEntry, abandon, ensure_freed, retire};
-use crate::lease::{Beginning, Lease, Terms, deadline_of};
-use crate::options::Wait;
+use crate::lease::{Ending, Lease, Occupant, Terms};
 use crate::owner::Holder;
+use crate::spec::LockSpec;
 
-/// The longest lease that a grant through the queue starts with. Whoever gets it raises it; whoever
-/// died meanwhile costs the others no more than this.
-pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
+pub(crate) use pending::{Answer, GRANT_TTL, PendingClaim, Success};
 
 /// What a turn carries to the next in the local queue.
 #[derive(Debug)]
@@ -60,7 +53,7 @@ impl gate::Payload for Handoff {
     type Terms = Terms;
     type Holder = HolderHint;
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         match self.carried {
             Carried::Lease(lease) | Carried::Retiring(lease) => retire(self.entry.engine(), &lease, turn),
             Carried::PendingClaim(pending) => drop(ClaimGuard { pending: Some(pending), turn: Some(turn) }),
@@ -72,7 +65,7 @@ impl gate::Payload for Handoff {
 #[derive(Clone, Debug)]
 pub(crate) enum HolderHint {
     /// One of them holds it.
-    Here(Weak<Hold>),
+    Here(Weak<dyn Occupant>),
     /// The one with the turn found somebody else in the way.
     Elsewhere(Box<Holder>),
 }
@@ -86,67 +79,6 @@ impl HolderHint {
     }
 }
 
-/// A claim and everything that is known of it.
-pub(crate) struct PendingClaim {
-    engine: Arc<Engine>,
-    pub(crate) claim: Claim,
-    terms: Terms,
-    /// The command on its way.
-    in_flight: Option<SentClaim>,
-    /// When the store stops executing earlier sends that were never answered.
-    pub(crate) unsettled_until: Option<Timestamp>,
-    /// The lease before, whose release goes along until it is answered.
-    pub(crate) retiring: Option<Arc<Lease>>,
-    /// Where grants arrive, once the claim may have queued.
-    listener: Option<Listener>,
-    /// Whether the claim stands in the store's queue.
-    queued: bool,
-    /// How often it was sent.
-    sends: u32,
-    /// Whether the answer to its very first send granted it, so that it has never stood in that queue.
-    never_queued: bool,
-    /// When the newest send was sent that the store has answered. Older grants are void.
-    confirmed: Timestamp,
-}
-
-/// A command on its way to the store.
-pub(crate) struct SentClaim {
-    pub(crate) command: BoxFuture<'static, Result<Attempt>>,
-    pub(crate) sent_at: Timestamp,
-    /// When its answer is waited for no longer.
-    pub(crate) until: Timestamp,
-    /// How long after it was sent the store may execute it.
-    execute_within: Duration,
-    /// The newest token known when it was sent: the grant exceeds it.
-    floor: FencingToken,
-}
-
-impl SentClaim {
-    /// When this is executed no more, if it is given up at a moment. It may have been sent only just
-    /// before: first it waited for a connection, or was refused as stale and sent again.
-    pub(crate) fn settled_after(&self, given_up_at: Timestamp) -> Timestamp {
-        given_up_at.after(self.execute_within)
-    }
-}
-
-/// What the store said.
-pub(crate) enum Answer {
-    Granted(Success),
-    /// The lock is taken. The claim may stand in the store's queue.
-    Taken {
-        holder: Holder,
-        queued: bool,
-    },
-}
-
-/// A grant, and what the lease of it is counted from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Success {
-    pub(crate) token: FencingToken,
-    pub(crate) sent_at: Timestamp,
-    pub(crate) granted_for: Duration,
-}
-
 /// Follows a pending claim on behalf of one caller. Dropped, it passes it on or undoes it.
 pub(crate) struct ClaimGuard {
     pending: Option<Box<PendingClaim>>,
@@ -156,19 +88,7 @@ pub(crate) struct ClaimGuard {
 impl ClaimGuard {
     /// Starts a claim, or goes on with what the turn carried. `before` is the lease to release.
     pub(crate) fn new(engine: &Arc<Engine>, spec: &LockSpec, turn: Turn<Handoff>, before: Option<Arc<Lease>>) -> Self {
-        let pending = PendingClaim {
-            engine: Arc::clone(engine),
-            claim: Claim::new(spec.events.key.clone(), spec.options.ttl),
-            terms: Terms::of(&spec.options),
-            in_flight: None,
-            unsettled_until: None,
-            retiring: before,
-            listener: None,
-            queued: false,
-            sends: 0,
-            never_queued: false,
-            confirmed: Timestamp::from_nanos(0),
-        };
+        let pending = PendingClaim::new(engine, spec, before);
         Self::resume(Box::new(pending), turn)
     }
 
@@ -211,149 +131,7 @@ impl ClaimGuard {
         let (Some(pending), Some(turn)) = (self.pending.take(), self.turn.take()) else {
             unreachable!("a claim is handed over once, by value")
         };
-        // No grant is on its way for a claim that never queued: most locks need no ear for one.
-        let listener = pending.listener.filter(|_| !pending.never_queued);
-        if let Some(listener) = &listener {
-            listener.mark_held();
-        }
-        // A send that nobody awaits any more may still be executed, after the release even.
-        let unsettled = pending.in_flight.map(|sent| sent.settled_after(now)).max(pending.unsettled_until);
-        let beginning = Beginning {
-            token: success.token,
-            sent_at: success.sent_at,
-            granted_for: success.granted_for,
-            push_loss: pending.engine.backend.capabilities_dyn().push_loss,
-            unsettled_until: unsettled,
-            listener,
-        };
-        (Lease::begin(pending.engine.clock.clone(), pending.claim, &spec.options, beginning, now), turn)
-    }
-}
-
-impl PendingClaim {
-    async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
-        let engine = Arc::clone(&self.engine);
-        if self.in_flight.is_none() {
-            let sent = self.send(spec);
-            self.in_flight = Some(sent);
-        }
-        let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
-        let (sent_at, until, floor) = (sent.sent_at, sent.until, sent.floor);
-        let answer = engine.bounded("acquire", &self.claim.key, until.min(limit), &mut sent.command).await;
-        let sent = self.in_flight.take();
-        match answer {
-            Ok(attempt) => {
-                if let Some(before) = self.retiring.take() {
-                    ensure_freed(&engine, &before, Some(sent_at));
-                }
-                self.confirmed = self.confirmed.max(sent_at);
-                Ok(self.answered(&engine, spec, attempt, sent_at, floor))
-            }
-            Err(error) => {
-                if error.is_ambiguous() {
-                    let settled_at = sent.map(|sent| sent.settled_after(engine.clock.now()));
-                    self.unsettled_until = self.unsettled_until.max(settled_at);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn answered(
-        &mut self,
-        engine: &Engine,
-        spec: &LockSpec,
-        attempt: Attempt,
-        sent_at: Timestamp,
-        floor: FencingToken,
-    ) -> Answer {
-        self.queued = matches!(attempt, Attempt::Queued { .. });
-        self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
-        match attempt {
-            Attempt::Granted { token } => {
-                engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
-                if token <= floor {
-                    let label = &spec.events.label;
-                    engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
-                }
-                // Undone, should the caller vanish before it has taken the grant.
-                self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl })
-            }
-            Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued: self.queued },
-        }
-    }
-
-    /// What the store is asked for, but for a place in its queue.
-    fn request(&self, spec: &LockSpec) -> AcquireRequest {
-        let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
-        request.execute_within = spec.options.command_timeout();
-        request.repeated = self.sends > 1;
-        request
-    }
-
-    fn send(&mut self, spec: &LockSpec) -> SentClaim {
-        self.sends = self.sends.saturating_add(1);
-        let engine = Arc::clone(&self.engine);
-        let mut request = self.request(spec);
-        let sent_at = engine.clock.now();
-        if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
-            let grant_ttl = self.claim.ttl.min(GRANT_TTL);
-            request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));
-            if self.listener.is_none() {
-                self.listener = Some(engine.grants.listen(self.claim.owner));
-            }
-        }
-        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
-        let execute_within = request.execute_within;
-        let backend = Arc::clone(&engine.backend);
-        let command = match &self.retiring {
-            Some(lease) => {
-                backend.requeue_dyn(Release::new(lease.claim.clone()), request)
-            }
-            None => backend.try_acquire_dyn(request),
-        };
-        let until = sent_at.after(execute_within);
-        SentClaim { command: engine.route(spec.caller, command), sent_at, until, execute_within, floor }
-    }
-
-    async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
-        let engine = Arc::clone(&self.engine);
-        let Some(listener) = &self.listener else {
-            return engine.until(until, std::future::pending()).await;
-        };
-        loop {
-            let grant = match engine.until(until, listener.next()).await? {
-                News::Granted(grant) => grant,
-                News::Verify => return Ok(None),
-            };
-            let now = engine.clock.now();
-            let stamp = Timestamp::from_nanos(grant.stamp).min(now);
-            if stamp < self.confirmed {
-                // From before the place in the queue that was confirmed since: it is void.
-                continue;
-            }
-            engine.newest_token.fetch_max(grant.token.get(), Ordering::Relaxed);
-            // Ours from now on, even if the caller vanishes.
-            self.unsettled_until = self.unsettled_until.max(Some(stamp));
-            let granted_for = grant.claim.ttl;
-            if deadline_of(stamp, granted_for).since(now) <= granted_for / 3 {
-                // Too little is left to rely on. Asking again raises the lease, if it is still ours.
-                return Ok(None);
-            }
-            return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for }, now)));
-        }
-    }
-
-    /// Takes apart what must be undone.
-    pub(crate) fn into_parts(self) -> (Claim, Option<SentClaim>, Option<Timestamp>, Option<Arc<Lease>>, bool) {
-        (self.claim, self.in_flight, self.unsettled_until, self.retiring, self.queued)
-    }
-}
-
-impl std::fmt::Debug for PendingClaim {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PendingClaim").field("claim", &self.claim).field("queued", &self.queued).finish_non_exhaustive()
+        (pending.into_lease(spec, success, now), turn)
     }
 }
 
@@ -363,11 +141,7 @@ impl Drop for ClaimGuard {
         let engine = Arc::clone(&pending.engine);
         let terms = pending.terms;
         // The place in the queue is the process's, not the caller's.
-        let begun = pending.queued
-            || pending.in_flight.is_some()
-            || pending.unsettled_until.is_some()
-            || pending.retiring.is_some();
-        let (pending, turn) = if begun {
+        let (pending, turn) = if pending.has_begun() {
             match turn.hand_on(Handoff::new(&engine, Carried::PendingClaim(pending)), |next| next == terms) {
                 Ok(()) => return,
                 Err((turn, handoff)) => match handoff.unpack().0 {
@@ -380,4 +154,64 @@ impl Drop for ClaimGuard {
         };
         abandon(&engine, *pending, turn);
     }
+}
+
+/// Ends a lease towards the store: together with the next claim of this process if there is one,
+/// else in the background.
+pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
+    if let Ok(ended) = lease.end(Ending::Released) {
+        engine.timer.cancel(ended.alarm);
+    }
+    let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));
+    if let Err((turn, _)) = turn.hand_on(handoff, |_| true) {
+        // Those who waited have just left.
+        let (worker, lease) = (Arc::clone(engine), Arc::clone(lease));
+        engine.clean_up(async move {
+            release_unheld(&worker, &lease).await;
+            // Only now may the next of this process ask: before, it would find the lock taken by us.
+            drop(turn);
+        });
+    }
+}
+
+/// Undoes a claim whose callers have gone: finishes what is on its way, then frees what it took.
+fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
+    let PendingClaim { claim, in_flight, unsettled_until, retiring, queued, .. } = pending;
+    let nothing_sent = in_flight.is_none() && unsettled_until.is_none() && !queued;
+    if let Some(lease) = retiring {
+        // Its release was to go along, and may never have.
+        if nothing_sent {
+            retire(engine, &lease, turn);
+            return;
+        }
+        let worker = Arc::clone(engine);
+        engine.clean_up(async move { release_unheld(&worker, &lease).await });
+    }
+    if nothing_sent {
+        return;
+    }
+    let worker = Arc::clone(engine);
+    engine.clean_up(async move {
+        let (mut unsettled_until, mut taken) = (unsettled_until, queued || unsettled_until.is_some());
+        if let Some(mut sent) = in_flight {
+            match worker.bounded("acquire", &claim.key, sent.until, &mut sent.command).await {
+                Ok(Attempt::Granted { .. } | Attempt::Queued { .. }) => taken = true,
+                Err(error) if error.is_ambiguous() => {
+                    taken = true;
+                    unsettled_until = unsettled_until.max(Some(sent.settled_after(worker.clock.now())));
+                }
+                Ok(Attempt::Held { .. }) | Err(_) => {}
+            }
+        }
+        // While nobody knows what the store did, the next of this process had better ask it.
+        let unsettled = unsettled_until.is_some_and(|at| at > worker.clock.now());
+        let turn = Some(turn).filter(|_| !unsettled);
+        if taken {
+            let settled_at = unsettled_until.unwrap_or(PAST);
+            if let Err(error) = free(&worker, claim, PAST, settled_at).await {
+                tracing::debug!(%error, "an abandoned acquire could not be undone; its lease runs out by itself");
+            }
+        }
+        drop(turn);
+    });
 }

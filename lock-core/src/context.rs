@@ -15,7 +15,8 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hold::Hold;
-use crate::key::{IntoLockKey, LockKey};
+use crate::key::LockKey;
+use crate::naming::IntoLockKey;
 
 thread_local! {
     static CURRENT: Cell<Option<Arc<Frame>>> = const { Cell::new(None) };

@@ -71,8 +71,10 @@ pub enum LossReason {
     Unreachable,
     /// The hold reached its `max_hold`.
     MaxHold,
-    /// The manager was shut down, or an operator took the lock away.
+    /// An operator took the lock away.
     Revoked,
+    /// The manager was shut down while the lock was held, and freed it.
+    ShutDown,
 }
 
 impl LossReason {
@@ -85,6 +87,7 @@ impl LossReason {
             Self::Unreachable => "unreachable",
             Self::MaxHold => "max_hold",
             Self::Revoked => "revoked",
+            Self::ShutDown => "shut_down",
         }
     }
 }
@@ -97,6 +100,7 @@ impl fmt::Display for LossReason {
             Self::Unreachable => "the store could not be reached until its lease ran out",
             Self::MaxHold => "it was held for its max_hold",
             Self::Revoked => "it was revoked",
+            Self::ShutDown => "its manager was shut down",
         })
     }
 }

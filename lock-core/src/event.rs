@@ -56,6 +56,9 @@ pub struct LockEvent<'a> {
     pub key: &'a LockKey,
     /// The function or source line that acquires.
     pub site: &'a str,
+    /// The name of the store: what [`LockManagerBuilder::store_name`](crate::LockManagerBuilder::store_name)
+    /// gave it, else its node, without credentials.
+    pub store: &'a str,
     /// The lease asked for.
     pub ttl: Duration,
     /// The age at which the hold counts as stuck.
@@ -69,7 +72,7 @@ impl<'a> LockEvent<'a> {
     #[must_use]
     pub fn new(attempt: u64, label: &'a LockLabel, key: &'a LockKey, site: &'a str, kind: LockEventKind<'a>) -> Self {
         let ttl = Duration::from_secs(30);
-        Self { attempt, label, key, site, ttl, stuck_after: ttl * 3, kind }
+        Self { attempt, label, key, site, store: "memory", ttl, stuck_after: ttl * 3, kind }
     }
 }
 

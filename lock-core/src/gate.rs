@@ -3,18 +3,27 @@
 //! Whoever has the [`Turn`] of a key may claim it, holds it, and passes the turn on in the end. A
 //! turn can carry a payload to the next in the queue: the lock itself, or a claim that already waits
 //! in the store. The gate knows nothing of either.
+//!
+//! A waiter is called, and takes its turn when it is polled. A future that nobody polls, as in a
+//! `select!` that went elsewhere, must not keep the lock from everybody: its turn is taken back, and
+//! it is passed over until it is polled.
 
 use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::future::Future;
 use std::hash::{Hash, Hasher};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use crate::key::LockKey;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
+
+// With their paths, since `tests/interleavings/` builds these files too.
+#[path = "gate/waiter.rs"]
+mod waiter;
+
+pub(crate) use waiter::Waiter;
+use waiter::{Uncalled, WaiterSlot};
 
 /// How many keys can be entered at the same time without meeting.
 const SHARDS: usize = 64;
@@ -27,12 +36,21 @@ pub(crate) trait Payload: Send + Sized + 'static {
     type Holder: Clone + Send;
 
     /// Finds another use for a payload that nobody took.
-    fn abandon(self, turn: Turn<Self>);
+    fn reclaim(self, turn: Turn<Self>);
 }
 
 /// The local queues of one manager, first in first out for each key.
 pub(crate) struct Gate<P: Payload> {
-    shards: Vec<Mutex<HashSet<ByKey<P>>>>,
+    shards: Vec<Mutex<Shard<P>>>,
+    /// Keeps a [`Look`] until it is time to run it.
+    schedule: Box<dyn Fn(Look<P>) + Send + Sync>,
+}
+
+struct Shard<P: Payload> {
+    /// The keys that somebody of this process claims or holds.
+    open: HashSet<ByKey<P>>,
+    /// How many waiters have entered: each one's number is its place.
+    entered: u64,
 }
 
 /// The queue of one key. It is open while somebody has the turn, who needs no look-up to find it.
@@ -43,9 +61,16 @@ struct KeyQueue<P: Payload> {
 }
 
 struct QueueState<P: Payload> {
+    /// In the order of their numbers.
     waiting: VecDeque<Arc<WaiterSlot<P>>>,
     /// How many slots of the queue were left.
     left: usize,
+    /// How many were called.
+    calls: u64,
+    /// Who was called last.
+    called: Option<Arc<WaiterSlot<P>>>,
+    /// Whether a look at the one called last is scheduled.
+    watched: bool,
     /// What was last heard of whoever holds the lock.
     holder: Option<P::Holder>,
 }
@@ -74,55 +99,70 @@ impl<P: Payload> PartialEq for ByKey<P> {
 impl<P: Payload> Eq for ByKey<P> {}
 
 impl<P: Payload> Gate<P> {
-    pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    /// Makes a gate. `schedule` runs each [`Look`] it is given once, after the time that a waiter has
+    /// to take its turn.
+    pub(crate) fn new(schedule: impl Fn(Look<P>) + Send + Sync + 'static) -> Self {
+        let shard = |_| Mutex::new(Shard { open: HashSet::new(), entered: 0 });
+        Self { shards: (0..SHARDS).map(shard).collect(), schedule: Box::new(schedule) }
     }
 
     /// Takes the turn if nobody has it. Otherwise tells who holds the lock.
     pub(crate) fn try_enter(self: &Arc<Self>, key: &LockKey) -> Result<Turn<P>, Option<P::Holder>> {
-        let mut queues = self.shard(key);
-        match queues.get(key) {
+        let mut shard = self.shard(key);
+        match shard.open.get(key) {
             Some(ByKey(queue)) => Err(queue.state().holder.clone()),
-            None => Ok(self.open(&mut queues, key)),
+            None => Ok(self.open(&mut shard, key)),
         }
     }
 
     /// Takes the turn, or a slot in the queue for it.
     pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, terms: P::Terms) -> Result<Turn<P>, Waiter<P>> {
-        let mut queues = self.shard(key);
-        let Some(ByKey(queue)) = queues.get(key) else { return Ok(self.open(&mut queues, key)) };
-        let slot = Arc::new(WaiterSlot { terms, state: Mutex::new(WaiterState::Waiting(None)) });
+        let mut shard = self.shard(key);
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open(&mut shard, key)) };
+        let queue = Arc::clone(queue);
+        shard.entered += 1;
+        let slot = WaiterSlot::waiting(shard.entered, terms, None);
         queue.state().waiting.push_back(Arc::clone(&slot));
-        Err(Waiter { queue: Arc::clone(queue), slot })
+        Err(Waiter::new(queue, slot))
+    }
+
+    /// Takes the turn, or goes back to the place in the queue that the slot's number stands for.
+    fn enter_again(self: &Arc<Self>, key: &LockKey, slot: &Arc<WaiterSlot<P>>) -> Result<Turn<P>, Arc<KeyQueue<P>>> {
+        let mut shard = self.shard(key);
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open(&mut shard, key)) };
+        let mut state = queue.state();
+        let place = state.waiting.partition_point(|other| other.number < slot.number);
+        state.waiting.insert(place, Arc::clone(slot));
+        Err(Arc::clone(queue))
     }
 
     /// Wakes everybody who waits, to look what has become of the manager.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
-            let queues = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut open: Vec<&KeyQueue<P>> = queues.iter().map(|ByKey(queue)| &**queue).collect();
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open: Vec<&KeyQueue<P>> = shard.open.iter().map(|ByKey(queue)| &**queue).collect();
             // In a fixed order, so that a run on virtual time can be repeated.
             open.sort_by_key(|queue| queue.key.as_str());
             let wakers: Vec<Waker> = open.into_iter().flat_map(KeyQueue::wakers).collect();
-            drop(queues);
+            drop(shard);
             wakers.into_iter().for_each(Waker::wake);
         }
     }
 
     /// Returns who of this process holds the key.
     pub(crate) fn holder(&self, key: &LockKey) -> Option<P::Holder> {
-        self.shard(key).get(key).and_then(|ByKey(queue)| queue.state().holder.clone())
+        self.shard(key).open.get(key).and_then(|ByKey(queue)| queue.state().holder.clone())
     }
 
-    #[expect(clippy::mutable_key_type, reason = "a door is found by its key, which never changes")]
-    fn open(self: &Arc<Self>, queues: &mut HashSet<ByKey<P>>, key: &LockKey) -> Turn<P> {
-        let state = QueueState { waiting: VecDeque::new(), left: 0, holder: None };
+    fn open(self: &Arc<Self>, shard: &mut Shard<P>, key: &LockKey) -> Turn<P> {
+        let state =
+            QueueState { waiting: VecDeque::new(), left: 0, calls: 0, called: None, watched: false, holder: None };
         let queue = Arc::new(KeyQueue { gate: Arc::clone(self), key: key.clone(), state: Mutex::new(state) });
-        queues.insert(ByKey(Arc::clone(&queue)));
+        shard.open.insert(ByKey(Arc::clone(&queue)));
         Turn::of(queue)
     }
 
-    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashSet<ByKey<P>>> {
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard<P>> {
         // The end is where keys differ most. Only the spread matters: the set has a hash of its own.
         let text = key.as_str().as_bytes();
         let mix = text.iter().rev().take(8).fold(text.len(), |mix, byte| mix.wrapping_mul(31) + usize::from(*byte));
@@ -145,16 +185,30 @@ impl<P: Payload> KeyQueue<P> {
     }
 
     /// Gives a turn to the next in the queue, if there is one and the payload fits. Returns whom to wake.
-    fn call_next(&self, mut turn: Turn<P>, fits: impl Fn(P::Terms) -> bool) -> Result<Option<Waker>, Turn<P>> {
+    fn call_next(
+        self: &Arc<Self>,
+        mut turn: Turn<P>,
+        fits: impl Fn(P::Terms) -> bool,
+    ) -> Result<Option<Waker>, Turn<P>> {
         let mut state = self.state();
         while let Some(slot) = state.waiting.front() {
             let called = slot.call(turn, &fits);
             if let Err(Uncalled::Unfit(back)) = called {
                 return Err(back);
             }
-            state.waiting.pop_front();
+            let slot = state.waiting.pop_front();
             match called {
-                Ok(waker) => return Ok(waker),
+                Ok(waker) => {
+                    state.calls += 1;
+                    state.called = slot;
+                    let look = (!state.watched).then(|| Look { queue: Arc::downgrade(self), calls: state.calls });
+                    state.watched = true;
+                    drop(state);
+                    if let Some(look) = look {
+                        (self.gate.schedule)(look);
+                    }
+                    return Ok(waker);
+                }
                 Err(Uncalled::Left(back) | Uncalled::Unfit(back)) => turn = back,
             }
             state.left = state.left.saturating_sub(1);
@@ -166,15 +220,50 @@ impl<P: Payload> KeyQueue<P> {
     fn pass_on(self: &Arc<Self>) {
         let called = self.call_next(Turn::of(Arc::clone(self)), |_| true).or_else(|turn| {
             // Nobody waits: the queue closes, unless somebody has entered in this very moment.
-            let mut queues = self.gate.shard(&self.key);
+            let mut shard = self.gate.shard(&self.key);
             self.call_next(turn, |_| true).map_err(|mut turn| {
                 turn.passed = true;
-                queues.remove(&self.key)
+                shard.open.remove(&self.key)
             })
         });
         if let Ok(waker) = called {
             wake(waker);
         }
+    }
+}
+
+/// A look at whoever was called last: has the turn been taken?
+pub(crate) struct Look<P: Payload> {
+    queue: Weak<KeyQueue<P>>,
+    /// How many had been called when the look was scheduled.
+    calls: u64,
+}
+
+impl<P: Payload> Look<P> {
+    /// Takes the turn back if the same waiter is still called, and gives it to the next.
+    pub(crate) fn run(self) {
+        let Some(queue) = self.queue.upgrade() else { return };
+        let mut state = queue.state();
+        let Some(slot) = state.called.clone().filter(|slot| slot.is_called()) else {
+            state.called = None;
+            state.watched = false;
+            return;
+        };
+        // Called since the look was scheduled: it has until the next look.
+        let late = state.calls == self.calls;
+        drop(state);
+        if late {
+            // Unless it is taken in this very moment.
+            drop(slot.take_back());
+        }
+        let calls = queue.state().calls;
+        (queue.gate.schedule)(Self { queue: Weak::clone(&self.queue), calls });
+    }
+}
+
+impl<P: Payload> fmt::Debug for Look<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Look").field("calls", &self.calls).finish_non_exhaustive()
     }
 }
 
@@ -236,7 +325,7 @@ impl<P: Payload> Drop for Turn<P> {
             return;
         }
         match self.payload.take() {
-            Some(payload) => payload.abandon(Self::of(Arc::clone(&self.queue))),
+            Some(payload) => payload.reclaim(Self::of(Arc::clone(&self.queue))),
             None => self.queue.pass_on(),
         }
     }
@@ -248,125 +337,9 @@ impl<P: Payload> fmt::Debug for Turn<P> {
     }
 }
 
-/// A place in the queue of one key. Awaiting it gives the turn; dropping it leaves the queue.
-pub(crate) struct Waiter<P: Payload> {
-    queue: Arc<KeyQueue<P>>,
-    slot: Arc<WaiterSlot<P>>,
-}
-
-impl<P: Payload> Waiter<P> {
-    /// Returns what is known of whoever holds the lock.
-    pub(crate) fn holder(&self) -> Option<P::Holder> {
-        self.queue.state().holder.clone()
-    }
-}
-
-struct WaiterSlot<P: Payload> {
-    terms: P::Terms,
-    state: Mutex<WaiterState<P>>,
-}
-
-enum WaiterState<P: Payload> {
-    Waiting(Option<Waker>),
-    /// The turn is here, and not yet taken.
-    Called(Turn<P>),
-    /// The turn was taken, or the slot was left.
-    Left,
-}
-
-/// The turn that a slot was not given.
-enum Uncalled<P: Payload> {
-    /// The slot was left.
-    Left(Turn<P>),
-    /// Its payload is not what is waited for.
-    Unfit(Turn<P>),
-}
-
-impl<P: Payload> WaiterSlot<P> {
-    /// Gives the turn to this slot and returns whom to wake, if it waits and the payload fits.
-    fn call(&self, turn: Turn<P>, fits: impl Fn(P::Terms) -> bool) -> Result<Option<Waker>, Uncalled<P>> {
-        let mut state = self.state();
-        let WaiterState::Waiting(waker) = &mut *state else { return Err(Uncalled::Left(turn)) };
-        if !fits(self.terms) {
-            return Err(Uncalled::Unfit(turn));
-        }
-        let waker = waker.take();
-        *state = WaiterState::Called(turn);
-        Ok(waker)
-    }
-
-    fn waker(&self) -> Option<Waker> {
-        match &*self.state() {
-            WaiterState::Waiting(waker) => waker.clone(),
-            WaiterState::Called(_) | WaiterState::Left => None,
-        }
-    }
-
-    fn is_waiting(&self) -> bool {
-        matches!(*self.state(), WaiterState::Waiting(_))
-    }
-
-    fn state(&self) -> MutexGuard<'_, WaiterState<P>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<P: Payload> Future for Waiter<P> {
-    type Output = Turn<P>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn<P>> {
-        let mut state = self.slot.state();
-        match std::mem::replace(&mut *state, WaiterState::Left) {
-            WaiterState::Waiting(_) => {
-                *state = WaiterState::Waiting(Some(cx.waker().clone()));
-                Poll::Pending
-            }
-            WaiterState::Called(turn) => Poll::Ready(turn),
-            WaiterState::Left => Poll::Pending,
-        }
-    }
-}
-
-impl<P: Payload> Drop for Waiter<P> {
-    fn drop(&mut self) {
-        if matches!(*self.slot.state(), WaiterState::Left) {
-            return;
-        }
-        // Before the slot, so that whoever calls the next counts it as waiting or not, but not both.
-        let mut queue = self.queue.state();
-        let before = std::mem::replace(&mut *self.slot.state(), WaiterState::Left);
-        match before {
-            // It came and nobody took it: dropping it passes it on.
-            WaiterState::Called(turn) => {
-                drop(queue);
-                drop(turn);
-            }
-            WaiterState::Waiting(_) => {
-                queue.left += 1;
-                // Swept in bulk: ten thousand waiters that time out together cost no square.
-                if queue.left * 2 > queue.waiting.len() {
-                    queue.waiting.retain(|slot| slot.is_waiting());
-                    queue.left = 0;
-                }
-            }
-            WaiterState::Left => {}
-        }
-    }
-}
-
-impl<P: Payload> fmt::Debug for Waiter<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Waiter({})", self.queue.key)
-    }
-}
-
-// With their paths, since `tests/interleavings/` builds this file too.
 #[cfg(test)]
 #[path = "gate/random.rs"]
 mod random;
 #[cfg(test)]
 #[path = "gate/tests.rs"]
 mod tests;
-#[cfg(test)]
-#[path = "gate/threads.rs"]
-mod threads;

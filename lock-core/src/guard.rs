@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::Renewal;
 use crate::blocking::block_on;
 use crate::context::Frame;
+use crate::engine::Caller;
 use crate::error::{LockError, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::keeper::{Caller, OwnedHold, ReleaseOutcome};
+use crate::free::ReleaseOutcome;
 use crate::key::LockKey;
 use crate::options::{MAX_TTL, MIN_FIXED_TTL};
+use crate::owned_hold::OwnedHold;
+use crate::watchdog;
 
 /// A lock that is held, renewed by the watchdog until it is released.
 ///
@@ -137,7 +139,8 @@ impl LockGuard {
         }
         self.ensure_held()?;
         for owned in self.owned() {
-            extend(owned, by).await?;
+            watchdog::extend(owned.engine(), &owned.hold.lease, by).await?;
+            owned.hold.ensure_held()?;
         }
         self.ensure_held()
     }
@@ -206,29 +209,5 @@ impl LockGuard {
             }
             outcome
         }
-    }
-}
-
-async fn extend(owned: &OwnedHold, by: Duration) -> Result<()> {
-    let (engine, hold) = (owned.engine(), &owned.hold);
-    let key = &hold.events.key;
-    let mut claim = hold.lease.claim.clone();
-    claim.ttl = by;
-    let sent_at = engine.clock.now();
-    let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
-    let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
-    let until = sent_at.after(hold.lease.command_timeout());
-    let mut answers = engine.bounded("renew", key, until, command).await?;
-    match answers.pop() {
-        Some(Ok(Renewal::Renewed)) => {
-            hold.lease.raise(&hold.lease.state(), engine.clock.now(), sent_at, by);
-            Ok(())
-        }
-        Some(Ok(Renewal::Lost)) => {
-            owned.declare_lost();
-            hold.ensure_held()
-        }
-        Some(Err(error)) => Err(error.with_key(key)),
-        None => Err(LockError::unavailable("the store gave no answer").with_key(key)),
     }
 }

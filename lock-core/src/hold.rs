@@ -6,62 +6,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::Span;
 
-use crate::call_site::CallSite;
 use crate::claim::{Handoff, HolderHint};
-use crate::clock::{Nanos, Timestamp};
+use crate::clock::Timestamp;
 use crate::error::{LockError, LossReason, Result};
-use crate::event::{LockEvent, LockEventKind, Observers};
+use crate::event::LockEventKind;
+use crate::event_context::EventContext;
 use crate::fencing::FencingToken;
 use crate::gate::Turn;
-use crate::key::{LockKey, LockLabel};
-use crate::lease::Lease;
+use crate::lease::{Lease, Occupant};
 use crate::options::LockOptions;
-use crate::owner::{Holder, HolderInfo};
+use crate::owner::Holder;
 use crate::trace;
-
-/// What all acquires of one manager have in common.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    /// The name by which others see this host.
-    pub(crate) host: Arc<str>,
-    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
-    pub(crate) pid: u32,
-    pub(crate) observers: Arc<Observers>,
-}
-
-/// Who acquires what, for the events of one acquire.
-#[derive(Clone, Debug)]
-pub(crate) struct EventContext {
-    pub(crate) attempt: u64,
-    pub(crate) key: LockKey,
-    pub(crate) label: LockLabel,
-    /// Where in the source it is acquired.
-    pub(crate) call_site: &'static CallSite,
-    pub(crate) ttl: Nanos,
-    pub(crate) stuck_after: Nanos,
-    pub(crate) origin: Arc<Origin>,
-}
-
-impl EventContext {
-    /// Describes whoever acquires to others.
-    pub(crate) fn holder_info(&self) -> HolderInfo {
-        let Origin { host, pid, .. } = &*self.origin;
-        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.call_site.shared)).with_lock(self.label.clone())
-    }
-
-    /// Tells the observers of one step.
-    pub(crate) fn emit(&self, kind: LockEventKind<'_>) {
-        self.origin.observers.event(&LockEvent {
-            attempt: self.attempt,
-            label: &self.label,
-            key: &self.key,
-            site: self.call_site.name,
-            ttl: self.ttl.into(),
-            stuck_after: self.stuck_after.into(),
-            kind,
-        });
-    }
-}
 
 /// One holder, shared by its guard, the watchdog and the gate.
 #[derive(Debug)]
@@ -124,7 +79,8 @@ impl Hold {
     ) -> Arc<Self> {
         let span = trace::hold(&events, lease.claim.owner, token);
         Arc::new_cyclic(|this| {
-            turn.set_holder(HolderHint::Here(Weak::clone(this)));
+            let occupant: Weak<dyn Occupant> = Weak::<Self>::clone(this);
+            turn.set_holder(HolderHint::Here(occupant));
             Self {
                 span: (!span.is_disabled()).then(|| Box::new(span)),
                 events,
@@ -170,33 +126,6 @@ impl Hold {
             Stage::Held => return Ok(()),
         };
         Err(LockError::lost(reason).with_key(&self.events.key))
-    }
-
-    /// Ends the hold as lost, unless it has ended before.
-    pub(crate) fn lose(&self, reason: LossReason) {
-        let turn = {
-            let mut state = self.state();
-            if state.stage != Stage::Held {
-                return;
-            }
-            state.stage = Stage::Lost(reason);
-            state.turn.take()
-        };
-        let held = self.held(self.now());
-        self.emit_end(LockEventKind::Lost { held, reason });
-        self.state().announced = true;
-        self.lost.notify_waiters();
-        // Others of this process may try again: the store, not this process, excludes from here.
-        drop(turn);
-    }
-
-    /// Tells of a renewal, unless the end has come: another thread may be about to tell of that.
-    pub(crate) fn emit_renewal(&self, kind: LockEventKind<'_>) {
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = self.state().stage == Stage::Held;
-        if held {
-            self.events.emit(kind);
-        }
     }
 
     /// Tells of the end, after every renewal that was told of before.
@@ -264,15 +193,45 @@ impl Hold {
 
     /// When the `min_hold` is over.
     pub(crate) fn keep_until(&self) -> Timestamp {
-        self.granted_at.after(self.lease.terms.min_hold.into())
+        self.granted_at.after(self.lease.min_hold.into())
     }
 
     fn now(&self) -> Timestamp {
         self.lease.clock.now()
     }
+}
 
-    /// Describes this holder to others of this process who wait for it.
-    pub(crate) fn holder(&self, now: Timestamp) -> Holder {
+impl Occupant for Hold {
+    fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    fn lose(&self, reason: LossReason) {
+        let turn = {
+            let mut state = self.state();
+            if state.stage != Stage::Held {
+                return;
+            }
+            state.stage = Stage::Lost(reason);
+            state.turn.take()
+        };
+        let held = self.held(self.now());
+        self.emit_end(LockEventKind::Lost { held, reason });
+        self.state().announced = true;
+        self.lost.notify_waiters();
+        // Others of this process may try again: the store, not this process, excludes from here.
+        drop(turn);
+    }
+
+    fn emit_renewal(&self, kind: LockEventKind<'_>) {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.state().stage == Stage::Held;
+        if held {
+            self.events.emit(kind);
+        }
+    }
+
+    fn holder(&self, now: Timestamp) -> Holder {
         Holder::new(self.events.holder_info(), self.lease.claim.owner, self.token, Some(self.remaining_at(now)))
     }
 }

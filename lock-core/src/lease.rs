@@ -3,6 +3,7 @@
 //! A lease may serve several local holders one after the other. Its deadline, its renewal and its
 //! fencing tokens are common to them.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -10,11 +11,12 @@ use std::time::Duration;
 use crate::backend::Claim;
 use crate::clock::{Clock, Nanos, Timestamp};
 use crate::error::LossReason;
+use crate::event::LockEventKind;
 use crate::fencing::FencingToken;
-use crate::hold::Hold;
-use crate::keeper::grants::Listener;
-use crate::keeper::schedule::AlarmId;
-use crate::options::{LockOptions, command_timeout};
+use crate::grants::Listener;
+use crate::options::{HandoffLimits, LockOptions, command_timeout};
+use crate::owner::Holder;
+use crate::timer::AlarmId;
 
 /// What is cut off a lease, because the clocks of client and server may drift apart: one percent,
 /// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
@@ -32,10 +34,10 @@ pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     ttl: Nanos,
-    pub(crate) renew_every: Option<Nanos>,
-    pub(crate) min_hold: Nanos,
+    renew_every: Option<Nanos>,
+    min_hold: Nanos,
     /// Whether the request allows hand-offs at all.
-    pub(crate) handoff: bool,
+    handoff: bool,
 }
 
 impl Terms {
@@ -49,11 +51,19 @@ impl Terms {
     }
 }
 
-/// How far local hand-offs may go before the other processes get their turn.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HandoffLimits {
-    pub(crate) passes: u32,
-    pub(crate) slice: Duration,
+/// Who holds a lease at the moment, as far as the lease and those who wait behind it know.
+pub(crate) trait Occupant: Debug + Send + Sync {
+    /// Returns the lease that is held.
+    fn lease(&self) -> &Arc<Lease>;
+
+    /// Ends the hold as lost, unless it has ended before.
+    fn lose(&self, reason: LossReason);
+
+    /// Tells the observers of a renewal, unless the end has come: another thread may be about to tell of that.
+    fn emit_renewal(&self, kind: LockEventKind<'_>);
+
+    /// Describes this holder to others of this process who wait for it.
+    fn holder(&self, now: Timestamp) -> Holder;
 }
 
 /// How a lease begins.
@@ -76,7 +86,10 @@ pub(crate) struct Beginning {
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) claim: Claim,
-    pub(crate) terms: Terms,
+    /// What its holders agree on, but for the ttl, which is the claim's.
+    renew_every: Option<Nanos>,
+    pub(crate) min_hold: Nanos,
+    handoff: bool,
     pub(crate) began: Timestamp,
     /// For how long the store granted it at first: less than the ttl if it came through the queue.
     granted_for: Nanos,
@@ -111,7 +124,7 @@ pub(crate) struct LeaseState {
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     verified: Timestamp,
     /// The holder of the moment.
-    pub(crate) holder: Weak<Hold>,
+    pub(crate) holder: Option<Weak<dyn Occupant>>,
     /// When that holder has reached its `max_hold`.
     pub(crate) ends_by: Timestamp,
     /// The token given last.
@@ -121,6 +134,11 @@ pub(crate) struct LeaseState {
 }
 
 impl LeaseState {
+    /// Returns the holder of the moment.
+    pub(crate) fn holder(&self) -> Option<Arc<dyn Occupant>> {
+        self.holder.as_ref().and_then(Weak::upgrade)
+    }
+
     /// Why the lease ended, if it ended by the clock.
     pub(crate) fn loss_by_time(&self) -> LossReason {
         if self.unanswered || self.renewing { LossReason::Unreachable } else { LossReason::Expired }
@@ -160,7 +178,9 @@ impl Lease {
             renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
         }
         Arc::new(Self {
-            terms,
+            renew_every: terms.renew_every,
+            min_hold: terms.min_hold,
+            handoff: terms.handoff,
             began: now,
             granted_for: beginning.granted_for.into(),
             unsettled_until: beginning.unsettled_until,
@@ -175,7 +195,7 @@ impl Lease {
                 whole,
                 suspect: false,
                 verified: BEFORE,
-                holder: Weak::new(),
+                holder: None,
                 ends_by: Timestamp::NEVER,
                 // A store that gives the token zero gives none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
@@ -185,6 +205,12 @@ impl Lease {
             clock,
             _listener: beginning.listener.map(Box::new),
         })
+    }
+
+    /// Returns what the next holder must agree on.
+    pub(crate) fn terms(&self) -> Terms {
+        let Self { renew_every, min_hold, handoff, .. } = *self;
+        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff }
     }
 
     /// How long one command about it may take.
@@ -213,12 +239,14 @@ impl Lease {
     /// Counts one more local hand-off, if the lock may be passed on within this process.
     pub(crate) fn may_pass(&self, limits: HandoffLimits, now: Timestamp) -> bool {
         let (stay, quarter) = (now.since(self.began), Duration::from(self.granted_for) / 4);
-        if !self.terms.handoff
-            || self.terms.renew_every.is_none()
-            || self.terms.min_hold != Nanos::from(Duration::ZERO)
+        if !self.handoff
+            || self.renew_every.is_none()
+            || self.min_hold != Nanos::from(Duration::ZERO)
             || stay >= limits.slice
             || stay >= quarter
             || self.deadline().since(now) < quarter
+            // Extended for one holder: the next is not to block the fleet for longer than its ttl if it dies.
+            || self.deadline().since(now) > self.claim.ttl
         {
             return false;
         }
@@ -245,7 +273,7 @@ impl Lease {
     /// Returns for how long a renewal asks. What is left of a fixed lease is only confirmed: it is
     /// no longer than was promised.
     pub(crate) fn asks_for(&self, state: &LeaseState, now: Timestamp) -> Asked {
-        if self.terms.renew_every.is_some() || !state.whole {
+        if self.renew_every.is_some() || !state.whole {
             return Asked::Renewal(self.claim.ttl);
         }
         Asked::Check(self.deadline().since(now))
@@ -254,7 +282,7 @@ impl Lease {
     /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
     pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp) {
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
-        state.renew_at = self.terms.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
+        state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {
             state.verify_soon();
         }
@@ -267,7 +295,7 @@ impl Lease {
             return Err(before);
         }
         state.over = Some(how);
-        Ok(Ended { alarm: state.alarm.take(), holder: state.holder.upgrade() })
+        Ok(Ended { alarm: state.alarm.take(), holder: state.holder() })
     }
 }
 
@@ -331,5 +359,5 @@ const FIRST_LOOK: Duration = Duration::from_millis(200);
 /// What is left to do for whoever ended a lease.
 pub(crate) struct Ended {
     pub(crate) alarm: Option<AlarmId>,
-    pub(crate) holder: Option<Arc<Hold>>,
+    pub(crate) holder: Option<Arc<dyn Occupant>>,
 }

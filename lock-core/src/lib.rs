@@ -45,6 +45,8 @@
 //! `redis` (default), `macros` (default), `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
 //! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `test-util` for the tools of tests.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[doc(hidden)]
 pub mod __private;
 mod acquire;
@@ -57,13 +59,19 @@ mod clock;
 pub mod conformance;
 mod connect;
 mod context;
+mod engine;
 mod error;
 mod event;
+mod event_context;
 mod fenced_write;
 mod fencing;
+mod fencing_gate;
+mod free;
 mod gate;
 mod global;
+mod grants;
 mod guard;
+mod handle;
 mod hold;
 mod inline_task;
 mod keeper;
@@ -72,19 +80,24 @@ mod lease;
 mod lock;
 mod manager;
 mod memory;
-mod multi;
+mod naming;
 mod options;
 mod outcome;
+mod owned_hold;
 mod owner;
 mod prefix;
 mod protect;
 #[cfg(feature = "redis")]
 mod redis;
+mod release;
 mod site;
+mod spec;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod testing;
+mod timer;
 mod trace;
+mod watchdog;
 mod web;
 
 #[cfg(feature = "redis")]
@@ -100,29 +113,21 @@ pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
 pub use event::{GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
 pub use fenced_write::FencedWrite;
-pub use fencing::{FencingGate, FencingToken, StaleToken};
+pub use fencing::{FencingToken, StaleToken};
+pub use fencing_gate::FencingGate;
+pub use free::ReleaseOutcome;
 pub use global::{AlreadyInstalled, DefaultGuard};
 pub use guard::LockGuard;
-pub use keeper::ReleaseOutcome;
-pub use key::{IntoLockKey, KeyBuilder, LockKey, LockLabel, MAX_KEY_BYTES};
+pub use key::{LockKey, LockLabel};
 pub use lock::LockRequest;
 #[cfg(feature = "macros")]
 pub use lock_macros::{distributed_lock, lock_key};
 pub use manager::{LockManager, LockManagerBuilder, ShutdownReport};
 pub use memory::MemoryStore;
+pub use naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
 pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
 pub use outcome::{FromLockError, LockFailure};
 pub use owner::{Holder, HolderInfo, OwnerId};
 pub use site::{Site, sites};
 #[cfg(feature = "tower")]
 pub use web::{LockLayer, LockService, ProblemResponse, Refuse};
-
-/// Compiles the examples of the README.
-#[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../../README.md")]
-struct Readme;
-
-/// Compiles and runs the examples of the page on testing.
-#[cfg(all(doctest, feature = "macros", feature = "redis", feature = "test-util"))]
-#[doc = include_str!("../../docs/testing.md")]
-struct Testing;

@@ -5,20 +5,21 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::acquire::{LockSpec, acquire};
+use crate::acquire::acquire;
+use crate::acquire::all::acquire_all;
 use crate::blocking::block_on;
 use crate::call_site::CallSite;
+use crate::engine::{Caller, Engine};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Observers;
+use crate::event_context::EventContext;
 use crate::guard::LockGuard;
-use crate::hold::EventContext;
-use crate::keeper::{Caller, Engine};
 use crate::key::{LockKey, LockLabel};
 use crate::manager::LockManager;
-use crate::multi::acquire_all;
 use crate::options::{LockOptions, setters};
 use crate::outcome::FromLockError;
 use crate::protect::{Drive, release, settled};
+use crate::spec::LockSpec;
 
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
 ///
@@ -161,7 +162,7 @@ impl LockRequest {
 
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
     fn start(self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
-        let engine = self.manager.engine();
+        let handle = Arc::clone(self.manager.handle());
         let called_from = self.called_from;
         let here = || CallSite::of_call(called_from);
         let call_site = self.site.map_or_else(here, CallSite::named);
@@ -179,17 +180,16 @@ impl LockRequest {
             options: self.options.clone(),
             caller,
             reentrant: self.reentrant,
-            handle: Arc::clone(self.manager.handle()),
         };
         let key = match self.keys? {
             RequestedKeys::One(key) => key,
             RequestedKeys::All(keys) if keys.len() > 1 => {
                 let specs = keys.into_iter().map(spec).collect();
-                return Ok(Box::pin(acquire_all(Arc::clone(engine), specs)));
+                return Ok(Box::pin(async move { LockGuard::of_all(acquire_all(handle, specs).await?) }));
             }
             RequestedKeys::All(mut keys) => keys.pop().ok_or_else(LockError::no_keys)?,
         };
-        Ok(Box::pin(acquire(spec(key), LockGuard::new)))
+        Ok(Box::pin(acquire(handle, spec(key), LockGuard::new)))
     }
 }
 

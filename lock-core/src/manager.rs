@@ -3,20 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acquire::all::in_order;
 use crate::backend::{DynBackend, LockBackend};
 use crate::clock::Timestamp;
+use crate::engine::{Caller, Engine};
 use crate::error::Result;
 use crate::event::{LockObserver, Observers};
-use crate::hold::Origin;
-use crate::keeper::{Caller, Engine, EngineHandle, revoke};
-use crate::key::{IntoLockKey, LockKey};
-use crate::lease::HandoffLimits;
+use crate::event_context::Origin;
+use crate::handle::EngineHandle;
+use crate::keeper;
+use crate::key::LockKey;
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
-use crate::multi::in_order;
-use crate::options::{LockOptions, setters};
+use crate::naming::IntoLockKey;
+use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::owner::Holder;
 use crate::prefix::check_key_prefix;
+use crate::release::revoke;
+use crate::watchdog;
 
 /// More passes than a grant has numbers are not possible: the first holder has one too.
 const MAX_PASSES: u32 = 127;
@@ -81,6 +85,7 @@ impl LockManager {
             key_prefix: None,
             observers: Observers::new(),
             host: None,
+            store_name: None,
             handoff: HandoffLimits { passes: 64, slice: Duration::from_millis(10) },
             on_current_runtime: false,
         }
@@ -164,7 +169,7 @@ impl LockManager {
 
     /// Refuses new acquires, takes every lock away from its holder, and releases it.
     ///
-    /// Holders learn of it as [`LossReason::Revoked`](crate::LossReason::Revoked), so protected
+    /// Holders learn of it as [`LossReason::ShutDown`](crate::LossReason::ShutDown), so protected
     /// bodies are dropped. Call it last, when the service has stopped serving.
     ///
     /// # Cancel safety
@@ -173,10 +178,10 @@ impl LockManager {
     pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
         let until = engine.clock.now().after(within);
-        engine.close();
+        self.inner.handle.close();
         let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
         let mut unreleased: Vec<LockKey> = Vec::new();
-        for lease in engine.schedule.leases() {
+        for lease in watchdog::leases(&engine.timer) {
             unreleased.push(lease.claim.key.clone());
             let (worker, sender) = (Arc::clone(engine), sender.clone());
             engine.clean_up(async move {
@@ -202,7 +207,7 @@ impl LockManager {
         tokio::select! {
             biased;
             result = results.recv() => result,
-            () = self.engine().schedule.sleep_until(until) => None,
+            () = self.engine().timer.sleep_until(until) => None,
         }
     }
 
@@ -252,6 +257,7 @@ pub struct LockManagerBuilder {
     key_prefix: Option<String>,
     observers: Observers,
     host: Option<Arc<str>>,
+    store_name: Option<Arc<str>>,
     handoff: HandoffLimits,
     on_current_runtime: bool,
 }
@@ -301,6 +307,13 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Names the store for metrics, so that processes which reach it by different addresses agree. Default:
+    /// the address in its URL.
+    pub fn store_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.store_name = Some(name.into());
+        self
+    }
+
     /// Drives everything on the current tokio runtime and its clock instead of an own thread.
     ///
     /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
@@ -326,13 +339,14 @@ impl LockManagerBuilder {
         }
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
-        let engine = if self.on_current_runtime {
-            Engine::start_on_current_runtime(self.backend, observers, self.handoff)?
+        let store = self.store_name.unwrap_or_else(|| self.backend.node_dyn(0).into());
+        let handle = if self.on_current_runtime {
+            keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
-            Engine::start(self.backend, observers, self.handoff)?
+            keeper::start(self.backend, observers, self.handoff)?
         };
-        let origin = Arc::new(Origin { host, pid: std::process::id(), observers: Arc::clone(&engine.observers) });
-        let handle = Arc::new(EngineHandle { engine });
+        let observers = Arc::clone(&handle.engine.observers);
+        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers });
         Ok(LockManager {
             inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
         })

@@ -258,6 +258,13 @@ impl LockOptions {
     }
 }
 
+/// How far local hand-offs may go before the other processes get their turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandoffLimits {
+    pub(crate) passes: u32,
+    pub(crate) slice: Duration,
+}
+
 /// How long one command about a lease may take.
 pub(crate) fn command_timeout(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))

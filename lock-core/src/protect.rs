@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use crate::context::{Frame, Scoped, within};
 use crate::error::{LockError, LossReason, Result};
+use crate::free::ReleaseOutcome;
 use crate::guard::LockGuard;
-use crate::keeper::ReleaseOutcome;
 
 /// The context in which a body runs under this guard.
 fn frame(guard: Option<&LockGuard>) -> Option<Arc<Frame>> {

@@ -10,8 +10,8 @@ use tracing::field::{Empty, display};
 
 use crate::error::LossReason;
 use crate::event::LockEventKind;
+use crate::event_context::EventContext;
 use crate::fencing::FencingToken;
-use crate::hold::EventContext;
 use crate::owner::OwnerId;
 
 /// Opens the span of an acquire: from the wish to the answer.
@@ -82,7 +82,7 @@ fn hold_ended(span: &Span, outcome: &str, held: Duration) {
 
 /// Warns that a lock was lost while it was held. That the manager was shut down is no news.
 pub(crate) fn lost(span: &Span, events: &EventContext, token: FencingToken, held: Duration, reason: LossReason) {
-    if reason == LossReason::Revoked {
+    if reason == LossReason::ShutDown {
         return;
     }
     let _inside = span.enter();

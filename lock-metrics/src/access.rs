@@ -10,12 +10,42 @@ use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::{Authority, Uri};
 
 /// What a listener answers to whom.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Access {
     /// The address it is bound to.
     pub(crate) bound: SocketAddr,
-    /// Whether other machines may see the live view.
-    pub(crate) keys_for_all: bool,
+    pub(crate) allowed: Allowed,
+}
+
+/// Who may see the live view besides this machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allowed {
+    /// Everybody who reaches the listener.
+    pub(crate) all: bool,
+    /// Networks: an address in each, and how many of its first bits count.
+    pub(crate) networks: Vec<(IpAddr, u8)>,
+    /// Names by which the listener may be asked, in lower case.
+    pub(crate) names: Vec<String>,
+}
+
+impl Allowed {
+    fn allows(&self, caller: IpAddr) -> bool {
+        self.all || self.networks.iter().any(|(network, bits)| is_in(caller, network.to_canonical(), *bits))
+    }
+}
+
+fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
+    match (address, network) {
+        (IpAddr::V4(address), IpAddr::V4(network)) => {
+            let differ = u32::from(address) ^ u32::from(network);
+            bits == 0 || differ.checked_shr(32_u32.saturating_sub(bits.into())).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(address), IpAddr::V6(network)) => {
+            let differ = u128::from(address) ^ u128::from(network);
+            bits == 0 || differ.checked_shr(128_u32.saturating_sub(bits.into())).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
 }
 
 impl Access {
@@ -25,10 +55,12 @@ impl Access {
         !self.bound.ip().to_canonical().is_loopback() || self.is_own_name(uri, headers)
     }
 
-    /// Returns whether keys may be given to a caller at this address of the network.
-    pub(crate) fn allows_keys(&self, uri: &Uri, headers: &HeaderMap, caller: IpAddr) -> bool {
-        let near = caller.to_canonical().is_loopback() || caller == self.bound.ip();
-        (near || self.keys_for_all) && self.is_own_name(uri, headers)
+    /// Returns whether keys may be given to a caller at this address of the network, who reached us at
+    /// that one: the same address is the same machine.
+    pub(crate) fn allows_keys(&self, uri: &Uri, headers: &HeaderMap, caller: IpAddr, reached: IpAddr) -> bool {
+        let (caller, reached) = (caller.to_canonical(), reached.to_canonical());
+        let near = caller.is_loopback() || caller == reached || caller == self.bound.ip();
+        (near || self.allowed.allows(caller)) && self.is_own_name(uri, headers)
     }
 
     /// Returns whether the request was meant for this machine, by a name that nobody else can give
@@ -47,7 +79,10 @@ impl Access {
             // Of all addresses we are bound to, none can be faked: a browser that was told an
             // address asks no name server.
             Ok(address) => address.is_loopback() || self.bound.ip().is_unspecified() || address == self.bound.ip(),
-            Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+            Err(_) => {
+                let name = host.trim_end_matches('.').to_ascii_lowercase();
+                name == "localhost" || self.allowed.names.contains(&name)
+            }
         }
     }
 }
@@ -59,23 +94,28 @@ mod tests {
     use hyper::header::{HOST, HeaderMap, HeaderValue};
     use hyper::http::uri::Uri;
 
-    use super::Access;
+    use super::{Access, Allowed};
 
     fn access(bound: &str) -> Access {
-        Access { bound: bound.parse::<SocketAddr>().unwrap(), keys_for_all: false }
+        Access { bound: bound.parse::<SocketAddr>().unwrap(), allowed: Allowed::default() }
     }
 
     fn headers(hosts: &[&str]) -> HeaderMap {
         hosts.iter().map(|host| (HOST, HeaderValue::from_str(host).unwrap())).collect()
     }
 
-    fn sees_keys(access: Access, hosts: &[&str], caller: &str) -> bool {
-        access.allows_keys(&Uri::from_static("/locks"), &headers(hosts), caller.parse::<IpAddr>().unwrap())
+    fn sees_keys(access: &Access, hosts: &[&str], caller: &str) -> bool {
+        sees_keys_at(access, hosts, caller, "10.0.0.5")
+    }
+
+    fn sees_keys_at(access: &Access, hosts: &[&str], caller: &str, reached: &str) -> bool {
+        let [caller, reached] = [caller, reached].map(|address| address.parse::<IpAddr>().unwrap());
+        access.allows_keys(&Uri::from_static("/locks"), &headers(hosts), caller, reached)
     }
 
     #[test]
     fn names_that_nobody_else_can_point_here() {
-        let loopback = access("127.0.0.1:9464");
+        let loopback = &access("127.0.0.1:9464");
         for good in ["localhost", "LOCALHOST:9464", "localhost.:80", "127.0.0.1:9464", "127.9.9.9", "[::1]:9464"] {
             assert!(sees_keys(loopback, &[good], "127.0.0.1"), "{good}");
         }
@@ -104,21 +144,51 @@ mod tests {
     fn a_name_in_the_target_counts_too() {
         let (loopback, own) = (access("127.0.0.1:1"), headers(&["localhost"]));
         let caller = IpAddr::from([127, 0, 0, 1]);
-        assert!(!loopback.allows_keys(&Uri::from_static("http://evil.example/locks"), &own, caller));
-        assert!(loopback.allows_keys(&Uri::from_static("http://localhost/locks"), &own, caller));
+        assert!(!loopback.allows_keys(&Uri::from_static("http://evil.example/locks"), &own, caller, caller));
+        assert!(loopback.allows_keys(&Uri::from_static("http://localhost/locks"), &own, caller, caller));
     }
 
     #[test]
     fn metrics_of_a_network_listener_are_for_all_and_keys_are_not() {
-        let (open, foreign) = (access("0.0.0.0:9464"), headers(&["web-1:9464"]));
+        let (open, foreign) = (&access("0.0.0.0:9464"), headers(&["web-1:9464"]));
         let path = Uri::from_static("/metrics");
         assert!(open.allows_metrics(&path, &foreign));
         assert!(!access("127.0.0.1:9464").allows_metrics(&path, &foreign));
         assert!(!sees_keys(open, &["10.0.0.5"], "10.0.0.9"));
         assert!(sees_keys(open, &["localhost"], "::ffff:127.0.0.1"));
-        assert!(sees_keys(access("10.0.0.5:1"), &["10.0.0.5:1"], "10.0.0.5"));
-        let all = Access { keys_for_all: true, ..open };
+        assert!(sees_keys(&access("10.0.0.5:1"), &["10.0.0.5:1"], "10.0.0.5"));
+        let all = &Access { allowed: Allowed { all: true, ..Allowed::default() }, ..open.clone() };
         assert!(sees_keys(all, &["10.0.0.5"], "10.0.0.9"));
         assert!(!sees_keys(all, &["evil.example"], "10.0.0.9"), "a browser may still be tricked");
+    }
+
+    #[test]
+    fn this_machine_may_ask_by_its_own_address() {
+        let open = &access("0.0.0.0:9464");
+        assert!(sees_keys_at(open, &["10.0.0.5:9464"], "10.0.0.5", "10.0.0.5"));
+        assert!(sees_keys_at(open, &["10.0.0.5:9464"], "::ffff:10.0.0.5", "10.0.0.5"));
+        assert!(!sees_keys_at(open, &["10.0.0.5:9464"], "10.0.0.6", "10.0.0.5"));
+        assert!(!sees_keys_at(open, &["evil.example"], "10.0.0.5", "10.0.0.5"), "a browser on this machine");
+    }
+
+    #[test]
+    fn networks_and_names_that_are_allowed() {
+        let networks = vec![("10.1.0.0".parse().unwrap(), 16), ("fd00::".parse().unwrap(), 8)];
+        let allowed = Allowed { all: false, networks, names: vec!["web-1.internal".to_owned()] };
+        let some = &Access { allowed, ..access("0.0.0.0:9464") };
+        for caller in ["10.1.0.1", "10.1.255.255", "::ffff:10.1.2.3", "fdff::1"] {
+            assert!(sees_keys(some, &["10.0.0.5"], caller), "{caller}");
+            assert!(sees_keys(some, &["Web-1.internal.:9464"], caller), "{caller}");
+            assert!(!sees_keys(some, &["evil.example"], caller), "{caller}");
+        }
+        for caller in ["10.2.0.1", "11.1.0.1", "fc00::1", "fe80::1"] {
+            assert!(!sees_keys(some, &["10.0.0.5"], caller), "{caller}");
+        }
+        for (bits, inside) in [(0, true), (32, false), (33, false), (255, false)] {
+            let allowed = Allowed { networks: vec![("10.0.0.1".parse().unwrap(), bits)], ..Allowed::default() };
+            let one = &Access { allowed, ..access("0.0.0.0:9464") };
+            assert_eq!(sees_keys(one, &["10.0.0.5"], "11.0.0.0"), inside, "/{bits}");
+            assert!(sees_keys(one, &["10.0.0.5"], "10.0.0.1"), "/{bits}");
+        }
     }
 }

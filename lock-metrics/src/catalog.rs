@@ -143,7 +143,7 @@ pub(crate) static RELEASES: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "outcome"],
-    "Releases: awaited, by dropping the guard, without a clear answer, or given up when the lease ended first.",
+    "Releases: awaited, by dropping the guard, without a clear answer, given up when the lease ended first, or by a shutdown.",
 );
 pub(crate) static UNLOCKED_RUNS: Metric = Metric::new(
     "distributed_lock_unlocked_runs_total",
@@ -183,7 +183,9 @@ pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
 pub(crate) static WAIT: Metric = Metric::new(
     "distributed_lock_wait_seconds",
     MetricKind::Histogram(&[
-        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+        // People wait for 1, 3 or 10 s: bounds a little above keep those in a bucket that looks like it.
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.1, 1.6, 2.1, 2.6, 3.1, 4.1, 5.1, 7.6,
+        10.5, 30.5,
     ]),
     MetricUnit::Seconds,
     &["lock", "outcome"],
@@ -232,8 +234,36 @@ pub(crate) static HELD: Metric = Metric::new(
     "distributed_lock_held",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock"],
+    &["lock", "store"],
     "Locks that this process holds now, reentrant grants left out.",
+);
+pub(crate) static HELD_SECONDS: Metric = Metric::new(
+    "distributed_lock_held_seconds_total",
+    MetricKind::Counter,
+    MetricUnit::Seconds,
+    &["lock"],
+    "Time for which locks were held, that of holds which still last included.",
+);
+pub(crate) static STUCK: Metric = Metric::new(
+    "distributed_lock_stuck",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock", "store", "site"],
+    "Locks that this call site holds for longer than it said it would.",
+);
+pub(crate) static WAITING_ON: Metric = Metric::new(
+    "distributed_lock_waiting_on",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock", "store", "holder_site"],
+    "Acquires that wait now, by the call site that holds what they wait for; unknown if the store could not tell.",
+);
+pub(crate) static WAITING_ON_OLDEST: Metric = Metric::new(
+    "distributed_lock_waiting_on_oldest_start_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock", "store", "holder_site"],
+    "When the oldest wait of now for this call site began, 0 if there is none.",
 );
 pub(crate) static WAITERS: Metric = Metric::new(
     "distributed_lock_waiters",
@@ -253,7 +283,7 @@ pub(crate) static SITE_OLDEST_HOLD: Metric = Metric::new(
     "distributed_lock_site_oldest_hold_start_timestamp_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
-    &["lock", "site"],
+    &["lock", "store", "site"],
     "When the oldest hold of now by this call site began, 0 if there is none: names the holder.",
 );
 pub(crate) static OLDEST_WAIT: Metric = Metric::new(
@@ -274,8 +304,8 @@ pub(crate) static STUCK_AFTER: Metric = Metric::new(
     "distributed_lock_stuck_after_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
-    &["lock"],
-    "The age at which a hold counts as stuck; the largest, if call sites differ.",
+    &["lock", "site"],
+    "The age at which a hold of this call site counts as stuck; the largest, if its requests differ.",
 );
 pub(crate) static TTL: Metric = Metric::new(
     "distributed_lock_ttl_seconds",
@@ -288,8 +318,8 @@ pub(crate) static SITE_INFO: Metric = Metric::new(
     "distributed_lock_site_info",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock", "site"],
-    "Call sites of a lock, always 1: join it to name the function.",
+    &["lock", "site", "function"],
+    "Call sites of a lock, always 1; the function is that of the attribute, empty elsewhere.",
 );
 pub(crate) static BUILD_INFO: Metric = Metric::new(
     "distributed_lock_build_info",
@@ -297,6 +327,20 @@ pub(crate) static BUILD_INFO: Metric = Metric::new(
     MetricUnit::Count,
     &["version"],
     "The version of this library, always 1.",
+);
+pub(crate) static NOW: Metric = Metric::new(
+    "distributed_lock_now_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &[],
+    "The time by the clock of all other timestamps of this process: ages are differences to it.",
+);
+pub(crate) static START: Metric = Metric::new(
+    "distributed_lock_start_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &[],
+    "When this process began to count: what its totals show is younger than that.",
 );
 pub(crate) static SAMPLER_LAST_RUN: Metric = Metric::new(
     "distributed_lock_sampler_last_run_timestamp_seconds",
@@ -317,7 +361,7 @@ pub(crate) static EVICTION_POLICY: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["node", "policy"],
-    "1 for a node that may evict locks under memory pressure, with its maxmemory-policy.",
+    "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction.",
 );
 
 static CATALOG: &[&Metric] = &[
@@ -338,7 +382,11 @@ static CATALOG: &[&Metric] = &[
     &LEASE_RATIO,
     &COMMAND,
     &HELD,
+    &HELD_SECONDS,
+    &STUCK,
     &WAITERS,
+    &WAITING_ON,
+    &WAITING_ON_OLDEST,
     &OLDEST_HOLD,
     &SITE_OLDEST_HOLD,
     &OLDEST_WAIT,
@@ -347,6 +395,8 @@ static CATALOG: &[&Metric] = &[
     &TTL,
     &SITE_INFO,
     &BUILD_INFO,
+    &NOW,
+    &START,
     &SAMPLER_LAST_RUN,
     &CONNECTED,
     &EVICTION_POLICY,

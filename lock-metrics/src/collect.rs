@@ -1,20 +1,25 @@
 //! Adds the shards up and tells every series to a sink.
 
-use std::collections::BTreeMap;
+mod live;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::catalog::{self, Metric};
+use crate::collect::live::Live;
 use crate::counts::{Counts, LATENESS_BUCKETS};
 use crate::histogram::{Bucket, Histogram};
 use crate::labels;
 use crate::state::{Core, Family, MAX_LOCKS, MAX_SITES, Node, OTHER};
-use crate::table::{Phase, Row};
-use crate::time::UnixTime;
+use crate::table::Phase;
+use crate::time::{Moment, nanos};
 
 /// Takes the value of every series, metric by metric.
 pub(crate) trait Sink {
     fn counter(&mut self, metric: &'static Metric, labels: &[&str], total: u64);
+    /// A total of seconds, which are no whole number.
+    fn seconds(&mut self, metric: &'static Metric, labels: &[&str], total: f64);
     fn gauge(&mut self, metric: &'static Metric, labels: &[&str], value: f64);
     fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]);
 }
@@ -23,45 +28,28 @@ pub(crate) trait Sink {
 struct Total<'a> {
     name: &'a str,
     family: &'a Family,
+    /// The stores it is shown with.
+    stores: Vec<(usize, &'a str)>,
     counts: Counts,
     live: Live,
 }
 
-/// What goes on now under one lock name.
-#[derive(Default)]
-struct Live {
-    held: u32,
-    waiters: u32,
-    oldest_hold: UnixTime,
-    /// The oldest hold of each call site, by its number, [`MAX_SITES`] for the rest.
-    oldest_by_site: BTreeMap<usize, UnixTime>,
-    oldest_wait: UnixTime,
-    lease_expiry: UnixTime,
-}
-
-impl Live {
-    fn add(&mut self, row: &Row) {
-        match &row.phase {
-            Phase::Waiting { since, .. } => {
-                self.waiters += 1;
-                self.oldest_wait = self.oldest_wait.earlier(*since);
-            }
-            Phase::Held(hold) if !hold.reentrant => {
-                self.held += 1;
-                self.oldest_hold = self.oldest_hold.earlier(hold.since);
-                let of_site = self.oldest_by_site.entry(row.site()).or_default();
-                *of_site = of_site.earlier(hold.since);
-                self.lease_expiry = self.lease_expiry.earlier(hold.expiry);
-            }
-            Phase::Held(_) => {}
-        }
+impl Total<'_> {
+    /// Returns for how long the lock was held, that of holds which still last included.
+    fn held_seconds(&self) -> f64 {
+        let ended: f64 = self.counts.holds.buckets().iter().map(|bucket| bucket.sum).sum();
+        let total = Duration::from_secs_f64(ended.max(0.0)).saturating_add(self.live.held_for);
+        // A hold that ends is measured anew, by the lock itself: a total must not fall for that.
+        let told = self.family.held_nanos.fetch_max(nanos(total), Ordering::Relaxed);
+        Duration::from_nanos(told.max(nanos(total))).as_secs_f64()
     }
 }
 
 impl Core {
     /// Tells everything to `sink`.
     pub(crate) fn collect(&self, sink: &mut impl Sink) {
-        let (totals, lateness) = self.add_up();
+        let now = Moment::now();
+        let (totals, lateness) = self.add_up(now);
         let overflow = self.label_overflow.load(Ordering::Relaxed);
         locks(sink, &totals);
         sink.counter(&catalog::LABEL_OVERFLOW, &[], overflow);
@@ -69,14 +57,22 @@ impl Core {
         sink.histogram(&catalog::RENEWAL_LATENESS, &[], lateness.buckets());
         self.nodes_to(sink);
         self.fleet_to(sink);
-        sink.gauge(&catalog::SAMPLER_LAST_RUN, &[], self.last_run().to_seconds());
+        sink.gauge(&catalog::NOW, &[], now.to_unix_seconds());
+        sink.gauge(&catalog::START, &[], self.start.to_unix_seconds());
+        sink.gauge(&catalog::SAMPLER_LAST_RUN, &[], self.last_run().to_unix_seconds());
         sink.gauge(&catalog::BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
     }
 
-    fn add_up(&self) -> (Vec<Total<'_>>, Histogram<LATENESS_BUCKETS>) {
-        let mut totals: Vec<Total<'_>> = self.families.iter().chain([(OTHER, &self.other)]).map(total).collect();
+    fn add_up(&self, now: Moment) -> (Vec<Total<'_>>, Histogram<LATENESS_BUCKETS>) {
+        let families = self.families.iter().chain([(OTHER, &self.other)]);
+        let total = |(name, family)| {
+            let stores = self.stores_of(family);
+            Total { name, family, stores, counts: Counts::default(), live: Live::default() }
+        };
+        let mut totals: Vec<Total<'_>> = families.map(total).collect();
         let other = totals.len() - 1;
         let mut lateness = Histogram::default();
+        let mut blame = live::Blame::default();
         for shard in self.table.shards() {
             // A name that was added after `totals` was made is in the next scrape.
             let place = |family| if family == MAX_LOCKS { Some(other) } else { Some(family).filter(|at| *at < other) };
@@ -86,12 +82,16 @@ impl Core {
                 }
             }
             for row in shard.rows.values() {
-                if let Some(at) = place(row.family()) {
-                    totals[at].live.add(row);
+                let Some(at) = place(row.family()) else { continue };
+                totals[at].live.add(row, now);
+                if let Phase::Waiting { since, holder } = &row.phase {
+                    let holder = holder.as_ref().map(|holder| totals[at].family.holder(holder.site()));
+                    blame.add(at, row, *since, holder);
                 }
             }
             lateness.add(&shard.lateness);
         }
+        blame.settle(|at, store, whom, since| totals[at].live.blame(store, whom, since));
         if self.label_overflow.load(Ordering::Relaxed) == 0 {
             totals.pop();
         }
@@ -126,17 +126,11 @@ impl Core {
             }
         });
         each(&mut |name, node| {
-            for (policy, set) in labels::POLICIES.iter().zip(node.policies) {
-                if let Some(set) = set {
-                    sink.gauge(&catalog::EVICTION_POLICY, &[name, policy], f64::from(u8::from(set)));
-                }
+            if let Some(policy) = node.policy {
+                sink.gauge(&catalog::EVICTION_POLICY, &[name, labels::POLICIES[policy]], 1.0);
             }
         });
     }
-}
-
-fn total<'a>((name, family): (&'a str, &'a Family)) -> Total<'a> {
-    Total { name, family, counts: Counts::default(), live: Live::default() }
 }
 
 /// Tells what carries a lock name.
@@ -160,6 +154,9 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
         sink.counter(&catalog::FENCING_REGRESSIONS, &[total.name], total.counts.fencing_regressions);
     }
     for total in totals {
+        sink.seconds(&catalog::HELD_SECONDS, &[total.name], total.held_seconds());
+    }
+    for total in totals {
         for (outcome, histogram) in labels::WAIT_OUTCOMES.iter().zip(&total.counts.waits) {
             sink.histogram(&catalog::WAIT, &[total.name, outcome], histogram.buckets());
         }
@@ -178,33 +175,68 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
             sink.gauge(metric, &[total.name], get(total));
         }
     };
-    gauges(&catalog::HELD, &|total| f64::from(total.live.held));
     gauges(&catalog::WAITERS, &|total| f64::from(total.live.waiters));
-    gauges(&catalog::OLDEST_HOLD, &|total| total.live.oldest_hold.to_seconds());
-    gauges(&catalog::OLDEST_WAIT, &|total| total.live.oldest_wait.to_seconds());
-    gauges(&catalog::LEASE_EXPIRY, &|total| total.live.lease_expiry.to_seconds());
-    gauges(&catalog::STUCK_AFTER, &|total| total.family.stuck_after().as_secs_f64());
+    gauges(&catalog::OLDEST_HOLD, &|total| total.live.oldest_hold.to_unix_seconds());
+    gauges(&catalog::OLDEST_WAIT, &|total| total.live.oldest_wait.to_unix_seconds());
+    gauges(&catalog::LEASE_EXPIRY, &|total| total.live.lease_expiry.to_unix_seconds());
     gauges(&catalog::TTL, &|total| total.family.ttl().as_secs_f64());
     for total in totals {
-        for (site, _) in total.family.sites.iter() {
-            sink.gauge(&catalog::SITE_INFO, &[total.name, site], 1.0);
+        for (number, store) in &total.stores {
+            sink.gauge(&catalog::HELD, &[total.name, store], f64::from(total.live.held_in(*number)));
         }
     }
     for total in totals {
-        oldest_by_site(sink, total);
+        for (site, place) in total.family.call_sites() {
+            let stuck_after = place.stuck_after(total.family).as_secs_f64();
+            sink.gauge(&catalog::STUCK_AFTER, &[total.name, site], stuck_after);
+        }
     }
+    for total in totals {
+        for (site, place) in total.family.sites.iter() {
+            let function = if place.is_function { site } else { "" };
+            sink.gauge(&catalog::SITE_INFO, &[total.name, site, function], 1.0);
+        }
+    }
+    by_site(sink, totals);
+    by_holder(sink, totals);
 }
 
-/// Tells since when each call site holds: every site known, so that an alert that names one ends.
-fn oldest_by_site(sink: &mut impl Sink, total: &Total<'_>) {
-    let metric = &catalog::SITE_OLDEST_HOLD;
-    let oldest = |number: &usize| total.live.oldest_by_site.get(number).copied().unwrap_or_default().to_seconds();
-    for (site, number) in total.family.sites.iter() {
-        sink.gauge(metric, &[total.name, site], oldest(number));
-    }
-    if total.family.has_more_sites() {
-        sink.gauge(metric, &[total.name, OTHER], oldest(&MAX_SITES));
-    }
+/// Tells who holds, since when, and how many for too long: every call site known, so that an alert
+/// that names one ends.
+fn by_site(sink: &mut impl Sink, totals: &[Total<'_>]) {
+    let mut each = |metric, get: &dyn Fn(live::OfSite) -> f64| {
+        for total in totals {
+            for (site, place) in total.family.call_sites() {
+                for (number, store) in &total.stores {
+                    let of_site = total.live.of_site(*number, place.number);
+                    sink.gauge(metric, &[total.name, store, site], get(of_site));
+                }
+            }
+        }
+    };
+    each(&catalog::SITE_OLDEST_HOLD, &|site| site.oldest.to_unix_seconds());
+    each(&catalog::STUCK, &|site| f64::from(site.stuck));
+}
+
+/// Tells who waits for whom, while they wait: every holder known, others if somebody waits for them.
+fn by_holder(sink: &mut impl Sink, totals: &[Total<'_>]) {
+    let mut each = |metric, get: &dyn Fn(live::OfHolder) -> f64| {
+        for total in totals {
+            for (number, store) in &total.stores {
+                for (site, holder) in total.family.holders.iter() {
+                    let of_holder = total.live.of_holder(*number, *holder).unwrap_or_default();
+                    sink.gauge(metric, &[total.name, store, site], get(of_holder));
+                }
+                for (site, holder) in [(OTHER, MAX_SITES), ("unknown", live::UNKNOWN)] {
+                    if let Some(of_holder) = total.live.of_holder(*number, holder) {
+                        sink.gauge(metric, &[total.name, store, site], get(of_holder));
+                    }
+                }
+            }
+        }
+    };
+    each(&catalog::WAITING_ON, &|holder| f64::from(holder.waiters));
+    each(&catalog::WAITING_ON_OLDEST, &|holder| holder.oldest.to_unix_seconds());
 }
 
 /// Tells who made others wait: every holder's site known, so that its series starts at 0.

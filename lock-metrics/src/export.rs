@@ -4,8 +4,8 @@
 //! name and scrape, and makes the worst traps of long-lived handles impossible: one taken before a
 //! recorder exists, or kept across its `idle_timeout`, is dead for ever.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Display, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
@@ -21,9 +21,10 @@ const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 /// Renders everything as Prometheus text.
 ///
-/// Counters and gauges go through the recorder of `metrics-exporter-prometheus`. Our histograms do
-/// not: it takes single samples only and keeps each of them (16 bytes, 70 ns) until it is asked,
-/// while we have added them up already. They are written behind its text.
+/// What the application counts comes from the recorder of `metrics-exporter-prometheus`. Our own series
+/// do not go through it: it takes single samples of histograms and keeps each of them (16 bytes, 70 ns)
+/// until it is asked, while we have added them up already; and a gauge that it was told once it shows
+/// for ever, while ours end. They are written behind its text.
 pub(crate) struct Text {
     pub(crate) recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
@@ -36,7 +37,6 @@ impl Text {
         // Only an empty list of buckets is refused.
         let builder = PrometheusBuilder::new();
         let recorder = builder.set_buckets(&DEFAULT_BUCKETS).unwrap_or_default().build_recorder();
-        describe(&recorder);
         let handle = recorder.handle();
         Self { recorder: Arc::new(recorder), handle, scrape: Mutex::default() }
     }
@@ -48,40 +48,60 @@ impl Text {
 
     pub(crate) fn render(&self, core: &Core) -> String {
         let _one_at_a_time = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sink = TextSink { recorder: &self.recorder, histograms: String::new(), last: "" };
+        let mut sink = TextSink { text: self.handle.render(), last: "" };
         core.collect(&mut sink);
-        let mut text = self.handle.render();
-        text.push_str(&sink.histograms);
-        text
+        sink.text
     }
 }
 
-struct TextSink<'a> {
-    recorder: &'a PrometheusRecorder,
-    histograms: String,
-    /// The histogram whose head was written last.
+struct TextSink {
+    text: String,
+    /// The metric whose head was written last.
     last: &'static str,
 }
 
-impl Sink for TextSink<'_> {
+impl TextSink {
+    /// Writes the head of a metric before its first series.
+    fn head(&mut self, metric: &'static Metric) {
+        let name = metric.name();
+        if self.last != name {
+            self.last = name;
+            let kind = match metric.kind() {
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram(_) => "histogram",
+            };
+            let _ = writeln!(self.text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help());
+        }
+    }
+
+    fn line(&mut self, metric: &'static Metric, labels: &[&str], value: impl Display) {
+        self.head(metric);
+        let pairs = pairs(metric, labels);
+        self.text.push_str(metric.name());
+        if !pairs.is_empty() {
+            let _ = write!(self.text, "{{{}}}", pairs.trim_end_matches(','));
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}
+
+impl Sink for TextSink {
     fn counter(&mut self, metric: &'static Metric, labels: &[&str], total: u64) {
-        counter(self.recorder, &key(metric, labels, escape_for_exporter)).absolute(total);
+        self.line(metric, labels, total);
+    }
+
+    fn seconds(&mut self, metric: &'static Metric, labels: &[&str], total: f64) {
+        self.line(metric, labels, total);
     }
 
     fn gauge(&mut self, metric: &'static Metric, labels: &[&str], value: f64) {
-        gauge(self.recorder, &key(metric, labels, escape_for_exporter)).set(value);
+        self.line(metric, labels, value);
     }
 
     fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]) {
-        let (name, out) = (metric.name(), &mut self.histograms);
-        if self.last != name {
-            self.last = name;
-            let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} histogram", metric.help());
-        }
-        let mut pairs = String::new();
-        for (label, value) in metric.labels().iter().zip(labels) {
-            let _ = write!(pairs, "{label}=\"{}\",", escape(value));
-        }
+        self.head(metric);
+        let (name, pairs, out) = (metric.name(), pairs(metric, labels), &mut self.text);
         let (mut count, mut sum) = (0, 0.0);
         let bounds = metric.buckets().iter().copied().chain([f64::INFINITY]);
         for (bound, bucket) in bounds.zip(buckets) {
@@ -96,6 +116,15 @@ impl Sink for TextSink<'_> {
     }
 }
 
+/// Writes labels, each with a comma behind it. Prometheus leaves out those without a value.
+fn pairs(metric: &Metric, values: &[&str]) -> String {
+    let mut pairs = String::new();
+    for (label, value) in metric.labels().iter().zip(values) {
+        let _ = write!(pairs, "{label}=\"{}\",", Escaped(value));
+    }
+    pairs
+}
+
 /// Tells everything to the recorder that the application has installed, whenever it did.
 #[derive(Debug, Default)]
 pub(crate) struct Bridge {
@@ -103,6 +132,8 @@ pub(crate) struct Bridge {
     recorder: usize,
     /// What it was told of each histogram, because it takes only what is new.
     told: HashMap<(&'static str, Vec<String>), Vec<Bucket>>,
+    /// The gauges that it was told last.
+    gauges: HashSet<Key>,
 }
 
 impl Bridge {
@@ -113,9 +144,17 @@ impl Bridge {
                 // A recorder was installed since: it must be told all there was before it.
                 self.recorder = address;
                 self.told.clear();
+                self.gauges.clear();
                 describe(recorder);
             }
-            core.collect(&mut BridgeSink { recorder, told: &mut self.told });
+            let mut sink = BridgeSink { recorder, told: &mut self.told, gauges: HashSet::new() };
+            core.collect(&mut sink);
+            let BridgeSink { gauges, .. } = sink;
+            // A recorder knows no way to end a series; what is no number is in no result of a comparison.
+            for gone in self.gauges.difference(&gauges) {
+                gauge(recorder, gone).set(f64::NAN);
+            }
+            self.gauges = gauges;
         });
     }
 }
@@ -123,21 +162,30 @@ impl Bridge {
 struct BridgeSink<'a> {
     recorder: &'a dyn Recorder,
     told: &'a mut HashMap<(&'static str, Vec<String>), Vec<Bucket>>,
+    gauges: HashSet<Key>,
 }
 
 impl Sink for BridgeSink<'_> {
     fn counter(&mut self, metric: &'static Metric, labels: &[&str], total: u64) {
-        counter(self.recorder, &key(metric, labels, str::to_owned)).absolute(total);
+        counter(self.recorder, &key(metric, labels)).absolute(total);
+    }
+
+    fn seconds(&mut self, metric: &'static Metric, labels: &[&str], total: f64) {
+        // A recorder's counters are whole numbers.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a total of seconds is small")]
+        counter(self.recorder, &key(metric, labels)).absolute(total as u64);
     }
 
     fn gauge(&mut self, metric: &'static Metric, labels: &[&str], value: f64) {
-        gauge(self.recorder, &key(metric, labels, str::to_owned)).set(value);
+        let key = key(metric, labels);
+        gauge(self.recorder, &key).set(value);
+        self.gauges.insert(key);
     }
 
     fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]) {
         let series = (metric.name(), labels.iter().map(|value| (*value).to_owned()).collect());
         let told = self.told.entry(series).or_insert_with(|| vec![Bucket::default(); buckets.len()]);
-        let histogram = histogram(self.recorder, &key(metric, labels, str::to_owned));
+        let histogram = histogram(self.recorder, &key(metric, labels));
         for (now, before) in buckets.iter().zip(told.iter_mut()) {
             let new = now.count - before.count;
             if new > 0 {
@@ -165,20 +213,17 @@ fn histogram(recorder: &dyn Recorder, key: &Key) -> Histogram {
     recorder.register_histogram(key, &METADATA)
 }
 
-fn key(metric: &Metric, values: &[&str], value: impl Fn(&str) -> String) -> Key {
-    let labels: Vec<Label> =
-        metric.labels().iter().zip(values).map(|(label, text)| Label::new(*label, value(text))).collect();
+fn key(metric: &Metric, values: &[&str]) -> Key {
+    let given = metric.labels().iter().zip(values);
+    let labels: Vec<Label> = given.map(|(label, value)| Label::new(*label, (*value).to_owned())).collect();
     Key::from_parts(metric.name(), labels)
 }
 
 fn describe(recorder: &dyn Recorder) {
     for metric in catalog() {
-        let unit = match metric.unit() {
-            MetricUnit::Count => Unit::Count,
-            MetricUnit::Seconds => Unit::Seconds,
-            MetricUnit::Ratio => Unit::Percent,
-        };
-        let (name, unit, help) = (metric.name().into(), Some(unit), metric.help().into());
+        // An exporter may put the unit behind the name: names of counts and ratios say what they are.
+        let unit = (metric.unit() == MetricUnit::Seconds).then_some(Unit::Seconds);
+        let (name, help) = (metric.name().into(), metric.help().into());
         match metric.kind() {
             MetricKind::Counter => recorder.describe_counter(name, unit, help),
             MetricKind::Gauge => recorder.describe_gauge(name, unit, help),
@@ -187,12 +232,19 @@ fn describe(recorder: &dyn Recorder) {
     }
 }
 
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
+/// A label value as the text format wants it.
+struct Escaped<'a>(&'a str);
 
-/// The exporter takes a backslash for the first half of an escape, so that two names could become
-/// one series. Given two, it writes two.
-fn escape_for_exporter(value: &str) -> String {
-    value.replace('\\', "\\\\")
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '"' => f.write_str("\\\"")?,
+                '\n' => f.write_str("\\n")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
 }

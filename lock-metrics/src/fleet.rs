@@ -1,21 +1,22 @@
-//! What the inspector found in Redis, kept for scrapes.
+//! What inspectors found in Redis, kept for scrapes.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::catalog::fleet;
 use crate::collect::Sink;
 use crate::state::Core;
-use crate::time::UnixTime;
+use crate::time::Moment;
 
-/// The last scan, or zeros for an instance that is not elected.
+/// The last scan of a store by the instance that is elected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fleet {
-    /// By lock name. Every name that can occur is there from the beginning.
-    pub(crate) locks: Vec<(String, FleetLock)>,
+    /// By lock name: every one that was seen since the election.
+    pub(crate) locks: BTreeMap<String, FleetLock>,
     pub(crate) scan_duration: Duration,
     pub(crate) truncated: bool,
-    pub(crate) last_success: UnixTime,
+    pub(crate) last_success: Moment,
 }
 
 /// What Redis holds under one lock name.
@@ -23,35 +24,46 @@ pub(crate) struct Fleet {
 pub(crate) struct FleetLock {
     pub(crate) held: u32,
     pub(crate) waiters: u32,
-    pub(crate) oldest_hold: UnixTime,
+    pub(crate) oldest_hold: Moment,
     /// Of those that have one.
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
 }
 
 impl Core {
-    /// Keeps what an inspector found.
+    /// Keeps what the elected inspector of a store found, or forgets it: another instance tells it now,
+    /// and zeros beside its numbers would be wrong ones.
     #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
-    pub(crate) fn publish(&self, found: Fleet) {
-        *self.fleet.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+    pub(crate) fn publish(&self, store: &str, found: Option<Fleet>) {
+        let mut fleet = self.fleet.lock().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Some(found) => drop(fleet.insert(store.to_owned(), found)),
+            None => drop(fleet.remove(store)),
+        }
     }
 
-    /// Tells what an inspector of this process found, if there is one.
+    /// Tells what inspectors of this process found, if they are elected.
     pub(crate) fn fleet_to(&self, sink: &mut impl Sink) {
-        let found = self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(found) = found else { return };
+        let stores = self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut each = |metric, get: &dyn Fn(&FleetLock) -> f64| {
-            for (name, lock) in &found.locks {
-                sink.gauge(metric, &[name], get(lock));
+            for (store, found) in &stores {
+                for (lock, state) in &found.locks {
+                    sink.gauge(metric, &[lock, store], get(state));
+                }
             }
         };
         each(&fleet::HELD, &|lock| f64::from(lock.held));
         each(&fleet::WAITERS, &|lock| f64::from(lock.waiters));
-        each(&fleet::OLDEST_HOLD, &|lock| lock.oldest_hold.to_seconds());
+        each(&fleet::OLDEST_HOLD, &|lock| lock.oldest_hold.to_unix_seconds());
         each(&fleet::MIN_TTL, &|lock| lock.min_ttl.unwrap_or_default().as_secs_f64());
         each(&fleet::KEYS_WITHOUT_TTL, &|lock| f64::from(lock.without_ttl));
-        sink.gauge(&fleet::SCAN_DURATION, &[], found.scan_duration.as_secs_f64());
-        sink.gauge(&fleet::TRUNCATED, &[], f64::from(u8::from(found.truncated)));
-        sink.gauge(&fleet::LAST_SUCCESS, &[], found.last_success.to_seconds());
+        let mut each = |metric, get: &dyn Fn(&Fleet) -> f64| {
+            for (store, found) in &stores {
+                sink.gauge(metric, &[store], get(found));
+            }
+        };
+        each(&fleet::SCAN_DURATION, &|found| found.scan_duration.as_secs_f64());
+        each(&fleet::TRUNCATED, &|found| f64::from(u8::from(found.truncated)));
+        each(&fleet::LAST_SUCCESS, &|found| found.last_success.to_unix_seconds());
     }
 }

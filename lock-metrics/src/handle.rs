@@ -16,7 +16,7 @@ use crate::listener;
 use crate::live::{LiveLock, LiveLocks};
 use crate::observer::LockMetrics;
 use crate::state::Core;
-use crate::time::UnixTime;
+use crate::time::{Moment, follow_system_time};
 use crate::view;
 
 /// How often the samples of the application's own histograms are taken in.
@@ -100,7 +100,7 @@ impl MetricsHandle {
         self.0.shared.locks_html()
     }
 
-    /// Renders the same as JSON, at most 10,000 rows. Serve it as `application/json`, behind the
+    /// Renders the same as JSON, also at most 500 rows. Serve it as `application/json`, behind the
     /// application's authentication.
     ///
     /// # Examples
@@ -161,7 +161,8 @@ impl Shared {
     pub(crate) fn tick(&self) {
         // The application's subscriber and recorder run in here, and may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            self.core.sample(UnixTime::now());
+            follow_system_time();
+            self.core.sample(Moment::now());
             if let Some(bridge) = &self.bridge {
                 bridge.lock().unwrap_or_else(PoisonError::into_inner).push(&self.core);
             }

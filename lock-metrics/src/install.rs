@@ -3,12 +3,17 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+#[cfg(not(feature = "listener"))]
 use std::net::SocketAddr;
+#[cfg(feature = "listener")]
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{observe_all, sites};
 
+#[cfg(feature = "listener")]
+use crate::access::Allowed;
 use crate::export::Text;
 use crate::handle::{MetricsHandle, Shared};
 #[cfg(feature = "listener")]
@@ -46,7 +51,7 @@ pub fn builder() -> Builder {
         #[cfg(feature = "listener")]
         listener: None,
         #[cfg(feature = "listener")]
-        keys_for_all: false,
+        allowed: Allowed::default(),
         existing_recorder: false,
         sample_interval: Duration::from_secs(1),
     }
@@ -68,7 +73,7 @@ pub struct Builder {
     #[cfg(feature = "listener")]
     listener: Option<SocketAddr>,
     #[cfg(feature = "listener")]
-    keys_for_all: bool,
+    allowed: Allowed,
     existing_recorder: bool,
     sample_interval: Duration,
 }
@@ -76,9 +81,10 @@ pub struct Builder {
 impl Builder {
     /// Serves `/metrics`, `/locks` and `/locks.json` at this address, from a thread of its own.
     ///
-    /// Keys are not for everybody: the live view answers only callers on the same machine, and only
-    /// if they ask for `localhost`, a loopback address or the bound address, so that no web page can
-    /// read it through somebody's browser. On loopback the same holds for the metrics.
+    /// Keys are not for everybody: the live view answers only callers on the same machine, at whatever
+    /// address of it, and only if they ask for `localhost` or for an address, so that no web page can
+    /// read it through somebody's browser. [`with_live_view_for`](Self::with_live_view_for) lets a network
+    /// in. On loopback the same holds for the metrics.
     ///
     /// There is no authentication, so bind it to loopback (`([127, 0, 0, 1], 9090)`) unless the
     /// network is yours. Port 0 lets the system choose; [`MetricsHandle::listener`] tells. An
@@ -103,7 +109,39 @@ impl Builder {
     /// A name as `Host` is still refused: they ask for the address.
     #[cfg(feature = "listener")]
     pub fn with_live_view_for_all(mut self) -> Self {
-        self.keys_for_all = true;
+        self.allowed.all = true;
+        self
+    }
+
+    /// Lets the machines of a network see the live view through the listener, with every key: those whose
+    /// address has the same first bits. May be repeated.
+    ///
+    /// They ask for the address, or for a name of [`with_live_view_name`](Self::with_live_view_name).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// // For the network of the operators, by the name under which it reaches this host.
+    /// let metrics = lock_metrics::builder()
+    ///     .with_listener(([0, 0, 0, 0], 9464))
+    ///     .with_live_view_for([10, 20, 0, 0], 16)
+    ///     .with_live_view_name("shop-7f.internal")
+    ///     .install()?;
+    /// # Ok::<(), lock_metrics::InstallError>(())
+    /// ```
+    #[cfg(feature = "listener")]
+    pub fn with_live_view_for(mut self, network: impl Into<IpAddr>, first_bits: u8) -> Self {
+        self.allowed.networks.push((network.into(), first_bits));
+        self
+    }
+
+    /// Lets the live view be asked for by this name. May be repeated.
+    ///
+    /// Give only names that you alone can point somewhere: a browser reads the live view for whoever
+    /// owns the name.
+    #[cfg(feature = "listener")]
+    pub fn with_live_view_name(mut self, name: impl Into<String>) -> Self {
+        self.allowed.names.push(name.into().trim_end_matches('.').to_ascii_lowercase());
         self
     }
 
@@ -175,7 +213,7 @@ impl Builder {
         let bridge = self.existing_recorder.then(Mutex::default);
         let shared = Arc::new(Shared { core: Arc::new(Core::new(sites())), text: Text::new(), bridge });
         #[cfg(feature = "listener")]
-        let listener = self.listener.map(|address| listen(address, &shared, self.keys_for_all)).transpose()?;
+        let listener = self.listener.map(|address| listen(address, &shared, self.allowed)).transpose()?;
         let sampler = shared.start_sampler(self.sample_interval).map_err(InstallError::Thread)?;
         commit(&shared)?;
         shared.tick();
@@ -189,9 +227,9 @@ impl Builder {
 }
 
 #[cfg(feature = "listener")]
-fn listen(address: SocketAddr, shared: &Arc<Shared>, keys_for_all: bool) -> Result<listener::Prepared, InstallError> {
+fn listen(address: SocketAddr, shared: &Arc<Shared>, allowed: Allowed) -> Result<listener::Prepared, InstallError> {
     let socket = std::net::TcpListener::bind(address).map_err(|source| InstallError::Listener { address, source })?;
-    listener::Prepared::new(socket, Arc::clone(shared), keys_for_all).map_err(InstallError::Thread)
+    listener::Prepared::new(socket, Arc::clone(shared), allowed).map_err(InstallError::Thread)
 }
 
 /// Why metrics were not installed. Nothing is left behind.

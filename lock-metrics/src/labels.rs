@@ -26,10 +26,10 @@ pub(crate) const PATHS: [&str; 5] = ["uncontended", "granted", "polled", "handof
 pub(crate) const WAIT_OUTCOMES: [&str; 2] = ["acquired", "failed"];
 /// The values of `outcome` of `renewals_total`.
 pub(crate) const RENEWAL_OUTCOMES: [&str; 2] = ["ok", "error"];
-/// The values of `reason`.
+/// The values of `reason`. A shutdown that frees a lock is a release: nobody has to look at it.
 pub(crate) const LOSS_REASONS: [&str; 5] = ["expired", "stolen", "unreachable", "max_hold", "revoked"];
 /// The values of `outcome` of `releases_total`.
-pub(crate) const RELEASE_OUTCOMES: [&str; 4] = ["released", "dropped", "unconfirmed", "abandoned"];
+pub(crate) const RELEASE_OUTCOMES: [&str; 5] = ["released", "dropped", "unconfirmed", "abandoned", "shut_down"];
 /// The values of `op`.
 pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "holder", "other"];
 /// The values of `kind`.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every metric is in [`catalog`]. The label `lock` is a key template or a declared name, never a
-//! rendered key; at most 200 names are told apart, the rest is `other`. A lock name has about 100
+//! rendered key; at most 200 names are told apart, the rest is `other`. A lock name has about 120
 //! series, all of which exist from [`install`] on for every annotated function, at 0.
 //!
 //! # Where to look when a lock is stuck
@@ -32,13 +32,15 @@
 //! sample until they are asked, and a handle taken before a recorder is installed never counts.
 //! `cargo run --release -p lock-metrics --example cost` measures it.
 //!
-//! At scrape the shards are added up. Counters and gauges go to `metrics-exporter-prometheus`,
-//! through handles asked for there and then; histograms, which it could only take sample by sample,
-//! are written behind its text. Gauges of what goes on now are counted from the rows, so they cannot
-//! drift, and carry start times instead of ages, so they do not go stale between scrapes.
+//! At scrape the shards are added up and written behind what the application itself counts, which comes
+//! from `metrics-exporter-prometheus`. Gauges of what goes on now are counted from the rows, so they
+//! cannot drift. They carry start times, with the time of the same clock beside them: ages are
+//! differences, right whatever the clocks of other machines say and however long ago the scrape was.
 //!
 //! A thread looks for stuck locks and reports each with a `tracing` event, and another when it ends.
 //! A failure in here never reaches a lock: events are counted or left out.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "listener")]
 mod access;

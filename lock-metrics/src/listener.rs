@@ -5,18 +5,20 @@
 //! `install`. And rather than on a hand-written server, because HTTP is not ours to write.
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http_body_util::Full;
-use hyper::body::{Body, Bytes};
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap,
+    HeaderName, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -26,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::access::Access;
+use crate::access::{Access, Allowed};
 use crate::handle::Shared;
 use crate::view::LIVE_VIEW_CSP;
 
@@ -64,16 +66,18 @@ pub(crate) struct Running {
 
 impl Prepared {
     /// Takes over a bound socket.
-    pub(crate) fn new(socket: TcpListener, shared: Arc<Shared>, keys_for_all: bool) -> io::Result<Self> {
+    pub(crate) fn new(socket: TcpListener, shared: Arc<Shared>, allowed: Allowed) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
-        let site = Arc::new(Site { shared, access: Access { bound: address, keys_for_all } });
+        let site = Arc::new(Site { shared, access: Access { bound: address, allowed } });
         let (start, started) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
         thread::Builder::new().name("lock-metrics-http".to_owned()).spawn(move || {
             // Built and dropped here: a runtime must not be dropped inside of the caller's.
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            // Views are made on a second thread, one at a time, so that they never hold a scrape up.
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = match runtime.enable_all().max_blocking_threads(1).build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(error))),
             };
@@ -114,9 +118,23 @@ async fn pause() {
 
 #[expect(clippy::disallowed_methods, reason = "this runtime belongs to the listener")]
 async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>) {
-    let service = service_fn(move |request| {
-        let response = site.answer(&request, caller);
-        async move { Ok::<_, Infallible>(response) }
+    let reached = stream.local_addr().map_or(site.access.bound.ip(), |address| address.ip());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let site = Arc::clone(&site);
+        async move {
+            let page = match site.route(&request, caller, reached) {
+                Ok(page) => page,
+                Err(refusal) => return Ok::<_, Infallible>(*refusal),
+            };
+            let compressed = accepts_gzip(request.headers());
+            Ok(match page {
+                Page::Metrics => site.render(page, compressed),
+                Page::View | Page::Json => {
+                    let rendered = tokio::task::spawn_blocking(move || site.render(page, compressed)).await;
+                    rendered.unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the view failed\n"))
+                }
+            })
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -128,53 +146,103 @@ async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>) {
     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
 }
 
+/// What there is to be asked for.
+#[derive(Clone, Copy)]
+enum Page {
+    Metrics,
+    View,
+    Json,
+}
+
 impl Site {
-    fn answer(&self, request: &Request<impl Body>, caller: IpAddr) -> Response<Full<Bytes>> {
+    /// Returns what is asked for, or why it is not given.
+    fn route(
+        &self,
+        request: &Request<Incoming>,
+        caller: IpAddr,
+        reached: IpAddr,
+    ) -> Result<Page, Box<Response<Full<Bytes>>>> {
         let (uri, headers) = (request.uri(), request.headers());
-        let allowed = match uri.path() {
-            "/metrics" => self.access.allows_metrics(uri, headers),
-            "/locks" | "/locks.json" => self.access.allows_keys(uri, headers, caller),
+        let page = match uri.path() {
+            "/metrics" => Page::Metrics,
+            "/locks" => Page::View,
+            "/locks.json" => Page::Json,
             _ => {
-                return plain(StatusCode::NOT_FOUND, "metrics are at /metrics, live locks at /locks and /locks.json\n");
+                let hint = "metrics are at /metrics, live locks at /locks and /locks.json\n";
+                return Err(Box::new(plain(StatusCode::NOT_FOUND, hint)));
             }
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
+            return Err(Box::new(response));
         }
+        let allowed = match page {
+            Page::Metrics => self.access.allows_metrics(uri, headers),
+            Page::View | Page::Json => self.access.allows_keys(uri, headers, caller, reached),
+        };
         if !allowed {
-            return plain(
-                StatusCode::FORBIDDEN,
-                "this is only for callers on the same machine that ask for localhost, a loopback address or the bound \
-                 address; elsewhere, serve it from the application's own router\n",
-            );
+            let hint = "this is only for callers on the same machine that ask for localhost or an address of it; allow a \
+                        network with Builder::with_live_view_for, a name with Builder::with_live_view_name, or serve it from \
+                        the application's own router\n";
+            return Err(Box::new(plain(StatusCode::FORBIDDEN, hint)));
         }
-        match uri.path() {
-            "/locks" => page(self.shared.locks_html(), "text/html; charset=utf-8"),
-            "/locks.json" => page(self.shared.locks_json(), "application/json"),
-            _ => respond(StatusCode::OK, self.shared.render(), TEXT),
+        Ok(page)
+    }
+
+    fn render(&self, page: Page, compressed: bool) -> Response<Full<Bytes>> {
+        let (text, kind) = match page {
+            Page::Metrics => (self.shared.render(), TEXT),
+            Page::View => (self.shared.locks_html(), "text/html; charset=utf-8"),
+            Page::Json => (self.shared.locks_json(), "application/json"),
+        };
+        let mut response = if compressed {
+            let mut response = respond(StatusCode::OK, gzip(&text), kind);
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response
+        } else {
+            respond(StatusCode::OK, text.into(), kind)
+        };
+        response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
+        if !matches!(page, Page::Metrics) {
+            shield(&mut response);
         }
+        response
     }
 }
 
-/// An answer with keys in it.
-fn page(text: String, kind: &'static str) -> Response<Full<Bytes>> {
-    let mut response = respond(StatusCode::OK, text, kind);
+/// Returns whether the caller unpacks what was packed. Prometheus does: a scrape is a tenth of the size.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let refused = |part: &str| part.strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0));
+        parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip")) && !parts.any(refused)
+    })
+}
+
+fn gzip(text: &str) -> Bytes {
+    let mut packed = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
+    // Writing to memory never fails.
+    let _ = packed.write_all(text.as_bytes());
+    packed.finish().unwrap_or_default().into()
+}
+
+/// Sends along what keeps an answer with keys in it from being shown elsewhere.
+fn shield(response: &mut Response<Full<Bytes>>) {
     let mut set = |name: HeaderName, value| response.headers_mut().insert(name, HeaderValue::from_static(value));
     set(CONTENT_SECURITY_POLICY, LIVE_VIEW_CSP);
     set(CACHE_CONTROL, "no-store");
     set(REFERRER_POLICY, "no-referrer");
     set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
-    response
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    respond(status, text.to_owned(), TEXT)
+    respond(status, Bytes::from_static(text.as_bytes()), TEXT)
 }
 
-fn respond(status: StatusCode, text: String, kind: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+fn respond(status: StatusCode, body: Bytes, kind: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

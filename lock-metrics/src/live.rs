@@ -7,7 +7,7 @@ use lock_core::{FencingToken, Holder, LockKey};
 
 use crate::state::Core;
 use crate::table::{Phase, Row};
-use crate::time::UnixTime;
+use crate::time::Moment;
 
 /// One hold or wait of this process.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub enum LiveState {
 }
 
 impl LiveLock {
-    fn new(core: &Core, now: UnixTime, row: Row) -> Self {
+    pub(crate) fn new(core: &Core, now: Moment, row: Row) -> Self {
         let (lock, site) = core.names(&row);
         let (lock, site) = (lock.to_owned(), site.to_owned());
         let (since, state) = match row.phase {
@@ -97,7 +97,7 @@ impl Iterator for LiveLocks {
     fn next(&mut self) -> Option<LiveLock> {
         loop {
             if let Some(row) = self.rows.next() {
-                return Some(LiveLock::new(&self.core, UnixTime::now(), row));
+                return Some(LiveLock::new(&self.core, Moment::now(), row));
             }
             let shard = self.core.table.nth(self.next_shard)?;
             self.next_shard += 1;

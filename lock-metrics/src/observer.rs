@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lock_core::{GrantPath, Holder, LockError, LockErrorKind, LockEvent, LockEventKind, LockObserver, Notice};
+use lock_core::{
+    GrantPath, Holder, LockError, LockErrorKind, LockEvent, LockEventKind, LockObserver, LossReason, Notice,
+};
 
 use crate::catalog;
 use crate::counts::Counts;
@@ -13,15 +15,16 @@ use crate::labels::{
     WAIT_OUTCOMES, place,
 };
 use crate::sampler::Recovered;
-use crate::state::{Core, Family, INSPECTOR_KEY};
+use crate::state::{Core, INSPECTOR_KEY};
 use crate::table::{Hold, Phase, Row, Shard};
-use crate::time::UnixTime;
+use crate::time::Moment;
 
 // The hot path counts by place, found while compiling.
 const ACQUIRED: usize = place(&ACQUIRE_OUTCOMES, "acquired");
 const RELEASED: usize = place(&RELEASE_OUTCOMES, "released");
 const DROPPED: usize = place(&RELEASE_OUTCOMES, "dropped");
 const UNCONFIRMED: usize = place(&RELEASE_OUTCOMES, "unconfirmed");
+const SHUT_DOWN: usize = place(&RELEASE_OUTCOMES, "shut_down");
 const ABANDONED: usize = place(&RELEASE_OUTCOMES, "abandoned");
 const RENEWED: usize = place(&RENEWAL_OUTCOMES, "ok");
 const RENEW_FAILED: usize = place(&RENEWAL_OUTCOMES, "error");
@@ -74,6 +77,9 @@ impl Core {
                 };
                 self.ended(event, *held, RELEASE_OUTCOMES[outcome], |counts| counts.releases.count(outcome));
             }
+            LockEventKind::Lost { held, reason: LossReason::ShutDown } => {
+                self.ended(event, *held, RELEASE_OUTCOMES[SHUT_DOWN], |counts| counts.releases.count(SHUT_DOWN));
+            }
             LockEventKind::Lost { held, reason } => {
                 let reason = reason.as_str();
                 self.ended(event, *held, reason, |counts| counts.lost.count(place(&LOSS_REASONS, reason)));
@@ -85,20 +91,18 @@ impl Core {
         }
     }
 
-    /// Looks up the family of an acquire that begins.
-    fn begin(&self, event: &LockEvent<'_>) -> &Family {
+    /// Makes the row of an acquire that begins.
+    fn begin(&self, event: &LockEvent<'_>, phase: Phase) -> Row {
         let family = self.family(event.label.as_str());
         if std::ptr::eq(family, &self.other) {
             self.label_overflow.fetch_add(1, Ordering::Relaxed);
         }
-        family.note(event.ttl, event.stuck_after);
-        family
+        let site = family.site(event.site, event.ttl, event.stuck_after);
+        Row::new([family.number, site, self.store(family, event.store)], event.key.clone(), phase)
     }
 
     fn wait_started(&self, event: &LockEvent<'_>) {
-        let family = self.begin(event);
-        let phase = Phase::Waiting { since: UnixTime::coarse(), holder: None };
-        let row = Row::new(family.number, family.site(event.site), event.key.clone(), phase);
+        let row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
         self.table.shard(event.attempt).rows.insert(event.attempt, row);
     }
 
@@ -132,7 +136,7 @@ impl Core {
         let LockEventKind::Acquired { waited, token, owner, path, lease_left, waited_for } = &event.kind else {
             return;
         };
-        let now = UnixTime::coarse();
+        let now = Moment::coarse();
         let charged = waited_for.map(|holder| self.family(event.label.as_str()).holder(holder.site()));
         let hold = Hold {
             since: now,
@@ -151,10 +155,10 @@ impl Core {
             row.family()
         } else {
             // Observed from the middle on: the wait began before the observer was there.
-            let family = self.begin(event);
-            let row = Row::new(family.number, family.site(event.site), event.key.clone(), Phase::Held(hold));
+            let row = self.begin(event, Phase::Held(hold));
+            let family = row.family();
             rows.insert(event.attempt, row);
-            family.number
+            family
         };
         let counts = counts.of(family);
         counts.acquisitions.count(ACQUIRED);
@@ -166,7 +170,7 @@ impl Core {
     /// Counts a renewal. Adds no row, as in [`contended`](Self::contended).
     fn renewed(&self, event: &LockEvent<'_>, lease_was_left: Duration, lease_left: Duration, lateness: Duration) {
         let family = self.family(event.label.as_str()).number;
-        let expiry = UnixTime::coarse().after(lease_left);
+        let expiry = Moment::coarse().after(lease_left);
         let mut shard = self.table.shard(event.attempt);
         if let Some(Row { phase: Phase::Held(hold), .. }) = shard.rows.get_mut(&event.attempt) {
             hold.expiry = expiry;
@@ -212,14 +216,9 @@ impl Core {
                 self.node(node).lock().unwrap_or_else(PoisonError::into_inner).connected = Some(*up);
             }
             Notice::EvictionPolicy { node, policy } => {
-                let index = POLICIES.iter().position(|known| known == policy);
+                let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);
                 let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
-                for known in node.policies.iter_mut().flatten() {
-                    *known = false;
-                }
-                if *policy != "noeviction" {
-                    node.policies[index.unwrap_or(POLICIES.len() - 1)] = Some(true);
-                }
+                node.policy = (*policy != "noeviction").then_some(place);
             }
             Notice::UnlockedRun { label } => {
                 let family = self.family(label.as_str()).number;

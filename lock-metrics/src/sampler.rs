@@ -7,7 +7,7 @@ use lock_core::{FencingToken, LockEvent, LockKey, LockLabel, OwnerId};
 
 use crate::state::{Core, MAX_LOCKS, MAX_SITES, OTHER};
 use crate::table::{Hold, Phase, Row};
-use crate::time::UnixTime;
+use crate::time::Moment;
 
 /// A stuck hold that ended.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ impl Recovered {
 
 impl Core {
     /// Reports, once each, holds that became stuck and stuck holds that ended.
-    pub(crate) fn sample(&self, now: UnixTime) {
+    pub(crate) fn sample(&self, now: Moment) {
         for mut shard in self.table.shards() {
-            if shard.next_stuck == UnixTime::NEVER || now < shard.next_stuck {
+            if shard.next_stuck == Moment::NEVER || now < shard.next_stuck {
                 continue;
             }
-            let (mut stuck, mut next_stuck) = (Vec::new(), UnixTime::NEVER);
+            let (mut stuck, mut next_stuck) = (Vec::new(), Moment::NEVER);
             for row in shard.rows.values_mut() {
                 if let Phase::Held(hold) = &mut row.phase
                     && !hold.reported
@@ -74,7 +74,7 @@ impl Core {
         self.ran(now);
     }
 
-    fn report_stuck(&self, now: UnixTime, row: &Row) {
+    fn report_stuck(&self, now: Moment, row: &Row) {
         let Phase::Held(hold) = &row.phase else { return };
         let (lock, site) = self.names(row);
         tracing::warn!(

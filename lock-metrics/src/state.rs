@@ -1,6 +1,7 @@
 //! The state that observer, sampler and exporter share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::labels;
 use crate::names::Names;
 use crate::sampler::Recovered;
 use crate::table::Table;
-use crate::time::{UnixTime, nanos};
+use crate::time::{Moment, nanos};
 
 /// Distinct lock names before everything else is counted as `other`.
 pub(crate) const MAX_LOCKS: usize = 200;
@@ -21,6 +22,8 @@ pub(crate) const MAX_LOCKS: usize = 200;
 pub(crate) const MAX_SITES: usize = 32;
 /// Distinct nodes of the store before `other`.
 const MAX_NODES: usize = 64;
+/// Distinct stores of one process before `other`.
+pub(crate) const MAX_STORES: usize = 16;
 /// The name of everything beyond a limit.
 pub(crate) const OTHER: &str = "other";
 
@@ -34,6 +37,8 @@ pub(crate) struct Core {
     /// Lock names beyond the limit.
     pub(crate) other: Family,
     pub(crate) table: Table,
+    /// The stores that locks are taken in.
+    pub(crate) stores: Names<usize>,
     pub(crate) nodes: Names<Mutex<Node>>,
     /// Nodes beyond the limit.
     pub(crate) other_node: Mutex<Node>,
@@ -41,8 +46,10 @@ pub(crate) struct Core {
     pub(crate) recovered: Mutex<Vec<Recovered>>,
     pub(crate) label_overflow: AtomicU64,
     pub(crate) fencing_rejections: AtomicU64,
-    /// What the inspector of this process found last, if there is one.
-    pub(crate) fleet: Mutex<Option<Fleet>>,
+    /// What inspectors of this process that are elected found last, by store.
+    pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
+    /// When counting began.
+    pub(crate) start: Moment,
     /// When the sampler last ran.
     last_run: AtomicU64,
 }
@@ -52,11 +59,25 @@ pub(crate) struct Core {
 pub(crate) struct Family {
     pub(crate) number: usize,
     /// Who takes it in this process.
-    pub(crate) sites: Names<usize>,
+    pub(crate) sites: Names<CallSite>,
+    /// Call sites beyond the limit.
+    other_site: CallSite,
+    /// The stores in which it was taken, one bit for each.
+    stores: AtomicU32,
+    /// The time for which it was held, as told last: a total must not fall.
+    pub(crate) held_nanos: AtomicU64,
     /// Who made callers of this process wait for it.
     pub(crate) holders: Names<usize>,
     /// The largest lease seen, 0 before the first.
     ttl: AtomicU64,
+}
+
+/// Who takes a lock.
+#[derive(Debug)]
+pub(crate) struct CallSite {
+    pub(crate) number: usize,
+    /// Whether it is a function under the attribute, so that its name is that of the function.
+    pub(crate) is_function: bool,
     /// The largest threshold seen, 0 before the first.
     stuck_after: AtomicU64,
 }
@@ -70,8 +91,8 @@ pub(crate) struct Node {
     pub(crate) errors: Counter<{ labels::ERROR_KINDS.len() }>,
     /// Unknown until the watchdog says so: a false 0 would be a false alarm.
     pub(crate) connected: Option<bool>,
-    /// By [`labels::POLICIES`]: whether it is set, once it was.
-    pub(crate) policies: [Option<bool>; labels::POLICIES.len()],
+    /// The place of its policy in [`labels::POLICIES`], if it may evict.
+    pub(crate) policy: Option<usize>,
 }
 
 impl Core {
@@ -81,23 +102,24 @@ impl Core {
             families: Names::new(MAX_LOCKS),
             other: Family::new(MAX_LOCKS),
             table: Table::new(),
+            stores: Names::new(MAX_STORES),
             nodes: Names::new(MAX_NODES),
             other_node: Mutex::default(),
             recovered: Mutex::default(),
             label_overflow: AtomicU64::new(0),
             fencing_rejections: AtomicU64::new(0),
             fleet: Mutex::default(),
+            start: Moment::now(),
             last_run: AtomicU64::new(0),
         };
         for site in sites {
             let family = core.family(site.label);
-            family.site(site.function);
             family.holder(site.function);
-            if let Some(ttl) = site.ttl {
-                family.note(ttl, site.stuck_after.unwrap_or_else(|| threshold(ttl)));
-            } else if let Some(stuck_after) = site.stuck_after {
-                family.note(Duration::ZERO, stuck_after);
-            }
+            raise(&family.ttl, nanos(site.ttl.unwrap_or_default()));
+            let stuck_after = site.stuck_after.or_else(|| site.ttl.map(threshold)).unwrap_or_default();
+            let place = |number| CallSite::new(number, true);
+            let place = family.sites.get_or_add(site.function, place).unwrap_or(&family.other_site);
+            raise(&place.stuck_after, nanos(stuck_after));
         }
         core
     }
@@ -107,17 +129,40 @@ impl Core {
         self.families.get_or_add(label, Family::new).unwrap_or(&self.other)
     }
 
+    /// Returns the number of a store, [`MAX_STORES`] beyond the limit, and notes that the family is in it.
+    pub(crate) fn store(&self, family: &Family, store: &str) -> usize {
+        let number = self.stores.get_or_add(store, |number| number).copied().unwrap_or(MAX_STORES);
+        if family.stores.load(Ordering::Relaxed) >> number & 1 == 0 {
+            family.stores.fetch_or(1 << number, Ordering::Relaxed);
+        }
+        number
+    }
+
+    /// Returns the stores of a family with their names: all that are known until it was taken in one.
+    pub(crate) fn stores_of(&self, family: &Family) -> Vec<(usize, &str)> {
+        let used = family.stores.load(Ordering::Relaxed);
+        let known = self.stores.iter().map(|(name, number)| (*number, name));
+        let all: Vec<_> = known.chain([(MAX_STORES, OTHER)]).collect();
+        let picked: Vec<_> = all.iter().copied().filter(|(number, _)| used >> number & 1 == 1).collect();
+        match (picked.is_empty(), all.len()) {
+            (false, _) => picked,
+            // A label without a value is one that is not there.
+            (true, 1) => vec![(0, "")],
+            (true, _) => all.into_iter().filter(|(number, _)| *number != MAX_STORES).collect(),
+        }
+    }
+
     /// Returns a node, `other` beyond the limit.
     pub(crate) fn node(&self, name: &str) -> &Mutex<Node> {
         self.nodes.get_or_add(name, |_| Mutex::default()).unwrap_or(&self.other_node)
     }
 
-    pub(crate) fn ran(&self, now: UnixTime) {
+    pub(crate) fn ran(&self, now: Moment) {
         self.last_run.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(crate) fn last_run(&self) -> UnixTime {
-        UnixTime::from_nanos(self.last_run.load(Ordering::Relaxed))
+    pub(crate) fn last_run(&self) -> Moment {
+        Moment::from_nanos(self.last_run.load(Ordering::Relaxed))
     }
 
     pub(crate) fn push_recovered(&self, recovered: Recovered) {
@@ -130,31 +175,30 @@ impl Family {
         Self {
             number,
             sites: Names::new(MAX_SITES),
+            other_site: CallSite::new(MAX_SITES, false),
+            stores: AtomicU32::new(0),
+            held_nanos: AtomicU64::new(0),
             holders: Names::new(MAX_SITES),
             ttl: AtomicU64::new(0),
-            stuck_after: AtomicU64::new(0),
         }
     }
 
-    /// Returns the number of a call site, [`MAX_SITES`] beyond the limit.
-    pub(crate) fn site(&self, site: &str) -> usize {
-        self.sites.get_or_add(site, |number| number).copied().unwrap_or(MAX_SITES)
+    /// Returns the number of a call site, [`MAX_SITES`] beyond the limit, and takes note of its settings.
+    pub(crate) fn site(&self, site: &str, ttl: Duration, stuck_after: Duration) -> usize {
+        let site = self.sites.get_or_add(site, |number| CallSite::new(number, false)).unwrap_or(&self.other_site);
+        raise(&self.ttl, nanos(ttl));
+        raise(&site.stuck_after, nanos(stuck_after));
+        site.number
     }
 
-    /// Returns whether call sites beyond the limit can have come.
-    pub(crate) fn has_more_sites(&self) -> bool {
-        self.sites.is_full()
+    /// Returns every call site with its name, and that for the rest if there can be one.
+    pub(crate) fn call_sites(&self) -> impl Iterator<Item = (&str, &CallSite)> {
+        self.sites.iter().chain(self.sites.is_full().then_some((OTHER, &self.other_site)))
     }
 
     /// Returns the number of a holder's call site, [`MAX_SITES`] beyond the limit.
     pub(crate) fn holder(&self, site: &str) -> usize {
         self.holders.get_or_add(site, |number| number).copied().unwrap_or(MAX_SITES)
-    }
-
-    /// Takes note of settings in use.
-    pub(crate) fn note(&self, ttl: Duration, stuck_after: Duration) {
-        raise(&self.ttl, nanos(ttl));
-        raise(&self.stuck_after, nanos(stuck_after));
     }
 
     /// Returns the largest lease seen, the default before the first.
@@ -164,11 +208,17 @@ impl Family {
             ttl => Duration::from_nanos(ttl),
         }
     }
+}
 
-    /// Returns the largest threshold seen, the default before the first.
-    pub(crate) fn stuck_after(&self) -> Duration {
+impl CallSite {
+    fn new(number: usize, is_function: bool) -> Self {
+        Self { number, is_function, stuck_after: AtomicU64::new(0) }
+    }
+
+    /// Returns the largest threshold seen, that of the family's lease before the first.
+    pub(crate) fn stuck_after(&self, family: &Family) -> Duration {
         match self.stuck_after.load(Ordering::Relaxed) {
-            0 => threshold(self.ttl()),
+            0 => threshold(family.ttl()),
             stuck_after => Duration::from_nanos(stuck_after),
         }
     }

@@ -13,7 +13,7 @@ use lock_core::{FencingToken, Holder, LockKey, OwnerId};
 
 use crate::counts::{Counts, LATENESS_BUCKETS};
 use crate::histogram::Histogram;
-use crate::time::UnixTime;
+use crate::time::Moment;
 
 /// All shards.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Shard {
     pub(crate) counts: PerName,
     pub(crate) lateness: Histogram<LATENESS_BUCKETS>,
     /// Before this no hold becomes stuck that is not reported yet.
-    pub(crate) next_stuck: UnixTime,
+    pub(crate) next_stuck: Moment,
 }
 
 /// The counts of one shard, by number of the lock name; boxed because most names touch few shards.
@@ -44,15 +44,21 @@ pub(crate) struct PerName(Vec<Option<Box<Counts>>>);
 pub(crate) struct Row {
     family: u16,
     site: u16,
+    store: u16,
     pub(crate) key: LockKey,
     pub(crate) phase: Phase,
 }
 
 impl Row {
-    /// Makes a row of the lock name and the call site of these numbers.
-    pub(crate) fn new(family: usize, site: usize, key: LockKey, phase: Phase) -> Self {
+    /// Makes a row of the lock name, the call site and the store of these numbers.
+    pub(crate) fn new([family, site, store]: [usize; 3], key: LockKey, phase: Phase) -> Self {
         let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
-        Self { family: small(family), site: small(site), key, phase }
+        Self { family: small(family), site: small(site), store: small(store), key, phase }
+    }
+
+    /// The number of the store.
+    pub(crate) fn store(&self) -> usize {
+        usize::from(self.store)
     }
 
     /// The number of the lock name.
@@ -70,7 +76,7 @@ impl Row {
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
     /// It waits, for this holder if one was seen. Boxed: most acquires never see one.
-    Waiting { since: UnixTime, holder: Option<Box<Holder>> },
+    Waiting { since: Moment, holder: Option<Box<Holder>> },
     /// It holds the lock.
     Held(Hold),
 }
@@ -78,13 +84,13 @@ pub(crate) enum Phase {
 /// What is known of a hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
-    pub(crate) since: UnixTime,
+    pub(crate) since: Moment,
     /// When the lease ends unless it is renewed.
-    pub(crate) expiry: UnixTime,
+    pub(crate) expiry: Moment,
     pub(crate) token: FencingToken,
     pub(crate) owner: OwnerId,
     /// When it counts as stuck.
-    pub(crate) stuck_at: UnixTime,
+    pub(crate) stuck_at: Moment,
     /// Whether an enclosing hold, which has a row of its own, is what really holds the lock.
     pub(crate) reentrant: bool,
     /// Whether it was reported as stuck.

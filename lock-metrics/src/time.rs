@@ -1,33 +1,52 @@
-//! Moments as Prometheus counts them. The only file that reads a wall clock.
+//! Moments as Prometheus counts them. The only file that reads clocks.
+//!
+//! A moment is read from a clock that nobody sets, so that ages are right whatever happens to the
+//! system's time. What is exported is Unix time: the same moments, moved by one offset for all of them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since the Unix epoch; 0 means never.
-///
-/// Durations of waits and holds come with the events, measured on the clock that leases use. These
-/// moments only say *since when*, and what reads them (Prometheus, a person) counts in Unix time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct UnixTime(u64);
+/// How far the system's time may drift from what is exported before everything exported follows.
+const STEP: u64 = 50_000_000;
 
-impl UnixTime {
+/// What is added to a moment to make Unix time of it, 0 before the first use.
+static OFFSET: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds on the steady clock; 0 means never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
     pub(crate) const NEVER: Self = Self(0);
 
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn now() -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "exported timestamps are Unix time, whatever the lease clock says"
-        )]
-        let now = SystemTime::now();
-        Self(nanos(now.duration_since(UNIX_EPOCH).unwrap_or_default()))
+        Self::read(rustix::time::ClockId::Monotonic)
     }
 
     /// Returns the time of the last clock tick, at most a few milliseconds old, for a fifth of the
     /// price of [`now`](Self::now): this is read for every acquire.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn coarse() -> Self {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Self::read(rustix::time::ClockId::MonotonicCoarse)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn read(clock: rustix::time::ClockId) -> Self {
+        let now = rustix::time::clock_gettime(clock);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
         Self(seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0)))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn now() -> Self {
+        use std::sync::LazyLock;
+        use std::time::Instant;
+
+        #[expect(clippy::disallowed_methods, reason = "ages are measured here, not leases")]
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        // A second, so that no moment after the start is taken for never.
+        Self(nanos(START.elapsed()).saturating_add(1_000_000_000))
     }
 
     /// Returns the time: there is no cheaper clock here.
@@ -40,17 +59,29 @@ impl UnixTime {
         Self(self.0.saturating_add(nanos(by)))
     }
 
-    /// Returns the time from `earlier` to this moment, zero if the clock was set back between.
+    /// Returns an earlier moment, as early as the clock reaches.
+    #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors are told ages"))]
+    pub(crate) fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(by)).max(1))
+    }
+
+    /// Returns the time from `earlier` to this moment, zero if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    pub(crate) fn to_seconds(self) -> f64 {
-        Duration::from_nanos(self.0).as_secs_f64()
+    /// Returns nanoseconds since the Unix epoch, 0 for never.
+    pub(crate) fn to_unix_nanos(self) -> u64 {
+        if self == Self::NEVER { 0 } else { self.0.wrapping_add(offset()) }
+    }
+
+    /// Returns seconds since the Unix epoch, 0 for never.
+    pub(crate) fn to_unix_seconds(self) -> f64 {
+        Duration::from_nanos(self.to_unix_nanos()).as_secs_f64()
     }
 
     pub(crate) fn to_system_time(self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_nanos(self.0)
+        UNIX_EPOCH + Duration::from_nanos(self.to_unix_nanos())
     }
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
@@ -70,6 +101,31 @@ impl UnixTime {
     }
 }
 
+/// Follows the system's time if it was set. Drift below that leaves timestamps as they are, so that a
+/// hold has the same start in every scrape.
+pub(crate) fn follow_system_time() {
+    let (fresh, known) = (read_offset(), offset());
+    if fresh.wrapping_sub(known).min(known.wrapping_sub(fresh)) > STEP {
+        OFFSET.store(fresh, Ordering::Relaxed);
+    }
+}
+
+fn offset() -> u64 {
+    match OFFSET.load(Ordering::Relaxed) {
+        0 => {
+            let fresh = read_offset();
+            OFFSET.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(fresh)
+        }
+        known => known,
+    }
+}
+
+fn read_offset() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "exported timestamps are Unix time, whatever the lease clock says")]
+    let now = SystemTime::now();
+    nanos(now.duration_since(UNIX_EPOCH).unwrap_or_default()).wrapping_sub(Moment::now().0)
+}
+
 /// Returns whole nanoseconds, at most the 584 years that fit.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -77,23 +133,38 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
-    use super::UnixTime;
+    use lock_core::testing::limit;
+
+    use super::Moment;
 
     #[test]
+    #[limit]
     fn never_is_the_latest() {
-        let (early, late) = (UnixTime::from_nanos(5), UnixTime::from_nanos(9));
+        let (early, late) = (Moment::from_nanos(5), Moment::from_nanos(9));
         assert_eq!(early.earlier(late), early);
         assert_eq!(late.earlier(early), early);
-        assert_eq!(UnixTime::NEVER.earlier(late), late);
-        assert_eq!(late.earlier(UnixTime::NEVER), late);
+        assert_eq!(Moment::NEVER.earlier(late), late);
+        assert_eq!(late.earlier(Moment::NEVER), late);
         assert_eq!(early.since(late), Duration::ZERO);
+        assert_eq!(Moment::NEVER.to_unix_nanos(), 0);
     }
 
     #[test]
+    #[limit]
     fn the_coarse_clock_is_a_few_ticks_behind() {
-        let (coarse, fine) = (UnixTime::coarse(), UnixTime::now());
+        let (coarse, fine) = (Moment::coarse(), Moment::now());
         assert!(fine.since(coarse) < Duration::from_millis(500) && coarse.since(fine) < Duration::from_millis(50));
+    }
+
+    #[test]
+    #[limit]
+    fn what_is_exported_is_unix_time() {
+        #[expect(clippy::disallowed_methods, reason = "what it is compared with")]
+        let system = SystemTime::now();
+        let now = Moment::now().to_system_time();
+        let apart = now.duration_since(system).unwrap_or_else(|error| error.duration());
+        assert!(apart < Duration::from_secs(1), "{apart:?}");
     }
 }

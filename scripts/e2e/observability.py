@@ -32,7 +32,7 @@ ORPHANS = {"demo:orphaned:export:<run>", "demo:eternal:migration:<run>"}
 # What this demo makes fire when alerts wait for seconds instead of minutes. Everything else has to stay silent.
 EXPECTED = {"LockStuck", "LockStuckWithWaiters", "LockLost", "LockOrphanedHold", "LockKeyWithoutTtl"}
 # Waits of three seconds in vain and slow grants are part of the demo.
-ALLOWED = EXPECTED | {"LockAcquireTimeouts", "LockWaitBudgetBurnFast", "LockWaitBudgetBurnSlow"}
+ALLOWED = EXPECTED | {"LockAcquireTimeouts", "LockWaitersPilingUp", "LockWaitBudgetBurnFast", "LockWaitBudgetBurnSlow"}
 # A machine that is busy with other tests really is late, and with such short delays these say so.
 ON_A_BUSY_MACHINE = {"LockStoreErrors", "LockRenewalsFailing", "LockWatchdogLate", "LockLeaseNearlyLost"}
 
@@ -115,6 +115,7 @@ def run(options):
 
     released = wait_for("the release", lambda: number(server, site_hold(lock)) == 0 and time.time())
     check(released - held_since > STUCK_FOR - 2, "the lock was held as long as it should")
+    check(after <= STUCK_AFTER + 2.5, f"from the grab to the alert it takes stuck_after and two scrapes of a second: {after:.1f} s")
     for alert in ["LockStuck", "LockStuckWithWaiters"]:
         wait_for(f"the end of {alert}", lambda: not server.firing(alert))
     say(f"both alerts ended within {time.time() - released:.1f} s after the release was seen")
@@ -153,15 +154,15 @@ def check_queries(options, server, lock, site):
     shown, asked, empty = {}, {}, []
     for query in queries:
         expr = query["expr"].replace("$__rate_interval", "10s").replace("$lock", CONTENDED)
-        expr = expr.replace("$job", ".+").replace("$instance", ".+")
+        expr = expr.replace("$job", ".+").replace("$instance", ".+").replace("$cluster", ".*").replace("$namespace", ".*")
         result = server.query(expr)
         where = f"{query['dashboard']} / {query['panel']}: {expr}"
         values = [float(series["value"][1]) for series in result]
         finite = [value for value in values if math.isfinite(value)]
         if not finite:
             empty.append(where)
-        # A lease may have ended by a scrape interval before its renewal is seen.
-        least, most = {"percentunit": (0, 1), "s": (-2, 4000), "ops": (0, 1e5), "short": (0, 1e5)}[query["unit"]]
+        # Also leases: what is left of one is told by the clock of its process, and so never less than nothing.
+        least, most = {"percentunit": (0, 1), "s": (-0.1, 4000), "ops": (0, 1e5), "short": (0, 1e5)}[query["unit"]]
         check(all(least <= value <= most for value in finite), f"plausible: {where}: {values}")
         shown[query["dashboard"], query["panel"]], asked[query["dashboard"], query["panel"]] = result, expr
     check(not empty, "nothing to show: " + "; ".join(empty))
@@ -172,7 +173,8 @@ def check_queries(options, server, lock, site):
     check(value(on_call("Stuck now")) == 1, "one lock is stuck")
     # Waits end and begin again: a single look may fall between two.
     wait_for("two wait at least", lambda: (number(server, "sum(distributed_lock_waiters)") or 0) >= 2)
-    longest = "max(time() - (distributed_lock_oldest_wait_start_timestamp_seconds > 0))"
+    longest = ("max(distributed_lock_now_timestamp_seconds - ignoring (lock) group_right () "
+               "(distributed_lock_oldest_wait_start_timestamp_seconds > 0))")
     wait_for("somebody has been waiting for a while", lambda: (number(server, longest) or 0) > 0.5)
     check(value(on_call("Lost, 1 h")) >= 1, "a lock was lost")
     oldest = max(server.query("sum by (lock, site) (time() - (distributed_lock_site_oldest_hold_start_timestamp_seconds > 0))"), key=lambda one: float(one["value"][1]))

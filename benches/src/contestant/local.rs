@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::Result;
-use crate::contestant::Contestant;
+use crate::contestant::contract::Contestant;
 
 /// One mutex for every key, so only for work on a single one.
 #[derive(Clone, Debug, Default)]

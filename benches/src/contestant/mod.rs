@@ -1,35 +1,18 @@
 //! Who is measured: all do the same work through the same loop.
 
+mod contract;
 mod local;
 mod ours;
 mod raw;
 mod rslock;
 
-use std::future::Future;
-
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
-
+pub(crate) use contract::Contestant;
 pub(crate) use local::Local;
 pub(crate) use ours::Ours;
 pub(crate) use raw::Raw;
 pub(crate) use rslock::Rslock;
-
-/// The lease that every contestant asks for, ms.
-pub(crate) const TTL_MS: u64 = 30_000;
-
-/// Something that takes and gives back locks. Clones share connections.
-pub(crate) trait Contestant: Clone + Send + Sync + 'static {
-    /// The proof of a lock that is held.
-    type Held: Send + 'static;
-
-    /// Takes a lock, however long that takes. Returns its fencing token, 0 if it has none.
-    fn acquire(&self, key: &str) -> impl Future<Output = Result<(Self::Held, u64)>> + Send;
-
-    /// Gives a lock back.
-    fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
-}
 
 /// Names a contestant and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{LockGuard, LockManager, RedisStore, Wait};
 
 use crate::Result;
-use crate::contestant::{Contestant, TTL_MS};
+use crate::contestant::contract::{Contestant, TTL_MS};
 
 /// A manager with the default settings. Only the wait is longer, since others wait for ever too.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, Script, Value};
 
 use crate::Result;
-use crate::contestant::{Contestant, TTL_MS};
+use crate::contestant::contract::{Contestant, TTL_MS};
 
 static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0")

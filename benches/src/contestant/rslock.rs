@@ -5,7 +5,7 @@ use std::time::Duration;
 use rslock::{LockGuard, LockManager};
 
 use crate::Result;
-use crate::contestant::{Contestant, TTL_MS};
+use crate::contestant::contract::{Contestant, TTL_MS};
 
 /// A manager of rslock with one server.
 #[derive(Clone, Debug)]

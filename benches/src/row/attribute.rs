@@ -6,9 +6,9 @@ use lock_core::{LockError, LockManager, distributed_lock, lock_key};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::child::Job;
 use crate::fleet::Worker;
-use crate::row::{Figure, Outcome};
+use crate::job::Job;
+use crate::outcome::{Figure, Outcome};
 use crate::stats::{median, ratio};
 use crate::target::Target;
 use crate::{Result, clock};

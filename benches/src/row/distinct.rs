@@ -4,8 +4,8 @@ use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
 use crate::fleet::{Sample, Work};
+use crate::outcome::{Outcome, safety};
 use crate::race::{Line, OURS, RAW, RSLOCK, Race};
-use crate::row::{Outcome, safety};
 use crate::target::Target;
 
 const BACKGROUND: &str = "us, background release";

@@ -4,8 +4,8 @@ use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
 use crate::fleet::{Pace, Sample, Work};
+use crate::outcome::{Figure, Outcome, safety};
 use crate::race::{LOCAL, Line, OURS, RAW, RSLOCK, Race, TUNED};
-use crate::row::{Figure, Outcome, safety};
 use crate::target::Target;
 
 /// The retry that serves rslock best on a hot key, ms.

@@ -7,13 +7,9 @@ mod hot;
 pub(crate) mod telemetry;
 mod watchdog;
 
-use serde::Serialize;
-
 use crate::Result;
 use crate::bench::Bench;
-use crate::race::{OURS, Race};
-use crate::stats::median;
-use crate::target::Target;
+use crate::outcome::Outcome;
 
 /// One row of the table.
 pub(crate) struct Row {
@@ -56,37 +52,3 @@ pub(crate) const ROWS: [Row; 17] = [
     Row { name: "growth-keys", about: "64 tasks over few and over many distinct keys", run: growth::keys },
     Row { name: "growth-waiters", about: "hot key: 1 process of few and of many tasks, hold 0", run: growth::waiters },
 ];
-
-/// What a row gave.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Outcome {
-    /// Contestants at the same work, if the row has them.
-    pub(crate) race: Race,
-    /// Other figures.
-    pub(crate) figures: Vec<Figure>,
-    pub(crate) targets: Vec<Target>,
-}
-
-/// A figure that was measured in each round.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figure {
-    pub(crate) name: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) median: Option<f64>,
-    pub(crate) rounds: Vec<f64>,
-}
-
-impl Figure {
-    pub(crate) fn new(name: &'static str, unit: &'static str, rounds: Vec<f64>) -> Self {
-        Self { name, unit, median: median(rounds.clone()), rounds }
-    }
-}
-
-/// What must hold wherever our line contends.
-fn safety(race: &Race) -> [Target; 3] {
-    [
-        Target::at_most("exclusion violations", race.total(OURS, |sample| sample.found.violations), 0.0),
-        Target::at_most("token inversions", race.total(OURS, |sample| sample.found.inversions), 0.0),
-        Target::at_most("errors", race.total(OURS, |sample| sample.errors), 0.0),
-    ]
-}

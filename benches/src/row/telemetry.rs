@@ -11,9 +11,9 @@ use lock_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::child::Job;
 use crate::fleet::Worker;
-use crate::row::{Figure, Outcome};
+use crate::job::Job;
+use crate::outcome::{Figure, Outcome};
 use crate::target::Target;
 use crate::{Result, clock};
 

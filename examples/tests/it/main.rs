@@ -4,7 +4,11 @@
 
 mod flash_sale;
 mod on_redis;
+mod packages;
+mod pages;
 mod program;
 mod small;
+#[cfg(unix)]
+mod sql;
 mod stuck;
 mod web_service;

@@ -19,6 +19,37 @@ fn four_processes_sell_without_losing_anything() {
 
 #[test]
 #[limit]
+fn one_host_does_the_nightly_job() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let (job, url) = (env!("CARGO_BIN_EXE_nightly_job"), server.url());
+    let start_job = || start(job, &[folder.path().to_str().unwrap()], &[("LOCK_URL", &url)]);
+    let hosts = [start_job(), start_job(), start_job()].map(crate::program::Program::end);
+    // A host whose clock is behind comes when the others are done.
+    let late = start_job().end();
+    let wrote = |ended: &crate::program::Ended| ended.stdout.starts_with("wrote ");
+    for host in hosts.iter().chain([&late]) {
+        host.assert_success();
+        assert!(wrote(host) || host.stdout.contains("another host"), "{host:#?}");
+    }
+    assert_eq!((hosts.iter().filter(|host| wrote(host)).count(), wrote(&late)), (1, false), "{hosts:#?} {late:#?}");
+    let reports: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_eq!(std::fs::read_to_string(&reports[0]).unwrap().lines().count(), 4);
+}
+
+#[test]
+#[limit]
+fn a_migration_with_both_locks_loses_nothing() {
+    let server = RedisServer::start();
+    let ended = run(env!("CARGO_BIN_EXE_migration"), &[], &[("LOCK_URL", &server.url())]);
+    ended.assert_success();
+    assert_eq!(ended.stdout.matches("counted to 40 of 40").count(), 3, "{ended:#?}");
+    run(env!("CARGO_BIN_EXE_migration"), &[], &[]).assert_failure(2, "set LOCK_URL");
+}
+
+#[test]
+#[limit]
 fn the_environment_names_the_store_and_its_password_stays_unsaid() {
     let server = RedisServer::builder().with_password("open-sesame").start();
     let ended = run(FLASH_SALE, &["--processes=2", "--orders=100"], &[("LOCK_URL", &server.url())]);

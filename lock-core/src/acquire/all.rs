@@ -1,22 +1,56 @@
-//! The first attempt at several keys: all of them in one step of the store.
+//! All of several keys: in one order, under one budget, in one step of the store if it can.
 
 use std::sync::Arc;
 
-use crate::acquire::{Acquire, Granted, LockSpec, Taken};
+use crate::acquire::{Acquire, Granted, Obtained};
 use crate::claim::all::{JointClaim, Verdict};
-use crate::claim::{Handoff, HolderHint};
+use crate::claim::{Handoff, HolderHint, retire};
 use crate::clock::Timestamp;
 use crate::context;
+use crate::engine::{Engine, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::GrantPath;
 use crate::gate::Turn;
-use crate::keeper::{Engine, OwnedHold, PendingEntry, retire};
+use crate::handle::EngineHandle;
+use crate::key::LockKey;
 use crate::lease::{Lease, deadline_of};
 use crate::options::Wait;
+use crate::owned_hold::OwnedHold;
 use crate::owner::Holder;
+use crate::spec::LockSpec;
 
-/// What an attempt at several keys came to.
-pub(crate) enum Attempted {
+/// Brings keys into the one order in which everybody locks them, each once. Two callers that lock
+/// the same keys in different orders would wait for each other.
+pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Result<Vec<LockKey>> {
+    let mut keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
+    keys.sort();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// Acquires every wish: at once if the store can take these keys in one step and all are free. Else
+/// those who may wait take one after the other, in order. What is held already is kept and renewed while
+/// the next is waited for, and released if one of them is refused.
+pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>) -> Result<Vec<OwnedHold>> {
+    // One budget: it begins now for all of them.
+    let acquires = specs.into_iter().map(|spec| Acquire::starting_now(Arc::clone(&handle), spec)).collect();
+    let holds = match acquire_jointly(handle, acquires).await? {
+        Attempted::Granted(holds) => holds,
+        Attempted::Apart(acquires) => {
+            let mut holds = Vec::with_capacity(acquires.len());
+            for acquire in acquires {
+                holds.push(acquire.continue_alone().await?);
+            }
+            holds
+        }
+    };
+    // The first may have been lost while the last was waited for.
+    holds.iter().try_for_each(|owned| owned.hold.ensure_held())?;
+    Ok(holds)
+}
+
+/// What an attempt at all keys came to.
+enum Attempted {
     Granted(Vec<OwnedHold>),
     /// They are to be taken one after the other.
     Apart(Vec<Acquire>),
@@ -30,15 +64,15 @@ pub(crate) enum Attempted {
 /// # Cancel safety
 ///
 /// As [`acquire`](super::acquire).
-pub(crate) async fn acquire_jointly(engine: Arc<Engine>, acquires: Vec<Acquire>) -> Result<Attempted> {
-    let mut joint = JointAcquire { engine, acquires, claiming: None };
+async fn acquire_jointly(handle: Arc<EngineHandle>, acquires: Vec<Acquire>) -> Result<Attempted> {
+    let mut joint = JointAcquire { handle, acquires, claiming: None };
     let outcome = joint.run().await;
     joint.end(outcome)
 }
 
 /// The acquires of several keys while they travel together.
 struct JointAcquire {
-    engine: Arc<Engine>,
+    handle: Arc<EngineHandle>,
     acquires: Vec<Acquire>,
     /// So that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
@@ -53,7 +87,7 @@ enum Outcome {
 
 impl JointAcquire {
     async fn run(&mut self) -> Outcome {
-        let engine = Arc::clone(&self.engine);
+        let engine = Arc::clone(&self.handle.engine);
         let specs: Vec<&LockSpec> = self.acquires.iter().map(|acquire| &acquire.spec).collect();
         let (first, limit) = (specs[0], self.acquires[0].until);
         let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
@@ -62,7 +96,7 @@ impl JointAcquire {
             return Outcome::Apart;
         }
         let waits = first.options.wait != Wait::None;
-        let turns = match turns(&engine, &specs) {
+        let turns = match turns(&self.handle, &specs) {
             Ok(turns) => turns,
             Err(_) if waits => return Outcome::Apart,
             Err((index, known)) => {
@@ -111,7 +145,7 @@ impl JointAcquire {
                 let _until_they_are_held = claiming;
                 let holds = acquires.into_iter().zip(grants).map(|(mut acquire, grant)| {
                     acquire.begin();
-                    acquire.end(Ok(Taken::New(grant)))
+                    acquire.end(Ok(Obtained::New(grant)))
                 });
                 holds.collect::<Result<_>>().map(Attempted::Granted)
             }
@@ -128,9 +162,9 @@ impl JointAcquire {
 }
 
 /// Takes the turn of every key if all are free in this process. Otherwise tells which is not.
-fn turns(engine: &Arc<Engine>, specs: &[&LockSpec]) -> Result<Vec<Turn<Handoff>>, (usize, Option<HolderHint>)> {
+fn turns(handle: &EngineHandle, specs: &[&LockSpec]) -> Result<Vec<Turn<Handoff>>, (usize, Option<HolderHint>)> {
     let turn =
-        |(index, spec): (usize, &&LockSpec)| engine.gate.try_enter(&spec.events.key).map_err(|holder| (index, holder));
+        |(index, spec): (usize, &&LockSpec)| handle.gate.try_enter(&spec.events.key).map_err(|holder| (index, holder));
     specs.iter().enumerate().map(turn).collect()
 }
 

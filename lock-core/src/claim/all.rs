@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::acquire::LockSpec;
 use crate::backend::{Attempt, AttemptAll, BoxFuture};
 use crate::claim::{Answer, ClaimGuard, Handoff, Success};
 use crate::clock::Timestamp;
+use crate::engine::Engine;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::gate::Turn;
-use crate::keeper::Engine;
 use crate::lease::Lease;
 use crate::owner::Holder;
+use crate::spec::LockSpec;
 
 /// Fresh claims, one for each key, and the one command that asks for all of them. Dropped, it undoes
 /// what the store did.

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::backend::{AcquireRequest, AttemptAll, Claim, Freed, LockBackend, Release};
 use crate::conformance::contract::{ask, granted, refused};
 use crate::conformance::tools::{SECOND, key};
-use crate::keeper::ReleaseOutcome;
+use crate::free::ReleaseOutcome;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 
@@ -39,7 +39,10 @@ pub async fn all_or_nothing(store: impl LockBackend) {
     let tokens = all(&requests).await;
     assert!(tokens[2] > before, "tokens must grow");
     let repeated = all(&requests).await;
-    assert!(repeated.iter().zip(&tokens).all(|(again, first)| again > first), "a repeat is granted again, with new tokens");
+    assert!(
+        repeated.iter().zip(&tokens).all(|(again, first)| again > first),
+        "a repeat is granted again, with new tokens"
+    );
     for (claim, rival) in claims.iter().zip(&rivals) {
         assert!(refused(store, rival).await, "each of them excludes others");
         assert_eq!(

@@ -4,7 +4,7 @@ use tokio::task::JoinSet;
 
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, lasts, now, pause, soon, take};
 use crate::error::{LockError, LockErrorKind, LossReason};
-use crate::keeper::ReleaseOutcome;
+use crate::free::ReleaseOutcome;
 use crate::manager::LockManager;
 use crate::options::Renew;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
 use crate::error::LossReason;
+use crate::free::ReleaseOutcome;
 use crate::guard::LockGuard;
-use crate::keeper::ReleaseOutcome;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::owner::OwnerId;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use crate::error::LockErrorKind;
-use crate::keeper::ReleaseOutcome;
+use crate::free::ReleaseOutcome;
 use crate::manager::LockManager;
 use crate::testing::Stopwatch;
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Gate, Payload, Turn, Waiter};
+use super::{Gate, Look, Payload, Turn, Waiter};
 use crate::key::LockKey;
 
 /// What became of payload that nobody took: its number, once for each time it was abandoned.
@@ -40,7 +40,7 @@ impl Payload for Parcel {
     type Terms = u8;
     type Holder = ();
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         self.lost.lock().unwrap().push(self.number);
         drop(turn);
     }
@@ -59,6 +59,8 @@ enum Step {
     Pass,
     /// The turn is handed on with a payload for those of these terms.
     HandOn(u8),
+    /// The time is over that whoever was called has to take the turn.
+    Look,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -69,6 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..8_usize).prop_map(Step::Leave),
         3 => Just(Step::Pass),
         3 => (0..2_u8).prop_map(Step::HandOn),
+        2 => Just(Step::Look),
     ]
 }
 
@@ -79,8 +82,14 @@ struct Model {
     waiting: VecDeque<(usize, u8)>,
     /// Who was called and has not taken the turn, and with which payload.
     called: Option<(usize, Option<u32>)>,
+    /// What whoever is called waits for.
+    called_terms: u8,
     /// Whether somebody has the turn in hand.
     taken: bool,
+    /// Who did not take the turn in time, and has not been polled since, with what terms.
+    passed_over: HashMap<usize, u8>,
+    /// How often it was looked at whoever is called.
+    looks: u32,
 }
 
 impl Model {
@@ -90,7 +99,10 @@ impl Model {
 
     fn call_next(&mut self) {
         self.taken = false;
-        self.called = self.waiting.pop_front().map(|(slot, _)| (slot, None));
+        self.looks = 0;
+        let next = self.waiting.pop_front();
+        self.called_terms = next.map_or(0, |(_, terms)| terms);
+        self.called = next.map(|(slot, _)| (slot, None));
     }
 }
 
@@ -101,6 +113,7 @@ struct Pair {
     model: Model,
     slots: HashMap<usize, Waiter<Parcel>>,
     turn: Option<Turn<Parcel>>,
+    looks: Arc<Mutex<Vec<Look<Parcel>>>>,
     next_seat: usize,
     next_parcel: u32,
     lost: Lost,
@@ -109,8 +122,11 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        let looks = Arc::new(Mutex::new(Vec::new()));
+        let scheduled = Arc::clone(&looks);
         Self {
-            gate: Arc::new(Gate::new()),
+            gate: Arc::new(Gate::new(move |look| scheduled.lock().unwrap().push(look))),
+            looks,
             key: LockKey::new("k").unwrap(),
             model: Model::default(),
             slots: HashMap::new(),
@@ -152,6 +168,7 @@ impl Pair {
                 let Some(slot) = self.pick(index) else { return };
                 drop(self.slots.remove(&slot));
                 self.model.waiting.retain(|(other, _)| *other != slot);
+                self.model.passed_over.remove(&slot);
                 if let Some((_, payload)) = self.model.called.filter(|(called, _)| *called == slot) {
                     let abandoned = self.lost.lock().unwrap().pop();
                     assert_eq!(abandoned, payload, "what nobody took is abandoned, once");
@@ -184,6 +201,7 @@ impl Pair {
                 }
                 self.next_parcel += 1;
             }
+            Step::Look => self.look(),
         }
         self.check();
     }
@@ -194,8 +212,38 @@ impl Pair {
         self.model.taken = true;
     }
 
+    /// Runs the looks that are scheduled. Who has not taken the turn by the second is passed over.
+    fn look(&mut self) {
+        let due = std::mem::take(&mut *self.looks.lock().unwrap());
+        due.into_iter().for_each(Look::run);
+        let Some((slot, payload)) = self.model.called else { return };
+        self.model.looks += 1;
+        if self.slots[&slot].slot.is_called() {
+            assert!(self.model.looks < 2, "called for longer than two looks");
+            return;
+        }
+        let abandoned = self.lost.lock().unwrap().pop();
+        assert_eq!(abandoned, payload, "what was taken back is abandoned, once");
+        self.model.passed_over.insert(slot, self.model.called_terms);
+        self.model.call_next();
+    }
+
     fn poll(&mut self, slot: usize) {
         let Some(place) = self.slots.get_mut(&slot) else { return };
+        if let Some(terms) = self.model.passed_over.remove(&slot) {
+            match Pin::new(place).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(turn) => {
+                    self.slots.remove(&slot);
+                    self.begin(turn);
+                }
+                Poll::Pending => {
+                    assert!(!self.model.is_free(), "a free key is had at once");
+                    let place = self.model.waiting.partition_point(|(other, _)| *other < slot);
+                    self.model.waiting.insert(place, (slot, terms));
+                }
+            }
+            return;
+        }
         let called = self.model.called.is_some_and(|(called, _)| called == slot);
         match Pin::new(place).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(mut turn) => {
@@ -211,7 +259,7 @@ impl Pair {
     }
 
     fn check(&self) {
-        let waiters = self.gate.shard(&self.key).get(&self.key).map_or(0, |door| door.0.waiters());
+        let waiters = self.gate.shard(&self.key).open.get(&self.key).map_or(0, |queue| queue.0.waiters());
         assert_eq!(waiters, self.model.waiting.len());
         let carried = usize::from(self.model.called.is_some_and(|(_, payload)| payload.is_some()));
         assert_eq!(self.alive.load(Ordering::SeqCst), carried, "payload is where it should be, once");
@@ -220,7 +268,11 @@ impl Pair {
 
     /// Lets everybody who still waits have the turn, one after the other.
     fn finish(mut self) {
-        while !self.model.is_free() {
+        loop {
+            if self.model.is_free() {
+                let Some(&asleep) = self.model.passed_over.keys().next() else { break };
+                self.poll(asleep);
+            }
             match (self.turn.take(), self.model.called) {
                 (Some(turn), _) => {
                     drop(turn);
@@ -251,8 +303,7 @@ proptest! {
 /// All sequences of a few steps, so that no corner of a small gate is left to chance.
 #[test]
 fn every_short_sequence() {
-    let all =
-        [Step::Enter(0), Step::Enter(1), Step::Poll(0), Step::Leave(0), Step::Leave(1), Step::Pass, Step::HandOn(0)];
+    let all = [Step::Enter(0), Step::Look, Step::Poll(0), Step::Leave(0), Step::Leave(1), Step::Pass, Step::HandOn(0)];
     let mut sequences = 0;
     for code in 0..all.len().pow(5) {
         let mut pair = Pair::new();

@@ -1,7 +1,7 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Gate, Payload, Turn, Waiter};
+use super::{Gate, Look, Payload, Turn, Waiter};
 use crate::key::LockKey;
 
 /// A parcel that, if nobody takes it, goes to the next.
@@ -12,7 +12,7 @@ impl Payload for Parcel {
     type Terms = char;
     type Holder = u32;
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         let _ = turn.hand_on(self, |_| true);
     }
 }
@@ -24,11 +24,29 @@ fn poll(slot: &mut Waiting) -> Poll<Turn<Parcel>> {
 }
 
 fn gate() -> (Arc<Gate<Parcel>>, LockKey) {
-    (Arc::new(Gate::new()), LockKey::new("k").unwrap())
+    (Arc::new(Gate::new(drop)), LockKey::new("k").unwrap())
+}
+
+/// The looks that are scheduled.
+type Looks = Arc<Mutex<Vec<Look<Parcel>>>>;
+
+fn watched_gate() -> (Arc<Gate<Parcel>>, LockKey, Looks) {
+    let looks = Looks::default();
+    let scheduled = Arc::clone(&looks);
+    let gate = Gate::new(move |look| scheduled.lock().unwrap().push(look));
+    (Arc::new(gate), LockKey::new("k").unwrap(), looks)
+}
+
+/// Runs what is scheduled, and returns how many looks that were.
+fn look(looks: &Looks) -> usize {
+    let due = std::mem::take(&mut *looks.lock().unwrap());
+    let count = due.len();
+    due.into_iter().for_each(Look::run);
+    count
 }
 
 fn is_empty(gate: &Gate<Parcel>) -> bool {
-    gate.shards.iter().all(|shard| shard.lock().unwrap().is_empty())
+    gate.shards.iter().all(|shard| shard.lock().unwrap().open.is_empty())
 }
 
 #[test]
@@ -109,4 +127,68 @@ fn many_that_leave_are_swept() {
     assert!(turn.queue.state().waiting.len() < 10);
     drop(turn);
     assert!(poll(&mut last).is_ready());
+}
+
+#[test]
+fn a_turn_that_is_not_taken_goes_to_the_next_and_its_waiter_keeps_the_place() {
+    let (gate, key, looks) = watched_gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let mut asleep = gate.enter(&key, 'a').unwrap_err();
+    let mut awake = gate.enter(&key, 'a').unwrap_err();
+    let mut last = gate.enter(&key, 'a').unwrap_err();
+    assert!(poll(&mut asleep).is_pending());
+    turn.hand_on(Parcel(1), |_| true).unwrap();
+    assert_eq!(look(&looks), 1);
+    let Poll::Ready(mut turn) = poll(&mut awake) else { panic!("the turn was taken back") };
+    assert_eq!(turn.take_payload(), Some(Parcel(1)));
+    assert!(poll(&mut asleep).is_pending(), "polled, so it waits again");
+    assert_eq!(turn.waiters(), 2);
+    drop(turn);
+    assert!(poll(&mut last).is_pending(), "it is still behind the one that slept");
+    assert!(poll(&mut asleep).is_ready());
+}
+
+#[test]
+fn a_turn_that_nobody_takes_closes_the_queue_until_its_waiter_is_polled() {
+    let (gate, key, looks) = watched_gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let mut asleep = gate.enter(&key, 'a').unwrap_err();
+    drop(turn);
+    assert_eq!(look(&looks), 1);
+    assert!(is_empty(&gate));
+    let newcomer = gate.try_enter(&key).unwrap();
+    assert!(poll(&mut asleep).is_pending(), "somebody else has the turn now");
+    drop(newcomer);
+    let Poll::Ready(turn) = poll(&mut asleep) else { panic!("called") };
+    drop(turn);
+    assert!(is_empty(&gate));
+}
+
+#[test]
+fn whoever_was_called_since_the_last_look_has_until_the_next() {
+    let (gate, key, looks) = watched_gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let mut first = gate.enter(&key, 'a').unwrap_err();
+    let mut second = gate.enter(&key, 'a').unwrap_err();
+    drop(turn);
+    let Poll::Ready(turn) = poll(&mut first) else { panic!("called") };
+    drop(turn);
+    assert_eq!(look(&looks), 1, "one look serves many calls");
+    let Poll::Ready(turn) = poll(&mut second) else { panic!("called only just now") };
+    assert_eq!(look(&looks), 1);
+    assert_eq!(look(&looks), 0, "nobody is called, so nobody is watched");
+    drop(turn);
+    assert!(is_empty(&gate));
+}
+
+#[test]
+fn a_waiter_that_was_passed_over_may_leave() {
+    let (gate, key, looks) = watched_gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let asleep = gate.enter(&key, 'a').unwrap_err();
+    drop(turn);
+    look(&looks);
+    drop(asleep);
+    assert!(is_empty(&gate));
+    assert!(gate.try_enter(&key).is_ok());
 }

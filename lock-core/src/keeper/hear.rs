@@ -6,8 +6,10 @@ use std::time::Duration;
 use crate::backend::Message;
 use crate::claim::HolderHint;
 use crate::error::LossReason;
-use crate::keeper::{Keeper, release, watchdog};
+use crate::free::free_stray_grant;
+use crate::keeper::Keeper;
 use crate::lease::Lease;
+use crate::watchdog;
 
 /// How far apart batches start when very many leases are verified at once: the store has others to
 /// serve.
@@ -22,22 +24,21 @@ impl Keeper {
                 if let Err(grant) = engine.grants.deliver(grant) {
                     // Its claim has ended: nobody here will ever release it.
                     let worker = Arc::clone(&engine);
-                    engine.clean_up(async move { release::free_stray_grant(&worker, grant.claim).await });
+                    engine.clean_up(async move { free_stray_grant(&worker, grant.claim).await });
                 }
             }
             Message::Suspect(key) => {
-                let Some(engine) = self.engine.upgrade() else { return };
                 let mut leases = Vec::new();
                 let mut next = Some(Message::Suspect(key));
                 // All that have come by now, in batches. A key that nobody here holds costs a look.
                 while let Some(Message::Suspect(key)) = &next {
-                    if let Some(HolderHint::Here(hold)) = engine.gate.holder(key)
+                    if let Some(HolderHint::Here(hold)) = self.gate.holder(key)
                         && let Some(hold) = hold.upgrade()
-                        && hold.lease.state().suspected()
+                        && hold.lease().state().suspected()
                     {
-                        leases.push(Arc::clone(&hold.lease));
+                        leases.push(Arc::clone(hold.lease()));
                     }
-                    next = self.messages.try_recv().ok();
+                    next = self.mail.messages.try_recv().ok();
                 }
                 self.inspect(leases, PACE);
                 if let Some(other) = next {
@@ -46,7 +47,8 @@ impl Keeper {
             }
             Message::Revoked { owner, actor, reason } => {
                 let Some(engine) = self.engine.upgrade() else { return };
-                if let Some(lease) = self.schedule.leases().into_iter().find(|lease| lease.claim.owner == owner) {
+                if let Some(lease) = watchdog::leases(&self.timer).into_iter().find(|lease| lease.claim.owner == owner)
+                {
                     let key = lease.claim.key.as_str();
                     tracing::warn!(
                         target: "lock_core::audit",
@@ -60,7 +62,7 @@ impl Keeper {
                 if let Some(engine) = self.engine.upgrade() {
                     engine.grants.verify_all();
                 }
-                self.verify(self.schedule.leases());
+                self.verify(watchdog::leases(&self.timer));
             }
         }
     }
@@ -70,7 +72,7 @@ impl Keeper {
         for lease in &leases {
             let mut state = lease.state();
             state.suspect = true;
-            state.renew_at = self.schedule.clock.now();
+            state.renew_at = self.timer.clock.now();
         }
         self.inspect(leases, PACE);
     }
@@ -81,13 +83,13 @@ impl Keeper {
         let mut pause = Duration::ZERO;
         for batch in watchdog::inspect(&engine, leases) {
             // Impatient leases come first, and none waits long for its turn.
-            let start = self.schedule.clock.now().after(pause.min(batch[0].command_timeout()));
+            let start = self.timer.clock.now().after(pause.min(batch[0].command_timeout()));
             let engine = Arc::clone(&engine);
-            let schedule = Arc::clone(&self.schedule);
+            let timer = Arc::clone(&self.timer);
             let waits = !pause.is_zero();
             self.tasks.spawn(async move {
                 if waits {
-                    schedule.sleep_until(start).await;
+                    timer.sleep_until(start).await;
                 }
                 watchdog::renew(engine, batch).await;
             });

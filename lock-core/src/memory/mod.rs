@@ -140,7 +140,9 @@ impl State {
     /// Raises the lease of a lock if it belongs to the claim already.
     fn confirm(&mut self, claim: &Claim, now: Timestamp) -> bool {
         let slot = self.locks.get_mut(&claim.key);
-        let Some(slot) = slot.filter(|slot| slot.expires > now && slot.owner == Some(claim.owner)) else { return false };
+        let Some(slot) = slot.filter(|slot| slot.expires > now && slot.owner == Some(claim.owner)) else {
+            return false;
+        };
         slot.expires = slot.expires.max(now.after(claim.ttl));
         true
     }

@@ -54,12 +54,11 @@ impl RedisStore {
                 }
                 Answer::Taken(Taken::Occupied) => self.collisions.note(key, clock.now()),
                 Answer::Taken(Taken::Doubtful | Taken::NotExecuted) => {}
-                Answer::Taken(Taken::Refused(why)) => return Err(self.failed("acquire", &why)),
                 Answer::Taken(Taken::NoClock(why)) => {
                     self.give_back(&connection, keys, request).await;
                     return Err(error::no_clock(self.pool.node(), &why));
                 }
-                Answer::Failed(why) => return Err(self.failed("acquire", &why)),
+                Answer::Taken(Taken::Refused(why)) | Answer::Failed(why) => return Err(self.failed("acquire", &why)),
                 Answer::Value(_) => return Err(self.unreadable("acquire")),
             }
         }
@@ -123,9 +122,8 @@ impl RedisStore {
     /// cluster only for keys of one slot, and refuses others before it does anything.
     pub(super) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
         let Some(first) = requests.first().filter(|_| requests.len() <= MOST) else { return Ok(AttemptAll::Apart) };
-        let of = |request: &AcquireRequest| {
-            Keys::of(&request.claim.key).map_err(|error| error.with_key(&request.claim.key))
-        };
+        let of =
+            |request: &AcquireRequest| Keys::of(&request.claim.key).map_err(|error| error.with_key(&request.claim.key));
         let keys = requests.iter().map(of).collect::<Result<Vec<_>>>()?;
         let callers_floor = requests.iter().map(|request| request.floor).max().unwrap_or_default();
         let begun = Clock::system().now();

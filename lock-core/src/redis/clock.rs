@@ -77,8 +77,7 @@ mod tests {
     #[test]
     fn tokens_are_ordered_as_draws_are_and_fit_an_i64() {
         let draws = [(0, 1), (1, 0), (1, 8191), (2, 0), (1_800_000_000_000, 5), ((1 << 43) - 1, 8191)];
-        let tokens: Vec<_> =
-            draws.map(|(ms, seq)| Draw { ms, seq }).iter().map(|draw| draw.token().unwrap()).collect();
+        let tokens: Vec<_> = draws.map(|(ms, seq)| Draw { ms, seq }).iter().map(|draw| draw.token().unwrap()).collect();
         assert!(tokens.windows(2).all(|pair| pair[0].get() + 127 < pair[1].get()));
         assert!(tokens.iter().all(|token| i64::try_from(token.get() + 127).is_ok()));
         for (draw, token) in draws.iter().zip(&tokens) {

@@ -24,11 +24,11 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
+use crate::inline_task::InlineTask;
 use crate::owner::OwnerId;
 use crate::redis::exchange::{Answer, Call, exchange};
 use crate::redis::link::Link;
 use crate::redis::unsettled::Unsettled;
-use crate::inline_task::InlineTask;
 
 /// How many calls go in one message: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
@@ -280,7 +280,8 @@ impl Batch {
         // Until it is sent, somebody may have joined after the last had gone. One that takes locks goes on:
         // those who undo that wait for its answer.
         if matches!(&*stage, Stage::Sent { callers, .. } if callers.iter().all(|(_, taking)| taking.is_none()))
-            && self.callers.load(Ordering::Acquire) == 0 {
+            && self.callers.load(Ordering::Acquire) == 0
+        {
             let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
             drop(stage);
             self.connection.landed();

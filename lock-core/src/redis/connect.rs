@@ -101,6 +101,7 @@ impl Target {
         }
     }
 
+    #[cfg(any(test, feature = "inspect"))]
     /// Names another server, with the same credentials and settings.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
         let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
@@ -113,6 +114,7 @@ impl Target {
         Self::of(info.set_addr(address))
     }
 
+    #[cfg(any(test, feature = "inspect"))]
     /// Returns the host. A socket is on this one.
     pub(super) fn host(&self) -> &str {
         match self.client.get_connection_info().addr() {
@@ -172,10 +174,7 @@ impl Target {
         }
     }
 
-    async fn greet(
-        &self,
-        presence: impl Send + Sync + 'static,
-    ) -> std::result::Result<Result<Greeting>, RedisError> {
+    async fn greet(&self, presence: impl Send + Sync + 'static) -> std::result::Result<Result<Greeting>, RedisError> {
         let config = AsyncConnectionConfig::new()
             // The keeper has one deadline per operation; a timer per command would cost a tenth.
             .set_response_timeout(None)

@@ -137,7 +137,10 @@ fn is_companion(key: &str, name: &str) -> bool {
 /// The slot of what Redis Cluster hashes of a key: its CRC-16 (XMODEM) modulo the number of slots.
 fn slot(hashed: &[u8]) -> u16 {
     let crc = hashed.iter().fold(0_u16, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 })
+        (0..8).fold(
+            crc ^ (u16::from(*byte) << 8),
+            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 },
+        )
     });
     crc % 16384
 }

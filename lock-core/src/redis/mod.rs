@@ -149,8 +149,7 @@ impl RedisStore {
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let call = steps::holder(&Keys::of(key)?);
         let connection = self.pool.connection().await?;
-        let answer =
-            connection.link.eval(&call).await.map_err(|error| self.failed("look at the holder", &error))?;
+        let answer = connection.link.eval(&call).await.map_err(|error| self.failed("look at the holder", &error))?;
         steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
     }
 

@@ -139,7 +139,11 @@ impl RedisStore {
                         );
                     }
                     let opened = listening.tracks.then(|| {
-                        Opened::new(&self.listeners, Handle::current().id(), Link::new(connection.clone(), 0, time, gone, None))
+                        Opened::new(
+                            &self.listeners,
+                            Handle::current().id(),
+                            Link::new(connection.clone(), 0, time, gone, None),
+                        )
                     });
                     inbox.set_open(true);
                     if was_open {

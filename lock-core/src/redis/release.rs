@@ -72,7 +72,11 @@ impl RedisStore {
         kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
         match link.send(&kill).await {
             Ok(_) => {
-                tracing::debug!(node = self.pool.node(), client = sent.client.id, "closed a connection that did not answer");
+                tracing::debug!(
+                    node = self.pool.node(),
+                    client = sent.client.id,
+                    "closed a connection that did not answer"
+                );
                 self.pool.unsettled.closed(sent.generation);
                 Ok(())
             }

@@ -69,6 +69,7 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     Some(holder)
 }
 
+#[cfg(any(test, feature = "inspect"))]
 /// Reads who waits, and when it last said so in server µs, from the text that `queue.lua` keeps of a
 /// claim.
 pub(super) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::key::IntoLockKey;
 use crate::manager::LockManager;
 use crate::memory::MemoryStore;
+use crate::naming::IntoLockKey;
 
 /// A manager for one test, with a store of its own that can be made to fail. Made by
 /// [`LockManager::for_tests`].

@@ -107,6 +107,12 @@ impl FaultProxy {
         format!("redis://{}", self.address)
     }
 
+    /// Returns the TCP port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Delays every byte of a direction, as a long cable does: later bytes do not wait longer.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.lane(direction).policy.send_modify(|policy| policy.delay = delay);

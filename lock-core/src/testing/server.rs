@@ -34,6 +34,8 @@ pub struct RedisServer {
 /// Settings of a [`RedisServer`] to start.
 #[derive(Clone, Debug, Default)]
 pub struct RedisServerBuilder {
+    /// `redis-server` if `None`.
+    program: Option<String>,
     password: Option<String>,
     unix_socket: bool,
     tls: bool,
@@ -42,6 +44,13 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
+    /// Starts another program than the first `redis-server` of `PATH`.
+    #[must_use]
+    pub fn with_program(mut self, program: &str) -> Self {
+        self.program = Some(program.to_owned());
+        self
+    }
+
     /// Asks clients for a password.
     #[must_use]
     pub fn with_password(mut self, password: &str) -> Self {
@@ -228,7 +237,7 @@ impl RedisServer {
     }
 
     fn launch(&mut self) -> bool {
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(self.settings.program.as_deref().unwrap_or("redis-server"));
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(self.port.to_string());
         // Newer servers open the log before they look at --dir.
         command.current_dir(&self.directory);

@@ -23,15 +23,15 @@ mod sync {
     pub(crate) use std::sync::PoisonError;
 }
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
-use crate::gate::{Gate, Payload, Turn};
+use crate::gate::{Gate, Look, Payload, Turn, Waiter};
 use crate::key::LockKey;
 
 /// How many orders of each set of visits are tried, in each of the two ways.
@@ -48,7 +48,7 @@ impl Payload for Parcel {
     type Terms = bool;
     type Holder = ();
 
-    fn abandon(self, turn: Turn<Self>) {
+    fn reclaim(self, turn: Turn<Self>) {
         drop(turn);
     }
 }
@@ -64,11 +64,13 @@ enum Visit {
     Try,
     /// Takes a slot and leaves it.
     Leave,
-    /// Takes a slot, looks whether it was called, and leaves it.
-    LookAndLeave,
+    /// Takes a slot, polls it once, and leaves it.
+    PollAndLeave,
+    /// Takes a slot, and sleeps before it is polled again: the turn may be taken back from it.
+    Sleep,
 }
 
-const VISITS: [Visit; 5] = [Visit::Stay, Visit::HandOn, Visit::Try, Visit::Leave, Visit::LookAndLeave];
+const VISITS: [Visit; 6] = [Visit::Stay, Visit::HandOn, Visit::Try, Visit::Leave, Visit::PollAndLeave, Visit::Sleep];
 
 fn visit(visit: Visit, gate: &Arc<Gate<Parcel>>, key: &LockKey, inside: &AtomicBool) {
     let fits = matches!(visit, Visit::HandOn);
@@ -78,12 +80,11 @@ fn visit(visit: Visit, gate: &Arc<Gate<Parcel>>, key: &LockKey, inside: &AtomicB
             Ok(turn) => Some(turn),
             Err(mut slot) => match visit {
                 Visit::Leave => None,
-                Visit::LookAndLeave => {
-                    match std::pin::Pin::new(&mut slot).poll(&mut Context::from_waker(Waker::noop())) {
-                        Poll::Ready(turn) => Some(turn),
-                        Poll::Pending => None,
-                    }
-                }
+                Visit::PollAndLeave => poll_once(&mut slot),
+                Visit::Sleep => poll_once(&mut slot).or_else(|| {
+                    thread::yield_now();
+                    Some(block_on(slot))
+                }),
                 _ => Some(block_on(slot)),
             },
         },
@@ -98,6 +99,22 @@ fn visit(visit: Visit, gate: &Arc<Gate<Parcel>>, key: &LockKey, inside: &AtomicB
     }
 }
 
+fn poll_once(slot: &mut Waiter<Parcel>) -> Option<Turn<Parcel>> {
+    match std::pin::Pin::new(slot).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(turn) => Some(turn),
+        Poll::Pending => None,
+    }
+}
+
+/// The looks that are scheduled.
+type Looks = Arc<sync::Mutex<Vec<Look<Parcel>>>>;
+
+/// Runs what is scheduled.
+fn look(looks: &Looks) {
+    let due = std::mem::take(&mut *looks.lock().unwrap_or_else(PoisonError::into_inner));
+    due.into_iter().for_each(Look::run);
+}
+
 /// Runs visitors side by side. Returns in how many orders.
 fn run(scheduler: impl Scheduler + 'static, visits: &[Visit]) -> usize {
     let orders = Arc::new(AtomicUsize::new(0));
@@ -105,12 +122,21 @@ fn run(scheduler: impl Scheduler + 'static, visits: &[Visit]) -> usize {
     Runner::new(scheduler, Config::default()).run(move || {
         counted.fetch_add(1, Ordering::Relaxed);
         let key = LockKey::new("k").unwrap_or_else(|error| panic!("{error}"));
-        let (gate, inside) = (Arc::new(Gate::new()), Arc::new(AtomicBool::new(false)));
+        let (looks, inside) = (Looks::default(), Arc::new(AtomicBool::new(false)));
+        let scheduled = Arc::clone(&looks);
+        let schedule = move |look| scheduled.lock().unwrap_or_else(PoisonError::into_inner).push(look);
+        let gate = Arc::new(Gate::new(schedule));
         let visitors = visits.iter().map(|&what| {
             let (gate, key, inside) = (Arc::clone(&gate), key.clone(), Arc::clone(&inside));
             thread::spawn(move || visit(what, &gate, &key, &inside))
         });
-        for visitor in visitors.collect::<Vec<_>>() {
+        let visitors: Vec<_> = visitors.collect();
+        // Often enough that whoever is called may be looked at twice.
+        for _ in 0..4 {
+            look(&looks);
+            thread::yield_now();
+        }
+        for visitor in visitors {
             visitor.join().unwrap_or_else(|_| panic!("a visitor has panicked"));
         }
         assert!(gate.try_enter(&key).is_ok(), "the queue was not closed");

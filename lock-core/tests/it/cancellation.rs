@@ -269,7 +269,7 @@ async fn shutdown_frees_everything_and_tells_every_holder() {
     assert!(report.is_clean() && report.released == 150, "{report:?}");
     assert_eq!(locked_keys(&server), [""; 0]);
     for guard in &guards {
-        assert_eq!(guard.lost().await, LossReason::Revoked);
+        assert_eq!(guard.lost().await, LossReason::ShutDown);
     }
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
@@ -293,7 +293,7 @@ async fn shutdown_leaves_nothing_of_acquires_that_it_meets_half_way() {
         assert_eq!(locked_keys(&server), [""; 0], "round {round}");
         for task in tasks {
             match task.await.unwrap() {
-                Ok(guard) => assert_eq!(guard.ensure_held().unwrap_err().loss_reason(), Some(LossReason::Revoked)),
+                Ok(guard) => assert_eq!(guard.ensure_held().unwrap_err().loss_reason(), Some(LossReason::ShutDown)),
                 Err(error) => assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}"),
             }
         }

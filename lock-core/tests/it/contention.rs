@@ -7,7 +7,7 @@ use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockEventKind, ReleaseOutcome, Wait};
 
 use crate::support::{
-    LONG, MS, SECOND, Scratch, all_told, eventually, exists, expired, figure, locked_keys, locks, take, watched,
+    LONG, MS, SECOND, Scratch, all_told, eventually, exists, expired, figure, locked_keys, locks, lost, take, watched,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,7 +138,7 @@ async fn two_guards_of_one_manager_exclude_each_other_and_a_stale_one_harms_nobo
     let locks = locks(&server);
     let stale = locks.lock("k").with_ttl(3 * SECOND).with_renew(lock_core::Renew::Off).await.unwrap();
     assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
-    stale.lost().await;
+    lost(&stale).await;
     let fresh = take(&locks, "k").await;
     assert!(fresh.token() > stale.token());
     assert_eq!(stale.extend(9 * SECOND).await.unwrap_err().kind(), LockErrorKind::Lost);

@@ -4,8 +4,8 @@ use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, St
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, pttl, renewals,
-    take, warm, watched,
+    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, lost, pttl,
+    renewals, take, warm, watched,
 };
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn the_lease_on_the_server_is_the_one_asked_for() {
     let watch = Stopwatch::start();
     let short = locks.lock("k").with_ttl(50 * MS).with_renew(lock_core::Renew::Off).await.unwrap();
     assert!(pttl(&server, "k") <= 50);
-    short.lost().await;
+    lost(&short).await;
     assert!(watch.elapsed() >= 45 * MS, "lost before its time");
     take(&locks, "k").await.release().await.unwrap();
 }
@@ -269,5 +269,5 @@ async fn an_evicted_key_is_noticed_and_followed_by_a_greater_token() {
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     let next = take(&locks_at(&server.url()), "k").await;
     assert!(next.token() > guard.token());
-    assert_eq!(guard.lost().await, lock_core::LossReason::Stolen);
+    assert_eq!(lost(&guard).await, lock_core::LossReason::Stolen);
 }

@@ -2,6 +2,7 @@
 
 mod away;
 mod crowd;
+mod unpolled;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

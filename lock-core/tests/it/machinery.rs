@@ -75,6 +75,27 @@ async fn extend_prolongs_a_fixed_lease() {
 
 #[tokio::test(start_paused = true)]
 #[limit]
+async fn an_extension_is_not_passed_on() {
+    let (locks, events) = manager(&Arc::default());
+    let take = || tokio::spawn(locks.lock("k").with_ttl(10 * SECOND).acquire());
+    let first = take().await.unwrap().unwrap();
+    let (second, third) = (take(), take());
+    tokio::task::yield_now().await;
+    first.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    second.extend(3600 * SECOND).await.unwrap();
+    second.release().await.unwrap();
+    let third = third.await.unwrap().unwrap();
+    assert!(
+        third.remaining() <= 10 * SECOND,
+        "{:?}: it would block the fleet for that long if it died",
+        third.remaining()
+    );
+    assert_eq!(events.paths().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
 async fn max_hold_ends_a_body_that_hangs() {
     let (locks, events) = manager(&Arc::default());
     let outcome: Result<(), LockError> =
@@ -168,7 +189,7 @@ async fn shutdown_releases_everything_and_wakes_everybody() {
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(report.released, 1);
     assert!(store.is_empty());
-    assert_eq!(guard.lost().await, LossReason::Revoked);
+    assert_eq!(guard.lost().await, LossReason::ShutDown);
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     assert_eq!(locks.lock("new").await.unwrap_err().kind(), LockErrorKind::ShutDown);
     drop(guard);
@@ -200,7 +221,7 @@ async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
     let shutdown = ending.lock().unwrap().take().unwrap();
     let report = shutdown.await;
     assert_eq!((report.released, report.is_clean()), (1, true), "{report:?}");
-    assert_eq!(second.lost().await, LossReason::Revoked);
+    assert_eq!(second.lost().await, LossReason::ShutDown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -350,14 +371,15 @@ async fn a_grant_is_never_handed_over_after_its_lease() {
 async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
     let (locks, events) = manager(&Arc::default());
     let first = locks.lock("k").await.unwrap();
-    let mut second = std::pin::pin!(locks.lock("k").with_max_hold(SECOND).acquire());
+    let mut second = std::pin::pin!(locks.lock("k").with_max_hold(Duration::from_millis(8)).acquire());
     let mut third = std::pin::pin!(locks.lock("k").acquire());
     // Both wait, and the third is polled no more for a while.
     assert!(tokio::time::timeout(Duration::ZERO, second.as_mut()).await.is_err());
     assert!(tokio::time::timeout(Duration::ZERO, third.as_mut()).await.is_err());
     first.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
-    tokio::time::sleep(2 * SECOND).await;
+    // Longer than that, and not so long that the turn is taken back.
+    tokio::time::sleep(Duration::from_millis(9)).await;
     let guard = third.await.unwrap();
     guard.ensure_held().unwrap();
     assert_eq!(events.paths(), [GrantPath::Uncontended, GrantPath::Granted, GrantPath::Handoff]);

@@ -19,7 +19,6 @@ mod fenced_write;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
-mod limits;
 #[cfg(feature = "redis")]
 mod lockstep;
 #[cfg(feature = "redis")]

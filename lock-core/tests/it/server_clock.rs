@@ -7,7 +7,7 @@ use std::process::Command;
 use lock_core::testing::{EventLog, RedisServer, Reply, limit};
 use lock_core::{FencingGate, LockErrorKind, LossReason, ReleaseOutcome};
 
-use crate::support::{Scratch, eventually, locks, pttl, renewals, take, watched};
+use crate::support::{Scratch, eventually, locks, lost, pttl, renewals, take, watched};
 
 /// A server whose wall clock can be moved.
 struct Movable {
@@ -56,7 +56,7 @@ async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
 
     movable.jump(3600).await;
     let next = take(&others, "k").await;
-    assert_eq!(guard.lost().await, LossReason::Stolen);
+    assert_eq!(lost(&guard).await, LossReason::Stolen);
     assert_eq!(guard.ensure_held().unwrap_err().kind(), LockErrorKind::Lost);
     // The two were at work at once, for a moment. What checks tokens noticed nothing.
     assert!(next.token() > guard.token());

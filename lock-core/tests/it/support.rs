@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lock_core::testing::{EventLog, RedisServer, Reply};
-use lock_core::{LockGuard, LockManager, LockRequest, RedisStore, Renew};
+use lock_core::{LockGuard, LockManager, LockRequest, LossReason, RedisStore, Renew};
 
 pub(crate) use resource::Resource;
 pub(crate) use worker::{Scratch, Worker};
@@ -21,7 +21,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// How long a test waits for what is promised without a bound, or for a bound that is not its subject.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A manager whose leases and waits outlast every stall of the machine.
 pub(crate) fn locks_at(url: &str) -> LockManager {
@@ -80,6 +80,12 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) -> D
     start.elapsed()
 }
 
+/// Waits until a lock is lost, and says why.
+pub(crate) async fn lost(guard: &LockGuard) -> LossReason {
+    let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
+    lost.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {} is lost", guard.key()))
+}
+
 pub(crate) fn exists(server: &RedisServer, key: &str) -> bool {
     server.command(&["EXISTS", key]) == Reply::Int(1)
 }
@@ -119,7 +125,7 @@ pub(crate) fn figure(what: &str, value: impl std::fmt::Debug) {
 
 /// Drives a future for so many polls at most, and no longer than it is woken. Returns what it came to, if
 /// it did, and how often it was polled.
-pub(crate) async fn cut_after<F: Future>(most: usize, mut future: Pin<&mut F>) -> (Option<F::Output>, usize) {
+pub(crate) async fn cut_after<F: Future + ?Sized>(most: usize, mut future: Pin<&mut F>) -> (Option<F::Output>, usize) {
     let mut polls = 0;
     let cut = poll_fn(|cx| {
         if polls == most {

@@ -1,64 +1,67 @@
 //! The house rules that a program can check.
 
+mod limits;
+
 use lock_core::testing::limit;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which floor each module of lock-core stands on, and in which wing. A file imports only from its
-/// own floor and wing, or from a lower floor.
-const FLOORS: [(&str, &str); 38] = [
-    ("key", "0"),
-    ("owner", "0"),
-    ("call_site", "0"),
-    ("sync", "0"),
-    ("inline_task", "0"),
-    ("fencing", "0"),
-    ("fenced_write", "0"),
-    ("options", "0"),
-    ("prefix", "0"),
-    ("error", "0"),
-    ("clock", "0"),
-    ("site", "0"),
-    ("event", "1"),
-    ("backend", "1"),
-    ("memory", "2 stores"),
-    ("redis", "2 stores"),
-    ("gate", "2 machinery"),
-    ("hold", "2 machinery"),
-    ("lease", "2 machinery"),
-    ("claim", "2 machinery"),
-    ("acquire", "2 machinery"),
-    ("keeper", "2 machinery"),
-    ("context", "2 machinery"),
-    ("trace", "2 machinery"),
-    ("connect", "3"),
-    ("manager", "3"),
-    ("lock", "3"),
-    ("multi", "3"),
-    ("guard", "3"),
-    ("global", "3"),
-    ("blocking", "3"),
-    ("outcome", "3"),
-    ("protect", "3"),
-    ("web", "3"),
-    ("lib", "4"),
-    ("__private", "4"),
-    ("conformance", "4"),
-    ("testing", "4"),
+/// The modules of lock-core in layers, from the ground up. A file imports only from layers below its own:
+/// nothing from its own, nothing from above. `lock` and `manager` make each other and share a line.
+const LAYERS: &[&[&str]] = &[
+    // Words.
+    &["call_site", "clock", "fencing", "inline_task", "key", "site", "sync"],
+    &["fenced_write", "owner"],
+    &["error"],
+    &["naming", "options", "outcome", "prefix"],
+    // Contracts.
+    &["event"],
+    &["backend", "fencing_gate"],
+    // The stores, of which the machinery knows nothing.
+    STORES,
+    // The machinery.
+    &["event_context", "gate", "grants", "timer"],
+    &["lease", "trace"],
+    &["engine"],
+    &["free", "spec", "watchdog"],
+    &["claim"],
+    &["hold"],
+    &["context", "handle"],
+    &["release"],
+    &["owned_hold"],
+    &["acquire"],
+    &["keeper"],
+    // The API.
+    &["blocking"],
+    &["guard"],
+    &["protect"],
+    &["lock manager"],
+    &["connect", "global"],
+    // The facade, and what stands beside it.
+    &["__private", "testing", "web"],
+    &["conformance"],
+    &["lib"],
 ];
 
-/// Imports against the rule, each with its reason.
-const EXCEPTIONS: [(&str, &str); 1] = [
-    // The gate of a resource tells the process-wide observers of the tokens it refuses.
-    ("fencing", "event"),
-];
+const STORES: &[&str] = &["memory", "redis"];
+
+/// The only modules above the stores that name one, to make it.
+const STORE_MAKERS: [&str; 5] = ["connect", "lib", "manager", "testing", "conformance"];
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.iter().any(|line| line.split(' ').any(|name| name == module)))
+}
+
+fn share_a_line(one: &str, other: &str) -> bool {
+    let lines = LAYERS.iter().flat_map(|layer| layer.iter());
+    lines.into_iter().any(|line| [one, other].iter().all(|name| line.split(' ').any(|part| part == *name)))
+}
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-pub(crate) fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -69,38 +72,116 @@ pub(crate) fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn module_of(file: &Path) -> String {
-    let first = file.strip_prefix(source()).unwrap().iter().next().unwrap().to_str().unwrap().to_owned();
-    first.trim_end_matches(".rs").to_owned()
-}
-
 fn is_test(file: &Path) -> bool {
     file.iter().any(|part| part == "tests" || part == "tests.rs")
 }
 
-#[test]
-#[limit]
-fn nothing_imports_from_a_floor_above_or_from_the_other_wing() {
-    let floors: BTreeMap<&str, &str> = FLOORS.into_iter().collect();
-    let mut sources = Vec::new();
-    files(&source(), "rs", &mut sources);
-    for file in sources.iter().filter(|file| !is_test(file)) {
-        let module = module_of(file);
-        let home = floors.get(module.as_str()).unwrap_or_else(|| panic!("{module} has no floor: add it to the table"));
-        let text = fs::read_to_string(file).unwrap();
-        for line in text.lines().take_while(|line| !line.contains("#[cfg(test)]")) {
-            let code = line.split("//").next().unwrap();
-            // `$crate` is where a macro is used, and no import.
-            for (at, _) in code.match_indices("crate::").filter(|(at, _)| !code[..*at].ends_with('$')) {
-                let target: String = code[at + 7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                let Some(there) = floors.get(target.as_str()) else { continue };
-                let allowed = there == home
-                    || there.chars().next() < home.chars().next()
-                    || EXCEPTIONS.contains(&(module.as_str(), target.as_str()));
-                assert!(allowed, "{} (floor {home}) imports {target} (floor {there}): {line}", file.display());
-            }
+/// Returns the module of the crate that a file is part of, and how deep the file stands below the root.
+fn module_of(file: &Path) -> (String, usize) {
+    let path = file.strip_prefix(source()).unwrap().with_extension("");
+    let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != "mod").collect();
+    (parts[0].to_owned(), if parts[0] == "lib" { 0 } else { parts.len() })
+}
+
+/// Returns the modules of the crate that a source text names: in paths and in nested imports, from the
+/// root or from `super`. `depth` is how deep below the root the text stands.
+fn imports(text: &str, depth: usize) -> Vec<String> {
+    let code: String = text
+        .lines()
+        .take_while(|line| !line.contains("#[cfg(test)]"))
+        .map(|line| format!("{}\n", line.split("//").next().unwrap()))
+        .collect();
+    let mut found = Vec::new();
+    // `$crate` is where a macro is used, and no import.
+    let is_start = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || "_$:".contains(c));
+    for (at, root) in code.match_indices("crate::").filter(|(at, _)| is_start(*at)) {
+        heads(&code[at + root.len()..], &mut found);
+    }
+    let up = "super::".repeat(depth);
+    if depth > 0 {
+        for (at, _) in code.match_indices(&up).filter(|(at, _)| is_start(*at)) {
+            heads(&code[at + up.len()..], &mut found);
         }
     }
+    found
+}
+
+/// Reads the first name of a path, or of each path of a list in braces.
+fn heads(path: &str, found: &mut Vec<String>) {
+    let name: String = path.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    if !name.is_empty() {
+        found.push(name);
+        return;
+    }
+    let Some(list) = path.trim_start().strip_prefix('{') else {
+        assert!(!path.starts_with('*'), "a glob hides what is imported");
+        return;
+    };
+    let (mut depth, mut start) = (0, true);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => return,
+            '}' => depth -= 1,
+            ',' if depth == 0 => start = true,
+            c if start && !c.is_whitespace() => {
+                start = false;
+                heads(&list[at..], found);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns what is wrong with the imports of one file.
+fn upward(module: &str, depth: usize, text: &str) -> Vec<String> {
+    let home = layer(module).unwrap_or_else(|| panic!("{module} has no layer: add it to the table"));
+    let mut wrong = Vec::new();
+    for target in imports(text, depth).into_iter().filter(|target| target != module) {
+        let Some(there) = layer(&target) else { continue };
+        let to_a_store = STORES.contains(&target.as_str()) && !STORE_MAKERS.contains(&module);
+        if to_a_store || (there >= home && !share_a_line(module, &target)) {
+            wrong.push(format!("{module} (layer {home}) imports {target} (layer {there})"));
+        }
+    }
+    wrong
+}
+
+#[test]
+#[limit]
+fn every_import_leads_to_a_layer_below() {
+    let mut sources = Vec::new();
+    files(&source(), "rs", &mut sources);
+    let mut wrong = Vec::new();
+    for file in sources.iter().filter(|file| !is_test(file)) {
+        let (module, depth) = module_of(file);
+        let found = upward(&module, depth, &fs::read_to_string(file).unwrap());
+        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", file.display())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+#[limit]
+fn no_way_to_write_an_import_is_overlooked() {
+    let ways = [
+        "use crate::keeper;",
+        "use crate::{clock::Clock, keeper::{self, hear}};",
+        "use crate::{\n    clock::{Clock, Timestamp},\n    keeper::hear,\n};",
+        "pub(crate) use crate::keeper::start as begin;",
+        "fn f() { crate::keeper::start() }",
+        "use super::keeper::start;",
+        "use super::{clock::Clock, keeper};",
+    ];
+    for way in ways {
+        assert_eq!(upward("lease", 1, way).len(), 1, "{way}");
+    }
+    assert_eq!(upward("lease", 2, "use super::super::keeper;").len(), 1, "from a file one deeper");
+    for fine in ["use crate::{clock::Clock, timer::AlarmId};", "// use crate::keeper;", "use super::clock::Clock;"] {
+        assert_eq!(upward("lease", 1, fine), [] as [String; 0], "{fine}");
+    }
+    assert_eq!(upward("lease", 1, "use crate::trace;").len(), 1, "its own layer");
+    assert_eq!(upward("keeper", 1, "use crate::redis::RedisStore;").len(), 1, "a store");
 }
 
 #[test]
@@ -111,10 +192,12 @@ fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
     assert!(!scripts.is_empty());
     for script in scripts {
         let text = fs::read_to_string(&script).unwrap();
-        let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
-        for word in ["KEYS", "Returns", "Atomic"] {
-            assert!(header.iter().any(|line| line.contains(word)), "{}: {word} is missing", script.display());
+        let header: String = text.lines().take_while(|line| line.starts_with("--")).collect();
+        let body = text.lines().skip_while(|line| line.starts_with("--")).collect::<String>();
+        for word in ["KEYS", "Returns ", "Atomic"] {
+            assert!(header.contains(word), "{}: {word} is missing", script.display());
         }
+        assert_eq!(header.contains("ARGV["), body.contains("ARGV["), "{}: ARGV", script.display());
     }
 }
 

@@ -3,6 +3,8 @@
 //! ```sh
 //! cargo run -p lock-metrics --example dashboards                       # writes dashboards/
 //! cargo run -p lock-metrics --example dashboards -- --runbooks URL     # links to your copy of the runbooks
+//! cargo run -p lock-metrics --example dashboards -- --dashboards URL   # links to Grafana from every alert
+//! cargo run -p lock-metrics --example dashboards -- --live-view URL    # with {{ $labels.instance }} in it
 //! cargo run -p lock-metrics --example dashboards -- --to DIR --fast    # a copy for tests, whose delays are seconds
 //! cargo run -p lock-metrics --example dashboards -- --queries          # every query, as JSON
 //! ```
@@ -25,6 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         match argument.as_str() {
             "--to" => folder = value()?.into(),
             "--runbooks" => settings.runbooks = value()?,
+            "--dashboards" => settings.dashboards = Some(value()?.trim_end_matches('/').to_owned()),
+            "--live-view" => settings.live_view = value()?,
             "--fast" => settings.fast = true,
             "--queries" => {
                 println!("{}", queries());

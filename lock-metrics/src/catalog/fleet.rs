@@ -2,7 +2,8 @@
 
 use super::{Metric, MetricKind, MetricUnit};
 
-const PER_LOCK: &[&str] = &["lock"];
+const PER_LOCK: &[&str] = &["lock", "store"];
+const PER_STORE: &[&str] = &["store"];
 
 const fn gauge(name: &'static str, unit: MetricUnit, labels: &'static [&'static str], help: &'static str) -> Metric {
     Metric::new(name, MetricKind::Gauge, unit, labels, help)
@@ -12,7 +13,7 @@ pub(crate) static HELD: Metric = gauge(
     "distributed_lock_inspector_held",
     MetricUnit::Count,
     PER_LOCK,
-    "Locks that Redis holds for the whole fleet; 0 in all instances but the elected one, so take the maximum.",
+    "Locks that Redis holds for the whole fleet. Like all of the inspector, only from the instance that is elected.",
 );
 pub(crate) static WAITERS: Metric = gauge(
     "distributed_lock_inspector_waiters",
@@ -24,7 +25,7 @@ pub(crate) static OLDEST_HOLD: Metric = gauge(
     "distributed_lock_inspector_oldest_hold_start_timestamp_seconds",
     MetricUnit::Seconds,
     PER_LOCK,
-    "When the oldest hold in Redis began, by its fencing token, 0 if there is none.",
+    "When the oldest hold in Redis began, by the clock of the instance that tells it, 0 if there is none.",
 );
 pub(crate) static MIN_TTL: Metric = gauge(
     "distributed_lock_inspector_min_ttl_seconds",
@@ -41,19 +42,19 @@ pub(crate) static KEYS_WITHOUT_TTL: Metric = gauge(
 pub(crate) static SCAN_DURATION: Metric = gauge(
     "distributed_lock_inspector_scan_duration_seconds",
     MetricUnit::Seconds,
-    &[],
+    PER_STORE,
     "How long the last scan of Redis took, pauses included.",
 );
 pub(crate) static TRUNCATED: Metric = gauge(
     "distributed_lock_inspector_truncated",
     MetricUnit::Count,
-    &[],
+    PER_STORE,
     "1 if the last scan of Redis ended at its budget of keys and saw only a part.",
 );
 pub(crate) static LAST_SUCCESS: Metric = gauge(
     "distributed_lock_inspector_last_success_timestamp_seconds",
     MetricUnit::Seconds,
-    &[],
+    PER_STORE,
     "When this instance last finished a scan of Redis, 0 if it never did.",
 );
 

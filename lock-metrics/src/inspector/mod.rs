@@ -2,14 +2,14 @@
 
 mod classify;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
 use lock_core::{Clock, LockError, LockGuard, LockKey, LockManager, sites};
@@ -19,8 +19,8 @@ use crate::fleet::{Fleet, FleetLock};
 use crate::handle::MetricsHandle;
 use crate::inspector::classify::Classes;
 use crate::install::InstallError;
-use crate::state::{Core, INSPECTOR_KEY};
-use crate::time::UnixTime;
+use crate::state::{Core, INSPECTOR_KEY, MAX_LOCKS, OTHER};
+use crate::time::Moment;
 
 /// The lease of the election: after a crash another instance takes over within this and an interval.
 const TERM: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ const TERM: Duration = Duration::from_secs(30);
 /// Counts the locks that Redis holds for the whole fleet, and exports them per lock name.
 ///
 /// Every process may start one: they elect one among them, by the lock
-/// `distributed-lock:inspector`, and the others export zeros. That lock, held for as long as its
+/// `distributed-lock:inspector`, and the others export nothing. That lock, held for as long as its
 /// holder lives, is in no metric and no live view. The elected one walks through the keys
 /// with a paced `SCAN` in a thread of its own, never during a scrape. Its numbers show what no
 /// process can know of itself: locks of processes that died, locks without an expiry, locks of other
@@ -44,9 +44,9 @@ const TERM: Duration = Duration::from_secs(30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A key belongs to the most specific template or prefix that it fits, else to `other`. Templates of
-/// annotated functions of this program are known; those of other programs, declared names, and keys
-/// that are made by hand are added with [`with_template`](Self::with_template).
+/// A key counts under the name that its holder stored with it, whichever program that is. Keys without
+/// one, of other libraries, belong to the most specific template or prefix that they fit, else to
+/// `other`: see [`with_template`](Self::with_template) and [`with_prefix`](Self::with_prefix).
 ///
 /// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
 /// after the other, and the numbers are of all of them. See [`FleetReader`].
@@ -57,6 +57,8 @@ const TERM: Duration = Duration::from_secs(30);
 #[must_use = "an inspector does nothing before it is started"]
 pub struct Inspector {
     reader: Arc<FleetReader>,
+    /// The name of the store in metrics.
+    store: Arc<str>,
     classes: Classes,
     scan: ScanOptions,
     interval: Duration,
@@ -98,15 +100,23 @@ impl Inspector {
         for site in sites() {
             classes.add_template(site.label, site.label);
         }
-        Ok(Self {
-            reader: Arc::new(FleetReader::new(url)?),
-            classes,
-            scan: ScanOptions::new(),
-            interval: Duration::from_secs(30),
-        })
+        let reader = Arc::new(FleetReader::new(url)?);
+        let store = reader.node().into();
+        Ok(Self { reader, store, classes, scan: ScanOptions::new(), interval: Duration::from_secs(30) })
     }
 
-    /// Counts keys rendered from a template, as in `lock:user:<user_id>`, under a lock name.
+    /// Names the store in metrics. Default: the address in the URL.
+    ///
+    /// It must be the name under which the managers know it, see
+    /// [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name): what Redis holds is
+    /// compared with what their processes hold.
+    pub fn with_store_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.store = name.into();
+        self
+    }
+
+    /// Counts keys rendered from a template, as in `lock:user:<user_id>`, under a lock name, where the
+    /// holder stored none.
     ///
     /// The name should be the one that the holders' own metrics carry, so that both can be compared.
     pub fn with_template(mut self, template: &str, lock: &str) -> Self {
@@ -157,7 +167,6 @@ impl Inspector {
     /// [`InstallError::Thread`].
     pub fn start(self, metrics: &MetricsHandle) -> Result<InspectorHandle, InstallError> {
         let core = metrics.core();
-        core.publish(self.nothing());
         let (stop, stopped) = oneshot::channel();
         let (ending, ended) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
@@ -189,7 +198,7 @@ impl Inspector {
     ///
     /// Safe: it only reads.
     pub async fn inspect_once(&self, metrics: &MetricsHandle) -> Result<(), LockError> {
-        self.inspect(&metrics.core()).await
+        self.inspect(&metrics.core(), &mut BTreeSet::new()).await
     }
 
     async fn run(&self, core: &Core, mut stopped: oneshot::Receiver<Infallible>) {
@@ -197,6 +206,7 @@ impl Inspector {
             _ = &mut stopped => {}
             () = self.take_part(core) => {}
         }
+        core.publish(&self.store, None);
     }
 
     async fn take_part(&self, core: &Core) {
@@ -208,7 +218,7 @@ impl Inspector {
                     complained = false;
                     tracing::info!(node = self.reader.node(), "this instance inspects the locks of the fleet");
                     self.serve(core, &term).await;
-                    core.publish(self.nothing());
+                    core.publish(&self.store, None);
                 }
                 Ok(None) => complained = false,
                 Err(error) => {
@@ -241,9 +251,12 @@ impl Inspector {
 
     /// Scans until the term ends.
     async fn serve(&self, core: &Core, term: &LockGuard) {
+        // Until the first scan is done it is known that none is.
+        core.publish(&self.store, Some(Fleet::default()));
         let scans = async {
+            let mut names = BTreeSet::new();
             loop {
-                if let Err(error) = self.inspect(core).await {
+                if let Err(error) = self.inspect(core, &mut names).await {
                     tracing::warn!(node = self.reader.node(), %error, "cannot inspect the locks of the fleet");
                 }
                 pause(self.interval).await;
@@ -256,34 +269,35 @@ impl Inspector {
         }
     }
 
-    async fn inspect(&self, core: &Core) -> Result<(), LockError> {
+    /// Scans once. `names` are the lock names of the scans before, which are shown at 0 from now on.
+    async fn inspect(&self, core: &Core, names: &mut BTreeSet<String>) -> Result<(), LockError> {
         let clock = Clock::system();
         let begun = clock.now();
-        let mut found = self.nothing();
+        let known = names.iter().chain(self.classes.names()).map(|name| (name.clone(), FleetLock::default()));
+        let mut found = Fleet { locks: known.collect(), ..Fleet::default() };
         let mut scan = self.reader.scan(self.scan.clone());
         while let Some(batch) = scan.next().await? {
+            let now = Moment::now();
             for entry in batch.iter().filter(|entry| entry.key.as_str() != INSPECTOR_KEY) {
-                found.locks[self.classes.of(entry.key.as_str())].1.add(entry);
+                // As its holder calls it; an older one, or another library, leaves that to be guessed.
+                let guess = || self.classes.names()[self.classes.of(entry.key.as_str())].as_str();
+                let name = entry.holder.lock().unwrap_or_else(guess);
+                let room = found.locks.len() < MAX_LOCKS || found.locks.contains_key(name);
+                let name = if room { name } else { OTHER };
+                found.locks.entry(name.to_owned()).or_default().add(entry, now);
             }
         }
         found.truncated = scan.is_truncated();
         found.scan_duration = clock.now().since(begun);
-        found.last_success = UnixTime::now();
-        core.publish(found);
+        found.last_success = Moment::now();
+        names.extend(found.locks.keys().cloned());
+        core.publish(&self.store, Some(found));
         Ok(())
-    }
-
-    /// Every lock name, with nothing in it.
-    fn nothing(&self) -> Fleet {
-        let names: HashSet<&String> = self.classes.names().iter().collect();
-        debug_assert_eq!(names.len(), self.classes.names().len(), "a series would be exported twice");
-        let locks = self.classes.names().iter().map(|name| (name.clone(), FleetLock::default())).collect();
-        Fleet { locks, ..Fleet::default() }
     }
 }
 
 impl FleetLock {
-    fn add(&mut self, entry: &LockEntry) {
+    fn add(&mut self, entry: &LockEntry, now: Moment) {
         self.waiters = self.waiters.saturating_add(u32::try_from(entry.waiters).unwrap_or(u32::MAX));
         if entry.is_without_ttl() {
             self.without_ttl = self.without_ttl.saturating_add(1);
@@ -293,9 +307,8 @@ impl FleetLock {
             return;
         }
         self.held = self.held.saturating_add(1);
-        if let Some(since) = entry.holder.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()) {
-            let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-            self.oldest_hold = self.oldest_hold.earlier(UnixTime::from_nanos(nanos));
+        if let Some(age) = entry.held_for {
+            self.oldest_hold = self.oldest_hold.earlier(now.before(age));
         }
         if let Some(left) = entry.holder.ttl_left {
             self.min_ttl = Some(self.min_ttl.map_or(left, |shortest| shortest.min(left)));
@@ -320,7 +333,7 @@ async fn pause(time: Duration) {
 
 /// Returns a number between 0 and 1 that differs from instance to instance and from time to time.
 fn jitter() -> f64 {
-    let mix = (UnixTime::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32))
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mix =
+        (Moment::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     f64::from(u32::try_from(mix >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }

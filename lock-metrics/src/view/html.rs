@@ -10,7 +10,7 @@ const STYLE: &str = include_str!("locks.css");
 
 macro_rules! policy {
     () => {
-        "default-src 'none'; style-src 'sha256-ORAduWIuUdQXSFK5qtHLw/gILB2WeuOeJ11fTupDzME='; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'sha256-a1kyfIEnDuLOm++nYJtwHBukGRmvN22z+5+1YhA6doM='; base-uri 'none'; form-action 'none'"
     };
 }
 
@@ -43,7 +43,7 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
         title = if totals.stuck > 0 { format!("({} stuck) ", totals.stuck) } else { String::new() },
         pid = std::process::id(),
         host = host().map(|host| format!(" on {}", Shield(&host))).unwrap_or_default(),
-        time = clock(view.at.as_nanos() / 1_000_000_000),
+        time = clock(view.at.to_unix_nanos() / 1_000_000_000),
         alarm = if totals.stuck > 0 { "stuck" } else { "fine" },
         stuck = totals.stuck,
         held = totals.held,
@@ -61,7 +61,7 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
         out.write_str("<p id=\"empty\">This process holds no lock and waits for none.</p>\n")?;
     }
     if view.hidden() > 0 {
-        writeln!(out, "<p id=\"not-shown\">… and {} more, see locks.json</p>", view.hidden())?;
+        writeln!(out, "<p id=\"not-shown\">… and {} more, which hurt less</p>", view.hidden())?;
     }
     out.write_str("</body>\n</html>\n")
 }
@@ -73,12 +73,12 @@ fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
         "<tr data-key=\"{data}\" data-lock=\"{lock_data}\" data-state=\"{state}\" class=\"{state}\">\
          <td data-label=\"State\"><b>{state}</b></td>\
          <td data-label=\"Key\"><bdi class=\"key\">{key}</bdi><small>{lock}</small></td>\
-         <td data-label=\"Call site\"><bdi>{site}</bdi></td><td data-label=\"For\">{age}</td>",
+         <td data-label=\"Call site\"><bdi class=\"site\">{site}</bdi></td><td data-label=\"For\">{age}</td>",
         data = Attribute(key),
         lock_data = Attribute(&live.lock),
         key = Shield(key),
         lock = Shield(&live.lock),
-        site = Shield(&live.site),
+        site = Breakable(&live.site),
         age = human(live.age),
     )?;
     match &live.state {
@@ -86,7 +86,9 @@ fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
             let left = if lease_left.is_zero() { "over, not renewed".to_owned() } else { human(*lease_left) };
             let mut note = String::new();
             if *stuck {
-                write!(note, "<small>stuck after {}</small>", human(*stuck_after))?;
+                let command = lockctl(key);
+                write!(note, "<small>stuck after {}; ask</small>", human(*stuck_after))?;
+                write!(note, "<code>{}</code>", Shield(&command))?;
             }
             if *reentrant {
                 note.push_str("<small>inside another hold of its task</small>");
@@ -105,7 +107,7 @@ fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
             match waits_for {
                 None => out.write_str("its turn")?,
                 Some(holder) => {
-                    write!(out, "<bdi>{}</bdi>", Shield(holder.site()))?;
+                    write!(out, "<bdi class=\"site\">{}</bdi>", Breakable(holder.site()))?;
                     if let Some(info) = &holder.info {
                         write!(out, "<small>pid {} on {}</small>", info.pid, Shield(&info.host))?;
                     }
@@ -117,6 +119,11 @@ fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
             out.write_str("</td></tr>\n")
         }
     }
+}
+
+/// Returns the command that says everything about a key, to be pasted into a shell.
+fn lockctl(key: &str) -> String {
+    format!("lockctl show '{}'", key.replace('\'', "'\\''"))
 }
 
 /// Writes the time of the day.
@@ -131,6 +138,21 @@ struct Shield<'a>(&'a str);
 impl Display for Shield<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         escape(f, visible(self.0).chars())
+    }
+}
+
+/// A call site, which may be broken where its parts end and nowhere else.
+struct Breakable<'a>(&'a str);
+
+impl Display for Breakable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some(end) = rest.find("::").map(|at| at + 2).or_else(|| rest.find('/').map(|at| at + 1)) {
+            let (part, after) = rest.split_at(end);
+            write!(f, "{}<wbr>", Shield(part))?;
+            rest = after;
+        }
+        write!(f, "{}", Shield(rest))
     }
 }
 

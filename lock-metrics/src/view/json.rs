@@ -7,7 +7,7 @@ use crate::view::{Shown, View, host, short_owner};
 
 pub(super) fn document(view: &View) -> Value {
     json!({
-        "at_unix_seconds": view.at.to_seconds(),
+        "at_unix_seconds": view.at.to_unix_seconds(),
         "process": { "pid": std::process::id(), "host": host() },
         "totals": { "stuck": view.totals.stuck, "held": view.totals.held, "waiting": view.totals.waiting },
         "not_shown": view.hidden(),

@@ -4,26 +4,25 @@ mod html;
 mod json;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Holder, LockKey};
 
-use crate::live::{LiveLock, LiveLocks, LiveState};
+use crate::live::{LiveLock, LiveState};
 use crate::state::Core;
-use crate::time::UnixTime;
+use crate::table::{Phase, Row};
+use crate::time::Moment;
 
 pub use html::LIVE_VIEW_CSP;
 
-/// The most rows of the page: more than anybody reads, few enough for a phone.
+/// The most rows: more than anybody reads, few enough for a phone, and for an answer at once.
 const MAX_SHOWN: usize = 500;
-/// The most rows of the JSON.
-const MAX_LISTED: usize = 10_000;
 
-/// Everything going on in this process, what hurts most first.
+/// What hurts most in this process.
 struct View {
-    at: UnixTime,
+    at: Moment,
     rows: Vec<Shown>,
     totals: Totals,
 }
@@ -51,66 +50,111 @@ struct Hurt {
     oldest: Duration,
 }
 
+/// A key that somebody waits for.
+#[derive(Default)]
+struct Wanted {
+    hurt: Hurt,
+    /// The holder that one of them has seen: those who stand behind it have not.
+    holder: Option<Box<Holder>>,
+}
+
+/// The order of rows: a key's waiters stand below its holder.
+type Place = (Reverse<Hurt>, LockKey, bool, Reverse<Duration>, u64);
+
 pub(crate) fn html(core: &Arc<Core>) -> String {
-    html::page(&View::new(core, MAX_SHOWN))
+    html::page(&View::new(core))
 }
 
 pub(crate) fn json(core: &Arc<Core>) -> String {
-    json::document(&View::new(core, MAX_LISTED)).to_string()
+    json::document(&View::new(core)).to_string()
 }
 
 impl View {
-    fn new(core: &Arc<Core>, limit: usize) -> Self {
-        let at = UnixTime::now();
-        let mut live: Vec<LiveLock> = LiveLocks::new(Arc::clone(core)).collect();
-        name_holders(&mut live);
+    /// Looks at the rows three times, shard by shard, and copies only what is shown.
+    fn new(core: &Arc<Core>) -> Self {
+        let at = Moment::now();
         let mut totals = Totals::default();
-        let mut hurts: HashMap<LockKey, Hurt> = HashMap::new();
-        for row in &live {
-            let hurt = hurts.entry(row.key.clone()).or_default();
-            match row.state() {
-                "waiting" => {
-                    hurt.waiters += 1;
-                    totals.waiting += 1;
+        let wanted = wanted(core, at, &mut totals);
+        let mut worst: BTreeMap<Place, Row> = BTreeMap::new();
+        for shard in core.table.shards() {
+            for (attempt, row) in &shard.rows {
+                let hurt = wanted.get(&row.key).map_or_else(|| hurt(row, at), |wanted| wanted.hurt);
+                // Most rows are no worse than what is found already: nothing of them is copied.
+                let last = worst.last_key_value().filter(|_| worst.len() == MAX_SHOWN);
+                if last.is_some_and(|((Reverse(least), ..), _)| hurt < *least) {
+                    continue;
                 }
-                state => {
-                    hurt.stuck |= state == "stuck";
-                    totals.stuck += usize::from(state == "stuck");
-                    totals.held += 1;
+                let is_waiting = matches!(row.phase, Phase::Waiting { .. });
+                let place = (Reverse(hurt), row.key.clone(), is_waiting, Reverse(age(row, at)), *attempt);
+                worst.insert(place, row.clone());
+                if worst.len() > MAX_SHOWN {
+                    worst.pop_last();
                 }
             }
-            hurt.oldest = hurt.oldest.max(row.age);
         }
-        let hurt = |row: &LiveLock| hurts.get(&row.key).copied().unwrap_or_default();
-        let mut rows: Vec<Shown> = live.into_iter().map(|live| Shown { waiters: hurt(&live).waiters, live }).collect();
-        // A key's waiters stand below its holder.
-        rows.sort_by_cached_key(|Shown { live, .. }| {
-            (Reverse(hurt(live)), live.key.clone(), live.state() == "waiting", Reverse(live.age))
-        });
-        rows.truncate(limit);
-        Self { at, rows, totals }
+        let shown = |row: Row| {
+            let wanted = wanted.get(&row.key);
+            let mut live = LiveLock::new(core, at, row);
+            if let LiveState::Waiting { waits_for: waits_for @ None } = &mut live.state {
+                *waits_for = wanted.and_then(|wanted| wanted.holder.as_deref().cloned());
+            }
+            Shown { waiters: wanted.map_or(0, |wanted| wanted.hurt.waiters), live }
+        };
+        Self { at, rows: worst.into_values().map(shown).collect(), totals }
     }
 
     /// How many rows there are beyond those shown.
     fn hidden(&self) -> usize {
-        self.totals.held + self.totals.waiting - self.rows.len()
+        (self.totals.held + self.totals.waiting).saturating_sub(self.rows.len())
     }
 }
 
-/// Names the holder to those who have not seen it: they stand behind another waiter of this process,
-/// who has.
-fn name_holders(live: &mut [LiveLock]) {
-    let seen: HashMap<LockKey, Holder> = live
-        .iter()
-        .filter_map(|row| match &row.state {
-            LiveState::Waiting { waits_for: Some(holder) } => Some((row.key.clone(), holder.clone())),
-            _ => None,
-        })
-        .collect();
-    for row in live {
-        if let LiveState::Waiting { waits_for: waits_for @ None } = &mut row.state {
-            *waits_for = seen.get(&row.key).cloned();
+/// Returns the keys that somebody waits for, and counts everything.
+fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<LockKey, Wanted> {
+    let mut wanted: HashMap<LockKey, Wanted> = HashMap::new();
+    for shard in core.table.shards() {
+        for row in shard.rows.values() {
+            let Phase::Waiting { holder, .. } = &row.phase else {
+                totals.held += 1;
+                totals.stuck += usize::from(hurt(row, at).stuck);
+                continue;
+            };
+            totals.waiting += 1;
+            let key = match wanted.get_mut(&row.key) {
+                Some(known) => known,
+                None => wanted.entry(row.key.clone()).or_default(),
+            };
+            key.hurt.waiters += 1;
+            key.hurt.oldest = key.hurt.oldest.max(age(row, at));
+            if key.holder.is_none() {
+                key.holder.clone_from(holder);
+            }
         }
+    }
+    if !wanted.is_empty() {
+        for shard in core.table.shards() {
+            for row in shard.rows.values().filter(|row| matches!(row.phase, Phase::Held(_))) {
+                if let Some(key) = wanted.get_mut(&row.key) {
+                    let held = hurt(row, at);
+                    key.hurt.stuck |= held.stuck;
+                    key.hurt.oldest = key.hurt.oldest.max(held.oldest);
+                }
+            }
+        }
+    }
+    wanted
+}
+
+/// Returns how much a row hurts by itself.
+fn hurt(row: &Row, at: Moment) -> Hurt {
+    let stuck = matches!(&row.phase, Phase::Held(hold) if at >= hold.stuck_at);
+    Hurt { stuck, waiters: 0, oldest: age(row, at) }
+}
+
+fn age(row: &Row, at: Moment) -> Duration {
+    match &row.phase {
+        Phase::Waiting { since, .. } => at.since(*since),
+        Phase::Held(hold) => at.since(hold.since),
     }
 }
 

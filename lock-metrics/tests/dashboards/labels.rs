@@ -6,7 +6,7 @@ use lock_metrics::{MetricKind, catalog};
 
 use crate::generate::names::COMING;
 use crate::generate::{Rule, rules};
-use crate::promql::{Expr, Side, parse};
+use crate::promql::{Expr, Matching, Side, parse};
 
 pub(crate) type Labels = BTreeSet<String>;
 
@@ -22,8 +22,9 @@ pub(crate) struct Series {
 
 /// Looks a series up: in the catalogue, among what comes, among recorded ones.
 pub(crate) fn series(name: &str) -> Result<Series, String> {
-    let scraped =
-        |labels: &[&str]| labels.iter().chain(&["job", "instance"]).map(|label| (*label).to_owned()).collect();
+    let scraped = |labels: &[&str]| {
+        labels.iter().chain(&["cluster", "namespace", "job", "instance"]).map(|label| (*label).to_owned()).collect()
+    };
     let found = |metric: &str, labels: Labels, is_total, buckets| Series {
         metric: metric.to_owned(),
         labels,
@@ -39,11 +40,17 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
                     return Ok(found(metric.name(), labels, true, buckets));
                 }
                 Some("_sum" | "_count") => return Ok(found(metric.name(), labels, true, &[])),
+                // What it is called once a server has turned it into a native one.
+                Some("") => return Ok(found(metric.name(), labels, false, &[])),
                 _ => {}
             },
             kind if metric.name() == name => return Ok(found(name, labels, kind == MetricKind::Counter, &[])),
             _ => {}
         }
+    }
+    // What Prometheus says of every target.
+    if name == "up" {
+        return Ok(found(name, scraped(&[]), false, &[]));
     }
     if let Some((_, labels)) = COMING.iter().find(|(coming, _)| *coming == name) {
         return Ok(found(name, scraped(labels), false, &[]));
@@ -61,7 +68,8 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
 /// Returns the labels of the result of a query.
 pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
     match expr {
-        Expr::Number => Ok(Labels::new()),
+        Expr::Number | Expr::Text(_) => Ok(Labels::new()),
+        Expr::Subquery(inner) => of(inner),
         Expr::Selector { name, matchers, .. } => {
             let labels = series(name)?.labels;
             require(matchers.iter().map(|(label, _)| label), &labels, name)?;
@@ -75,6 +83,9 @@ pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
             if function == "histogram_quantile" && !labels.remove("le") {
                 return Err("a quantile of something without le".to_owned());
             }
+            if let ("label_replace", Some(Expr::Text(made))) = (function.as_str(), arguments.get(1)) {
+                labels.insert(made.clone());
+            }
             Ok(labels)
         }
         Expr::Aggregate { by, parameter, of: inner } => {
@@ -83,14 +94,24 @@ pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
             // topk keeps the labels of what it picks.
             Ok(if parameter.is_some() { labels } else { by.iter().cloned().collect() })
         }
-        Expr::Binary { operator, left, right, on, group } => {
+        Expr::Binary { operator, left, right, matching, group } => {
             let (left_is_number, right_is_number) = (is_number(left), is_number(right));
             let (left, right) = (of(left)?, of(right)?);
-            if let Some(on) = on {
-                require(on, &left, operator)?;
-                require(on, &right, operator)?;
-            } else if !left_is_number && !right_is_number && left != right && operator != "or" {
-                return Err(format!("{operator} matches {left:?} with {right:?}"));
+            match matching {
+                Matching::On(on) => {
+                    require(on, &left, operator)?;
+                    require(on, &right, operator)?;
+                }
+                Matching::Ignoring(ignored) => {
+                    let rest = |labels: &Labels| {
+                        labels.iter().filter(|label| !ignored.contains(label)).cloned().collect::<Labels>()
+                    };
+                    if rest(&left) != rest(&right) {
+                        return Err(format!("{operator} matches {left:?} with {right:?}, ignoring {ignored:?}"));
+                    }
+                }
+                Matching::All if left_is_number || right_is_number || left == right || operator == "or" => {}
+                Matching::All => return Err(format!("{operator} matches {left:?} with {right:?}")),
             }
             Ok(match group {
                 Some(Side::Right) => right,

@@ -8,10 +8,38 @@ use lock_core::testing::limit;
 #[derive(Debug)]
 pub(crate) enum Expr {
     Number,
-    Selector { name: String, matchers: Vec<(String, String)>, range: Option<String> },
-    Call { function: String, arguments: Vec<Expr> },
-    Aggregate { by: Vec<String>, parameter: Option<Box<Expr>>, of: Box<Expr> },
-    Binary { operator: String, left: Box<Expr>, right: Box<Expr>, on: Option<Vec<String>>, group: Option<Side> },
+    Text(String),
+    Selector {
+        name: String,
+        matchers: Vec<(String, String)>,
+        range: Option<String>,
+    },
+    Call {
+        function: String,
+        arguments: Vec<Expr>,
+    },
+    Aggregate {
+        by: Vec<String>,
+        parameter: Option<Box<Expr>>,
+        of: Box<Expr>,
+    },
+    Binary {
+        operator: String,
+        left: Box<Expr>,
+        right: Box<Expr>,
+        matching: Matching,
+        group: Option<Side>,
+    },
+    /// The values of a query over a while.
+    Subquery(Box<Expr>),
+}
+
+/// By which labels two sides match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Matching {
+    All,
+    On(Vec<String>),
+    Ignoring(Vec<String>),
 }
 
 /// Which side of a many-to-one match keeps its labels.
@@ -21,16 +49,20 @@ pub(crate) enum Side {
     Right,
 }
 
-const FUNCTIONS: [&str; 10] = [
+const FUNCTIONS: [&str; 14] = [
+    "abs",
     "deriv",
     "histogram_quantile",
     "increase",
     "irate",
+    "label_replace",
     "last_over_time",
+    "max_over_time",
     "min_over_time",
     "rate",
     "round",
     "time",
+    "timestamp",
     "vector",
 ];
 /// By how weakly they bind.
@@ -52,7 +84,8 @@ impl Expr {
     pub(crate) fn visit<'a>(&'a self, inside: &'a str, look: &mut dyn FnMut(&'a Self, &'a str)) {
         look(self, inside);
         match self {
-            Self::Number | Self::Selector { .. } => {}
+            Self::Number | Self::Text(_) | Self::Selector { .. } => {}
+            Self::Subquery(inner) => inner.visit("", look),
             Self::Call { function, arguments } => {
                 arguments.iter().for_each(|argument| argument.visit(function, look));
             }
@@ -128,7 +161,13 @@ impl Parser {
         while operators.contains(&self.peek()) {
             let operator = self.take();
             let _ = self.is_next("bool");
-            let on = if self.is_next("on") { Some(self.names()?) } else { None };
+            let matching = if self.is_next("on") {
+                Matching::On(self.names()?)
+            } else if self.is_next("ignoring") {
+                Matching::Ignoring(self.names()?)
+            } else {
+                Matching::All
+            };
             let group = match self.peek() {
                 "group_left" => Some(Side::Left),
                 "group_right" => Some(Side::Right),
@@ -141,7 +180,7 @@ impl Parser {
                 }
             }
             let right = Box::new(self.binary(level + 1)?);
-            left = Expr::Binary { operator, left: Box::new(left), right, on, group };
+            left = Expr::Binary { operator, left: Box::new(left), right, matching, group };
         }
         Ok(left)
     }
@@ -150,6 +189,14 @@ impl Parser {
         if self.is_next("(") {
             let inner = self.binary(0)?;
             self.need(")")?;
+            if self.is_next("[") {
+                let step = self.take();
+                if !step.ends_with(':') {
+                    return Err(format!("{step:?} is no range of a subquery"));
+                }
+                self.need("]")?;
+                return Ok(Expr::Subquery(Box::new(inner)));
+            }
             return Ok(inner);
         }
         let word = self.take();
@@ -160,6 +207,7 @@ impl Parser {
                 Ok(Expr::Call { function: word, arguments })
             }
             number if number.parse::<f64>().is_ok() => Ok(Expr::Number),
+            text if text.starts_with('"') => Ok(Expr::Text(text.trim_matches('"').to_owned())),
             name if name.starts_with(|c: char| c.is_ascii_lowercase()) => self.selector(word),
             other => Err(format!("{other:?} is neither a function nor a metric")),
         }

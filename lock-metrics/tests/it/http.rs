@@ -87,6 +87,32 @@ fn serves_the_live_view_and_lets_it_load_nothing() {
 
 #[test]
 #[limit]
+fn answers_are_packed_for_who_can_unpack_them() {
+    let (_metrics, address) = serve();
+    let ask = |coding: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: {coding}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        (String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase(), answer[end..].to_vec())
+    };
+    for coding in ["gzip", "deflate, GZIP;q=0.5", "br,gzip"] {
+        let (head, body) = ask(coding);
+        assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"), "{coding}: {head}");
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
+        assert!(Scrape::read(&text).names().len() > 20 && text.len() > 2 * body.len(), "{coding}");
+    }
+    for coding in ["identity", "gzip;q=0", "gzip; q=0.0", "gzipped", ""] {
+        assert!(!ask(coding).0.contains("content-encoding"), "{coding}");
+    }
+}
+
+#[test]
+#[limit]
 fn a_foreign_host_name_sees_nothing() {
     let (metrics, address) = serve();
     let observer = metrics.observer();

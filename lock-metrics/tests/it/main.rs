@@ -11,6 +11,7 @@ mod http;
 mod inspector;
 mod live;
 mod manager;
+mod now;
 mod random;
 mod series;
 mod sites;

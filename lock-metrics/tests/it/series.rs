@@ -19,7 +19,7 @@ fn a_plain_acquire_and_release() {
     let acquire = Acquire::new(&observer, 1, LOCK, "lock:user:42");
     acquire.send(LockEventKind::WaitStarted);
     let scrape = Scrape::read(&metrics.render());
-    assert_eq!(scrape.moved(LOCK), ["waiters{} 1"]);
+    assert_eq!(scrape.moved(LOCK), ["waiters{} 1", "waiting_on{unknown,memory} 1"]);
     assert!(scrape.get("oldest_wait_start_timestamp_seconds", &[("lock", LOCK)]) > 1e9);
     acquire.acquired(GrantPath::Uncontended, Duration::from_millis(2), None);
     let scrape = Scrape::read(&metrics.render());
@@ -28,7 +28,7 @@ fn a_plain_acquire_and_release() {
         [
             "acquisitions_total{acquired} 1",
             "grants_total{uncontended} 1",
-            "held{} 1",
+            "held{memory} 1",
             "wait_seconds_count{acquired} 1",
             "wait_seconds_sum{acquired} 0.002",
         ],
@@ -135,6 +135,8 @@ fn renewals_and_every_end() {
         LockEventKind::Abandoned { held: SECOND },
         LockEventKind::Lost { held: SECOND, reason: LossReason::Stolen },
         LockEventKind::Lost { held: SECOND, reason: LossReason::MaxHold },
+        // Somebody stopped the process, which gave its locks back: nothing to look at.
+        LockEventKind::Lost { held: SECOND, reason: LossReason::ShutDown },
     ];
     for (attempt, end) in (1..).zip(ends) {
         let acquire = Acquire::new(&observer, attempt, LOCK, "lock:user:1");
@@ -151,25 +153,26 @@ fn renewals_and_every_end() {
     assert_eq!(
         scrape.moved(LOCK),
         [
-            "acquisitions_total{acquired} 6",
-            "grants_total{uncontended} 6",
-            "hold_seconds_count{} 6",
-            "hold_seconds_sum{} 6",
-            "lease_remaining_ratio_count{} 6",
-            "lease_remaining_ratio_sum{} 3.6",
+            "acquisitions_total{acquired} 7",
+            "grants_total{uncontended} 7",
+            "hold_seconds_count{} 7",
+            "hold_seconds_sum{} 7",
+            "lease_remaining_ratio_count{} 7",
+            "lease_remaining_ratio_sum{} 4.2",
             "lost_total{max_hold} 1",
             "lost_total{stolen} 1",
             "releases_total{abandoned} 1",
             "releases_total{dropped} 1",
             "releases_total{released} 1",
+            "releases_total{shut_down} 1",
             "releases_total{unconfirmed} 1",
-            "renewals_total{error} 6",
-            "renewals_total{ok} 6",
-            "wait_seconds_count{acquired} 6",
-            "wait_seconds_sum{acquired} 0.012",
+            "renewals_total{error} 7",
+            "renewals_total{ok} 7",
+            "wait_seconds_count{acquired} 7",
+            "wait_seconds_sum{acquired} 0.014",
         ],
     );
-    assert_eq!(scrape.get("renewal_lateness_seconds_count", &[]), 6.0);
+    assert_eq!(scrape.get("renewal_lateness_seconds_count", &[]), 7.0);
 }
 
 #[test]
@@ -233,8 +236,11 @@ fn notices() {
     observer.on_notice(&Notice::EvictionPolicy { node, policy: "volatile-ttl" });
     let scrape = Scrape::read(&metrics.render());
     assert_eq!(scrape.get("backend_connected", &[("node", node)]), 0.0);
-    let policy = |policy| scrape.get("backend_eviction_policy_info", &[("node", node), ("policy", policy)]);
-    assert_eq!([policy("allkeys-lru"), policy("volatile-ttl")], [0.0, 1.0]);
+    let policy = |policy| scrape.find("backend_eviction_policy_info", &[("node", node), ("policy", policy)]);
+    assert_eq!([policy("allkeys-lru"), policy("volatile-ttl")], [None, Some(1.0)]);
+    observer.on_notice(&Notice::EvictionPolicy { node, policy: "noeviction" });
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.find("backend_eviction_policy_info", &[("node", node)]), None, "what is over is absent");
 }
 
 #[test]

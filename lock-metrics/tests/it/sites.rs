@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::__private::{SITES, linkme};
 use lock_core::Site;
 use lock_core::testing::limit;
-use lock_metrics::{Inspector, MetricKind, builder, catalog};
+use lock_metrics::{MetricKind, builder, catalog};
 
 use crate::support::Scrape;
 
@@ -24,12 +24,14 @@ static SHORT: Site = Site::new("site:short", "it::sites::short", Some(Duration::
 #[limit]
 fn every_series_of_an_annotated_function_starts_at_zero() {
     let metrics = builder().build().unwrap();
-    // Nobody listens there.
-    let _inspector = Inspector::new("redis://127.0.0.1:1").unwrap().start(&metrics).unwrap();
     let scrape = Scrape::read(&metrics.render());
     for lock in ["site:spelled:<id>", "site:defaults", "site:short"] {
         assert_eq!(scrape.moved(lock), [""; 0], "{lock}");
         for metric in catalog().filter(|metric| metric.labels().first() == Some(&"lock")) {
+            // Only an inspector that is elected tells what Redis holds.
+            if metric.name().contains("_inspector_") {
+                continue;
+            }
             let name = match metric.kind() {
                 MetricKind::Histogram(_) => format!("{}_count", metric.name()),
                 _ => metric.name().to_owned(),
@@ -53,7 +55,7 @@ fn settings_are_those_of_the_attribute_or_the_defaults() {
         assert_eq!(scrape.get("ttl_seconds", &[("lock", lock)]), ttl, "{lock}");
         assert_eq!(scrape.get("stuck_after_seconds", &[("lock", lock)]), stuck_after, "{lock}");
     }
-    assert_eq!(scrape.get("site_info", &[("lock", "site:short"), ("site", "it::sites::short")]), 1.0);
+    assert_eq!(scrape.get("site_info", &[("lock", "site:short"), ("function", "it::sites::short")]), 1.0);
 }
 
 #[test]

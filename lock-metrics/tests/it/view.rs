@@ -106,7 +106,9 @@ fn a_row_says_everything_an_operator_asks() {
     assert_eq!(json["totals"], serde_json::json!({ "stuck": 0, "held": 1, "waiting": 1 }));
     assert_eq!(json["process"]["pid"], std::process::id());
     let page = metrics.locks_html();
-    for part in ["lock:user:&lt;id&gt;", "shop::charge", "shop::report", "pid 42 on host-1", "1 held", "1 waiting"] {
+    for part in
+        ["lock:user:&lt;id&gt;", "shop::<wbr>charge", "shop::<wbr>report", "pid 42 on host-1", "1 held", "1 waiting"]
+    {
         assert!(page.contains(part), "{part} in {page}");
     }
 }
@@ -180,7 +182,17 @@ fn a_hundred_thousand_holds_are_cut_to_what_can_be_read() {
     assert_eq!(attributes(&page, "data-key").len(), 500);
     assert!(page.contains("and 99500 more") && page.contains("100000 held"), "{}", &page[page.len() - 200..]);
     let json = json(&metrics);
-    assert_eq!((json["locks"].as_array().unwrap().len(), &json["not_shown"]), (10_000, &Value::from(90_000)));
+    assert_eq!((json["locks"].as_array().unwrap().len(), &json["not_shown"]), (500, &Value::from(99_500)));
+    // The worst, whatever comes first.
+    let waits = Acquire::new(&observer, 100_001, "job", "job:77777");
+    waits.send(LockEventKind::WaitStarted);
+    let mut stuck = Acquire::new(&observer, 100_002, "job", "job:stuck");
+    stuck.stuck_after = Duration::ZERO;
+    stuck.take();
+    let page = metrics.locks_html();
+    assert_eq!(attributes(&page, "data-key")[..3], ["job:stuck", "job:77777", "job:77777"]);
+    assert_eq!(attributes(&page, "data-state")[..3], ["stuck", "held", "waiting"]);
+    assert!(page.contains("lockctl show &#39;job:stuck&#39;"), "the command for the one that is stuck");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

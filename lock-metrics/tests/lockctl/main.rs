@@ -34,7 +34,7 @@ fn shown_owner(server: &RedisServer, key: &str) -> String {
 #[limit]
 async fn list_shows_what_is_held_and_by_whom() {
     let server = RedisServer::start();
-    let (_locks, guard) = take(&server, "lock:user:42").await;
+    let (_locks, _guard) = take(&server, "lock:user:42").await;
     server.command(&["SET", "cache:1", "x"]);
     server.command(&["SET", "lock:classic", "nonce"]);
     let ended = lockctl(&server, &["list"]);
@@ -89,7 +89,7 @@ async fn a_list_that_is_cut_says_so() {
 #[limit]
 async fn show_tells_all_of_one_lock_and_how_to_release_it() {
     let server = RedisServer::start();
-    let (_locks, guard) = take(&server, "lock:it's").await;
+    let (_locks, _guard) = take(&server, "lock:it's").await;
     let ended = lockctl(&server, &["show", "lock:it's"]);
     ended.assert_code(0);
     let owner = shown_owner(&server, "lock:it's");
@@ -163,7 +163,7 @@ async fn waiters_are_listed_and_the_first_gets_what_is_released() {
 #[limit]
 async fn release_takes_the_lock_from_the_owner_that_was_shown() {
     let server = RedisServer::start();
-    let (_locks, guard) = take(&server, "lock:user:42").await;
+    let (_locks, _guard) = take(&server, "lock:user:42").await;
     let owner = shown_owner(&server, "lock:user:42");
     let reason = "host web-3 is gone";
     let ended = lockctl(&server, &["release", "lock:user:42", "--expect-owner", &owner, "--reason", reason]);
@@ -182,7 +182,7 @@ async fn release_takes_the_lock_from_the_owner_that_was_shown() {
 #[limit]
 async fn release_as_json() {
     let server = RedisServer::start();
-    let (_locks, guard) = take(&server, "lock:user:42").await;
+    let (_locks, _guard) = take(&server, "lock:user:42").await;
     let owner = shown_owner(&server, "lock:user:42");
     let arguments = ["release", "lock:user:42", "--expect-owner", &owner, "--reason", "x", "--json"];
     let json = lockctl(&server, &arguments).json();

@@ -159,14 +159,18 @@ impl Scrape {
     }
 
     pub(crate) fn find(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        self.series.get(&(format!("distributed_lock_{name}"), labels)).copied()
+        let name = format!("distributed_lock_{name}");
+        let has = |given: &Labels| labels.iter().all(|(label, value)| given.get(*label).is_some_and(|is| is == value));
+        let mut found = self.series.iter().filter(|((series, given), _)| *series == name && has(given));
+        let (one, another) = (found.next(), found.next());
+        assert!(another.is_none(), "{name} {labels:?} is several: {one:?}, {another:?}");
+        one.map(|(_, value)| *value)
     }
 
     /// Returns the series of one lock name that are not zero, as `name{other labels} value`, sorted;
     /// without buckets, times and settings.
     pub(crate) fn moved(&self, lock: &str) -> Vec<String> {
-        let still = ["ttl_seconds", "stuck_after_seconds", "site_info"];
+        let still = ["ttl_seconds", "stuck_after_seconds", "site_info", "held_seconds_total"];
         let mut moved: Vec<String> = self
             .series
             .iter()

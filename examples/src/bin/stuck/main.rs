@@ -78,14 +78,11 @@ async fn run(args: &Args) -> Result<()> {
     outcome
 }
 
-/// Looks into Redis for what no process knows of itself. The names are those that the locks' own metrics carry.
+/// Looks into Redis for what no process knows of itself. Holders store the names of their locks; what another program
+/// wrote is told apart by what it begins with.
 fn inspector(args: &Args) -> Result<Inspector> {
-    let mut inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
-    for template in scenes::TEMPLATES {
-        inspector = inspector.with_template(template, template);
-    }
-    // Where other programs lock too, their keys are told apart by what they begin with.
-    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>").with_prefix("demo:typed:", scenes::TYPED))
+    let inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
+    Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>"))
 }
 
 async fn connect(args: &Args) -> Result<LockManager> {

@@ -15,11 +15,8 @@ use crate::guide::Keys;
 const TTL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The names of the locks, as their metrics carry them.
-pub(crate) const TEMPLATES: [&str; 4] =
-    ["demo:stuck:books:<run>", "demo:lost:import:<run>", "demo:orphaned:export:<run>", "demo:contended:stock:<run>"];
 /// The name of the lock whose key somebody typed.
-pub(crate) const TYPED: &str = "demo:typed:<text>";
+const TYPED: &str = "demo:typed:<text>";
 
 /// Starts every scene. `others` is a manager that the store takes for another process.
 pub(crate) fn play(

@@ -34,7 +34,9 @@ fn answers_that_make_no_sense_are_refused() {
     }
     assert!(read_holder(&array([text("value")])).is_none());
     assert!(read_holder(&array([])).is_some_and(|nobody| nobody.is_none()));
-    for bad in [Value::Nil, array([Value::Int(1)]), array([Value::Int(0), Value::Int(0)]), array([text("1"), text("x")])] {
+    for bad in
+        [Value::Nil, array([Value::Int(1)]), array([Value::Int(0), Value::Int(0)]), array([text("1"), text("x")])]
+    {
         assert!(unrenewed(&bad).is_none(), "{bad:?}");
     }
 }

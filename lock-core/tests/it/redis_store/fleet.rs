@@ -8,6 +8,8 @@ use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
 use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{Freed, LockErrorKind, LockKey, LockManager, OwnerId};
 
+use crate::support::lost;
+
 async fn scan(fleet: &FleetReader, options: ScanOptions) -> (Vec<LockEntry>, bool) {
     let mut scan = fleet.scan(options);
     let mut entries = Vec::new();
@@ -130,7 +132,7 @@ async fn only_the_owner_that_was_shown_is_released() {
     let freed = fleet.release(guard.key(), owner, "ana", "stuck since noon").await.unwrap();
     assert_eq!(freed, Freed::Released);
     assert_eq!(server.command(&["EXISTS", "lock:user:1"]), Reply::Int(0));
-    let reason = guard.lost().await;
+    let reason = lost(&guard).await;
     assert_eq!(reason, lock_core::LossReason::Revoked);
     let next = locks.lock("lock:user:1").acquire().await.unwrap();
     assert!(next.token() > guard.token());
@@ -148,7 +150,7 @@ async fn a_holder_whose_lease_is_never_renewed_hears_of_an_operator_too() {
     let fleet = FleetReader::new(&server.url()).unwrap();
     let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
     assert_eq!(fleet.release(guard.key(), owner, "ana", "why|not").await.unwrap(), Freed::Released);
-    assert_eq!(guard.lost().await, lock_core::LossReason::Revoked);
+    assert_eq!(lost(&guard).await, lock_core::LossReason::Revoked);
     locks.shutdown(Duration::from_secs(5)).await;
 }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use lock_core::testing::{Violation, limit};
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError,
-    LockKey, MemoryStore, OwnerId, Release, Renewal,
+    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockKey,
+    MemoryStore, OwnerId, Release, Renewal,
 };
 
 use super::network::Flaw;

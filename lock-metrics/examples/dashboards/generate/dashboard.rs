@@ -11,8 +11,8 @@ pub(crate) struct Dashboard {
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
-    /// The metric that knows which jobs and instances there are.
-    pub(crate) present_in: &'static str,
+    /// Whether it shows what the store holds, whichever services run.
+    pub(crate) of_store: bool,
     /// Whether it is about one lock, chosen on top.
     pub(crate) one_lock: bool,
     pub(crate) rows: Vec<(&'static str, Vec<Panel>)>,
@@ -51,46 +51,74 @@ impl Dashboard {
     fn grid(&self) -> Vec<Value> {
         let mut placed = Vec::new();
         let mut y = 0;
-        for (title, panels) in &self.rows {
-            let row = json!({
-                "id": placed.len() + 1, "type": "row", "title": title, "collapsed": false, "panels": [],
-                "gridPos": { "h": 1, "w": 24, "x": 0, "y": y },
-            });
-            placed.push(row);
+        let mut id = 0;
+        for (number, (title, panels)) in self.rows.iter().enumerate() {
+            id += 1;
+            let row_id = id;
+            let row_y = y;
             y += 1;
             let (mut x, mut height) = (0, 0);
+            let mut inside = Vec::new();
             for panel in panels {
                 if x + panel.width > 24 {
                     (x, y, height) = (0, y + height, 0);
                 }
-                placed.push(panel.json(placed.len() + 1, x, y));
+                id += 1;
+                inside.push(panel.json(id, x, y));
                 x += panel.width;
                 height = height.max(panel.height);
             }
             y += height;
+            // Only the first row is open: it answers the question with which people come.
+            let collapsed = number > 0;
+            let (below, within) = if collapsed { (Vec::new(), inside) } else { (inside, Vec::new()) };
+            placed.push(json!({
+                "id": row_id, "type": "row", "title": title, "collapsed": collapsed, "panels": within,
+                "gridPos": { "h": 1, "w": 24, "x": 0, "y": row_y },
+            }));
+            placed.extend(below);
         }
         placed
     }
 
     fn variables(&self) -> Vec<Value> {
-        let metric = super::names::series(self.present_in);
+        let metric = super::names::series("build_info");
         let mut variables = vec![
             json!({
                 "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
                 "current": {}, "hide": 0, "refresh": 1, "regex": "", "multi": false, "includeAll": false, "options": [],
             }),
-            variable("job", "Job", &format!("label_values({metric}, job)"), true),
-            variable("instance", "Instance", &format!("label_values({metric}{{job=~\"$job\"}}, instance)"), true),
+            variable("cluster", "Cluster", &format!("label_values({metric}, cluster)"), Some(".*")),
+            variable(
+                "namespace",
+                "Namespace",
+                &format!("label_values({metric}{{cluster=~\"$cluster\"}}, namespace)"),
+                Some(".*"),
+            ),
+            variable(
+                "job",
+                "Job",
+                &format!("label_values({metric}{{cluster=~\"$cluster\", namespace=~\"$namespace\"}}, job)"),
+                Some(".+"),
+            ),
+            variable(
+                "instance",
+                "Instance",
+                &format!(
+                    "label_values({metric}{{cluster=~\"$cluster\", namespace=~\"$namespace\", job=~\"$job\"}}, instance)"
+                ),
+                Some(".+"),
+            ),
         ];
         if self.one_lock {
-            let query = format!("label_values({metric}{{job=~\"$job\", instance=~\"$instance\"}}, lock)");
-            variables.push(variable("lock", "Lock", &query, false));
+            let query = format!("label_values({}, lock)", selected("@ttl_seconds"));
+            variables.push(variable("lock", "Lock", &query, None));
         }
         variables
     }
 
     fn annotations(&self) -> Vec<Value> {
-        if self.present_in.starts_with("inspector") {
+        if self.of_store {
             return Vec::new();
         }
         let annotation = |name: &str, color: &str, title: &str, template: &str| {
@@ -110,21 +138,23 @@ impl Dashboard {
                 "New versions",
                 "blue",
                 "{{instance}} runs {{version}}",
-                "@build_info unless on (instance, version) @build_info offset 5m",
+                "@build_info unless on (cluster, namespace, job, instance, version) @build_info offset 5m",
             ),
         ]
     }
 }
 
-fn variable(name: &str, label: &str, query: &str, many: bool) -> Value {
+/// `all` is what choosing all of many values means; a label that may be missing is matched by nothing, too.
+fn variable(name: &str, label: &str, query: &str, all: Option<&str>) -> Value {
+    let many = all.is_some();
     let mut variable = json!({
         "name": name, "label": label, "type": "query", "datasource": source(), "query": query,
         // On every change of the time range: what ran an hour ago has other instances.
         "refresh": 2, "sort": 1, "hide": 0, "regex": "", "options": [],
         "multi": many, "includeAll": many, "current": {},
     });
-    if many {
-        variable["allValue"] = ".+".into();
+    if let Some(all) = all {
+        variable["allValue"] = all.into();
         variable["current"] = json!({ "selected": true, "text": ["All"], "value": ["$__all"] });
     }
     variable

@@ -1,6 +1,8 @@
 //! *Fleet*: what the store says, whoever holds the locks. From the fleet inspector.
 
 use super::dashboard::Dashboard;
+use super::names::age_in_fleet;
+use super::on_call::ORPHANS;
 use super::panel::{Kind, Panel, Unit};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -8,7 +10,7 @@ pub(crate) fn dashboard() -> Dashboard {
         file: "fleet",
         title: "Locks: fleet",
         description: "Every lock in the store, also those of processes that are gone. Needs the fleet inspector.",
-        present_in: "inspector_last_success_timestamp_seconds",
+        of_store: true,
         one_lock: false,
         rows: vec![("The store now", now()), ("Over time", over_time()), ("The inspector", inspector())],
     }
@@ -17,45 +19,56 @@ pub(crate) fn dashboard() -> Dashboard {
 fn now() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(6);
     vec![
-        stat("Held", "Locks in the store.", Unit::Count).query("held", "sum(max by (lock) (@inspector_held))"),
+        stat("Held", "Locks in the stores.", Unit::Count)
+            .query("held", &format!("sum({})", by_lock("max", "@inspector_held"))),
         stat("Waiting", "The longest queue of any lock.", Unit::Count)
             .query("waiting", "max(@inspector_waiters)")
             .orange(10.5),
         stat("Keys without a lease", "They are never freed by themselves.", Unit::Count)
-            .query("keys", "sum(max by (lock) (@inspector_keys_without_ttl))")
+            .query("keys", &format!("sum({})", by_lock("max", "@inspector_keys_without_ttl")))
             .red(1.0),
-        stat("Locks without a holder", "Names held in the store, but by no process that is scraped.", Unit::Count)
-            .query(
-                "orphans",
-                "count((max by (lock) (@inspector_held{lock!=\"other\"}) > 0) unless on (lock) (sum by (lock) (@held) > 0)) or vector(0)",
-            )
-            .orange(1.0),
+        stat(
+            "Locks without a holder",
+            "Names with keys in the store beyond those that scraped processes hold.",
+            Unit::Count,
+        )
+        .query("orphans", &format!("count({ORPHANS}) or vector(0)"))
+        .orange(1.0),
         Panel::new(
             "Every lock name",
             "Oldest hold by the store's clock. `lockctl list` names keys and owners.",
-            Kind::Table { labels: &[("lock", "Lock")] },
+            Kind::Table { labels: &[("lock", "Lock"), ("store", "Store")] },
             Unit::Seconds,
         )
-        .rare("Held for", "max by (lock) (time() - (@inspector_oldest_hold_start_timestamp_seconds > 0))")
-        .rare("Held", "max by (lock) (@inspector_held)")
-        .rare("Waiters", "max by (lock) (@inspector_waiters)")
-        .rare("Shortest lease left", "min by (lock) (@inspector_min_ttl_seconds > 0)")
-        .rare("Keys without a lease", "max by (lock) (@inspector_keys_without_ttl)"),
+        .rare("Held for", &by_lock("max", &oldest()))
+        .rare("Held", &by_lock("max", "@inspector_held"))
+        .rare("Waiters", &by_lock("max", "@inspector_waiters"))
+        .rare("Shortest lease left", &by_lock("min", "@inspector_min_ttl_seconds > 0"))
+        .rare("Keys without a lease", &by_lock("max", "@inspector_keys_without_ttl")),
     ]
+}
+
+fn oldest() -> String {
+    age_in_fleet("inspector_oldest_hold_start_timestamp_seconds")
+}
+
+/// While the election moves, two instances may tell of one store.
+fn by_lock(how: &str, what: &str) -> String {
+    format!("{how} by (cluster, store, lock) ({what})")
 }
 
 fn over_time() -> Vec<Panel> {
     let chart = |title, description, unit, template: &str| {
-        Panel::new(title, description, Kind::TimeSeries, unit).rare("{{lock}}", template)
+        Panel::new(title, description, Kind::TimeSeries, unit).rare("{{lock}} in {{store}}", template)
     };
     vec![
-        chart("Held", "Keys held, by lock.", Unit::Count, "max by (lock) (@inspector_held)"),
-        chart("Waiters", "The longest queue of each lock.", Unit::Count, "max by (lock) (@inspector_waiters)"),
+        chart("Held", "Keys held, by lock.", Unit::Count, &by_lock("max", "@inspector_held")),
+        chart("Waiters", "The longest queue of each lock.", Unit::Count, &by_lock("max", "@inspector_waiters")),
         chart(
             "Oldest hold",
             "By the store's clock, also of processes that are gone.",
             Unit::Seconds,
-            "max by (lock) (time() - (@inspector_oldest_hold_start_timestamp_seconds > 0))",
+            &by_lock("max", &oldest()),
         ),
     ]
 }
@@ -64,13 +77,13 @@ fn inspector() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(8);
     vec![
         stat("Last complete scan", "How long ago. The numbers above are as old as that.", Unit::Seconds)
-            .query("ago", "time() - max(@inspector_last_success_timestamp_seconds)")
+            .query("{{store}}", &format!("min by (store) {}", age_in_fleet("inspector_last_success_timestamp_seconds")))
             .orange(60.5)
             .red(300.5),
         stat("Scan took", "The duration of the last scan.", Unit::Seconds)
-            .query("took", "max(@inspector_scan_duration_seconds)"),
+            .query("{{store}}", "max by (store) (@inspector_scan_duration_seconds)"),
         stat("Cut short", "1 if the budget ended the last scan: there are more locks than are shown.", Unit::Count)
-            .query("truncated", "max(@inspector_truncated)")
+            .query("{{store}}", "max by (store) (@inspector_truncated)")
             .orange(0.5),
     ]
 }

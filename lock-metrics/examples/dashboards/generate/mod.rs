@@ -22,13 +22,22 @@ pub(crate) use rule::Rule;
 pub(crate) struct Settings {
     /// What stands before the name of a runbook in an alert.
     pub(crate) runbooks: String,
+    /// Where the dashboards are, for a link in each alert.
+    pub(crate) dashboards: Option<String>,
+    /// The live view of the alert's process.
+    pub(crate) live_view: String,
     /// With seconds for the minutes that keep alerts calm, for tests that have no time.
     pub(crate) fast: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { runbooks: "dashboards/runbooks/".to_owned(), fast: false }
+        Self {
+            runbooks: "dashboards/runbooks/".to_owned(),
+            dashboards: None,
+            live_view: "http://{{ $labels.instance }}/locks".to_owned(),
+            fast: false,
+        }
     }
 }
 

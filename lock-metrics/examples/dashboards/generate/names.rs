@@ -6,14 +6,46 @@ use lock_metrics::{MetricKind, catalog};
 pub(crate) const COMING: &[(&str, &[&str])] = &[];
 
 /// What every selector of a dashboard carries.
-const SELECTED: &str = r#"job=~"$job", instance=~"$instance""#;
+const SELECTED: &str = r#"cluster=~"$cluster", namespace=~"$namespace", job=~"$job", instance=~"$instance""#;
+
+/// What a selector carries that is about the whole fleet.
+const EVERYWHERE: &str = r#"cluster=~"$cluster""#;
+/// Marks such a selector, in place of its first matcher.
+const FLEET: &str = "FLEET";
+
+/// What tells services apart, wherever they run: the labels that are not there are empty.
+pub(crate) const SERVICE: &str = "cluster, namespace, job";
+/// What tells processes apart.
+pub(crate) const PROCESS: &str = "cluster, namespace, job, instance";
+
+/// The age of a timestamp by the clock of the process that tells it, where it is set.
+pub(crate) fn age(short: &str) -> String {
+    age_of(short, "")
+}
+
+/// The same of all services, whichever are looked at.
+pub(crate) fn age_in_fleet(short: &str) -> String {
+    age_of(short, "{FLEET}")
+}
+
+fn age_of(short: &str, marker: &str) -> String {
+    let name = format!("distributed_lock_{short}");
+    let labels = catalog().find(|metric| metric.name() == name).map(|metric| metric.labels().join(", "));
+    let matching = labels
+        .filter(|labels| !labels.is_empty())
+        .map_or_else(String::new, |labels| format!("ignoring ({labels}) group_right () "));
+    format!("(@now_timestamp_seconds{marker} - {matching}(@{short}{marker} > 0))")
+}
+
+/// A histogram under its bare name, which it has only if a server turned it into a native one.
+pub(crate) const CONVERTED: &str = "wait_seconds";
 
 /// Returns the full name of a series: `held` gives `distributed_lock_held`. Histograms are named with
 /// `_bucket`, `_sum` or `_count`.
 pub(crate) fn series(short: &str) -> String {
     let name = format!("distributed_lock_{short}");
     let is_histogram = |metric: &lock_metrics::Metric| matches!(metric.kind(), MetricKind::Histogram(_));
-    let known = catalog().any(|metric| metric.name() == name && !is_histogram(metric))
+    let known = catalog().any(|metric| metric.name() == name && (!is_histogram(metric) || short == CONVERTED))
         || COMING.iter().any(|(coming, _)| *coming == name)
         || ["_bucket", "_sum", "_count"].iter().any(|suffix| {
             let base = name.strip_suffix(suffix);
@@ -29,23 +61,34 @@ pub(crate) fn on(short: &str) -> String {
 }
 
 /// Selects a series on a dashboard, with more matchers.
-pub(crate) fn on_with(short: &str, matchers: &str) -> String {
+fn on_with(short: &str, matchers: &str) -> String {
     format!("{}{{{SELECTED}, {matchers}}}", series(short))
+}
+
+/// Takes what is to be selected whatever service is looked at: what the inspector found, since it runs in
+/// any of them, and what is compared with that.
+fn of_the_fleet(short: &str, matchers: &str) -> Option<String> {
+    let more = matchers.strip_prefix(FLEET).map(|more| more.trim_start_matches([',', ' ']));
+    let more = more.or_else(|| short.starts_with("inspector_").then_some(matchers))?;
+    let separator = if more.is_empty() { "" } else { ", " };
+    Some(format!("{}{{{EVERYWHERE}{separator}{more}}}", series(short)))
 }
 
 /// Fills `{name}` placeholders of a query in rules.
 pub(crate) fn plain(template: &str) -> String {
     fill(template, &|short, matchers| match matchers {
-        "" => series(short),
+        "" | FLEET => series(short),
         matchers => format!("{}{{{matchers}}}", series(short)),
     })
 }
 
 /// Fills placeholders of a query on a dashboard.
 pub(crate) fn selected(template: &str) -> String {
-    fill(template, &|short, matchers| match matchers {
-        "" => on(short),
-        matchers => on_with(short, matchers),
+    fill(template, &|short, matchers| {
+        of_the_fleet(short, matchers).unwrap_or_else(|| match matchers {
+            "" => on(short),
+            matchers => on_with(short, matchers),
+        })
     })
 }
 

@@ -1,17 +1,20 @@
 //! *Locks: on call*: what a person asks at night, in the order of asking.
 
 use super::dashboard::Dashboard;
+use super::names::{PROCESS, age};
 use super::panel::{Kind, Panel, Unit};
 
 /// Age of the oldest hold of each call site.
-const AGE: &str = "(time() - (@site_oldest_hold_start_timestamp_seconds > 0))";
+fn held_for() -> String {
+    age("site_oldest_hold_start_timestamp_seconds")
+}
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         file: "on-call",
         title: "Locks: on call",
         description: "Which lock is stuck, who holds it, since when, who waits, and whether it is safe to force it.",
-        present_in: "held",
+        of_store: false,
         one_lock: false,
         rows: vec![
             ("Is anything stuck?", stuck()),
@@ -27,15 +30,16 @@ pub(crate) fn dashboard() -> Dashboard {
 fn stuck() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit);
     let labels = &[("lock", "Lock"), ("site", "Held by"), ("instance", "In"), ("job", "Job")];
+    let longest = age("oldest_wait_start_timestamp_seconds");
     vec![
-        stat("Stuck now", "Holds older than the stuck_after of their lock. The table below names them.", Unit::Count)
-            .query("stuck", &format!("count({AGE} > on (job, instance, lock) group_left () @stuck_after_seconds) or vector(0)"))
+        stat("Stuck now", "Locks held for longer than their call sites said they would. The table below names them.", Unit::Count)
+            .query("stuck", "sum(@stuck)")
             .red(1.0),
         stat("Waiting now", "Acquires that wait at this moment, over all locks.", Unit::Count)
             .query("waiting", "sum(@waiters)")
             .orange(10.5),
         stat("Longest wait now", "How long the most patient caller has been waiting so far.", Unit::Seconds)
-            .query("longest", "max(time() - (@oldest_wait_start_timestamp_seconds > 0)) or vector(0)")
+            .query("longest", &format!("max({longest}) or vector(0)"))
             .orange(2.5),
         stat("Lost, 1 h", "Locks that were taken, within the last hour, from a holder that had not released them.", Unit::Count)
             .query("lost", "round(sum(increase(@lost_total[1h])))")
@@ -52,24 +56,45 @@ fn stuck() -> Vec<Panel> {
             .red(1.0),
         Panel::new(
             "Which lock, held by whom, since when",
-            "The oldest hold of each call site in each process. Held for longer than Stuck after means stuck. The link on \
-             the process opens its live view, which knows the key, the owner and the token.",
+            "The oldest hold of each call site in each process; the state counts all that are stuck. The link on the lock \
+             opens its dashboard, the one on the process its live view, which knows the key, the owner and the token.",
             Kind::Table { labels },
             Unit::Seconds,
         )
-        .rare("Held for", &format!("sum by (job, instance, lock, site) {AGE}"))
-        .rare("Stuck after", &beside_holds("@stuck_after_seconds", "job, instance, lock"))
+        .rare("State", &format!("sum by ({PROCESS}, lock, site) (@stuck) and on ({PROCESS}, lock, site) {}", held()))
+        .rare("Held for", &format!("max by ({PROCESS}, lock, site) {}", held_for()))
+        .rare(
+            "Stuck after",
+            &format!("max by ({PROCESS}, lock, site) (@stuck_after_seconds) and on ({PROCESS}, lock, site) {}", held()),
+        )
         // Wherever they wait: hardly ever in the process that holds it.
-        .rare("Waiters", &beside_holds("sum by (job, lock) (@waiters)", "job, lock"))
-        .rare("Lease left", &beside_holds("(@lease_min_expiry_timestamp_seconds - time())", "job, instance, lock")),
+        .rare(
+            "Waiters",
+            &beside_holds(
+                "label_replace(sum by (cluster, lock, holder_site) (@waiting_on{FLEET}), \
+                 \"site\", \"$1\", \"holder_site\", \"(.*)\")",
+                "cluster, lock, site",
+            ),
+        )
+        .rare("Lease left", &beside_holds(&format!("(min by ({PROCESS}, lock) {LEASE_LEFT})"), &format!("{PROCESS}, lock"))),
     ]
+}
+
+/// The time until the first lease ends, by the clock of its process: as it was when it was scraped.
+pub(super) const LEASE_LEFT: &str =
+    "((@lease_min_expiry_timestamp_seconds > 0) - ignoring (lock) group_left () @now_timestamp_seconds)";
+
+/// The call sites that hold something.
+fn held() -> String {
+    format!("(max by ({PROCESS}, lock, site) (@site_oldest_hold_start_timestamp_seconds) > 0)")
 }
 
 /// Repeats a value of a lock for each call site that holds it; they have these labels in common.
 fn beside_holds(value: &str, labels: &str) -> String {
     format!(
-        "sum by (job, instance, lock, site) ({value} * on ({labels}) group_right () \
-         ((@site_oldest_hold_start_timestamp_seconds > 0) > bool 0))"
+        "sum by ({PROCESS}, lock, site) ({value} * on ({labels}) group_right () \
+         ({} > bool 0))",
+        held()
     )
 }
 
@@ -81,17 +106,18 @@ fn waiting() -> Vec<Panel> {
             .query("{{lock}} in {{instance}}", "sum by (lock, instance) (@waiters)"),
         chart("Oldest wait", "How long the oldest waiter of each lock has been waiting.", Unit::Seconds)
             .wide(6)
-            .rare("{{lock}}", "max by (lock) (time() - (@oldest_wait_start_timestamp_seconds > 0))"),
+            .rare("{{lock}}", &format!("max by (lock) {}", age("oldest_wait_start_timestamp_seconds"))),
         Panel::new(
             "Who makes them wait",
-            "Seconds of waiting per second, charged to the call site that held the lock: 3 means that three callers \
-             stood still for it all the time.",
+            "Callers that stand still on average, charged to the call site that holds what they wait for: those that \
+             wait now, and those whose wait has ended.",
             Kind::BarGauge,
             Unit::Count,
         )
         .query(
             "{{holder_site}} holds {{lock}}",
-            "topk(10, sum by (lock, holder_site) (rate(@blocked_seconds_sum[$__rate_interval])))",
+            "topk(10, sum by (lock, holder_site) (@waiting_on) \
+             + (sum by (lock, holder_site) (rate(@blocked_seconds_sum[$__rate_interval])) or 0 * sum by (lock, holder_site) (@waiting_on)))",
         )
         .wide(12)
         .orange(1.0)
@@ -101,7 +127,7 @@ fn waiting() -> Vec<Panel> {
             "Age of the oldest hold of each call site. A line that climbs straight is a stuck lock.",
             Unit::Seconds,
         )
-        .rare("{{lock}} by {{site}}", &format!("max by (lock, site) {AGE}")),
+        .rare("{{lock}} by {{site}}", &format!("max by (lock, site) {}", held_for())),
         chart(
             "Contended share",
             "Share of the grants that were not free at the first attempt. At 1 every caller queues.",
@@ -151,7 +177,7 @@ fn times() -> Vec<Panel> {
             Unit::Count,
         )
         .wide(6)
-        .query("{{lock}}", "sum by (lock) (rate(@hold_seconds_sum[$__rate_interval]))"),
+        .query("{{lock}}", "sum by (lock) (rate(@held_seconds_total[$__rate_interval]))"),
     ]
 }
 
@@ -163,7 +189,7 @@ fn safety() -> Vec<Panel> {
             "Time until the first lease ends unless it is renewed. At 0 somebody else may have the lock.",
             Unit::Seconds,
         )
-        .rare("{{lock}}", "min by (lock) ((@lease_min_expiry_timestamp_seconds > 0) - time())"),
+        .rare("{{lock}}", &format!("min by (lock) {LEASE_LEFT}")),
         chart(
             "Lease left at renewal",
             "The worst twentieth. A healthy watchdog renews with two thirds left.",
@@ -206,7 +232,7 @@ fn plumbing() -> Vec<Panel> {
             .wide(16)
             .query("{{instance}} to {{node}}", "min by (instance, node) (@backend_connected)"),
         stat("Sampler ran", "How long ago a process last looked for stuck locks, at worst.", Unit::Seconds)
-            .query("ago", "max(time() - @sampler_last_run_timestamp_seconds)")
+            .query("ago", &format!("max({})", age("sampler_last_run_timestamp_seconds")))
             .orange(10.5)
             .red(30.5),
         stat("Nodes that may evict locks", "Their maxmemory-policy is not noeviction: a full memory deletes locks.", Unit::Count)
@@ -220,18 +246,22 @@ fn plumbing() -> Vec<Panel> {
     ]
 }
 
+/// Keys that the store holds beyond those of the processes, by store and lock.
+pub(super) const ORPHANS: &str = "(max by (cluster, store, lock) (@inspector_held{lock!=\"other\"}) \
+    - on (cluster, store, lock) sum by (cluster, store, lock) (@held{FLEET}) > 0) \
+    or (max by (cluster, store, lock) (@inspector_held{lock!=\"other\"}) > 0 \
+    unless on (cluster, store, lock) sum by (cluster, store, lock) (@held{FLEET}))";
+
 fn orphans() -> Vec<Panel> {
     vec![
         Panel::new(
             "Held in the store, but by no process that is scraped",
-            "The holder died, or is not scraped. The lock comes free when its lease ends. Needs the fleet inspector.",
-            Kind::Table { labels: &[("lock", "Lock")] },
+            "Keys beyond those that processes say they hold: the holder died, or is not scraped. They come free when their \
+             leases end. Needs the fleet inspector.",
+            Kind::Table { labels: &[("lock", "Lock"), ("store", "Store")] },
             Unit::Count,
         )
-        .rare(
-            "Held",
-            "(max by (lock) (@inspector_held{lock!=\"other\"}) > 0) unless on (lock) (sum by (lock) (@held) > 0)",
-        )
+        .rare("Held", ORPHANS)
         .wide(24),
     ]
 }

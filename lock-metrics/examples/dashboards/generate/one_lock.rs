@@ -1,6 +1,8 @@
 //! *One lock*: the same questions, about the lock chosen on top.
 
 use super::dashboard::Dashboard;
+use super::names::age;
+use super::on_call::LEASE_LEFT;
 use super::panel::{Kind, Panel, Unit};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -8,7 +10,7 @@ pub(crate) fn dashboard() -> Dashboard {
         file: "one-lock",
         title: "One lock",
         description: "Everything about the lock chosen on top.",
-        present_in: "held",
+        of_store: false,
         one_lock: true,
         rows: vec![("Now", now()), ("Over time", over_time()), ("Its safety", safety())],
     }
@@ -22,11 +24,16 @@ fn of_lock(template: &str) -> String {
             narrowed.push_str(part);
             continue;
         }
+        // The time belongs to no lock.
+        if part.starts_with("now_timestamp_seconds") {
+            narrowed.extend(["@", part]);
+            continue;
+        }
         let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
         let (name, rest) = part.split_at(end);
         let (open, rest) = match rest.strip_prefix('{') {
-            Some(rest) => ("{lock=~\"$lock\", ", rest),
-            None => ("{lock=~\"$lock\"}", rest),
+            Some(rest) => ("{lock=\"$lock\", ", rest),
+            None => ("{lock=\"$lock\"}", rest),
         };
         narrowed.extend(["@", name, open, rest]);
     }
@@ -45,7 +52,7 @@ fn now() -> Vec<Panel> {
             "Age of the oldest hold.",
             Unit::Seconds,
             "age",
-            "max(time() - (@oldest_hold_start_timestamp_seconds > 0)) or vector(0)",
+            &format!("max({}) or vector(0)", age("oldest_hold_start_timestamp_seconds")),
         ),
         stat(
             "Stuck after",
@@ -72,16 +79,16 @@ fn now() -> Vec<Panel> {
         .wide(12)
         .rare(
             "Held for",
-            &of_lock("max by (site, instance) (time() - (@site_oldest_hold_start_timestamp_seconds > 0))"),
+            &of_lock(&format!("max by (site, instance) {}", age("site_oldest_hold_start_timestamp_seconds"))),
         ),
         Panel::new(
             "Who can hold it",
             "Every call site that takes this lock, in how many processes.",
-            Kind::Table { labels: &[("site", "Call site")] },
+            Kind::Table { labels: &[("site", "Call site"), ("function", "Function")] },
             Unit::Count,
         )
         .wide(12)
-        .query("Processes", &of_lock("sum by (site) (@site_info)")),
+        .query("Processes", &of_lock("sum by (site, function) (@site_info)")),
     ]
 }
 
@@ -109,18 +116,21 @@ fn over_time() -> Vec<Panel> {
         chart("Grants", "How callers got it.", Unit::PerSecond)
             .query("{{path}}", &of_lock("sum by (path) (rate(@grants_total[$__rate_interval]))")),
         chart(
+            "Who waits for whom now",
+            "Acquires that wait, by the call site that holds what they wait for.",
+            Unit::Count,
+        )
+        .query("{{holder_site}}", &of_lock("sum by (holder_site) (@waiting_on)")),
+        chart(
             "Who makes them wait",
             "Seconds of waiting per second, charged to the call site that held it.",
             Unit::Count,
         )
-        .wide(12)
         .query("{{holder_site}}", &of_lock("sum by (holder_site) (rate(@blocked_seconds_sum[$__rate_interval]))")),
-        chart("How often they wait for it", "Waits per second that each call site caused.", Unit::PerSecond)
-            .wide(12)
-            .query(
-                "{{holder_site}}",
-                &of_lock("sum by (holder_site) (rate(@blocked_seconds_count[$__rate_interval]))"),
-            ),
+        chart("How often they wait for it", "Waits per second that each call site caused.", Unit::PerSecond).query(
+            "{{holder_site}}",
+            &of_lock("sum by (holder_site) (rate(@blocked_seconds_count[$__rate_interval]))"),
+        ),
     ]
 }
 
@@ -128,7 +138,7 @@ fn safety() -> Vec<Panel> {
     let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
     vec![
         chart("Lease left", "Against the full lease. It should jump back up at two thirds.", Unit::Seconds)
-            .rare("left", &of_lock("min((@lease_min_expiry_timestamp_seconds > 0) - time())"))
+            .rare("left", &of_lock(&format!("min({LEASE_LEFT})")))
             .query("full lease", &of_lock("max(@ttl_seconds)")),
         chart("Renewals", "By outcome.", Unit::PerSecond)
             .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@renewals_total[$__rate_interval]))")),

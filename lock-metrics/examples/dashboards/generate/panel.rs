@@ -224,7 +224,7 @@ impl Panel {
         let Kind::Table { labels } = &self.kind else { return Vec::new() };
         let mut overrides = Vec::new();
         for query in &self.queries {
-            let unit = if ["Waiters", "Held", "Keys without a lease", "Processes"].contains(&query.legend) {
+            let unit = if ["State", "Waiters", "Held", "Keys without a lease", "Processes"].contains(&query.legend) {
                 "short"
             } else {
                 "s"
@@ -232,6 +232,32 @@ impl Panel {
             overrides.push(json!({
                 "matcher": { "id": "byName", "options": query.legend },
                 "properties": [{ "id": "unit", "value": unit }],
+            }));
+        }
+        if self.queries.iter().any(|query| query.legend == "State") {
+            overrides.push(json!({
+                "matcher": { "id": "byName", "options": "State" },
+                "properties": [
+                    { "id": "custom.cellOptions", "value": { "type": "color-background", "applyToRow": true } },
+                    { "id": "custom.width", "value": 110 },
+                    { "id": "mappings", "value": [
+                        { "type": "value", "options": { "0": { "text": "held", "color": "transparent", "index": 0 } } },
+                        { "type": "range", "options": {
+                            "from": 1, "to": null, "result": { "text": "STUCK", "color": "red", "index": 1 },
+                        } },
+                    ] },
+                ],
+            }));
+        }
+        if labels.iter().any(|(label, _)| *label == "lock") {
+            let link = json!({
+                "title": "Everything about this lock",
+                "url": "/d/distributed-lock-one-lock?var-lock=${__value.raw:percentencode}&${cluster:queryparam}&${namespace:queryparam}",
+                "targetBlank": false,
+            });
+            overrides.push(json!({
+                "matcher": { "id": "byName", "options": "Lock" },
+                "properties": [{ "id": "links", "value": [link] }],
             }));
         }
         // Names of locks and call sites are what people read, and they are long.

@@ -1,6 +1,6 @@
 //! Recording rules: the share of slow waits, over the windows that the burn alerts compare.
 
-use super::names::plain;
+use super::names::{SERVICE, plain};
 use super::rule::{Group, Rule};
 
 /// Waits up to 250 ms are fine. A bound that is no integer, because Prometheus 3 rewrites those.
@@ -21,10 +21,10 @@ pub(crate) fn groups() -> Vec<Group> {
 /// Failed acquires count as slow: they are in the count, and in no bucket of those that acquired.
 fn rules(window: &str) -> Vec<Rule> {
     let slow = plain(&format!(
-        "1 - sum by (job, lock) (rate(@wait_seconds_bucket{{outcome=\"acquired\", le=\"{FAST}\"}}[{window}])) \
-         / (sum by (job, lock) (rate(@wait_seconds_count[{window}])) > 0)"
+        "1 - sum by ({SERVICE}, lock) (rate(@wait_seconds_bucket{{outcome=\"acquired\", le=\"{FAST}\"}}[{window}])) \
+         / (sum by ({SERVICE}, lock) (rate(@wait_seconds_count[{window}])) > 0)"
     ));
-    let acquires = plain(&format!("sum by (job, lock) (rate(@wait_seconds_count[{window}]))"));
+    let acquires = plain(&format!("sum by ({SERVICE}, lock) (rate(@wait_seconds_count[{window}]))"));
     let mut rules = vec![Rule::Record { name: slow_share(window), expr: slow }];
     if window == "5m" {
         rules.push(Rule::Record { name: answered(window), expr: acquires });

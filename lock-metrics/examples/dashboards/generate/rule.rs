@@ -104,7 +104,6 @@ fn write_alert(yaml: &mut String, alert: &Alert, settings: &Settings) {
         Severity::Critical => "critical",
         Severity::Warning => "warning",
     };
-    let runbook = format!("{}{}.md", settings.runbooks, alert.name);
     let _ = writeln!(yaml, "      - alert: {}\n        expr: {}", alert.name, text(&alert.expr));
     // Zero and left out are the same.
     if alert.wait != "0s" {
@@ -114,11 +113,28 @@ fn write_alert(yaml: &mut String, alert: &Alert, settings: &Settings) {
         let _ = writeln!(yaml, "        keep_firing_for: {}", delay(keep, settings));
     }
     let _ = writeln!(yaml, "        labels:\n          severity: {severity}\n        annotations:");
-    for (name, value) in
-        [("summary", alert.summary), ("description", alert.description.as_str()), ("runbook_url", &runbook)]
-    {
-        let _ = writeln!(yaml, "          {name}: {}", text(value));
+    for (name, value) in annotations(alert, settings) {
+        let _ = writeln!(yaml, "          {name}: {}", text(&value));
     }
+}
+
+/// Returns what an alert tells people, with the links of the settings.
+pub(crate) fn annotations(alert: &Alert, settings: &Settings) -> Vec<(&'static str, String)> {
+    let live = format!("`lockctl list` and {} name the key and the owner.", settings.live_view);
+    let mut all = vec![
+        ("summary", alert.summary.to_owned()),
+        ("description", alert.description.replace("LIVE", &live)),
+        ("runbook_url", format!("{}{}.md", settings.runbooks, alert.name)),
+    ];
+    if let Some(dashboards) = &settings.dashboards {
+        let lock = if alert.description.contains("$labels.lock") {
+            "/d/distributed-lock-one-lock?var-lock={{ $labels.lock | urlquery }}"
+        } else {
+            "/d/distributed-lock-on-call"
+        };
+        all.push(("dashboard_url", format!("{dashboards}{lock}")));
+    }
+    all
 }
 
 /// Makes seconds of minutes and minutes of hours, for tests.

@@ -1,6 +1,7 @@
 //! Alerts on waiting that is too slow for too many: 99 % within 250 ms, over a month.
 
 use super::SITES;
+use crate::generate::names::SERVICE;
 use crate::generate::recording::{answered, slow_share};
 use crate::generate::rule::{Alert, Severity};
 
@@ -29,7 +30,7 @@ fn burn(name: &'static str, windows: &[(&str, &str, &str)], summary: &'static st
         })
         .collect();
     let busy = answered("5m");
-    let template = format!("({}) and on (job, lock) {busy} > 0.05", conditions.join(" or "));
+    let template = format!("({}) and on ({SERVICE}, lock) {busy} > 0.05", conditions.join(" or "));
     // Waiting costs time, not data: nobody is woken.
     Alert::new(name, Severity::Warning, &template, summary).says(&format!(
         "{{{{ $value | humanizePercentage }}}} of the waits for the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} \

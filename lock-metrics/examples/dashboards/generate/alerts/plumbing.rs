@@ -1,5 +1,7 @@
 //! Alerts on what the locks and these alerts stand on.
 
+use super::happened;
+use crate::generate::names::{CONVERTED, SERVICE, age};
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
@@ -7,19 +9,24 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockStoreUnreachable",
             Severity::Critical,
-            "@backend_connected == 0",
-            "{{ $labels.instance }} has no connection to the lock store {{ $labels.node }}",
+            &format!("count by ({SERVICE}, node) (@backend_connected == 0)"),
+            "{{ $value | humanize }} processes of {{ $labels.job }} have no connection to the lock store {{ $labels.node }}",
         )
-        .after("1m")
+        // Soon: it explains whatever is lost when the leases end.
+        .after("15s")
+        .keep("1m")
         .says(
-            "The watchdog of {{ $labels.instance }} ({{ $labels.job }}) cannot reach {{ $labels.node }}. Locks held by its \
-             call sites are lost when their leases end, and no new one is granted. Look at the store and the way to it.",
+            "The watchdogs of {{ $value | humanize }} processes of {{ $labels.job }} cannot reach {{ $labels.node }}. Locks \
+             held by their call sites are lost when their leases end, and no new one is granted. Look at the store and the \
+             way to it.",
         ),
         Alert::new(
             "LockStoreErrors",
             Severity::Warning,
-            "sum by (job, node) (rate(@backend_errors_total[5m])) \
-             / (sum by (job, node) (rate(@backend_command_seconds_count[5m])) > 0) > 0.01",
+            &format!(
+                "sum by ({SERVICE}, node) (rate(@backend_errors_total[5m])) \
+                 / (sum by ({SERVICE}, node) (rate(@backend_command_seconds_count[5m])) > 0) > 0.01"
+            ),
             "{{ $value | humanizePercentage }} of the commands to {{ $labels.node }} fail",
         )
         .after("5m")
@@ -31,7 +38,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockStoreMayEvict",
             Severity::Warning,
-            "max by (job, node, policy) (@backend_eviction_policy_info) == 1",
+            &format!("max by ({SERVICE}, node, policy) (@backend_eviction_policy_info) == 1"),
             "{{ $labels.node }} may delete locks when its memory is full ({{ $labels.policy }})",
         )
         .after("5m")
@@ -42,34 +49,67 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockSamplerStalled",
             Severity::Warning,
-            "time() - @sampler_last_run_timestamp_seconds > 30",
+            &format!("{} > 30", age("sampler_last_run_timestamp_seconds")),
             "{{ $labels.instance }} has not looked for stuck locks for {{ $value | humanizeDuration }}",
+        )
+        .keep("2m")
+        .says(
+            "The sampler thread of {{ $labels.instance }} ({{ $labels.job }}) does not run. Its stuck locks do not reach the \
+             log, and a recorder that it feeds shows old numbers.",
+        ),
+        Alert::new(
+            "LockClockSkew",
+            Severity::Warning,
+            "abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds)) > 10",
+            "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} away from that of Prometheus",
         )
         .after("2m")
         .says(
-            "The sampler thread of {{ $labels.instance }} ({{ $labels.job }}) does not run, or its clock and that of \
-             Prometheus differ. Its stuck locks do not reach the log, and ages shown for it may be wrong.",
+            "The clocks of {{ $labels.instance }} ({{ $labels.job }}) and of Prometheus differ by \
+             {{ $value | humanizeDuration }}. Locks and these alerts do not depend on it; logs, traces and times of day do.",
         ),
-        Alert::new(
-            "LockInspectorStale",
-            Severity::Warning,
-            "time() - max by (job) (last_over_time(@inspector_last_success_timestamp_seconds[1d])) > 300",
-            "No fleet inspector of {{ $labels.job }} has finished a scan for {{ $value | humanizeDuration }}",
-        )
-        .after("10m")
-        .says(
-            "The view of the whole store is {{ $value | humanizeDuration }} old, so orphaned locks and keys without a lease \
-             go unseen in {{ $labels.job }}. Look at the log of the processes that run an inspector.",
-        ),
+        inspector(),
         Alert::new(
             "LockNamesOverflow",
             Severity::Warning,
-            "sum by (job) (increase(@label_overflow_total[1h])) > 0",
+            &happened("label_overflow_total", 60, SERVICE),
             "{{ $labels.job }} has more lock names than are told apart",
         )
         .says(
             "Acquires in {{ $labels.job }} are counted as lock=\"other\", because there are more than 200 names. A call \
              site probably gives its locks a rendered key as label; give it a template.",
         ),
+        Alert::new(
+            "LockHistogramsConverted",
+            Severity::Warning,
+            &format!("count by ({SERVICE}) (@{CONVERTED}) > 0"),
+            "Prometheus stores the histograms of {{ $labels.job }} in a form that these rules do not read",
+        )
+        .after("10m")
+        .says(
+            "The scrape of {{ $labels.job }} converts classic histograms to native ones, so their buckets do not exist and \
+             alerts and panels on waits are empty. Set convert_classic_histograms_to_nhcb to false for this job, or \
+             always_scrape_classic_histograms to true.",
+        ),
     ]
+}
+
+/// Judged by store: which instance is elected, of which service, does not matter.
+fn inspector() -> Alert {
+    let fresh = format!("({} < 300)", age("inspector_last_success_timestamp_seconds"));
+    Alert::new(
+        "LockInspectorStale",
+        Severity::Warning,
+        &format!(
+            "(count by (cluster, store) (last_over_time(@inspector_last_success_timestamp_seconds[6h])) \
+             unless on (cluster, store) {fresh}) or (max by (cluster, store) (@inspector_truncated) == 1)"
+        ),
+        "The fleet inspector has not seen all of {{ $labels.store }} for minutes",
+    )
+    .after("5m")
+    .says(
+        "No inspector has finished a scan of {{ $labels.store }} for five minutes, or its scans end at their budget of keys \
+         and see a part only. Orphaned locks and keys without a lease go unseen. Look at the log of the processes that run \
+         an inspector, and at distributed_lock_inspector_truncated.",
+    )
 }

@@ -1,6 +1,7 @@
 //! Alerts on what endangers data.
 
-use super::SITES;
+use super::{SITES, happened};
+use crate::generate::names::{PROCESS, SERVICE};
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
@@ -11,11 +12,19 @@ pub(crate) fn alerts() -> Vec<Alert> {
 
 /// It has happened.
 fn lost() -> Vec<Alert> {
+    let by_reason = format!("{PROCESS}, lock, reason");
+    let lost = |reasons: &str| happened(&format!("lost_total{{reason=~\"{reasons}\"}}"), 10, &by_reason);
+    let by_lock = format!("{SERVICE}, lock");
     vec![
         Alert::new(
             "LockLost",
             Severity::Critical,
-            "sum by (job, instance, lock, reason) (increase(@lost_total[10m])) > 0",
+            // That the store was away is said by its own alert, once for all of its locks.
+            &format!(
+                "({}) or (({}) unless on ({PROCESS}) (min_over_time(@backend_connected[15m]) == 0))",
+                lost("expired|stolen"),
+                lost("unreachable"),
+            ),
             "{{ $labels.lock }} was lost by its holder in {{ $labels.instance }}: {{ $labels.reason }}",
         )
         .says(&format!(
@@ -24,9 +33,20 @@ fn lost() -> Vec<Alert> {
              half. The runbook explains each reason."
         )),
         Alert::new(
+            "LockTakenAway",
+            Severity::Warning,
+            &lost("revoked|max_hold"),
+            "{{ $labels.lock }} was taken from its holder in {{ $labels.instance }}: {{ $labels.reason }}",
+        )
+        .says(&format!(
+            "The lock {{{{ $labels.lock }}}} was taken from {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}) on purpose, \
+             by an operator (revoked) or by the max_hold of its code. It is taken by:{SITES} Their work was stopped; check \
+             what they had done half, and why it took so long."
+        )),
+        Alert::new(
             "LockFencingRegression",
             Severity::Critical,
-            "sum by (job, lock) (increase(@fencing_regressions_total[1h])) > 0",
+            &happened("fencing_regressions_total", 60, &by_lock),
             "The store gave {{ $labels.lock }} an old fencing token: it lost data",
         )
         .says(&format!(
@@ -37,7 +57,7 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockStaleWriteRefused",
             Severity::Warning,
-            "sum by (job, instance) (increase(@fencing_rejections_total[15m])) > 0",
+            &happened("fencing_rejections_total", 15, PROCESS),
             "A write with a stale fencing token was refused in {{ $labels.instance }}",
         )
         .says(
@@ -47,7 +67,7 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockUnlockedRuns",
             Severity::Warning,
-            "sum by (job, lock) (increase(@unlocked_runs_total[15m])) > 0",
+            &happened("unlocked_runs_total", 15, &by_lock),
             "Code under {{ $labels.lock }} ran without the lock",
         )
         .says(&format!(
@@ -58,7 +78,7 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockKeyWithoutTtl",
             Severity::Critical,
-            "max by (lock) (@inspector_keys_without_ttl) > 0",
+            "max by (cluster, store, lock) (@inspector_keys_without_ttl) > 0",
             "{{ $value | humanize }} keys of {{ $labels.lock }} have no lease and are never freed",
         )
         .after("5m")
@@ -70,7 +90,7 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockReleaseAbandoned",
             Severity::Warning,
-            "sum by (job, lock) (increase(@releases_total{outcome=\"abandoned\"}[15m])) > 0",
+            &happened("releases_total{outcome=\"abandoned\"}", 15, &by_lock),
             "Releases of {{ $labels.lock }} did not reach the store",
         )
         .says(&format!(
@@ -83,11 +103,12 @@ fn lost() -> Vec<Alert> {
 
 /// It will, if nobody does anything.
 fn near() -> Vec<Alert> {
+    let by_lock = format!("{SERVICE}, lock");
     vec![
         Alert::new(
             "LockLeaseNearlyLost",
             Severity::Warning,
-            "histogram_quantile(0.05, sum by (job, lock, le) (rate(@lease_remaining_ratio_bucket[10m]))) < 0.3",
+            &format!("histogram_quantile(0.05, sum by ({by_lock}, le) (rate(@lease_remaining_ratio_bucket[10m]))) < 0.3"),
             "Leases of {{ $labels.lock }} are renewed with only {{ $value | humanizePercentage }} left",
         )
         .after("10m")
@@ -99,8 +120,10 @@ fn near() -> Vec<Alert> {
         Alert::new(
             "LockRenewalsFailing",
             Severity::Warning,
-            "sum by (job, lock) (rate(@renewals_total{outcome!=\"ok\"}[5m])) \
-             / (sum by (job, lock) (rate(@renewals_total[5m])) > 0) > 0.01",
+            &format!(
+                "sum by ({by_lock}) (rate(@renewals_total{{outcome!=\"ok\"}}[5m])) \
+                 / (sum by ({by_lock}) (rate(@renewals_total[5m])) > 0) > 0.01"
+            ),
             "{{ $value | humanizePercentage }} of the renewals of {{ $labels.lock }} fail",
         )
         .after("5m")
@@ -112,7 +135,7 @@ fn near() -> Vec<Alert> {
         Alert::new(
             "LockWatchdogLate",
             Severity::Warning,
-            "histogram_quantile(0.99, sum by (job, instance, le) (rate(@renewal_lateness_seconds_bucket[5m]))) > 1",
+            &format!("histogram_quantile(0.99, sum by ({PROCESS}, le) (rate(@renewal_lateness_seconds_bucket[5m]))) > 1"),
             "The watchdog of {{ $labels.instance }} is {{ $value | humanizeDuration }} late",
         )
         .after("5m")

@@ -1,0 +1,20 @@
+//! What is asked of every contestant.
+
+use std::future::Future;
+
+use crate::Result;
+
+/// The lease that every contestant asks for, ms.
+pub(crate) const TTL_MS: u64 = 30_000;
+
+/// Something that takes and gives back locks. Clones share connections.
+pub(crate) trait Contestant: Clone + Send + Sync + 'static {
+    /// The proof of a lock that is held.
+    type Held: Send + 'static;
+
+    /// Takes a lock, however long that takes. Returns its fencing token, 0 if it has none.
+    fn acquire(&self, key: &str) -> impl Future<Output = Result<(Self::Held, u64)>> + Send;
+
+    /// Gives a lock back.
+    fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
+}

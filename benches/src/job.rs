@@ -1,0 +1,15 @@
+//! What a process is told to do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hold::Hold;
+use crate::load::Load;
+
+/// The work of one process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Job {
+    Load(Load),
+    Hold(Hold),
+    Telemetry { cycles: u64 },
+    Attribute { cycles: u64 },
+}

@@ -1,0 +1,41 @@
+//! What a row gave.
+
+use serde::Serialize;
+
+use crate::race::{OURS, Race};
+use crate::stats::median;
+use crate::target::Target;
+
+/// What a row gave.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Outcome {
+    /// Contestants at the same work, if the row has them.
+    pub(crate) race: Race,
+    /// Other figures.
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A figure that was measured in each round.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) median: Option<f64>,
+    pub(crate) rounds: Vec<f64>,
+}
+
+impl Figure {
+    pub(crate) fn new(name: &'static str, unit: &'static str, rounds: Vec<f64>) -> Self {
+        Self { name, unit, median: median(rounds.clone()), rounds }
+    }
+}
+
+/// What must hold wherever our line contends.
+pub(crate) fn safety(race: &Race) -> [Target; 3] {
+    [
+        Target::at_most("exclusion violations", race.total(OURS, |sample| sample.found.violations), 0.0),
+        Target::at_most("token inversions", race.total(OURS, |sample| sample.found.inversions), 0.0),
+        Target::at_most("errors", race.total(OURS, |sample| sample.errors), 0.0),
+    ]
+}

@@ -1,0 +1,136 @@
+//! From a lock of another library to ours, without a moment in which nobody excludes anybody.
+//!
+//! ```sh
+//! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-examples --bin migration
+//! ```
+//!
+//! The old lock is a hash, as Redisson keeps it: at its name no string can be, so old and new do not exclude each
+//! other there. Therefore every process takes *both* for a while: first the old one, then ours, always in this
+//! order. The fleet goes through three mixtures, and none of them may contain *old* beside *new*:
+//!
+//! 1. old and both: the first processes are deployed;
+//! 2. both and both;
+//! 3. both and new: the last old lock goes.
+//!
+//! Two workers count up one number in Redis, reading it and writing it back, which loses a step whenever both are
+//! inside at once. A library that keeps a plain string needs none of this: see `docs/migrating.md`.
+
+use std::env;
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lock_core::{LockError, LockManager};
+use redis::aio::MultiplexedConnection;
+
+/// How often each worker counts in each mixture.
+const ROUNDS: u64 = 20;
+/// The old lock, and ours beside it, by another name.
+const OLD: &str = "migration:stock";
+const NEW: &str = "lock:migration:stock";
+const COUNTER: &str = "migration:counter";
+
+#[derive(Clone, Copy)]
+enum Locks {
+    Old,
+    Both,
+    New,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WorkError {
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Redis(#[from] redis::RedisError),
+    #[error("the old lock was not free for a minute")]
+    Busy,
+}
+
+/// A client of the old layout: a field of a hash that expires.
+struct OldLock {
+    redis: MultiplexedConnection,
+    owner: String,
+}
+
+impl OldLock {
+    async fn take(mut redis: MultiplexedConnection) -> Result<Self, WorkError> {
+        const TAKE: &str = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+            redis.call('HSET', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";
+        let owner = format!("{:032x}:1", rand_number());
+        for _ in 0..6_000 {
+            let taken: bool = redis::cmd("EVAL").arg(TAKE).arg(1).arg(OLD).arg(&owner).query_async(&mut redis).await?;
+            if taken {
+                return Ok(Self { redis, owner });
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(WorkError::Busy)
+    }
+
+    async fn give_back(mut self) -> Result<(), WorkError> {
+        const GIVE_BACK: &str =
+            "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end return redis.call('DEL', KEYS[1])";
+        redis::cmd("EVAL").arg(GIVE_BACK).arg(1).arg(OLD).arg(&self.owner).exec_async(&mut self.redis).await?;
+        Ok(())
+    }
+}
+
+/// Enough to tell the workers of this example apart.
+fn rand_number() -> u128 {
+    use std::hash::{BuildHasher as _, RandomState};
+    u128::from(RandomState::new().hash_one(0)) << 64 | u128::from(RandomState::new().hash_one(1))
+}
+
+/// Reads the number and writes the next one: wrong, unless nobody else is inside.
+async fn count_up(mut redis: MultiplexedConnection) -> Result<(), WorkError> {
+    let number: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(&mut redis).await?;
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    redis::cmd("SET").arg(COUNTER).arg(number.unwrap_or(0) + 1).exec_async(&mut redis).await?;
+    Ok(())
+}
+
+async fn work(held: Locks, locks: LockManager, redis: MultiplexedConnection) -> Result<(), WorkError> {
+    for _ in 0..ROUNDS {
+        let inner = count_up(redis.clone());
+        let under_new = |inner| locks.lock(NEW).with_wait(Duration::from_secs(60)).run(async move |_| inner.await);
+        match held {
+            Locks::New => under_new(inner).await?,
+            Locks::Old | Locks::Both => {
+                let old = OldLock::take(redis.clone()).await?;
+                let done = if matches!(held, Locks::Both) { under_new(inner).await } else { inner.await };
+                // Ours was given back before: in the reverse order.
+                old.give_back().await?;
+                done?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let Ok(url) = env::var("LOCK_URL") else {
+        eprintln!("set LOCK_URL to a Redis server: both kinds of lock live there");
+        return Ok(ExitCode::from(2));
+    };
+    let redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+    // Two processes would have two managers.
+    let (one, two) = (LockManager::connect(&url).await?, LockManager::connect(&url).await?);
+    let mut lost = 0;
+    for (step, first, second) in [
+        ("old and both", Locks::Old, Locks::Both),
+        ("both and both", Locks::Both, Locks::Both),
+        ("both and new", Locks::Both, Locks::New),
+    ] {
+        redis::cmd("DEL").arg(COUNTER).exec_async(&mut redis.clone()).await?;
+        tokio::try_join!(work(first, one.clone(), redis.clone()), work(second, two.clone(), redis.clone()))?;
+        let counted: u64 = redis::cmd("GETDEL").arg(COUNTER).query_async(&mut redis.clone()).await?;
+        println!("{step}: counted to {counted} of {}", 2 * ROUNDS);
+        lost += 2 * ROUNDS - counted;
+    }
+    one.shutdown(Duration::from_secs(5)).await;
+    two.shutdown(Duration::from_secs(5)).await;
+    println!("steps lost: {lost}");
+    Ok(if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,80 @@
+//! A job that every host starts at the same minute, and that one of them does.
+//!
+//! ```sh
+//! # crontab of every host
+//! 0 3 * * *  LOCK_URL=redis://redis.internal nightly_job /var/reports
+//! ```
+//!
+//! The host that comes first takes the lock and writes the report; the others see that it is taken and end, with
+//! code 0. The key stays taken for `min_hold`, so that a host whose clock is a little behind skips too, although
+//! the job took a second. If the host dies, the lock is free again after the ttl. Each report is written under the
+//! fencing token of its lock, and an older one never replaces a newer one.
+//!
+//! Without `LOCK_URL` the lock is one of this process only: then the job always runs.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::{FencingToken, LockError, LockManager, distributed_lock};
+
+#[derive(Debug, thiserror::Error)]
+enum JobError {
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("cannot write the report: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Writes the report, if no other host is doing so. `None`: another host has it.
+#[distributed_lock(
+    key = "cron:nightly-report",
+    ttl = "30s",
+    wait = "none",
+    on_busy = "skip",
+    min_hold = "20s",
+    max_hold = "10m",
+    guard = lock
+)]
+async fn write_report(folder: &Path) -> Result<Option<PathBuf>, JobError> {
+    let lines = collect().await;
+    // Loss drops this function at its next await. What follows has none, so look once more.
+    lock.ensure_held()?;
+    Ok(Some(save(folder, lock.token(), &lines)?))
+}
+
+/// What takes so long at night.
+async fn collect() -> String {
+    let mut lines = String::new();
+    for region in ["north", "east", "south", "west"] {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        lines.push_str(region);
+        lines.push('\n');
+    }
+    lines
+}
+
+/// Files order themselves by token: readers take the last one, and a late writer changes nothing.
+fn save(folder: &Path, token: FencingToken, lines: &str) -> std::io::Result<PathBuf> {
+    let path = folder.join(format!("report-{:020}.txt", token.get()));
+    let unfinished = path.with_extension("part");
+    std::fs::write(&unfinished, lines)?;
+    std::fs::rename(&unfinished, &path)?;
+    Ok(path)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let folder = env::args_os().nth(1).map_or_else(env::temp_dir, PathBuf::from);
+    let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
+    let locks = LockManager::connect(&url).await?;
+    locks.clone().install()?;
+    let written = write_report(&folder).await;
+    locks.shutdown(Duration::from_secs(5)).await;
+    match written? {
+        Some(path) => println!("wrote {}", path.display()),
+        None => println!("another host writes it, or just did"),
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! What would be published.
+
+use lock_core::testing::limit;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const PUBLISHED: [&str; 3] = ["lock-macros", "lock-core", "lock-metrics"];
+
+/// How many crates a program has to link for the defaults of lock-core, itself included.
+const BUDGET: usize = 60;
+
+fn cargo(arguments: &[&str]) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let output = Command::new(env!("CARGO")).current_dir(root).args(arguments).output().unwrap();
+    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[limit(180)]
+fn a_package_has_its_licences_and_no_secret_and_no_program_of_the_tests() {
+    for name in PUBLISHED {
+        let listed = cargo(&["package", "--list", "--allow-dirty", "--locked", "--offline", "-p", name]);
+        let files: Vec<&str> = listed.lines().collect();
+        for wanted in ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"] {
+            assert!(files.contains(&wanted), "{name} lacks {wanted}: {files:?}");
+        }
+        for file in files {
+            let ending = Path::new(file).extension().unwrap_or_default().to_string_lossy().to_lowercase();
+            let bad = ["pem", "key", "crt", "p12", "png"].contains(&ending.as_str());
+            assert!(!bad && !file.starts_with("tests/") && !file.contains("worker"), "{name} has {file}");
+        }
+    }
+}
+
+#[test]
+#[limit(180)]
+fn a_package_says_what_a_registry_and_docs_rs_want_to_know() {
+    let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    for name in PUBLISHED {
+        let package = metadata["packages"].as_array().unwrap().iter().find(|package| package["name"] == name).unwrap();
+        for field in ["description", "license", "repository", "documentation", "readme", "rust_version"] {
+            assert!(package[field].as_str().is_some_and(|text| !text.is_empty()), "{name}: {field}");
+        }
+        for field in ["keywords", "categories"] {
+            let words = package[field].as_array().unwrap();
+            assert!((1..=5).contains(&words.len()), "{name}: {field}");
+        }
+        let docs = &package["metadata"]["docs"]["rs"];
+        assert_eq!(docs["all-features"], true, "{name}");
+        assert_eq!(docs["rustdoc-args"], serde_json::json!(["--cfg", "docsrs"]), "{name}");
+    }
+}
+
+#[test]
+#[limit(180)]
+fn the_defaults_of_lock_core_stay_small() {
+    let target = "x86_64-unknown-linux-gnu";
+    let edges = "normal,no-proc-macro";
+    let tree = cargo(&[
+        "tree",
+        "--locked",
+        "--offline",
+        "-p",
+        "lock-core",
+        "-e",
+        edges,
+        "--prefix",
+        "none",
+        "--target",
+        target,
+    ]);
+    let mut crates: Vec<&str> = tree.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name).collect();
+    crates.sort_unstable();
+    crates.dedup();
+    assert!(crates.contains(&"redis") && !crates.contains(&"rustls"), "{crates:?}");
+    assert!(crates.len() <= BUDGET, "{} crates, and the budget is {BUDGET}: {crates:?}", crates.len());
+}

@@ -1,0 +1,116 @@
+//! PostgreSQL.
+
+use lock_core::testing::limit;
+use std::process::{Child, Command, Stdio};
+
+use crate::program::eventually;
+use crate::sql::session::Session;
+use crate::sql::{folder, program, statements, take, unprivileged};
+
+struct Postgres {
+    folder: tempfile::TempDir,
+    server: Child,
+}
+
+impl Postgres {
+    fn start() -> Self {
+        let folder = folder();
+        let data = folder.path().join("data");
+        let made = unprivileged(&program(&["initdb"]))
+            .args(["-U", "test", "-A", "trust", "--no-sync", "-D"])
+            .arg(&data)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let server = unprivileged(&program(&["postgres"]))
+            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-D"])
+            .arg(&data)
+            .arg("-k")
+            .arg(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let postgres = Self { folder, server };
+        eventually("the server answers", || {
+            postgres.client().args(["-c", "SELECT 1"]).output().unwrap().status.success().then_some(())
+        });
+        postgres
+    }
+
+    fn client(&self) -> Command {
+        let mut client = Command::new(program(&["psql"]));
+        client.args(["-X", "-A", "-t", "-U", "test", "-d", "postgres", "-h"]).arg(self.folder.path());
+        client
+    }
+
+    fn session(&self, prepared: &str) -> Session {
+        let mut session = Session::open(&mut self.client());
+        session.run(prepared);
+        session
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-QUIT", &self.server.id().to_string()]).status();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+#[limit(180)]
+fn postgresql_refuses_whoever_is_not_the_newest_holder() {
+    let mut page = statements("postgresql");
+    let postgres = Postgres::start();
+    let schema = [take(&mut page, "schema"), take(&mut page, "fence schema")].join("\n");
+    postgres.session(&schema).run("INSERT INTO account (id, balance) VALUES (7, 0);");
+    let prepared = format!(
+        "PREPARE write (bigint, bigint, bigint) AS {}\nPREPARE fence (text, bigint) AS {}",
+        take(&mut page, "write one row"),
+        take(&mut page, "fence")
+    );
+    assert!(page.is_empty(), "statements that nothing runs: {page:?}");
+    let open = || postgres.session(&prepared);
+    let (mut one, mut two) = (open(), open());
+
+    // One row.
+    assert_eq!(one.run("EXECUTE write (7, 20, 100);"), ["UPDATE 1"]);
+    assert_eq!(one.run("EXECUTE write (7, 20, 110);"), ["UPDATE 1"], "the same holder again");
+    assert_eq!(two.run("EXECUTE write (7, 10, 999);"), ["UPDATE 0"], "an older one");
+    let greatest = i64::MAX;
+    assert_eq!(two.run(&format!("EXECUTE write (7, {greatest}, 120);")), ["UPDATE 1"]);
+    assert_eq!(one.run("SELECT balance, fence FROM account;"), [format!("120|{greatest}")]);
+
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level};");
+        one.run("TRUNCATE fence;");
+        // The newer holder is first: the older one waits for its commit, and is refused.
+        let name = "EXECUTE fence ('account:7', 20);";
+        assert_eq!(one.run(&format!("{begin} {name}"))[1..], ["20", "INSERT 0 1"]);
+        two.run(&begin);
+        // At the stricter levels the refusal is an error, after which only a rollback is heard.
+        two.send("EXECUTE fence ('account:7', 10); ROLLBACK;");
+        waits(&postgres);
+        one.run("COMMIT;");
+        let refused = two.answers();
+        assert!(
+            !refused.contains(&"10".to_owned()) && !refused.contains(&"INSERT 0 1".to_owned()),
+            "{level}: {refused:?}"
+        );
+        // The older holder is first, in the middle of its write: the newer one waits, and then goes on.
+        assert_eq!(one.run(&format!("{begin} EXECUTE fence ('account:7', 30);"))[1..], ["30", "INSERT 0 1"]);
+        two.send("EXECUTE fence ('account:7', 40);");
+        waits(&postgres);
+        one.run("COMMIT;");
+        assert_eq!(two.answers(), ["40", "INSERT 0 1"], "{level}");
+        assert_eq!(one.run("EXECUTE fence ('account:7', 30);"), ["INSERT 0 0"], "{level}");
+    }
+}
+
+/// Waits until a session waits for another.
+fn waits(postgres: &Postgres) {
+    let count = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    let waiting = || postgres.client().args(["-c", count]).output().unwrap().stdout;
+    eventually("one session waits for the other", || waiting().starts_with(b"1").then_some(()));
+}

@@ -1,0 +1,56 @@
+//! One connection to a database, through its own command line.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A session. Statements run one after the other; an open transaction ends with it.
+pub(super) struct Session {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    asked: usize,
+}
+
+impl Session {
+    pub(super) fn open(client: &mut Command) -> Self {
+        let mut child = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, stdin, stdout, asked: 0 }
+    }
+
+    /// Sends statements, and does not wait for their answers.
+    pub(super) fn send(&mut self, sql: &str) {
+        self.asked += 1;
+        writeln!(self.stdin, "{sql}\nSELECT 'answered {}';", self.asked).unwrap();
+        self.stdin.flush().unwrap();
+    }
+
+    /// Waits for the answers to what was sent last: the rows, and what the client says of each statement.
+    pub(super) fn answers(&mut self) -> Vec<String> {
+        let end = format!("answered {}", self.asked);
+        let mut answers = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the session ended after {answers:?}");
+            let line = line.trim();
+            if line == end {
+                return answers;
+            }
+            if !line.is_empty() {
+                answers.push(line.to_owned());
+            }
+        }
+    }
+
+    pub(super) fn run(&mut self, sql: &str) -> Vec<String> {
+        self.send(sql);
+        self.answers()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,245 @@
+//! A claim and everything that is known of it: what was sent, answered, and granted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, Attempt, BoxFuture, Claim, Release, Ticket};
+use crate::clock::Timestamp;
+use crate::engine::{Engine, Interrupted};
+use crate::error::Result;
+use crate::event::Notice;
+use crate::fencing::FencingToken;
+use crate::free::ensure_freed;
+use crate::grants::{Listener, News};
+use crate::lease::{Beginning, Lease, Terms, deadline_of};
+use crate::options::Wait;
+use crate::owner::Holder;
+use crate::spec::LockSpec;
+
+/// The longest lease that a grant through the queue starts with. Whoever gets it raises it; whoever
+/// died meanwhile costs the others no more than this.
+pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
+
+/// A claim and everything that is known of it.
+pub(crate) struct PendingClaim {
+    pub(super) engine: Arc<Engine>,
+    pub(super) claim: Claim,
+    pub(super) terms: Terms,
+    /// The command on its way.
+    pub(super) in_flight: Option<SentClaim>,
+    /// When the store stops executing earlier sends that were never answered.
+    pub(super) unsettled_until: Option<Timestamp>,
+    /// The lease before, whose release goes along until it is answered.
+    pub(super) retiring: Option<Arc<Lease>>,
+    /// Where grants arrive, once the claim may have queued.
+    listener: Option<Listener>,
+    /// Whether the claim stands in the store's queue.
+    pub(super) queued: bool,
+    /// How often it was sent.
+    sends: u32,
+    /// Whether the answer to its very first send granted it, so that it has never stood in that queue.
+    never_queued: bool,
+    /// When the newest send was sent that the store has answered. Older grants are void.
+    confirmed: Timestamp,
+}
+
+/// A command on its way to the store.
+pub(crate) struct SentClaim {
+    pub(crate) command: BoxFuture<'static, Result<Attempt>>,
+    pub(crate) sent_at: Timestamp,
+    /// When its answer is waited for no longer.
+    pub(crate) until: Timestamp,
+    /// How long after it was sent the store may execute it.
+    execute_within: Duration,
+    /// The least token it may be granted.
+    floor: FencingToken,
+}
+
+impl SentClaim {
+    /// When this is executed no more, if it is given up at a moment. It may have been sent only just
+    /// before: first it waited for a connection, or was refused as stale and sent again.
+    pub(crate) fn settled_after(&self, given_up_at: Timestamp) -> Timestamp {
+        given_up_at.after(self.execute_within)
+    }
+}
+
+/// What the store said.
+pub(crate) enum Answer {
+    Granted(Success),
+    /// The lock is taken. The claim may stand in the store's queue.
+    Taken {
+        holder: Holder,
+        queued: bool,
+    },
+}
+
+/// A grant, and what the lease of it is counted from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Success {
+    pub(crate) token: FencingToken,
+    pub(crate) sent_at: Timestamp,
+    pub(crate) granted_for: Duration,
+}
+
+impl PendingClaim {
+    /// Makes a fresh claim, of which nothing was sent. `before` is the lease to release.
+    pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            claim: Claim::new(spec.events.key.clone(), spec.options.ttl),
+            terms: Terms::of(&spec.options),
+            in_flight: None,
+            unsettled_until: None,
+            retiring: before,
+            listener: None,
+            queued: false,
+            sends: 0,
+            never_queued: false,
+            confirmed: Timestamp::from_nanos(0),
+        }
+    }
+
+    /// Returns whether there is anything to go on with, or to undo.
+    pub(super) fn has_begun(&self) -> bool {
+        self.queued || self.in_flight.is_some() || self.unsettled_until.is_some() || self.retiring.is_some()
+    }
+
+    /// Turns the granted claim into the lease of it.
+    pub(super) fn into_lease(self, spec: &LockSpec, success: Success, now: Timestamp) -> Arc<Lease> {
+        // No grant is on its way for a claim that never queued: most locks need no ear for one.
+        let listener = self.listener.filter(|_| !self.never_queued);
+        if let Some(listener) = &listener {
+            listener.mark_held();
+        }
+        // A send that nobody awaits any more may still be executed, after the release even.
+        let unsettled = self.in_flight.map(|sent| sent.settled_after(now)).max(self.unsettled_until);
+        let beginning = Beginning {
+            token: success.token,
+            sent_at: success.sent_at,
+            granted_for: success.granted_for,
+            push_loss: self.engine.backend.capabilities_dyn().push_loss,
+            unsettled_until: unsettled,
+            listener,
+        };
+        Lease::begin(self.engine.clock.clone(), self.claim, &spec.options, beginning, now)
+    }
+
+    pub(super) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
+        let engine = Arc::clone(&self.engine);
+        if self.in_flight.is_none() {
+            let sent = self.send(spec);
+            self.in_flight = Some(sent);
+        }
+        let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
+        let (sent_at, until, floor) = (sent.sent_at, sent.until, sent.floor);
+        let answer = engine.bounded("acquire", &self.claim.key, until.min(limit), &mut sent.command).await;
+        let sent = self.in_flight.take();
+        match answer {
+            Ok(attempt) => {
+                if let Some(before) = self.retiring.take() {
+                    ensure_freed(&engine, &before, Some(sent_at));
+                }
+                self.confirmed = self.confirmed.max(sent_at);
+                Ok(self.answered(&engine, spec, attempt, sent_at, floor))
+            }
+            Err(error) => {
+                if error.is_ambiguous() {
+                    let settled_at = sent.map(|sent| sent.settled_after(engine.clock.now()));
+                    self.unsettled_until = self.unsettled_until.max(settled_at);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        engine: &Engine,
+        spec: &LockSpec,
+        attempt: Attempt,
+        sent_at: Timestamp,
+        floor: FencingToken,
+    ) -> Answer {
+        self.queued = matches!(attempt, Attempt::Queued { .. });
+        self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
+        match attempt {
+            Attempt::Granted { token } => {
+                engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
+                if token <= floor {
+                    let label = &spec.events.label;
+                    engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
+                }
+                // Undone, should the caller vanish before it has taken the grant.
+                self.unsettled_until = self.unsettled_until.max(Some(sent_at));
+                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl })
+            }
+            Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued: self.queued },
+        }
+    }
+
+    /// What the store is asked for, but for a place in its queue.
+    pub(super) fn request(&self, spec: &LockSpec) -> AcquireRequest {
+        let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
+        request.execute_within = spec.options.command_timeout();
+        request.repeated = self.sends > 1;
+        request
+    }
+
+    fn send(&mut self, spec: &LockSpec) -> SentClaim {
+        self.sends = self.sends.saturating_add(1);
+        let engine = Arc::clone(&self.engine);
+        let mut request = self.request(spec);
+        let sent_at = engine.clock.now();
+        if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
+            let grant_ttl = self.claim.ttl.min(GRANT_TTL);
+            request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));
+            if self.listener.is_none() {
+                self.listener = Some(engine.grants.listen(self.claim.owner));
+            }
+        }
+        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
+        let execute_within = request.execute_within;
+        let backend = Arc::clone(&engine.backend);
+        let command = match &self.retiring {
+            Some(lease) => backend.requeue_dyn(Release::new(lease.claim.clone()), request),
+            None => backend.try_acquire_dyn(request),
+        };
+        let until = sent_at.after(execute_within);
+        SentClaim { command: engine.route(spec.caller, command), sent_at, until, execute_within, floor }
+    }
+
+    pub(super) async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
+        let engine = Arc::clone(&self.engine);
+        let Some(listener) = &self.listener else {
+            return engine.until(until, std::future::pending()).await;
+        };
+        loop {
+            let grant = match engine.until(until, listener.next()).await? {
+                News::Granted(grant) => grant,
+                News::Verify => return Ok(None),
+            };
+            let now = engine.clock.now();
+            let stamp = Timestamp::from_nanos(grant.stamp).min(now);
+            if stamp < self.confirmed {
+                // From before the place in the queue that was confirmed since: it is void.
+                continue;
+            }
+            engine.newest_token.fetch_max(grant.token.get(), Ordering::Relaxed);
+            // Ours from now on, even if the caller vanishes.
+            self.unsettled_until = self.unsettled_until.max(Some(stamp));
+            let granted_for = grant.claim.ttl;
+            if deadline_of(stamp, granted_for).since(now) <= granted_for / 3 {
+                // Too little is left to rely on. Asking again raises the lease, if it is still ours.
+                return Ok(None);
+            }
+            return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for }, now)));
+        }
+    }
+}
+
+impl std::fmt::Debug for PendingClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PendingClaim").field("claim", &self.claim).field("queued", &self.queued).finish_non_exhaustive()
+    }
+}

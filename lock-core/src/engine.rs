@@ -1,0 +1,273 @@
+//! What callers, guards and the keeper of one manager share.
+
+mod pending;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, oneshot};
+
+use crate::backend::{BoxFuture, DynBackend, Inbox, Message};
+use crate::clock::{Clock, Timestamp};
+use crate::engine::pending::Pending;
+use crate::error::{LockError, Result};
+use crate::event::{Notice, Observers};
+use crate::grants::Grants;
+use crate::key::LockKey;
+use crate::lease::Lease;
+use crate::options::HandoffLimits;
+use crate::timer::Timer;
+
+/// The time a command must have had before the lack of an answer counts against the store. One that is
+/// sent in the last moments of a wait says nothing of it.
+const FAIR_TIME: Duration = Duration::from_millis(100);
+
+/// The shared engine of one manager: what callers, guards and the keeper work on together.
+pub(crate) struct Engine {
+    pub(crate) backend: Arc<dyn DynBackend>,
+    pub(crate) clock: Clock,
+    pub(crate) timer: Arc<Timer<Lease>>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) inbox: Inbox,
+    /// Whether the store queues waiters.
+    pub(crate) queues: bool,
+    /// How far local hand-offs may go.
+    pub(crate) handoff: HandoffLimits,
+    pub(crate) observers: Arc<Observers>,
+    /// The newest fencing token seen for any key: the floor of the next.
+    pub(crate) newest_token: AtomicU64,
+    /// Background work for the keeper.
+    jobs: UnboundedSender<BoxFuture<'static, ()>>,
+    /// Background work that must not be lost when the program ends.
+    pending: Pending,
+    closed: AtomicBool,
+    /// Wakes those who wait when the manager is shut down.
+    closing: Notify,
+    /// Whether the keeper has a thread of its own.
+    threaded: bool,
+}
+
+/// What reaches the keeper: work from this process, and the store's own reports.
+pub(crate) struct Mail {
+    pub(crate) jobs: UnboundedReceiver<BoxFuture<'static, ()>>,
+    pub(crate) messages: UnboundedReceiver<Message>,
+}
+
+/// Why a wait ended without its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    TimedOut,
+    Closed,
+}
+
+/// Where a command to the store is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// By an asynchronous caller: on its own runtime if it has one.
+    Async,
+    /// By a caller that blocks its thread, and with it perhaps the runtime: on the keeper.
+    Blocking,
+}
+
+impl Engine {
+    /// Makes an engine, and what its keeper takes from it.
+    pub(crate) fn new(
+        backend: Arc<dyn DynBackend>,
+        observers: Arc<Observers>,
+        handoff: HandoffLimits,
+        clock: Clock,
+        threaded: bool,
+        batch: usize,
+    ) -> (Arc<Self>, Mail) {
+        backend.attach_dyn(&clock);
+        let (jobs, job_queue) = unbounded_channel();
+        let (inbox, messages) = Inbox::new(Arc::clone(&observers));
+        let engine = Self {
+            queues: backend.capabilities_dyn().queue,
+            timer: Arc::new(Timer::new(clock.clone(), batch)),
+            backend,
+            clock,
+            grants: Arc::default(),
+            inbox,
+            handoff,
+            observers,
+            newest_token: AtomicU64::new(0),
+            jobs,
+            pending: Pending::default(),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            threaded,
+        };
+        (Arc::new(engine), Mail { jobs: job_queue, messages })
+    }
+
+    /// Tells this engine from others that live at the same time.
+    pub(crate) fn identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Numbers an acquire, across all managers of the process.
+    pub(crate) fn number_attempt() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs cleanup on the keeper, which is waited for when the program ends.
+    pub(crate) fn clean_up(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let entry = self.enter();
+        let job = Box::pin(async move {
+            work.await;
+            drop(entry);
+        });
+        // Refused only when the runtime that drove the keeper has ended: then nothing can be sent.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Counts something as not done until the entry is dropped.
+    pub(crate) fn enter(self: &Arc<Self>) -> PendingEntry {
+        self.pending.begin();
+        PendingEntry(Arc::clone(self))
+    }
+
+    /// Chooses where a command is polled: by the caller, or on the keeper if the caller has no
+    /// runtime to poll it on.
+    pub(crate) fn route<T: Send + 'static>(
+        &self,
+        caller: Caller,
+        command: BoxFuture<'static, Result<T>>,
+    ) -> BoxFuture<'static, Result<T>> {
+        if caller == Caller::Async && Handle::try_current().is_ok() {
+            return command;
+        }
+        let (sender, receiver) = oneshot::channel();
+        let sent = self.jobs.send(Box::pin(async move {
+            let _ = sender.send(command.await);
+        }));
+        Box::pin(async move {
+            match (sent, receiver.await) {
+                (Ok(()), Ok(answer)) => answer,
+                _ => Err(LockError::unavailable("the keeper has ended with the runtime it was driven on")),
+            }
+        })
+    }
+
+    /// Awaits a command to the store, at most until a moment, and tells the observers how it went,
+    /// unless it had no time to go anyhow.
+    pub(crate) async fn bounded<T>(
+        &self,
+        op: &'static str,
+        key: &LockKey,
+        until: Timestamp,
+        command: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let sent_at = self.clock.now();
+        let answer = tokio::select! {
+            biased;
+            answer = command => answer,
+            () = self.timer.sleep_until(until) => {
+                let error = self.no_answer(key, sent_at);
+                if until.since(sent_at) < FAIR_TIME {
+                    return Err(error);
+                }
+                Err(error)
+            }
+        };
+        self.emit_command(op, key, sent_at, answer.as_ref().err());
+        answer
+    }
+
+    /// The error of a command that was not answered in time.
+    fn no_answer(&self, key: &LockKey, sent_at: Timestamp) -> LockError {
+        let waited = self.clock.now().since(sent_at);
+        let node = self.backend.node_dyn(self.backend.lane_dyn(key));
+        LockError::unavailable(format!(
+            "{node} did not answer within {waited:.1?}; check that it is up, and that the ttl leaves time for slow answers",
+        ))
+    }
+
+    pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, sent_at: Timestamp, error: Option<&LockError>) {
+        let node = self.backend.node_dyn(self.backend.lane_dyn(key));
+        let elapsed = self.clock.now().since(sent_at);
+        self.observers.notice(&Notice::Command { op, node, elapsed, error });
+    }
+
+    /// Blocks until all cleanup is done, or time is up. Does nothing where blocking would keep the
+    /// keeper itself from working.
+    pub(crate) fn drain_blocking(&self, within: Duration) {
+        if self.threaded && std::thread::current().name() != Some("lock-keeper") {
+            self.pending.wait(within);
+        }
+    }
+
+    /// Waits until all cleanup is done, or a moment has come. Returns whether it is done.
+    pub(crate) async fn drained(&self, until: Timestamp) -> bool {
+        tokio::select! {
+            biased;
+            () = self.pending.emptied() => true,
+            () = self.timer.sleep_until(until) => false,
+        }
+    }
+
+    /// Awaits a future, at most until a moment or until the manager is shut down.
+    pub(crate) async fn until<T>(&self, at: Timestamp, work: impl Future<Output = T>) -> Result<T, Interrupted> {
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if self.is_closed() {
+            return Err(Interrupted::Closed);
+        }
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.timer.sleep_until(at) => Err(Interrupted::TimedOut),
+            () = closing => Err(Interrupted::Closed),
+        }
+    }
+
+    /// Refuses new work and wakes everybody who waits for the store.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a caller may block its thread and still be served.
+    pub(crate) fn serves_blocking_callers(&self) -> bool {
+        self.threaded
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("backend", &self.backend).field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+/// One piece of work that is not done. Counted until it is dropped, finished or not.
+pub(crate) struct PendingEntry(Arc<Engine>);
+
+impl PendingEntry {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.0
+    }
+}
+
+impl Drop for PendingEntry {
+    fn drop(&mut self) {
+        self.0.pending.finish();
+    }
+}
+
+impl fmt::Debug for PendingEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PendingEntry")
+    }
+}

@@ -1,0 +1,81 @@
+//! What must not be forgotten when the program ends.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// Counts cleanup that is still to be done, and acquires that may need some.
+#[derive(Default)]
+pub(super) struct Pending {
+    count: AtomicUsize,
+    /// How many wait for the count to fall to zero. Nobody is told while nobody waits.
+    waiting: AtomicUsize,
+    /// Held by blocking waiters while they look at the count.
+    lock: Mutex<()>,
+    /// Tells blocking waiters that the count has fallen to zero.
+    empty: Condvar,
+    /// Tells asynchronous waiters the same.
+    changed: Notify,
+}
+
+impl Pending {
+    /// Counts something as not done.
+    pub(super) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts it as done.
+    pub(super) fn finish(&self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.waiting.load(Ordering::SeqCst) > 0 {
+            // Taken, so that no waiter falls asleep between its look at the count and this.
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.empty.notify_all();
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Blocks until nothing is pending, or time is up.
+    pub(super) fn wait(&self, within: Duration) {
+        let _waiting = Waiting::new(&self.waiting);
+        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = |(): &mut ()| !self.is_empty();
+        let _ = self.empty.wait_timeout_while(guard, within, busy).unwrap_or_else(PoisonError::into_inner);
+    }
+
+    /// Waits until nothing is pending.
+    pub(super) async fn emptied(&self) {
+        let _waiting = Waiting::new(&self.waiting);
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// In one order with the counting of those who wait: either they see that the last is done, or the
+    /// last sees that they wait.
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// Somebody who waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,56 @@
+//! What every event of one acquire carries.
+
+use std::sync::Arc;
+
+use crate::call_site::CallSite;
+use crate::clock::Nanos;
+use crate::event::{LockEvent, LockEventKind, Observers};
+use crate::key::{LockKey, LockLabel};
+use crate::owner::HolderInfo;
+
+/// What all acquires of one manager have in common.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The name by which others see this host.
+    pub(crate) host: Arc<str>,
+    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
+    pub(crate) pid: u32,
+    /// The name by which observers know the store.
+    pub(crate) store: Arc<str>,
+    pub(crate) observers: Arc<Observers>,
+}
+
+/// Who acquires what, for the events of one acquire.
+#[derive(Clone, Debug)]
+pub(crate) struct EventContext {
+    pub(crate) attempt: u64,
+    pub(crate) key: LockKey,
+    pub(crate) label: LockLabel,
+    /// Where in the source it is acquired.
+    pub(crate) call_site: &'static CallSite,
+    pub(crate) ttl: Nanos,
+    pub(crate) stuck_after: Nanos,
+    pub(crate) origin: Arc<Origin>,
+}
+
+impl EventContext {
+    /// Describes whoever acquires to others.
+    pub(crate) fn holder_info(&self) -> HolderInfo {
+        let Origin { host, pid, .. } = &*self.origin;
+        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.call_site.shared)).with_lock(self.label.clone())
+    }
+
+    /// Tells the observers of one step.
+    pub(crate) fn emit(&self, kind: LockEventKind<'_>) {
+        self.origin.observers.event(&LockEvent {
+            attempt: self.attempt,
+            label: &self.label,
+            key: &self.key,
+            site: self.call_site.name,
+            store: &self.origin.store,
+            ttl: self.ttl.into(),
+            stuck_after: self.stuck_after.into(),
+            kind,
+        });
+    }
+}

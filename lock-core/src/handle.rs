@@ -1,0 +1,58 @@
+//! What keeps an engine alive: its handles, guards and acquires.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::claim::Handoff;
+use crate::clock::Timestamp;
+use crate::engine::{Engine, Interrupted};
+use crate::gate::{Gate, Turn, Waiter};
+
+/// How long the last handle of a manager waits for releases that are still on their way.
+const DRAIN_ON_DROP: Duration = Duration::from_millis(250);
+
+/// What every handle, guard and acquire of a manager shares. The last of them to go waits for the
+/// cleanup that is still to be done, since the program may be about to end.
+#[derive(Debug)]
+pub(crate) struct EngineHandle {
+    pub(crate) engine: Arc<Engine>,
+    /// The local queues.
+    pub(crate) gate: Arc<Gate<Handoff>>,
+}
+
+impl Drop for EngineHandle {
+    fn drop(&mut self) {
+        self.engine.drain_blocking(DRAIN_ON_DROP);
+    }
+}
+
+impl EngineHandle {
+    /// Waits for a turn, at most until a moment or until the manager is shut down.
+    pub(crate) async fn called(
+        &self,
+        at: Timestamp,
+        waiter: &mut Waiter<Handoff>,
+    ) -> Result<Turn<Handoff>, Interrupted> {
+        let mut time_out = pin!(self.engine.timer.sleep_until(at));
+        poll_fn(|cx| {
+            if let Poll::Ready(turn) = Pin::new(&mut *waiter).poll(cx) {
+                return Poll::Ready(Ok(turn));
+            }
+            // After the waiter, which knows from now on whom a shutdown has to wake.
+            if self.engine.is_closed() {
+                return Poll::Ready(Err(Interrupted::Closed));
+            }
+            time_out.as_mut().poll(cx).map(|()| Err(Interrupted::TimedOut))
+        })
+        .await
+    }
+
+    /// Refuses new work and wakes everybody who waits.
+    pub(crate) fn close(&self) {
+        self.engine.close();
+        self.gate.wake_all();
+    }
+}

@@ -1,0 +1,162 @@
+//! The keeper: one thread per manager that renews, times out, and cleans up behind callers.
+//!
+//! It has a runtime of its own. A blocked or starved application runtime cannot starve the
+//! watchdog, a runtime that ends does not take it along, and `Drop` works anywhere because it only
+//! enqueues here.
+
+mod hear;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::backend::{DynBackend, Inbox};
+use crate::claim::Handoff;
+use crate::clock::{Clock, jitter};
+use crate::engine::{Engine, Mail};
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::event::Observers;
+use crate::gate::{Gate, Look};
+use crate::handle::EngineHandle;
+use crate::lease::Lease;
+use crate::options::HandoffLimits;
+use crate::timer::{Alarm, Timer};
+use crate::watchdog::BATCH;
+
+/// Starts an engine with a keeper thread.
+pub(crate) fn start(
+    backend: Arc<dyn DynBackend>,
+    observers: Arc<Observers>,
+    handoff: HandoffLimits,
+) -> Result<Arc<EngineHandle>> {
+    let refused = |error: std::io::Error| {
+        LockError::misconfigured("the keeper thread could not be started; raise the process's thread limit")
+            .with_source(error)
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
+    let (handle, keeper) = assemble(backend, observers, handoff, Clock::system(), true);
+    let run = move || runtime.block_on(keeper.run());
+    std::thread::Builder::new().name("lock-keeper".to_owned()).spawn(run).map_err(refused)?;
+    Ok(handle)
+}
+
+/// Starts an engine whose keeper is a task of the current runtime, on its clock.
+pub(crate) fn start_on_current_runtime(
+    backend: Arc<dyn DynBackend>,
+    observers: Arc<Observers>,
+    handoff: HandoffLimits,
+) -> Result<Arc<EngineHandle>> {
+    if Handle::try_current().is_err() {
+        return Err(LockError::misconfigured(
+            "drive_on_current_runtime was asked for outside of a tokio runtime; build the manager inside of one",
+        ));
+    }
+    let (handle, keeper) = assemble(backend, observers, handoff, Clock::of_current_runtime(), false);
+    #[expect(clippy::disallowed_methods, reason = "the caller asked for the keeper to live on this runtime")]
+    tokio::spawn(keeper.run());
+    Ok(handle)
+}
+
+/// The time that a waiter has to take its turn, at least and at most. Between them it is a slice of the
+/// hand-offs.
+const TURN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+
+fn assemble(
+    backend: Arc<dyn DynBackend>,
+    observers: Arc<Observers>,
+    handoff: HandoffLimits,
+    clock: Clock,
+    threaded: bool,
+) -> (Arc<EngineHandle>, Keeper) {
+    let (engine, mail) = Engine::new(Arc::clone(&backend), observers, handoff, clock, threaded, BATCH);
+    let (timer, turn) = (Arc::clone(&engine.timer), handoff.slice.clamp(TURN.0, TURN.1));
+    let gate = Arc::new(Gate::new(move |look| {
+        timer.set(timer.clock.now().after(turn), Alarm::Call(Box::new(move || Look::run(look))));
+    }));
+    let keeper = Keeper {
+        engine: Arc::downgrade(&engine),
+        gate: Arc::clone(&gate),
+        backend,
+        timer: Arc::clone(&engine.timer),
+        mail,
+        inbox: engine.inbox.clone(),
+        tasks: JoinSet::new(),
+    };
+    (Arc::new(EngineHandle { engine, gate }), keeper)
+}
+
+/// The keeper's side of an engine. It ends when the engine is gone, with every guard and handle.
+struct Keeper {
+    engine: Weak<Engine>,
+    gate: Arc<Gate<Handoff>>,
+    backend: Arc<dyn DynBackend>,
+    timer: Arc<Timer<Lease>>,
+    mail: Mail,
+    inbox: Inbox,
+    /// Everything the keeper runs: aborted when it ends.
+    tasks: JoinSet<()>,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        self.tasks.spawn(drive(Arc::clone(&self.backend), self.inbox.clone(), self.timer.clock.clone()));
+        loop {
+            self.ring_alarms();
+            tokio::select! {
+                // In a fixed order, so that a run on virtual time can be repeated. Alarms come first.
+                biased;
+                job = self.mail.jobs.recv() => match job {
+                    Some(job) => {
+                        self.tasks.spawn(job);
+                    }
+                    None => return,
+                },
+                Some(message) = self.mail.messages.recv() => self.hear(message),
+                Some(_) = self.tasks.join_next() => {}
+                () = self.timer.first_alarm() => {}
+            }
+        }
+    }
+
+    /// Wakes every sleeper and serves every lease whose time has come.
+    fn ring_alarms(&mut self) {
+        let due = self.timer.take_due(self.timer.clock.now());
+        let mut leases = Vec::new();
+        for alarm in due {
+            match alarm {
+                Alarm::Sleeper(sleeper) => sleeper.ring(),
+                Alarm::Item(lease) => leases.push(lease),
+                Alarm::Call(call) => call(),
+            }
+        }
+        if !leases.is_empty() {
+            self.inspect(leases, Duration::ZERO);
+            self.timer.served();
+        }
+    }
+}
+
+/// How long to pause before the store's background work is started again: at first, and at most.
+const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// Runs the store's own background work, again and again. A store that it ends at once for, as one that
+/// refuses our password, is asked ever less often.
+async fn drive(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Clock) {
+    let mut pause = RESTART.0;
+    loop {
+        let started = clock.now();
+        let error = Arc::clone(&backend).drive_dyn(inbox.clone()).await;
+        if clock.now().since(started) > RESTART.1 {
+            pause = RESTART.0;
+        }
+        if pause == RESTART.0 && error.kind() == LockErrorKind::Misconfigured {
+            tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
+        } else {
+            tracing::debug!(%error, ?pause, "the lock store's background connection ended, starting it again");
+        }
+        clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
+        pause = (pause * 2).min(RESTART.1);
+    }
+}

@@ -1,0 +1,167 @@
+//! The sole owner of a hold, which releases it whatever becomes of its caller.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use crate::clock::Timestamp;
+use crate::engine::{Caller, Engine};
+use crate::error::{LossReason, Result};
+use crate::event::LockEventKind;
+use crate::event_context::EventContext;
+use crate::free::{ReleaseOutcome, free, settled_at};
+use crate::handle::EngineHandle;
+use crate::hold::{Hold, Left};
+use crate::lease::{Ending, Occupant};
+use crate::release::{Begun, in_background, release, revoke};
+use crate::watchdog;
+
+/// The sole owner of a hold. Releases it in the background when dropped.
+#[derive(Debug)]
+pub(crate) struct OwnedHold {
+    pub(crate) hold: Arc<Hold>,
+    /// The acquire that joined the grant of another, and when, if this one did.
+    joined: Option<Box<(EventContext, Timestamp)>>,
+    ended: bool,
+    /// Dropped after the release was handed to the keeper.
+    handle: Arc<EngineHandle>,
+}
+
+impl OwnedHold {
+    /// Takes a hold over from the machinery and puts it under the watchdog.
+    pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, first_of_lease: bool) -> Self {
+        let engine = &handle.engine;
+        let lost = {
+            let mut state = hold.lease.state();
+            let occupant: Weak<dyn Occupant> = Arc::<Hold>::downgrade(&hold);
+            (state.holder, state.ends_by) = (Some(occupant), hold.ends_by);
+            state.over
+        };
+        if first_of_lease || hold.ends_by != Timestamp::NEVER {
+            watchdog::watch(engine, &hold.lease, hold.granted_at);
+        }
+        // Lost between two holders, when there was nobody to tell.
+        if let Some(Ending::Lost(reason)) = lost {
+            hold.lose(reason);
+        }
+        if engine.is_closed() {
+            let (worker, lease) = (Arc::clone(engine), Arc::clone(&hold.lease));
+            watchdog::end(engine, &lease, LossReason::ShutDown);
+            engine.clean_up(async move {
+                let _ = revoke(&worker, &lease).await;
+            });
+        }
+        Self { hold, joined: None, ended: false, handle }
+    }
+
+    /// Joins a grant that an outer scope of the same task holds, after [`Hold::share`].
+    pub(crate) fn shared(handle: Arc<EngineHandle>, hold: Arc<Hold>, events: EventContext) -> Self {
+        let joined = Some(Box::new((events, handle.engine.clock.now())));
+        Self { hold, joined, ended: false, handle }
+    }
+
+    /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
+    /// otherwise.
+    pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
+        let begun = self.begin(caller, false);
+        let in_background = self.hold.release_in_background;
+        Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
+        self.ended = true;
+        let (engine, hold) = (&self.handle.engine, &self.hold);
+        if let Some(joined) = self.joined.take() {
+            let (events, since) = *joined;
+            let held = engine.clock.now().since(since);
+            events.emit(match hold.ensure_held().err().and_then(|error| error.loss_reason()) {
+                Some(reason) => LockEventKind::Lost { held, reason },
+                None => LockEventKind::Released { held, dropped, confirmed: true },
+            });
+        }
+        match hold.release() {
+            Left::ToOthers => Begun::Done(ReleaseOutcome::Released),
+            Left::Released(turn) => release(engine, hold, turn, caller, dropped),
+            Left::Lost(reason) => {
+                // The key may have outlived the loss, so the claim is ended all the same. Only after
+                // a max_hold is it certainly still ours: then whoever releases waits for that.
+                let claim = hold.lease.claim.clone();
+                let (worker, keep_until, settled_at) = (Arc::clone(engine), hold.keep_until(), settled_at(&hold.lease));
+                let end = async move {
+                    // What cannot be freed now ends with its lease.
+                    let _ = free(&worker, claim, keep_until, settled_at).await;
+                };
+                if reason == LossReason::MaxHold {
+                    return Begun::Settling(Box::pin(async move {
+                        end.await;
+                        Ok(ReleaseOutcome::AlreadyLost(reason))
+                    }));
+                }
+                engine.clean_up(end);
+                Begun::Done(ReleaseOutcome::AlreadyLost(reason))
+            }
+        }
+    }
+}
+
+impl Drop for OwnedHold {
+    fn drop(&mut self) {
+        if !self.ended {
+            let begun = self.begin(Caller::Async, true);
+            drop(Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background: true });
+        }
+    }
+}
+
+/// A release that is finished by the keeper if its caller drops it.
+struct Finished {
+    handle: Arc<EngineHandle>,
+    begun: Option<Begun>,
+    /// Whether the caller only sends it.
+    in_background: bool,
+}
+
+impl Future for Finished {
+    type Output = Result<ReleaseOutcome>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.begun.take() {
+            Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
+            // Sent on the caller's own connection, or along with what the caller sends next.
+            Some(Begun::Settling(work))
+                if self.in_background && self.handle.engine.backend.capabilities_dyn().inline_wakes =>
+            {
+                let known = in_background(work, self.handle.engine.enter());
+                Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
+            }
+            Some(Begun::Settling(mut work)) => {
+                let done = work.as_mut().poll(cx);
+                if done.is_pending() {
+                    self.begun = Some(Begun::Settling(work));
+                    if self.in_background {
+                        // Sent. The keeper awaits the answer.
+                        return Poll::Ready(Ok(ReleaseOutcome::InBackground));
+                    }
+                }
+                done
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        if let Some(Begun::Settling(work)) = self.begun.take() {
+            self.handle.engine.clean_up(async move {
+                // Told by its event.
+                let _ = work.await;
+            });
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The end of a hold: its lock passes to the next of this process, or back to the store.
+
+mod background;
+
+use std::sync::Arc;
+
+use crate::backend::BoxFuture;
+use crate::claim::{Carried, Handoff, retire};
+use crate::clock::Timestamp;
+use crate::engine::{Caller, Engine};
+use crate::error::{LockError, LossReason, Result};
+use crate::event::LockEventKind;
+use crate::free::{Ended, PAST, ReleaseOutcome, free, release_until_answered, settled_at};
+use crate::gate::Turn;
+use crate::hold::Hold;
+use crate::lease::{Ending, Lease};
+use crate::watchdog;
+
+pub(crate) use background::in_background;
+
+/// A release that was begun.
+pub(crate) enum Begun {
+    /// The lock passed to another caller of this process, or was lost before.
+    Done(ReleaseOutcome),
+    /// The store is told.
+    Settling(BoxFuture<'static, Result<ReleaseOutcome>>),
+}
+
+/// Releases a hold: to the next of this process if that is fair, else to the store.
+pub(crate) fn release(
+    engine: &Arc<Engine>,
+    hold: &Arc<Hold>,
+    turn: Option<Turn<Handoff>>,
+    caller: Caller,
+    dropped: bool,
+) -> Begun {
+    let lease = &hold.lease;
+    let now = engine.clock.now();
+    let held = hold.held(now);
+    let turn = match turn {
+        // Somebody waits, and the key need not stay taken.
+        Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 => {
+            hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
+            pass_on(engine, lease, turn, now);
+            return Begun::Done(ReleaseOutcome::Released);
+        }
+        turn => turn,
+    };
+    match lease.end(Ending::Released) {
+        Ok(ended) => {
+            engine.timer.cancel(ended.alarm);
+            let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
+            Begun::Settling(Box::pin(async move {
+                let ended = Ended {
+                    keep_until: hold.keep_until(),
+                    in_background: hold.release_in_background && !dropped,
+                    then: |outcome: &Result<ReleaseOutcome>, confirmed| {
+                        hold.emit_end(match outcome {
+                            Ok(ReleaseOutcome::AlreadyLost(reason)) => LockEventKind::Lost { held, reason: *reason },
+                            Ok(_) => LockEventKind::Released { held, dropped, confirmed },
+                            Err(_) => LockEventKind::Abandoned { held },
+                        });
+                    },
+                };
+                let outcome = release_until_answered(&engine, &hold.lease, caller, ended).await;
+                // Only now may the next of this process ask: before, it would find the lock taken by us.
+                drop(turn);
+                outcome
+            }))
+        }
+        Err(Ending::Lost(reason)) => {
+            hold.emit_end(LockEventKind::Lost { held, reason });
+            Begun::Done(ReleaseOutcome::AlreadyLost(reason))
+        }
+        Err(Ending::Released) => Begun::Done(ReleaseOutcome::Released),
+    }
+}
+
+/// Passes a lease to the next in the local queue: the lock itself if it may go on, else its
+/// release, which the next sends along with a claim of its own.
+fn pass_on(engine: &Arc<Engine>, lease: &Arc<Lease>, mut turn: Turn<Handoff>, now: Timestamp) {
+    if lease.may_pass(engine.handoff, now) && !engine.is_closed() {
+        let handoff = Handoff::new(engine, Carried::Lease(Arc::clone(lease)));
+        match turn.hand_on(handoff, |next| next == lease.terms()) {
+            Ok(()) => return,
+            Err((back, _)) => turn = back,
+        }
+    }
+    retire(engine, lease, turn);
+}
+
+/// Takes a lock away from its holder, who learns of it, and frees it.
+pub(crate) async fn revoke(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
+    watchdog::end(engine, lease, LossReason::ShutDown);
+    free(engine, lease.claim.clone(), PAST, settled_at(lease))
+        .await
+        .map_err(|error: LockError| error.with_key(&lease.claim.key))
+}

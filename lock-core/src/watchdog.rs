@@ -1,0 +1,218 @@
+//! The watchdog: renews leases in batches, and declares them lost by the clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Claim, Renewal};
+use crate::clock::{Timestamp, jitter};
+use crate::engine::{Caller, Engine};
+use crate::error::{LockError, LossReason, Result};
+use crate::event::LockEventKind;
+use crate::lease::{Asked, Ending, Lease, LeaseState};
+use crate::timer::{Alarm, Timer};
+
+/// How many renewals one command carries at most: more would block the server for too long.
+pub(crate) const BATCH: usize = 50;
+
+/// Returns every lease that lasts: each has an alarm set, or is being served.
+pub(crate) fn leases(timer: &Timer<Lease>) -> Vec<Arc<Lease>> {
+    let mut leases = timer.items();
+    leases.retain(|lease| lease.state().over.is_none());
+    leases
+}
+
+/// Sets the alarm of a lease that has just begun, or whose holder has changed.
+pub(crate) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
+    let mut state = lease.state();
+    if state.over.is_none() {
+        arm(engine, lease, &mut state, now);
+    }
+}
+
+/// Serves leases whose alarm rang: ends those whose time is over and returns the batches to renew.
+pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<Lease>>> {
+    let mut due: Vec<(Kind, Arc<Lease>)> = Vec::new();
+    let now = engine.clock.now();
+    for lease in leases {
+        let mut state = lease.state();
+        if state.over.is_some() {
+            continue;
+        }
+        let ended = if now >= state.ends_by {
+            Some(LossReason::MaxHold)
+        } else if now >= lease.deadline() {
+            Some(state.loss_by_time())
+        } else {
+            None
+        };
+        if let Some(reason) = ended {
+            drop(state);
+            end(engine, &lease, reason);
+            continue;
+        }
+        let renew = now >= state.renew_at && !state.renewing;
+        if renew {
+            (state.renewing, state.suspect) = (true, false);
+        }
+        arm(engine, &lease, &mut state, now);
+        drop(state);
+        if renew {
+            due.push(((engine.backend.lane_dyn(&lease.claim.key), lease.command_timeout()), lease));
+        }
+    }
+    into_batches(due)
+}
+
+/// What decides who may share a batch: the lane, and how long an answer is waited for.
+type Kind = (u16, Duration);
+
+/// Groups leases by lane, in batches. Batches are independent: one that fails delays no other.
+fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
+    due.sort_by_key(|(kind, _)| *kind);
+    let mut batches: Vec<(Kind, Vec<Arc<Lease>>)> = Vec::new();
+    for ((lane, timeout), lease) in due {
+        match batches.last_mut() {
+            // A batch waits only as long as its most impatient member; keep the patient apart.
+            Some(((same, shortest), batch))
+                if *same == lane && batch.len() < BATCH && timeout <= shortest.saturating_mul(2) =>
+            {
+                batch.push(lease);
+            }
+            _ => batches.push(((lane, timeout), vec![lease])),
+        }
+    }
+    batches.into_iter().map(|(_, batch)| batch).collect()
+}
+
+/// Renews one batch and applies the answers.
+pub(crate) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Lease>>) {
+    let Some(first) = batch.first() else { return };
+    let sent_at = engine.clock.now();
+    let ask = |lease: &Arc<Lease>| {
+        let asked = Question::about(lease, sent_at);
+        (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim.clone() })
+    };
+    let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
+    let command = Arc::clone(&engine.backend).renew_dyn(claims);
+    let answers = engine
+        .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })
+        .await;
+    let answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    let missing = || Err(LockError::unavailable("the store answered for fewer leases than it was asked"));
+    let answers = answers.into_iter().chain(std::iter::repeat_with(missing));
+    for ((lease, asked), answer) in batch.iter().zip(asked).zip(answers) {
+        apply(&engine, lease, asked, &answer);
+    }
+}
+
+/// What a renewal asked of one lease.
+#[derive(Clone, Copy)]
+struct Question {
+    asks: Asked,
+    sent_at: Timestamp,
+    /// How much later than planned it was sent.
+    lateness: Duration,
+}
+
+impl Question {
+    fn about(lease: &Lease, sent_at: Timestamp) -> Self {
+        let state = lease.state();
+        Self { asks: lease.asks_for(&state, sent_at), sent_at, lateness: sent_at.since(state.renew_at) }
+    }
+}
+
+/// Applies one answer to its lease.
+fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<Renewal>) {
+    // Each looks for itself: observers of the one before may have taken their time.
+    let now = engine.clock.now();
+    let mut state = lease.state();
+    state.renewing = false;
+    if state.over.is_some() {
+        return;
+    }
+    let was_left = lease.deadline().since(now);
+    // A fixed lease is not renewed: nobody is told that it was looked at.
+    let renewed = matches!(asked.asks, Asked::Renewal(_));
+    let holder = state.holder().filter(|_| renewed);
+    let told = match answer {
+        Ok(Renewal::Renewed) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
+            lease.confirmed(&mut state, asked.sent_at);
+            let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
+            Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })
+        }
+        // Too late: what is over is never revived, and its alarm rings now.
+        Ok(Renewal::Renewed) => None,
+        Ok(Renewal::Lost) => {
+            drop(state);
+            // Gone because its time was over, or taken away while it had time left?
+            let reason = if was_left.is_zero() { LossReason::Expired } else { LossReason::Stolen };
+            end(engine, lease, reason);
+            return;
+        }
+        Err(error) => {
+            state.unanswered = renewed;
+            let most = (lease.claim.ttl / 12).max(Duration::from_millis(10));
+            state.renew_at = now.after(jitter(most / 4, most));
+            Some(LockEventKind::RenewFailed { error, lease_left: was_left })
+        }
+    };
+    arm(engine, lease, &mut state, now);
+    drop(state);
+    if let (Some(holder), Some(told)) = (holder, told) {
+        holder.emit_renewal(told);
+    }
+}
+
+/// Sets the next alarm of a lease.
+fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timestamp) {
+    let before = state.alarm.take();
+    let ends_at = lease.deadline().min(state.ends_by);
+    // While a renewal is on its way only the end matters: it depends on no reply.
+    state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
+        engine.timer.set(ends_at, Alarm::Item(Arc::clone(lease)))
+    } else {
+        let early = state.may_be_early(now);
+        let (alarm, planned) = engine.timer.set_renewal(state.renew_at, early, Arc::clone(lease));
+        state.renew_at = planned;
+        alarm
+    });
+    // Last, so that a shutdown finds it at every moment. It may have rung already.
+    engine.timer.cancel(before);
+}
+
+/// Declares a lease lost.
+pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
+    if let Ok(ended) = lease.end(Ending::Lost(reason)) {
+        engine.timer.cancel(ended.alarm);
+        if let Some(holder) = ended.holder {
+            holder.lose(reason);
+        }
+    }
+}
+
+/// Prolongs a lease to `by` from now. Ends it if the store says that the key is not ours.
+pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration) -> Result<()> {
+    let key = &lease.claim.key;
+    let mut claim = lease.claim.clone();
+    claim.ttl = by;
+    let sent_at = engine.clock.now();
+    let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
+    let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
+    let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
+    match answers.pop() {
+        Some(Ok(Renewal::Renewed)) => {
+            lease.raise(&lease.state(), engine.clock.now(), sent_at, by);
+            Ok(())
+        }
+        Some(Ok(Renewal::Lost)) => {
+            let expired = engine.clock.now() >= lease.deadline();
+            end(engine, lease, if expired { LossReason::Expired } else { LossReason::Stolen });
+            Ok(())
+        }
+        Some(Err(error)) => Err(error.with_key(key)),
+        None => Err(LockError::unavailable("the store gave no answer").with_key(key)),
+    }
+}

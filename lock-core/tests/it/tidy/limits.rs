@@ -1,0 +1,50 @@
+//! No test can hang: each has a limit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lock_core::testing::limit;
+
+use super::files;
+
+/// What can wait for something that does not come.
+const WAITS: [&str; 7] = [".await", ".join()", ".recv", "Command::new", "TcpStream", "block_on", "_blocking("];
+
+/// Returns the part of a file that is made of tests, if any of it can wait. Tests of whole programs and
+/// crates are expected to.
+fn tests_that_may_wait<'a>(file: &Path, text: &'a str) -> &'a str {
+    let has = |part: &str| file.iter().any(|name| name == part);
+    if has("tests") && !has("src") {
+        return text;
+    }
+    let unit_tests = if file.ends_with("tests.rs") || has("tests") { Some(0) } else { text.find("#[cfg(test)]") };
+    let tests = unit_tests.map_or("", |start| &text[start..]);
+    if WAITS.iter().any(|wait| tests.contains(wait)) { tests } else { "" }
+}
+
+#[test]
+#[limit]
+fn every_test_that_may_wait_has_a_limit() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut sources: Vec<PathBuf> = Vec::new();
+    for member in ["lock-core", "lock-macros", "lock-metrics", "examples", "benches"] {
+        for folder in ["src", "tests"] {
+            files(&workspace.join(member).join(folder), "rs", &mut sources);
+        }
+    }
+    let mut limited = 0;
+    // The attribute itself cannot limit its own tests.
+    for file in sources.iter().filter(|file| !file.starts_with(workspace.join("lock-macros/src"))) {
+        let text = fs::read_to_string(file).unwrap();
+        let mut lines = tests_that_may_wait(file, &text).lines().map(str::trim);
+        while let Some(line) = lines.next() {
+            if line == "#[test]" || line.starts_with("#[tokio::test") {
+                let mut attributes = lines.by_ref().take_while(|line| line.starts_with("#["));
+                let found = attributes.any(|line| line == "#[limit]" || line.starts_with("#[limit("));
+                assert!(found, "{}: a test has no #[limit] below its #[test]", file.display());
+                limited += 1;
+            }
+        }
+    }
+    assert!(limited > 300, "only {limited} tests were found");
+}

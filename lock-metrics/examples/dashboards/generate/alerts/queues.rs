@@ -1,0 +1,51 @@
+//! Alerts on callers who wait too long, or in vain.
+
+use super::SITES;
+use crate::generate::names::{SERVICE, age};
+use crate::generate::rule::{Alert, Severity};
+
+pub(crate) fn alerts() -> Vec<Alert> {
+    let by = "cluster, store, lock";
+    let waiters = format!("(sum by ({by}) (@waiting_on))");
+    let oldest = age("waiting_on_oldest_start_timestamp_seconds");
+    let acquires = |outcomes: &str, window: &str| {
+        format!("sum by ({SERVICE}, lock) (WINDOW(@acquisitions_total{{outcome=~\"{outcomes}\"}}[{window}]))")
+    };
+    let rate = |outcomes| acquires(outcomes, "5m").replace("WINDOW", "rate");
+    let increase = |outcomes| acquires(outcomes, "1h").replace("WINDOW", "increase");
+    vec![
+        Alert::new(
+            "LockWaitersPilingUp",
+            Severity::Warning,
+            &format!(
+                "min_over_time({waiters}[5m:]) > 10 and on ({by}) \
+                 (max by ({by}) ({oldest}) > 5 or deriv({waiters}[10m:]) > 0)"
+            ),
+            "{{ $value | humanize }} callers wait for {{ $labels.lock }}, and do not become fewer",
+        )
+        .after("2m")
+        .says(&format!(
+            "At least {{{{ $value | humanize }}}} callers, in all processes together, have been waiting for the lock \
+             {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} for five minutes, for seconds each or more and more of them. \
+             It is taken by:{SITES} The panel \"Who makes them wait\" names the one to make faster."
+        )),
+        Alert::new(
+            "LockAcquireTimeouts",
+            Severity::Warning,
+            &format!(
+                "({} / ({} > 0.05) > 0.05) or ({} / ({} > 2.5) > 0.99)",
+                rate("timeout"),
+                rate("acquired|timeout|busy|cancelled|error"),
+                increase("timeout|error"),
+                increase("acquired|timeout|error"),
+            ),
+            "{{ $value | humanizePercentage }} of the acquires of {{ $labels.lock }} in {{ $labels.job }} give up waiting",
+        )
+        .after("10m")
+        .says(&format!(
+            "{{{{ $value | humanizePercentage }}}} of the acquires of the lock {{{{ $labels.lock }}}} in \
+             {{{{ $labels.job }}}} wait in vain, within the last minutes or, if it is taken seldom, within the last hour. \
+             It is taken by:{SITES} Look whether one of them is stuck; else hold it for less time, or split the key."
+        )),
+    ]
+}

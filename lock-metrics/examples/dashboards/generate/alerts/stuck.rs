@@ -1,0 +1,89 @@
+//! Alerts on locks that do not come free.
+
+use crate::generate::names::{PROCESS, SERVICE, age};
+use crate::generate::rule::{Alert, Severity};
+
+/// How many wait for the alert's lock because of its call site, and in which service.
+const WAITERS: &str = "{{ with query (printf \"sum by (job) (@waiting_on{cluster=%q, store=%q, lock=%q, \
+                       holder_site=%q}) > 0\" $labels.cluster $labels.store $labels.lock $labels.site) \
+                       | sortByLabel \"job\" }}{{ range . }}{{ .Value | humanize }} in {{ .Labels.job }}; \
+                       {{ end }}{{ else }}nobody. {{ end }}";
+
+pub(crate) fn alerts() -> Vec<Alert> {
+    // No `for`: an age has waited already, and one missed scrape would begin it anew.
+    let stuck = format!("({} and (@stuck > 0))", age("site_oldest_hold_start_timestamp_seconds"));
+    let waited_for = "label_replace(sum by (cluster, store, lock, holder_site) (@waiting_on) > 0, \
+                      \"site\", \"$1\", \"holder_site\", \"(.*)\")";
+    vec![
+        Alert::new(
+            "LockStuck",
+            Severity::Warning,
+            &stuck,
+            "{{ $labels.lock }} is stuck: {{ $labels.site }} in {{ $labels.instance }} holds it for \
+             {{ $value | humanizeDuration }}",
+        )
+        .keep("2m")
+        .says(&format!(
+            "The lock {{{{ $labels.lock }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
+             {{{{ $labels.site }}}} in {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}), longer than its stuck_after. \
+             Waiting for it: {WAITERS}LIVE Find out what the call site waits for; force the lock only as the runbook says."
+        )),
+        Alert::new(
+            "LockStuckWithWaiters",
+            Severity::Critical,
+            &format!("{stuck} and on (cluster, store, lock, site) {waited_for}"),
+            "{{ $labels.lock }} is stuck and callers wait for it: {{ $labels.site }} in {{ $labels.instance }} holds it \
+             for {{ $value | humanizeDuration }}",
+        )
+        .keep("2m")
+        .says(&format!(
+            "The lock {{{{ $labels.lock }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
+             {{{{ $labels.site }}}} in {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}), and callers wait for it: {WAITERS}\
+             LIVE Look at what the holder does, then restart it or force the lock as the runbook says."
+        )),
+        silent(),
+        orphaned(),
+    ]
+}
+
+/// Whoever tells nothing any more cannot be stuck by its own account.
+fn silent() -> Alert {
+    let gone = "((last_over_time(@held[15m]) > 0) unless @held)";
+    Alert::new(
+        "LockHolderSilent",
+        Severity::Warning,
+        &format!("({gone} and on ({PROCESS}) (up == 0)) or ({gone} unless on ({SERVICE}) @build_info)"),
+        "{{ $labels.instance }} held {{ $labels.lock }} when it was last heard of, and tells nothing any more",
+    )
+    .after("2m")
+    .says(
+        "{{ $labels.instance }} ({{ $labels.job }}) held {{ $value | humanize }} keys of the lock {{ $labels.lock }} at its \
+         last scrape, and is not scraped since: it hangs, it died, or its whole service is gone. If it hangs it still \
+         holds them, and no other alert can say so. `lockctl list` names its keys and call sites.",
+    )
+}
+
+/// What the store has and no process tells of, store by store.
+fn orphaned() -> Alert {
+    let by = "cluster, store, lock";
+    let held = format!("max by ({by}) (min_over_time(@inspector_held{{lock!=\"other\"}}[2m]))");
+    let old = format!("{} > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
+    // More than the processes say; a name that no process of this store knows; a store of which no
+    // process tells anything, where only age can say that something is wrong.
+    let more = format!("{held} - on ({by}) sum by ({by}) (max_over_time(@held[2m])) > 0");
+    let unknown = format!("({held} > 0 unless on ({by}) @held) and on (cluster, store) @held");
+    let unseen = format!("({held} > 0 and on ({by}) ({old})) unless on (cluster, store) @held");
+    Alert::new(
+        "LockOrphanedHold",
+        Severity::Warning,
+        &format!("({more}) or ({unknown}) or ({unseen})"),
+        "{{ $labels.lock }} is held in {{ $labels.store }}, but by no process that is scraped",
+    )
+    .after("3m")
+    .says(
+        "{{ $value | humanize }} keys of the lock {{ $labels.lock }} are held in {{ $labels.store }} beyond those that \
+         scraped processes say they hold: the holder died, or is not scraped. `lockctl list` names keys, hosts and call \
+         sites (with --prefix, also keys of other libraries). A key comes free when its lease ends; the runbook says when \
+         it is safe to be faster.",
+    )
+}

@@ -1,0 +1,119 @@
+//! What goes on now under one lock name, added up from the rows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use lock_core::LockKey;
+
+use crate::state::MAX_SITES;
+use crate::table::{Phase, Row};
+use crate::time::Moment;
+
+/// The number of the holder that nobody could name.
+pub(super) const UNKNOWN: usize = MAX_SITES + 1;
+
+/// What goes on now under one lock name.
+#[derive(Default)]
+pub(super) struct Live {
+    pub(super) waiters: u32,
+    pub(super) oldest_hold: Moment,
+    pub(super) oldest_wait: Moment,
+    pub(super) lease_expiry: Moment,
+    /// The ages of all holds together.
+    pub(super) held_for: Duration,
+    /// By the numbers of store and call site.
+    sites: BTreeMap<(usize, usize), OfSite>,
+    /// By the numbers of store and holder's call site, [`UNKNOWN`] for none.
+    holders: BTreeMap<(usize, usize), OfHolder>,
+}
+
+/// What one call site holds in one store.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OfSite {
+    held: u32,
+    /// Holds that are older than their threshold.
+    pub(super) stuck: u32,
+    pub(super) oldest: Moment,
+}
+
+/// Who waits for one call site in one store.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OfHolder {
+    pub(super) waiters: u32,
+    pub(super) oldest: Moment,
+}
+
+impl Live {
+    pub(super) fn add(&mut self, row: &Row, now: Moment) {
+        match &row.phase {
+            Phase::Waiting { since, .. } => {
+                self.waiters += 1;
+                self.oldest_wait = self.oldest_wait.earlier(*since);
+            }
+            Phase::Held(hold) if !hold.reentrant => {
+                self.oldest_hold = self.oldest_hold.earlier(hold.since);
+                self.lease_expiry = self.lease_expiry.earlier(hold.expiry);
+                self.held_for = self.held_for.saturating_add(now.since(hold.since));
+                let of_site = self.sites.entry((row.store(), row.site())).or_default();
+                of_site.held += 1;
+                of_site.stuck += u32::from(now >= hold.stuck_at);
+                of_site.oldest = of_site.oldest.earlier(hold.since);
+            }
+            Phase::Held(_) => {}
+        }
+    }
+
+    pub(super) fn held_in(&self, store: usize) -> u32 {
+        self.sites.range((store, 0)..(store + 1, 0)).map(|(_, of_site)| of_site.held).sum()
+    }
+
+    pub(super) fn of_site(&self, store: usize, site: usize) -> OfSite {
+        self.sites.get(&(store, site)).copied().unwrap_or_default()
+    }
+
+    pub(super) fn of_holder(&self, store: usize, holder: usize) -> Option<OfHolder> {
+        self.holders.get(&(store, holder)).copied()
+    }
+
+    pub(super) fn blame(&mut self, store: usize, holder: usize, since: Moment) {
+        let of_holder = self.holders.entry((store, holder)).or_default();
+        of_holder.waiters += 1;
+        of_holder.oldest = of_holder.oldest.earlier(since);
+    }
+}
+
+/// Finds whom those wait for who have seen no holder: they stand behind another waiter of this process,
+/// who has.
+#[derive(Default)]
+pub(super) struct Blame {
+    seen: HashMap<LockKey, usize>,
+    waits: Vec<Wait>,
+}
+
+struct Wait {
+    lock: usize,
+    store: usize,
+    since: Moment,
+    whom: Result<usize, LockKey>,
+}
+
+impl Blame {
+    /// Takes note of a wait under the lock name of this place, for this holder if it has seen one.
+    pub(super) fn add(&mut self, lock: usize, row: &Row, since: Moment, holder: Option<usize>) {
+        if let Some(holder) = holder
+            && !self.seen.contains_key(&row.key)
+        {
+            self.seen.insert(row.key.clone(), holder);
+        }
+        let whom = holder.ok_or_else(|| row.key.clone());
+        self.waits.push(Wait { lock, store: row.store(), since, whom });
+    }
+
+    /// Charges every wait: tells the place of its lock name, its store, its holder and when it began.
+    pub(super) fn settle(self, mut charge: impl FnMut(usize, usize, usize, Moment)) {
+        for Wait { lock, store, since, whom } in self.waits {
+            let whom = whom.or_else(|key| self.seen.get(&key).copied().ok_or(())).unwrap_or(UNKNOWN);
+            charge(lock, store, whom, since);
+        }
+    }
+}

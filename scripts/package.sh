@@ -1,0 +1,91 @@
+#!/bin/sh
+# Checks that the crates can be published: packages, minimal versions, the oldest compiler, licences and advisories.
+# What a place lacks the tools for is skipped, and named at the end.
+#
+#   sh scripts/package.sh             checks
+#   sh scripts/package.sh --strict    the same, and what is skipped fails
+#   sh scripts/package.sh --publish   checks strictly, then publishes, in order
+set -eu
+cd "$(dirname "$0")/.."
+
+strict=no
+publish=no
+case "${1:-}" in
+    "") ;;
+    --strict) strict=yes ;;
+    --publish) strict=yes; publish=yes ;;
+    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+crates="lock-macros lock-core lock-metrics"
+skipped=""
+step() { printf '\n== %s\n' "$*"; }
+skip() { printf 'SKIPPED: %s\n' "$*"; skipped="$skipped
+  - $*"; }
+has_toolchain() { command -v rustup >/dev/null 2>&1 && rustup toolchain list | grep -q "^$1"; }
+
+packages=""
+for crate in $crates; do packages="$packages -p $crate"; done
+
+step "packages, each built from its archive alone"
+# The crates depend on each other: cargo publishes them in order, here into a registry of its own.
+# shellcheck disable=SC2086 # a list of words
+cargo publish --dry-run --locked --allow-dirty $packages
+
+step "documentation as docs.rs builds it"
+if has_toolchain nightly; then
+    # shellcheck disable=SC2086
+    RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --locked --no-deps --all-features $packages
+    grep -q 'Available on <strong>crate feature' target/doc/lock_core/struct.RedisStore.html ||
+        { echo "no feature badge on RedisStore" >&2; exit 1; }
+else
+    skip "documentation with feature badges: no nightly toolchain (rustup toolchain install nightly)"
+fi
+
+minimum=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+step "the oldest compiler, $minimum"
+if has_toolchain "$minimum"; then
+    # shellcheck disable=SC2086
+    cargo "+$minimum" check --locked --all-features --target-dir target/msrv $packages
+else
+    skip "the oldest compiler: no toolchain $minimum (rustup toolchain install $minimum)"
+fi
+
+step "minimal versions of our own dependencies"
+if has_toolchain nightly; then
+    copy=$(mktemp -d)
+    trap 'rm -rf "$copy"' EXIT
+    git ls-files -z --cached --others --exclude-standard | xargs -0 tar cf - | tar xf - -C "$copy"
+    rm "$copy/Cargo.lock"
+    # The examples and benchmarks ask for newer versions, and nobody depends on them.
+    sed -i.bak 's/, "examples", "benches"//' "$copy/Cargo.toml"
+    (cd "$copy" && cargo +nightly -Z direct-minimal-versions generate-lockfile)
+    # shellcheck disable=SC2086
+    (cd "$copy" && cargo check --all-features --target-dir "$OLDPWD/target/minimal" $packages)
+else
+    skip "minimal versions: no nightly toolchain (rustup toolchain install nightly)"
+fi
+
+step "licences, advisories, sources"
+if ! cargo deny --version >/dev/null 2>&1; then
+    skip "cargo deny: not installed (cargo install --locked cargo-deny)"
+elif ! cargo deny fetch db >/dev/null 2>&1; then
+    cargo deny --all-features check licenses bans sources
+    skip "advisories: their database cannot be reached"
+else
+    cargo deny --all-features check
+fi
+
+if [ -n "$skipped" ]; then
+    step "skipped here:$skipped"
+    [ "$strict" = no ] || exit 1
+fi
+if [ "$publish" = yes ]; then
+    case "$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)" in
+        *example.org*) echo "set workspace.package.repository in Cargo.toml first" >&2; exit 1 ;;
+    esac
+    step "publishing"
+    # shellcheck disable=SC2086
+    cargo publish --locked $packages
+fi
+step "the packages are in order"
