@@ -68,7 +68,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// locks, to wait for them without polling, to hear of losses at once, be named in `CLIENT LIST` and take
 /// free locks without a script, and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last three words are for
 /// clusters. Without the second and third, waiters poll and renewals find losses. All locks of a
-/// server draw their fencing tokens from one key, whatever their prefix: `distributed-lock:clock`.
+/// server draw their fencing tokens from one key, whatever their prefix: that is what the last pattern of
+/// keys permits.
 ///
 /// ```text
 #[doc = include_str!("acl.txt")]

@@ -45,7 +45,6 @@ impl RedisStore {
             return Ok(());
         }
         let clock = Clock::system();
-        let patience_ends = clock.now().after(PATIENCE);
         loop {
             let mut settled = std::pin::pin!(unsettled.settled.notified());
             settled.as_mut().enable();
@@ -54,6 +53,7 @@ impl RedisStore {
             if connection.link.generation == sent.generation {
                 return Ok(());
             }
+            let patience_ends = sent.since.after(PATIENCE);
             if sent.gone.has_changed().is_err() || clock.now() >= patience_ends {
                 return self.close(&connection.link, &sent).await;
             }

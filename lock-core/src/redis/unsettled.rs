@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use crate::clock::{Clock, Timestamp};
 use crate::owner::OwnerId;
 use crate::redis::link::{ClientId, Link};
 
@@ -17,6 +18,8 @@ use crate::redis::link::{ClientId, Link};
 pub(super) struct Sent {
     pub(super) generation: u64,
     pub(super) client: ClientId,
+    /// Since when nobody awaits it.
+    pub(super) since: Timestamp,
     /// Closes when the connection has ended.
     pub(super) gone: watch::Receiver<()>,
 }
@@ -39,7 +42,12 @@ impl Unsettled {
     /// Notes a claim that was sent over a connection.
     pub(super) fn note(&self, owner: OwnerId, link: &Link) {
         let Some(client) = link.client() else { return };
-        let sent = Sent { generation: link.generation, client: client.clone(), gone: link.gone() };
+        let sent = Sent {
+            generation: link.generation,
+            client: client.clone(),
+            since: Clock::system().now(),
+            gone: link.gone(),
+        };
         let mut by_owner = self.lock();
         by_owner.insert(owner, sent);
         self.count.store(by_owner.len(), Ordering::Release);

@@ -263,7 +263,7 @@ async fn an_evicted_key_is_noticed_and_followed_by_a_greater_token() {
     // A write makes the server evict; it fails once there is nothing left to evict.
     eventually("the lock is evicted", || {
         let _: Reply = server.command(&["SET", "x", "y"]);
-        !exists(&server, "k") && !exists(&server, "{k}@fence")
+        !exists(&server, "k") && !exists(&server, "{k}@queue")
     })
     .await;
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);

@@ -7,6 +7,7 @@ mod connections;
 mod failover;
 mod fleet;
 mod foreign;
+mod native;
 
 use std::time::Duration;
 

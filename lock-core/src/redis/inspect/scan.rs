@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn only_names_of_locks_are_taken() {
         let long = "x".repeat(600);
-        let names = [&b"a"[..], b"{a}@fence", b"x:@queue", b"\xff\xfe", long.as_bytes()].map(text).to_vec();
+        let names = [&b"a"[..], b"{a}@queue", b"x:@queue", b"\xff\xfe", long.as_bytes()].map(text).to_vec();
         let (cursor, keys) = read(Value::Array(vec![text(b"17"), Value::Array(names)])).unwrap();
         assert_eq!((cursor, keys.len(), keys[0].as_str()), (17, 1, "a"));
     }
