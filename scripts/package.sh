@@ -35,8 +35,8 @@ cargo publish --dry-run --locked --allow-dirty $packages
 step "documentation as docs.rs builds it"
 if has_toolchain nightly; then
     # shellcheck disable=SC2086
-    RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --locked --no-deps --all-features $packages
-    grep -q 'Available on <strong>crate feature' target/doc/lock_core/struct.RedisStore.html ||
+    RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --locked --no-deps --all-features --target-dir target/docsrs $packages
+    grep -q 'Available on <strong>crate feature' target/docsrs/doc/lock_core/struct.RedisStore.html ||
         { echo "no feature badge on RedisStore" >&2; exit 1; }
 else
     skip "documentation with feature badges: no nightly toolchain (rustup toolchain install nightly)"

@@ -30,6 +30,8 @@ pub(crate) use inbox::Message;
 ///
 /// An `Err` always means *unknown* (or, built with [`LockError::not_executed`], *certainly not
 /// done*). It never means that a lock is lost.
+///
+#[doc = include_str!("backend/example.md")]
 pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Returns the store's name, as in `"redis"`.
     fn kind(&self) -> &'static str;

@@ -5,6 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Clock;
+///
+/// let now = Clock::system().now();
+/// assert_eq!(now.after(Duration::from_secs(1)).since(now), Duration::from_secs(1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -65,6 +73,15 @@ pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
 }
 
 /// The clock of one manager and of the stores it drives.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Clock;
+///
+/// let clock = Clock::system();
+/// let begun = clock.now();
+/// assert!(clock.now().since(begun) < Duration::from_secs(60));
+/// ```
 #[derive(Clone)]
 pub struct Clock(Source);
 

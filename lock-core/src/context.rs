@@ -171,6 +171,17 @@ impl fmt::Debug for LockContext {
 }
 
 /// A lock that the running code holds. See [`current_lock`].
+///
+/// ```
+/// use lock_core::current_lock;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let token = locks.lock("report").run(async |_| Ok::<_, LockError>(current_lock().map(|lock| lock.token()))).await?;
+/// assert!(token.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CurrentLock {
     hold: Arc<Hold>,

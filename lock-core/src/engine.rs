@@ -18,6 +18,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::engine::pending::Pending;
 use crate::error::{LockError, Result};
 use crate::event::{Notice, Observers};
+use crate::fork::Birthplace;
 use crate::grants::Grants;
 use crate::key::LockKey;
 use crate::lease::Lease;
@@ -26,7 +27,7 @@ use crate::timer::Timer;
 
 /// The time a command must have had before the lack of an answer counts against the store. One that is
 /// sent in the last moments of a wait says nothing of it.
-const FAIR_TIME: Duration = Duration::from_millis(100);
+pub(crate) const FAIR_TIME: Duration = Duration::from_millis(100);
 
 /// The shared engine of one manager: what callers, guards and the keeper work on together.
 pub(crate) struct Engine {
@@ -51,6 +52,8 @@ pub(crate) struct Engine {
     closing: Notify,
     /// Whether the keeper has a thread of its own.
     threaded: bool,
+    /// The process that the keeper lives in.
+    pub(crate) birthplace: Birthplace,
 }
 
 /// What reaches the keeper: work from this process, and the store's own reports.
@@ -103,6 +106,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             threaded,
+            birthplace: Birthplace::here(),
         };
         (Arc::new(engine), Mail { jobs: job_queue, messages })
     }
@@ -129,6 +133,12 @@ impl Engine {
         let _ = self.jobs.send(job);
     }
 
+    /// Runs something on the keeper for as long as that lives.
+    #[cfg(feature = "signal")]
+    pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let _ = self.jobs.send(Box::pin(work));
+    }
+
     /// Counts something as not done until the entry is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> PendingEntry {
         self.pending.begin();
@@ -145,9 +155,16 @@ impl Engine {
         if caller == Caller::Async && Handle::try_current().is_ok() {
             return command;
         }
-        let (sender, receiver) = oneshot::channel();
+        let (mut sender, receiver) = oneshot::channel();
         let sent = self.jobs.send(Box::pin(async move {
-            let _ = sender.send(command.await);
+            tokio::select! {
+                biased;
+                // Nobody awaits it any more, so it must not be sent again.
+                () = sender.closed() => {}
+                answer = command => {
+                    let _ = sender.send(answer);
+                }
+            }
         }));
         Box::pin(async move {
             match (sent, receiver.await) {
@@ -200,7 +217,7 @@ impl Engine {
     /// Blocks until all cleanup is done, or time is up. Does nothing where blocking would keep the
     /// keeper itself from working.
     pub(crate) fn drain_blocking(&self, within: Duration) {
-        if self.threaded && std::thread::current().name() != Some("lock-keeper") {
+        if self.threaded && !self.birthplace.is_left() && std::thread::current().name() != Some("lock-keeper") {
             self.pending.wait(within);
         }
     }
@@ -233,6 +250,15 @@ impl Engine {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.closing.notify_waiters();
+    }
+
+    /// Waits until new work is refused.
+    pub(crate) async fn until_closed(&self) {
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closed() {
+            closing.await;
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

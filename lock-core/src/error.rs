@@ -16,6 +16,19 @@ pub type Result<T, E = LockError> = std::result::Result<T, E>;
 ///
 /// Match on [`kind`](Self::kind); print the error for a person. It is a pointer wide and cheap to
 /// clone.
+///
+/// ```
+/// use lock_core::LockErrorKind;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// if let Err(error) = locks.lock("report").without_waiting().await {
+///     eprintln!("{error}"); // says what to do next
+///     assert_eq!(error.kind(), LockErrorKind::Busy);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct LockError(Arc<Inner>);
 
@@ -36,6 +49,23 @@ struct Inner {
 }
 
 /// What kind of failure a [`LockError`] is: decide by this.
+///
+/// ```
+/// use lock_core::LockErrorKind;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// match locks.lock("report").await {
+///     Ok(guard) => drop(guard),
+///     Err(error) => match error.kind() {
+///         LockErrorKind::Busy | LockErrorKind::Timeout => println!("somebody else is at it"),
+///         LockErrorKind::Unavailable => println!("the store is away, try later"),
+///         _ => return Err(error), // a mistake in the program
+///     },
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {
@@ -60,6 +90,20 @@ pub enum LockErrorKind {
 }
 
 /// Why a lock that was held is held no more.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let guard = locks.lock("report").await?;
+/// # let rest = async {};
+/// # tokio::pin!(rest);
+/// tokio::select! {
+///     reason = guard.lost() => println!("stopped: {reason}"), // also a metric label: reason.as_str()
+///     () = &mut rest => {}
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -162,6 +206,14 @@ impl LockError {
             LockErrorKind::NotInstalled,
             "no lock manager is installed here; call LockManager::connect(url).await?.install() at start-up, \
              LockManager::scope or set_default in tests, or name one with client = …",
+        )
+    }
+
+    pub(crate) fn forked() -> Self {
+        Self::build(
+            LockErrorKind::Misconfigured,
+            "this process was forked after its lock manager was made, and connections and watchdog stayed with the \
+             parent; connect a new one here",
         )
     }
 

@@ -16,6 +16,22 @@ pub(crate) use observers::{Observers, notify_all};
 ///
 /// Called inline, on the hot path, from the caller's task and from the keeper: count and return.
 /// A panic is caught and dropped, because telemetry must never break locking.
+///
+/// ```
+/// use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver};
+///
+/// struct Losses;
+///
+/// impl LockObserver for Losses {
+///     fn on_event(&self, event: &LockEvent<'_>) {
+///         if let LockEventKind::Lost { reason, .. } = &event.kind {
+///             eprintln!("{} was lost: {reason}", event.key);
+///         }
+///     }
+/// }
+///
+/// LockManager::in_memory().observe(Losses);
+/// ```
 pub trait LockObserver: Send + Sync + 'static {
     /// Takes note of one step in the life of one acquire.
     fn on_event(&self, event: &LockEvent<'_>);
@@ -77,6 +93,16 @@ impl<'a> LockEvent<'a> {
 }
 
 /// What happened in a [`LockEvent`].
+///
+/// ```
+/// use lock_core::{LockEvent, LockEventKind, LockManager};
+///
+/// LockManager::in_memory().observe(|event: &LockEvent<'_>| {
+///     if let LockEventKind::Acquired { .. } = event.kind {
+///         println!("{} holds {}", event.site, event.key);
+///     }
+/// });
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockEventKind<'a> {
@@ -185,6 +211,16 @@ impl LockEventKind<'_> {
 }
 
 /// How a grant came about.
+///
+/// ```
+/// use lock_core::{GrantPath, LockEvent, LockEventKind, LockManager};
+///
+/// LockManager::in_memory().observe(|event: &LockEvent<'_>| {
+///     if let LockEventKind::Acquired { path: GrantPath::Handoff, .. } = event.kind {
+///         println!("{} passed on without the store", event.key);
+///     }
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GrantPath {
@@ -215,6 +251,22 @@ impl GrantPath {
 }
 
 /// Something that belongs to no single acquire.
+///
+/// ```
+/// use lock_core::{LockEvent, LockObserver, Notice};
+///
+/// struct Connections;
+///
+/// impl LockObserver for Connections {
+///     fn on_event(&self, _: &LockEvent<'_>) {}
+///
+///     fn on_notice(&self, notice: &Notice<'_>) {
+///         if let Notice::Connection { node, up } = notice {
+///             println!("{node} is {}", if *up { "up" } else { "down" });
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notice<'a> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::call_site::CallSite;
 use crate::clock::Nanos;
 use crate::event::{LockEvent, LockEventKind, Observers};
+use crate::fork::Birthplace;
 use crate::key::{LockKey, LockLabel};
 use crate::owner::HolderInfo;
 
@@ -18,6 +19,8 @@ pub(crate) struct Origin {
     /// The name by which observers know the store.
     pub(crate) store: Arc<str>,
     pub(crate) observers: Arc<Observers>,
+    /// The process in which the manager was made.
+    pub(crate) birthplace: Birthplace,
 }
 
 /// Who acquires what, for the events of one acquire.

@@ -21,6 +21,16 @@ use std::str::FromStr;
 /// A token fits an `i64`, so a column of type `BIGINT` holds it. It exceeds what a double holds exactly: in JSON,
 /// JavaScript and Lua let it travel as text, which `Display` writes and `FromStr` reads, and never compare that
 /// text but the numbers.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let older = locks.lock("report").await?.token();
+/// let newer = locks.lock("report").await?.token();
+/// assert!(newer > older);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -63,10 +73,15 @@ impl From<FencingToken> for u64 {
 }
 
 /// A write came with a token older than one already admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "fencing token {token} is stale, {newest} was already admitted; the lock has passed to another holder, stop writing"
-)]
+///
+/// ```
+/// use lock_core::{FencingGate, FencingToken};
+///
+/// let gate = FencingGate::resuming(FencingToken::new(7));
+/// let stale = gate.admit(FencingToken::new(6)).unwrap_err();
+/// assert_eq!((stale.token, stale.newest), (FencingToken::new(6), FencingToken::new(7)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StaleToken {
     /// The token of the refused write.
@@ -74,3 +89,15 @@ pub struct StaleToken {
     /// The newest token the gate has admitted.
     pub newest: FencingToken,
 }
+
+impl fmt::Display for StaleToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { token, newest } = self;
+        write!(
+            f,
+            "fencing token {token} is stale, {newest} was already admitted; the lock has passed to another holder, stop writing"
+        )
+    }
+}
+
+impl std::error::Error for StaleToken {}

@@ -14,6 +14,20 @@ use crate::options::command_timeout;
 pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
 
 /// How a release ended.
+///
+/// ```
+/// use lock_core::ReleaseOutcome;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let guard = locks.lock("report").await?;
+/// match guard.release().await? {
+///     ReleaseOutcome::AlreadyLost(reason) => println!("the end of the work ran without the lock: {reason}"),
+///     _ => println!("released"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {

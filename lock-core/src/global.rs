@@ -64,6 +64,15 @@ impl LockManager {
 }
 
 /// Restores the thread's previous default manager when dropped.
+///
+/// ```
+/// use lock_core::LockManager;
+///
+/// let locks = LockManager::in_memory();
+/// let until_the_end_of_this_test = locks.set_default();
+/// assert!(LockManager::try_current().is_ok());
+/// # drop(until_the_end_of_this_test);
+/// ```
 #[must_use = "the default ends when the guard is dropped"]
 pub struct DefaultGuard {
     /// Bound to the thread whose default it set.
@@ -83,11 +92,27 @@ impl fmt::Debug for DefaultGuard {
 }
 
 /// A manager was installed before, and stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a lock manager is already installed and cannot be replaced; install once at start-up, use scope or set_default in tests"
-)]
+///
+/// ```
+/// use lock_core::LockManager;
+///
+/// LockManager::in_memory().install()?;
+/// assert!(LockManager::in_memory().install().is_err());
+/// # Ok::<(), lock_core::AlreadyInstalled>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AlreadyInstalled {
     _private: (),
 }
+
+impl fmt::Display for AlreadyInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a lock manager is already installed and cannot be replaced; install once at start-up, use scope or set_default in \
+             tests",
+        )
+    }
+}
+
+impl std::error::Error for AlreadyInstalled {}

@@ -23,6 +23,18 @@ use crate::watchdog;
 ///
 /// `let _ = request.acquire().await?` drops the guard at once, and with it the lock. Bind it to a
 /// name, or use [`LockRequest::run`](crate::LockRequest::run), which cannot be misused that way.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let guard = locks.lock("report").await?;
+/// let token = guard.token(); // goes along with every write
+/// guard.ensure_held()?; // before a step that must not happen twice
+/// guard.release().await?;
+/// # let _ = token;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct LockGuard {

@@ -102,6 +102,9 @@ impl Hold {
 
     /// Returns how long the lock may still be believed in.
     pub(crate) fn remaining(&self) -> Duration {
+        if self.events.origin.birthplace.is_left() {
+            return Duration::ZERO;
+        }
         self.remaining_at(self.now())
     }
 
@@ -116,6 +119,9 @@ impl Hold {
     /// Compares the clock with the deadline. A flag that somebody else must set would be late
     /// after a pause of the whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
+        if self.events.origin.birthplace.is_left() {
+            return Err(LockError::forked().with_key(&self.events.key));
+        }
         let stage = self.state().stage;
         let now = self.now();
         let reason = match stage {
@@ -167,6 +173,9 @@ impl Hold {
     /// Waits until the lock is lost. Never ends if it is released before.
     pub(crate) async fn lost(&self) -> LossReason {
         loop {
+            if self.events.origin.birthplace.is_left() {
+                return LossReason::Revoked;
+            }
             let mut signal = std::pin::pin!(self.lost.notified());
             signal.as_mut().enable();
             let (stage, announced) = {

@@ -35,10 +35,18 @@ pub(crate) fn start(
         LockError::misconfigured("the keeper thread could not be started; raise the process's thread limit")
             .with_source(error)
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
     let (handle, keeper) = assemble(backend, observers, handoff, Clock::system(), true);
-    let run = move || runtime.block_on(keeper.run());
+    // The runtime is built by the thread: one that no thread takes would be dropped here, which panics in async code.
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let _ = ready.send(Ok(()));
+            runtime.block_on(keeper.run());
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    };
     std::thread::Builder::new().name("lock-keeper".to_owned()).spawn(run).map_err(refused)?;
+    is_ready.recv().map_err(std::io::Error::other).and_then(|built| built).map_err(refused)?;
     Ok(handle)
 }
 

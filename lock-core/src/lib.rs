@@ -42,7 +42,7 @@
 //!
 //! # Features
 //!
-//! `redis` (default), `macros` (default), `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
+//! `redis` (default), `macros` (default), `signal` (default) for [`LockManager::shutdown_on_signal`], `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
 //! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `test-util` for the tools of tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -66,6 +66,7 @@ mod event_context;
 mod fenced_write;
 mod fencing;
 mod fencing_gate;
+mod fork;
 mod free;
 mod gate;
 mod global;
@@ -90,6 +91,7 @@ mod protect;
 #[cfg(feature = "redis")]
 mod redis;
 mod release;
+mod shutdown;
 mod site;
 mod spec;
 mod sync;
@@ -122,12 +124,13 @@ pub use key::{LockKey, LockLabel};
 pub use lock::LockRequest;
 #[cfg(feature = "macros")]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::{LockManager, LockManagerBuilder, ShutdownReport};
+pub use manager::{LockManager, LockManagerBuilder};
 pub use memory::MemoryStore;
 pub use naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
 pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
 pub use outcome::{FromLockError, LockFailure};
 pub use owner::{Holder, HolderInfo, OwnerId};
+pub use shutdown::ShutdownReport;
 pub use site::{Site, sites};
 #[cfg(feature = "tower")]
 pub use web::{LockLayer, LockService, ProblemResponse, Refuse};

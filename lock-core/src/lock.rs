@@ -24,6 +24,18 @@ use crate::spec::LockSpec;
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
 ///
 /// Awaiting it is the same as [`acquire`](Self::acquire).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let request = locks.lock("report").with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(1));
+/// let guard = request.acquire().await?;
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is locked until the request is awaited"]
 #[derive(Debug)]
 pub struct LockRequest {
@@ -163,6 +175,9 @@ impl LockRequest {
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
     fn start(self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
         let handle = Arc::clone(self.manager.handle());
+        if handle.engine.birthplace.is_left() {
+            return Err(LockError::forked());
+        }
         let called_from = self.called_from;
         let here = || CallSite::of_call(called_from);
         let call_site = self.site.map_or_else(here, CallSite::named);

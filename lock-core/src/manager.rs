@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::acquire::all::in_order;
 use crate::backend::{DynBackend, LockBackend};
-use crate::clock::Timestamp;
 use crate::engine::{Caller, Engine};
-use crate::error::Result;
+use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
 use crate::event_context::Origin;
 use crate::handle::EngineHandle;
@@ -19,8 +18,6 @@ use crate::naming::IntoLockKey;
 use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::owner::Holder;
 use crate::prefix::check_key_prefix;
-use crate::release::revoke;
-use crate::watchdog;
 
 /// More passes than a grant has numbers are not possible: the first holder has one too.
 const MAX_PASSES: u32 = 127;
@@ -47,6 +44,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The last handle, or the last guard if it is dropped later, waits up to 250 ms for releases that are
 /// still on their way, so that a guard dropped right before `main` returns does not stay locked until
 /// its lease ends.
+///
+/// A manager is of the process in which it was made: in a forked child every call of it is an error, and guards do
+/// nothing there. Connect a new one in the child.
+///
 /// An installed manager is never dropped: call [`shutdown`](Self::shutdown).
 #[derive(Clone, Debug)]
 pub struct LockManager {
@@ -133,7 +134,7 @@ impl LockManager {
     /// Safe: it only reads.
     pub async fn holder(&self, key: impl IntoLockKey) -> Result<Option<Holder>> {
         let key = self.key(key)?;
-        let engine = self.engine();
+        let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
@@ -154,7 +155,7 @@ impl LockManager {
     ///
     /// Safe: it only reads.
     pub async fn ping(&self) -> Result<()> {
-        let engine = self.engine();
+        let engine = self.engine_here()?;
         let key = LockKey::new("ping")?;
         let until = engine.clock.now().after(CONNECT_TIMEOUT);
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).ping_dyn());
@@ -167,48 +168,9 @@ impl LockManager {
         self.engine().observers.add(Arc::new(observer));
     }
 
-    /// Refuses new acquires, takes every lock away from its holder, and releases it.
-    ///
-    /// Holders learn of it as [`LossReason::ShutDown`](crate::LossReason::ShutDown), so protected
-    /// bodies are dropped. Call it last, when the service has stopped serving.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe to drop; the rest goes on in the background. Calling it again reports what is left.
-    pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
-        let engine = self.engine();
-        let until = engine.clock.now().after(within);
-        self.inner.handle.close();
-        let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
-        let mut unreleased: Vec<LockKey> = Vec::new();
-        for lease in watchdog::leases(&engine.timer) {
-            unreleased.push(lease.claim.key.clone());
-            let (worker, sender) = (Arc::clone(engine), sender.clone());
-            engine.clean_up(async move {
-                let freed = revoke(&worker, &lease).await;
-                let _ = sender.send((lease.claim.key.clone(), freed.is_ok()));
-            });
-        }
-        drop(sender);
-        let mut released = 0;
-        while let Some((key, true)) = self.next_before(until, &mut results).await {
-            released += 1;
-            unreleased.retain(|other| *other != key);
-        }
-        let drained = engine.drained(until).await;
-        ShutdownReport { released, unreleased, drained }
-    }
-
-    async fn next_before(
-        &self,
-        until: Timestamp,
-        results: &mut tokio::sync::mpsc::UnboundedReceiver<(LockKey, bool)>,
-    ) -> Option<(LockKey, bool)> {
-        tokio::select! {
-            biased;
-            result = results.recv() => result,
-            () = self.engine().timer.sleep_until(until) => None,
-        }
+    /// Returns the engine, unless it stayed with the parent of this process.
+    fn engine_here(&self) -> Result<&Arc<Engine>> {
+        if self.engine().birthplace.is_left() { Err(LockError::forked()) } else { Ok(self.engine()) }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -228,27 +190,17 @@ impl LockManager {
     }
 }
 
-/// What [`LockManager::shutdown`] could and could not do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// How many held locks were freed.
-    pub released: usize,
-    /// The keys that could not be freed in time. The store frees them when their leases end.
-    pub unreleased: Vec<LockKey>,
-    /// Whether every earlier release had been sent and answered.
-    pub drained: bool,
-}
-
-impl ShutdownReport {
-    /// Returns whether nothing was left behind.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.unreleased.is_empty() && self.drained
-    }
-}
-
 /// Puts a [`LockManager`] together.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{LockManager, LockOptions, MemoryStore};
+///
+/// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_millis(500));
+/// let locks = LockManager::builder(MemoryStore::new()).options(options).build()?;
+/// # drop(locks);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[must_use = "a builder does nothing until it is built"]
 #[derive(Debug)]
 pub struct LockManagerBuilder {
@@ -346,7 +298,8 @@ impl LockManagerBuilder {
             keeper::start(self.backend, observers, self.handoff)?
         };
         let observers = Arc::clone(&handle.engine.observers);
-        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers });
+        let birthplace = handle.engine.birthplace.clone();
+        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace });
         Ok(LockManager {
             inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
         })

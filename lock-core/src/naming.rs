@@ -54,6 +54,18 @@ impl LockKey {
 ///
 /// Implemented for strings, for [`LockKey`], and for the `Result` that `lock_key!` gives. An
 /// invalid key is reported by `acquire`, so the common call needs no `?` of its own. Sealed.
+///
+/// ```
+/// use lock_core::LockKey;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// locks.lock("report").await?;
+/// locks.lock(format!("report:{}", 7)).await?;
+/// locks.lock(LockKey::new("report")?).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait IntoLockKey: sealed::Sealed {
     /// Checks the key.
     ///

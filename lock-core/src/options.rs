@@ -16,6 +16,14 @@ pub const MIN_RENEW_INTERVAL: Duration = Duration::from_millis(10);
 pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How long an acquire waits for a lock that is taken.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Wait;
+///
+/// assert_eq!(Wait::from(Duration::from_secs(5)), Wait::AtMost(Duration::from_secs(5)));
+/// assert_eq!(Wait::from(Duration::ZERO), Wait::None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
@@ -34,6 +42,19 @@ impl From<Duration> for Wait {
 }
 
 /// Whether and how often the watchdog renews a lease.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Renew;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// // A hard limit: lost after ten seconds, whatever happens.
+/// let guard = locks.lock("export").with_ttl(Duration::from_secs(10)).with_renew(Renew::Off).await?;
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renew {

@@ -3,6 +3,23 @@
 use crate::error::{LockError, Result};
 
 /// A return type that can carry a lock failure: any `Result<_, E>` with `E: From<LockError>`.
+///
+/// ```
+/// use lock_core::{FromLockError, LockError};
+///
+/// /// What a body may return under `LockRequest::run` and the attribute.
+/// enum Outcome {
+///     Done,
+///     Refused(LockError),
+/// }
+///
+/// impl FromLockError for Outcome {
+///     fn from_lock_error(error: LockError) -> Self {
+///         Self::Refused(error)
+///     }
+/// }
+/// # let _ = (Outcome::Done, Outcome::from_lock_error);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot carry a lock failure",
     label = "a refused lock has no value to return here",
@@ -22,6 +39,20 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
 
 /// An error type that has a place for a lock failure: `From<LockError>`, under a name of its own so
 /// that the compiler's message says what to add.
+///
+/// ```
+/// use lock_core::{LockError, LockFailure};
+///
+/// #[derive(Debug, thiserror::Error)]
+/// enum ChargeError {
+///     #[error(transparent)]
+///     Lock(#[from] LockError),
+/// }
+///
+/// // Every such error is one.
+/// fn accepts<E: LockFailure>() {}
+/// accepts::<ChargeError>();
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be built from a `LockError`",
     label = "`{Self}: From<LockError>` is missing",

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::clock::Timestamp;
 use crate::engine::{Caller, Engine};
-use crate::error::{LossReason, Result};
+use crate::error::{LockError, LossReason, Result};
 use crate::event::LockEventKind;
 use crate::event_context::EventContext;
 use crate::free::{ReleaseOutcome, free, settled_at};
@@ -64,9 +64,9 @@ impl OwnedHold {
     /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
     /// otherwise.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
-        let begun = self.begin(caller, false);
+        let begun = (!self.engine().birthplace.is_left()).then(|| self.begin(caller, false));
         let in_background = self.hold.release_in_background;
-        Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background }
+        Finished { handle: Arc::clone(&self.handle), begun, in_background }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -111,7 +111,8 @@ impl OwnedHold {
 
 impl Drop for OwnedHold {
     fn drop(&mut self) {
-        if !self.ended {
+        // In a forked child there is nobody to do it, and nothing to do: the lock is the parent's.
+        if !self.ended && !self.engine().birthplace.is_left() {
             let begun = self.begin(Caller::Async, true);
             drop(Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background: true });
         }
@@ -150,6 +151,7 @@ impl Future for Finished {
                 }
                 done
             }
+            None if self.handle.engine.birthplace.is_left() => Poll::Ready(Err(LockError::forked())),
             None => Poll::Pending,
         }
     }

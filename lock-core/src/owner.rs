@@ -13,6 +13,13 @@ use crate::key::LockLabel;
 /// An identity serves a single claim: it is born before the first byte is sent and dies when the
 /// first release of it is sent. It is what proves ownership, so `Debug` shows only its first
 /// four digits.
+///
+/// ```
+/// use lock_core::OwnerId;
+///
+/// let owner = OwnerId::random();
+/// assert_eq!(OwnerId::from_hex(&owner.to_hex()), Some(owner));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerId([u8; 16]);
 
@@ -99,6 +106,13 @@ impl fmt::Debug for OwnerId {
 }
 
 /// What a holder tells of itself: host, process, call site and the name of the lock.
+///
+/// ```
+/// use lock_core::HolderInfo;
+///
+/// let info = HolderInfo::new("web-3", 4711, "shop::charge");
+/// assert_eq!(info.to_string(), "shop::charge (pid 4711 on web-3)");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
@@ -134,6 +148,18 @@ impl fmt::Display for HolderInfo {
 }
 
 /// Who holds a key now, as the store tells it.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let guard = locks.lock("report").with_site("night::report").await?;
+/// if let Some(holder) = locks.holder("report").await? {
+///     println!("{holder}, for {:?} more", holder.ttl_left);
+/// }
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Holder {

@@ -27,6 +27,12 @@ use std::time::Duration;
 pub use registry::SITES;
 
 /// One function under `#[distributed_lock]`.
+///
+/// ```
+/// for site in lock_core::sites() {
+///     println!("{} locks {}", site.function, site.label);
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Site {

@@ -6,6 +6,12 @@
 pub(crate) mod fleet;
 
 /// Describes one metric: what [`catalog`] lists.
+///
+/// ```
+/// for metric in lock_metrics::catalog() {
+///     println!("{}: {}", metric.name(), metric.help());
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Metric {
     name: &'static str,
@@ -16,6 +22,13 @@ pub struct Metric {
 }
 
 /// What a [`Metric`] counts.
+///
+/// ```
+/// use lock_metrics::MetricKind;
+///
+/// let histograms = lock_metrics::catalog().filter(|metric| matches!(metric.kind(), MetricKind::Histogram(_)));
+/// assert!(histograms.count() > 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum MetricKind {
@@ -28,6 +41,13 @@ pub enum MetricKind {
 }
 
 /// The unit of a [`Metric`].
+///
+/// ```
+/// use lock_metrics::MetricUnit;
+///
+/// let durations = lock_metrics::catalog().filter(|metric| metric.unit() == MetricUnit::Seconds);
+/// assert!(durations.count() > 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricUnit {

@@ -26,6 +26,13 @@ const UPKEEP: Duration = Duration::from_secs(5);
 ///
 /// Clones share everything. The threads of [`Builder::build`](crate::Builder::build) end with the
 /// last clone; those of [`install`](crate::install()) never do.
+///
+/// ```
+/// let metrics = lock_metrics::builder().build()?;
+/// println!("{}", metrics.render()); // at /metrics
+/// println!("{}", metrics.locks_html()); // at /locks
+/// # Ok::<(), lock_metrics::InstallError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MetricsHandle(Arc<Inner>);
 

@@ -67,6 +67,14 @@ pub fn installed() -> Option<MetricsHandle> {
 ///
 /// There is no setting for an idle time-out, on purpose: a counter that vanishes and comes back
 /// hides what it counted, and an alert on it never fires.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let metrics = lock_metrics::builder().with_sample_interval(Duration::from_secs(5)).build()?;
+/// # drop(metrics);
+/// # Ok::<(), lock_metrics::InstallError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is counted before `install`"]
 pub struct Builder {

@@ -10,6 +10,14 @@ use crate::table::{Phase, Row};
 use crate::time::Moment;
 
 /// One hold or wait of this process.
+///
+/// ```
+/// let metrics = lock_metrics::builder().build()?;
+/// for lock in metrics.live_locks() {
+///     println!("{lock:?}");
+/// }
+/// # Ok::<(), lock_metrics::InstallError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LiveLock {

@@ -35,6 +35,15 @@ const WAIT_FAILED: usize = place(&WAIT_OUTCOMES, "failed");
 ///
 /// [`install`](crate::install()) registers it for every manager of the process. Register it by hand
 /// only with a handle of [`Builder::build`](crate::Builder::build).
+///
+/// ```
+/// use lock_core::LockManager;
+///
+/// let metrics = lock_metrics::builder().build()?;
+/// // Only this manager is counted.
+/// LockManager::in_memory().observe(metrics.observer());
+/// # Ok::<(), lock_metrics::InstallError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LockMetrics(pub(crate) Arc<Core>);
 

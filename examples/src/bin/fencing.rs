@@ -40,7 +40,11 @@ impl Document {
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
     let locks = LockManager::connect(&url).await?;
-    let outcome = pause_too_long(&locks).await;
+    let outcome = tokio::select! {
+        outcome = pause_too_long(&locks) => outcome,
+        // Ctrl-C or SIGTERM: what is held is given back.
+        report = locks.shutdown_on_signal(Duration::from_secs(5)) => report.map(drop).map_err(Into::into),
+    };
     locks.shutdown(Duration::from_secs(5)).await;
     outcome
 }

@@ -15,7 +15,11 @@ use lock_core::{LockError, LockErrorKind, LockManager};
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
     let locks = LockManager::connect(&url).await?;
-    let outcome = tour(&locks).await;
+    let outcome = tokio::select! {
+        outcome = tour(&locks) => outcome,
+        // Ctrl-C or SIGTERM: what is held is given back.
+        report = locks.shutdown_on_signal(Duration::from_secs(5)) => report.map(drop),
+    };
     locks.shutdown(Duration::from_secs(5)).await;
     Ok(outcome?)
 }

@@ -28,12 +28,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     locks.clone().install()?;
 
     // The two charges of user 42 run one after the other; user 7 waits for nobody.
-    let (first, second, other) = tokio::join!(charge(42, 1_250), charge(42, 300), charge(7, 999));
-
-    // Gives back what is still held, and waits until the store has confirmed it.
-    locks.shutdown(Duration::from_secs(5)).await;
-    for receipt in [first?, second?, other?] {
-        println!("{receipt}");
+    let charges = async { tokio::join!(charge(42, 1_250), charge(42, 300), charge(7, 999)) };
+    tokio::select! {
+        (first, second, other) = charges => {
+            for receipt in [first?, second?, other?] {
+                println!("{receipt}");
+            }
+        }
+        // Ctrl-C or SIGTERM: what has begun may finish, what waits is refused.
+        report = locks.shutdown_on_signal(Duration::from_secs(5)) => println!("stopped: {:?}", report?),
     }
+    // Waits until the store has confirmed every release.
+    locks.shutdown(Duration::from_secs(5)).await;
     Ok(())
 }

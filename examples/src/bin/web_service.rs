@@ -12,6 +12,7 @@
 
 use std::env;
 use std::error::Error;
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use axum::Router;
@@ -22,7 +23,6 @@ use axum::routing::{get, post, put};
 use lock_core::{LockError, LockLayer, LockManager, distributed_lock, lock_key};
 use lock_metrics::LIVE_VIEW_CSP;
 use tokio::net::TcpListener;
-use tokio::signal;
 
 /// Charges a user. A caller who cannot have the lock soon is told so, instead of piling up: a `LockError` is
 /// a response, 409 or 503 with `Retry-After`.
@@ -61,22 +61,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind(env::var("LISTEN").as_deref().unwrap_or("127.0.0.1:8080")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // First the requests end, then the locks: the other way round would take them from running bodies.
-    axum::serve(listener, app).with_graceful_shutdown(stop_requested()).await?;
-    let report = locks.shutdown(Duration::from_secs(5)).await;
-    println!("stopped; every lock given back: {}", report.is_clean());
+    // Ctrl-C and SIGTERM: no new request is accepted, and those that hold a lock have five seconds to finish.
+    let server = axum::serve(listener, app).with_graceful_shutdown(locks.stopping());
+    let (served, report) = tokio::join!(server.into_future(), locks.shutdown_on_signal(Duration::from_secs(5)));
+    served?;
+    println!("stopped; every lock given back: {}", report?.is_clean());
     Ok(())
-}
-
-/// Waits for Ctrl-C, or for the signal by which an orchestrator stops a container.
-async fn stop_requested() {
-    #[cfg(unix)]
-    if let Ok(mut terminate) = signal::unix::signal(signal::unix::SignalKind::terminate()) {
-        tokio::select! {
-            _ = signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        }
-        return;
-    }
-    let _ = signal::ctrl_c().await;
 }

@@ -8,7 +8,7 @@ use crate::claim::{Handoff, HolderHint, retire};
 use crate::clock::Timestamp;
 use crate::context;
 use crate::engine::{Engine, PendingEntry};
-use crate::error::{LockError, LockErrorKind, Result};
+use crate::error::{LockError, LockErrorKind, LossReason, Result};
 use crate::event::GrantPath;
 use crate::gate::Turn;
 use crate::handle::EngineHandle;
@@ -44,9 +44,19 @@ pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>)
             holds
         }
     };
-    // The first may have been lost while the last was waited for.
-    holds.iter().try_for_each(|owned| owned.hold.ensure_held())?;
-    Ok(holds)
+    // The first may have been lost while the last was waited for. Its caller never held it.
+    match holds.iter().find_map(|owned| owned.hold.ensure_held().err()) {
+        Some(lost) => Err(lost_while_waiting(&lost)),
+        None => Ok(holds),
+    }
+}
+
+fn lost_while_waiting(lost: &LockError) -> LockError {
+    let why = lost.loss_reason().map_or("unknown", LossReason::as_str);
+    let error = LockError::unavailable(format!(
+        "it was lost ({why}) while the other keys were waited for, so that none is held; acquire them again"
+    ));
+    lost.key().map_or(error.clone(), |key| error.with_key(key))
 }
 
 /// What an attempt at all keys came to.

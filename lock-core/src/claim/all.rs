@@ -49,15 +49,16 @@ impl JointClaim {
     /// Asks once, and awaits the answer at most until `limit`.
     pub(crate) async fn ask(&mut self, specs: &[&LockSpec], limit: Timestamp) -> Result<Verdict> {
         let engine = Arc::clone(&self.engine);
-        let requests: Vec<_> =
-            self.guards.iter_mut().zip(specs).map(|(guard, spec)| guard.pending().request(spec)).collect();
         let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
         let (sent_at, first) = (engine.clock.now(), specs[0]);
+        let ask = |(guard, spec): (&mut ClaimGuard, &&LockSpec)| guard.pending().request(spec, sent_at, limit);
+        let requests: Vec<_> = self.guards.iter_mut().zip(specs).map(ask).collect();
+        let execute_within = requests[0].execute_within;
         let command = Arc::clone(&engine.backend).try_acquire_all_dyn(requests);
         let sent = self.in_flight.insert(SentJointly {
             command: engine.route(first.caller, command),
             sent_at,
-            until: sent_at.after(first.options.command_timeout()),
+            until: sent_at.after(execute_within),
         });
         let until = sent.until.min(limit);
         let answer = engine.bounded("acquire", &first.events.key, until, &mut sent.command).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Attempt, BoxFuture, Claim, Release, Ticket};
 use crate::clock::Timestamp;
-use crate::engine::{Engine, Interrupted};
+use crate::engine::{Engine, FAIR_TIME, Interrupted};
 use crate::error::Result;
 use crate::event::Notice;
 use crate::fencing::FencingToken;
@@ -128,7 +128,7 @@ impl PendingClaim {
     pub(super) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
         let engine = Arc::clone(&self.engine);
         if self.in_flight.is_none() {
-            let sent = self.send(spec);
+            let sent = self.send(spec, limit);
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
@@ -178,19 +178,20 @@ impl PendingClaim {
         }
     }
 
-    /// What the store is asked for, but for a place in its queue.
-    pub(super) fn request(&self, spec: &LockSpec) -> AcquireRequest {
+    /// What the store is asked for, but for a place in its queue. It is not executed much later than
+    /// `limit`, the end of the caller's budget.
+    pub(super) fn request(&self, spec: &LockSpec, now: Timestamp, limit: Timestamp) -> AcquireRequest {
         let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
-        request.execute_within = spec.options.command_timeout();
+        request.execute_within = limit.since(now).max(FAIR_TIME).min(spec.options.command_timeout());
         request.repeated = self.sends > 1;
         request
     }
 
-    fn send(&mut self, spec: &LockSpec) -> SentClaim {
+    fn send(&mut self, spec: &LockSpec, limit: Timestamp) -> SentClaim {
         self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
-        let mut request = self.request(spec);
         let sent_at = engine.clock.now();
+        let mut request = self.request(spec, sent_at, limit);
         if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
             request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));

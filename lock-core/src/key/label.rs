@@ -8,6 +8,12 @@ use std::sync::Arc;
 ///
 /// This is the value of the `lock` label of every metric. It never contains a rendered key, so the
 /// number of series is bounded by the number of call sites.
+///
+/// ```
+/// use lock_core::LockLabel;
+///
+/// assert_eq!(LockLabel::from_static("lock:user:<id>").as_str(), "lock:user:<id>");
+/// ```
 #[derive(Clone)]
 pub struct LockLabel(Repr);
 

@@ -23,6 +23,14 @@ use crate::owner::{Holder, HolderInfo, OwnerId};
 ///
 /// Managers that share one store, in an [`Arc`], exclude each other as processes do that share a
 /// Redis.
+///
+/// ```
+/// use lock_core::{LockManager, MemoryStore};
+///
+/// let locks = LockManager::builder(MemoryStore::new()).host("web-3").build()?;
+/// # drop(locks);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     state: Mutex<State>,

@@ -18,6 +18,7 @@ use redis::Value;
 use crate::backend::LockBackend;
 use crate::error::Result;
 use crate::key::LockKey;
+use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
 use crate::redis::{RedisStore, error, keys, steps, value};
 
@@ -51,17 +52,29 @@ const VALUE_READ: isize = 1024;
 /// ```
 pub struct FleetReader {
     servers: Servers,
+    /// What comes before every key that is looked at.
+    prefix: String,
 }
 
 impl FleetReader {
     /// Names a server by its URL, as in [`RedisStore::new`]. Opens nothing yet.
+    ///
+    /// With `?key_prefix=prod:` scans see the keys of that namespace only. Keys are always given and returned
+    /// as they are in Redis.
     ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
     /// read. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        Ok(Self { servers: Servers::new(url)? })
+        let (url, prefix) = take_key_prefix(url)?;
+        Ok(Self { servers: Servers::new(&url)?, prefix: prefix.unwrap_or_default() })
+    }
+
+    /// Returns the URL's `key_prefix`, empty if it has none.
+    #[must_use]
+    pub fn key_prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Returns the name of the URL's server: host, port and database, never a credential.

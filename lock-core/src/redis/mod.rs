@@ -33,6 +33,7 @@ use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
 use crate::key::LockKey;
 use crate::owner::Holder;
+use crate::prefix::take_key_prefix;
 use crate::redis::clock::Floor;
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
@@ -103,6 +104,12 @@ impl RedisStore {
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be
     /// read or its scheme is not compiled in. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
+        if take_key_prefix(url)?.1.is_some() {
+            return Err(LockError::misconfigured(
+                "a key_prefix belongs to the manager, not to its store; use LockManager::connect, or key_prefix of \
+                 LockManager::builder",
+            ));
+        }
         Ok(Self::at(Target::parse(url)?))
     }
 

@@ -1,7 +1,7 @@
 //! A TCP proxy that misbehaves on request.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -45,6 +45,8 @@ struct Faults {
     /// Changes when every connection of now is to pass nothing on any more.
     strand: watch::Sender<u64>,
     refuse: AtomicBool,
+    /// The server that new connections reach.
+    port: AtomicU16,
     connections: AtomicU64,
 }
 
@@ -84,6 +86,7 @@ impl FaultProxy {
             kill: watch::Sender::new(0),
             strand: watch::Sender::new(0),
             refuse: AtomicBool::new(false),
+            port: AtomicU16::new(server_port),
             connections: AtomicU64::new(0),
         });
         let (stop, stopped) = oneshot::channel();
@@ -93,7 +96,7 @@ impl FaultProxy {
             runtime.block_on(async move {
                 let listener = TcpListener::from_std(listener).expect("the runtime has I/O");
                 tokio::select! {
-                    () = accept(&listener, server_port, &shared, &handle) => {}
+                    () = accept(&listener, &shared, &handle) => {}
                     _ = stopped => {}
                 }
             });
@@ -148,6 +151,12 @@ impl FaultProxy {
     /// Ends every new connection at once, or no longer.
     pub fn refuse(&self, refuse: bool) {
         self.faults.refuse.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Leads new connections to another server, as a virtual address does that has moved. Those of now
+    /// stay where they are.
+    pub fn lead_to(&self, server_port: u16) {
+        self.faults.port.store(server_port, Ordering::SeqCst);
     }
 
     /// Behaves again, in both directions. What was held back is passed on.
@@ -230,7 +239,7 @@ impl Lane {
     }
 }
 
-async fn accept(listener: &TcpListener, port: u16, faults: &Arc<Faults>, handle: &tokio::runtime::Handle) {
+async fn accept(listener: &TcpListener, faults: &Arc<Faults>, handle: &tokio::runtime::Handle) {
     while let Ok((client, _)) = listener.accept().await {
         if faults.refuse.load(Ordering::SeqCst) {
             continue;
@@ -239,7 +248,7 @@ async fn accept(listener: &TcpListener, port: u16, faults: &Arc<Faults>, handle:
         let faults = Arc::clone(faults);
         handle.spawn(async move {
             tokio::select! {
-                _ = connect(client, port, &faults) => {}
+                _ = connect(client, &faults) => {}
                 _ = killed.changed() => {}
             }
         });
@@ -247,7 +256,8 @@ async fn accept(listener: &TcpListener, port: u16, faults: &Arc<Faults>, handle:
 }
 
 /// Serves one connection until either side ends it.
-async fn connect(client: TcpStream, port: u16, faults: &Faults) -> std::io::Result<()> {
+async fn connect(client: TcpStream, faults: &Faults) -> std::io::Result<()> {
+    let port = faults.port.load(Ordering::SeqCst);
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;

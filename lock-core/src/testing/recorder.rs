@@ -70,7 +70,9 @@ impl Recorder {
         self.record(&Record::Killed { process, at: self.now() });
     }
 
-    fn now(&self) -> u64 {
+    /// Returns the time as records tell it.
+    #[must_use]
+    pub fn now(&self) -> u64 {
         self.clock.now().as_nanos()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-/// What a server answers to [`RedisServer::command`].
+/// What a server answers to [`RedisServer::command`](crate::testing::RedisServer::command).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Nothing: the key does not exist, the condition did not hold.

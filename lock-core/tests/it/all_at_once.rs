@@ -226,7 +226,6 @@ async fn a_set_too_large_for_one_script_is_taken_one_by_one() {
     let server = RedisServer::start();
     let locks = warm(&server.url()).await;
     let names: Vec<String> = (0..60).map(|index| format!("k{index}")).collect();
-    let meter = Meter::start(&server);
     let guard = locks.lock_all(&names).with_ttl(LONG).await.unwrap();
     assert_eq!(locked_keys(&server).len(), 60);
     guard.release().await.unwrap();

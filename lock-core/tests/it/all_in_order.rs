@@ -59,6 +59,26 @@ async fn one_key_that_is_refused_gives_all_back() {
     events.assert_complete();
 }
 
+/// Its caller never held anything: there is nothing to stop writing under.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_key_that_is_lost_while_another_is_waited_for_is_no_lost_lock() {
+    let store = Arc::default();
+    let (locks, events) = manager(&store);
+    let (other, _) = manager(&store);
+    let taken = other.lock("b").await.unwrap();
+    let request = locks.lock_all(["a", "b"]).with_max_hold(5 * SECOND).with_wait(60 * SECOND);
+    let waiting = tokio::spawn(async move { request.await });
+    tokio::time::sleep(10 * SECOND).await;
+    taken.release().await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.key()), (LockErrorKind::Unavailable, Some(&key("a"))), "{error}");
+    assert!(error.to_string().contains("none is held; acquire them again"), "{error}");
+    tokio::time::sleep(SECOND).await;
+    assert!(store.is_empty());
+    events.assert_complete();
+}
+
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn one_budget_covers_all_keys() {

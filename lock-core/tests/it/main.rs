@@ -6,6 +6,7 @@ mod all_at_once;
 mod all_in_order;
 #[cfg(feature = "redis")]
 mod bad_input;
+mod blocking;
 #[cfg(feature = "redis")]
 mod cancellation;
 mod configuration;
@@ -36,6 +37,7 @@ mod push;
 mod redis_store;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;
+mod shutdown;
 mod simulation;
 mod spans;
 #[cfg(feature = "redis")]

@@ -35,6 +35,7 @@ fn cases() -> Vec<(Rule, Scenario, Wrong)> {
             Scenario { finds_stalls: true, faults: Faults { inbox: 1, ..none }, ..most },
             Wrong::Stall,
         ),
+        (Rule::PassedOverHearNothing, Scenario { faults: Faults { inbox: 1, ..none }, ..most }, Wrong::Exclusion),
         (Rule::EntriesNameTheirLease, Scenario { horizon: 2, attempts: 1, ..three }, Wrong::Exclusion),
         (
             Rule::ReleaseAlwaysMovesOn,

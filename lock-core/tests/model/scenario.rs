@@ -42,6 +42,8 @@ pub(crate) enum Rule {
     HeldGrantIgnored,
     /// Who cannot be told of a grant is passed over, and keeps the place.
     PassedOverKeepPlace,
+    /// Who is passed over is told nothing, by a replica either.
+    PassedOverHearNothing,
     /// A grant uses the lease that its entry names.
     EntriesNameTheirLease,
     /// A release that finds the lock free moves the queue on, also when it was not its own.

@@ -208,6 +208,10 @@ impl State {
                 self.grant(scenario, entry, hears);
                 return None;
             }
+            if !scenario.keeps(Rule::PassedOverHearNothing) {
+                self.grant(scenario, entry, true);
+                self.store.locks[key].owner = None;
+            }
             self.store.locks[key].queue[index].reach = Reach::PassedOver;
             if scenario.keeps(Rule::PassedOverKeepPlace) {
                 index += 1;

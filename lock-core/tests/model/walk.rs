@@ -1,10 +1,11 @@
 //! Long walks by a seed: more processes, more keys and more faults than every order could be followed of.
 
+use lock_core::testing::limit;
+
 use crate::complete::scenario;
 use crate::scenario::{Faults, Scenario, Wrong};
 use crate::state::{Caller, Place, State};
 use crate::steps::Step;
-use lock_core::testing::limit;
 
 const WALKS: u64 = 300;
 const STEPS: usize = 800;

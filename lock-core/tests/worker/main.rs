@@ -6,6 +6,7 @@
 
 mod compete;
 mod resource;
+mod soak;
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -44,6 +45,9 @@ fn main() {
     let mode = words.next().unwrap_or_default();
     let split = |word: String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     let args = Args(words.filter_map(split).collect());
+    if mode == "soak" {
+        return soak::soak(&args);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match mode.as_str() {
         "contend" => runtime.block_on(contend(&args)),
@@ -55,7 +59,7 @@ fn main() {
         }),
         "body" => runtime.block_on(body(&args)),
         "exit" => exit(&args, &runtime),
-        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, body or exit"),
+        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, body, exit or soak"),
     }
 }
 

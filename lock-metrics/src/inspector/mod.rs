@@ -91,6 +91,9 @@ impl InspectorHandle {
 impl Inspector {
     /// Prepares to inspect a Redis server, or the cluster of a node. Opens nothing yet.
     ///
+    /// With `?key_prefix=prod:` in the URL it looks at that namespace, whose inspector it then is; names, templates and
+    /// prefixes are without it.
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) if the URL cannot be
@@ -241,8 +244,11 @@ impl Inspector {
         let locks = match manager {
             Some(locks) => locks,
             none => {
-                let store = self.reader.store_of(&LockKey::new(INSPECTOR_KEY)?).await?;
-                none.insert(LockManager::builder(store).build()?)
+                // Each namespace has an inspector of its own.
+                let prefix = self.reader.key_prefix();
+                let key = LockKey::new(format!("{prefix}{INSPECTOR_KEY}"))?;
+                let builder = LockManager::builder(self.reader.store_of(&key).await?);
+                none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };
         let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
@@ -278,9 +284,15 @@ impl Inspector {
         let mut scan = self.reader.scan(self.scan.clone());
         while let Some(batch) = scan.next().await? {
             let now = Moment::now();
-            for entry in batch.iter().filter(|entry| entry.key.as_str() != INSPECTOR_KEY) {
+            for entry in &batch {
+                // Templates and names are without the prefix of a namespace.
+                let key = entry.key.as_str();
+                let key = key.strip_prefix(self.reader.key_prefix()).unwrap_or(key);
+                if key == INSPECTOR_KEY {
+                    continue;
+                }
                 // As its holder calls it; an older one, or another library, leaves that to be guessed.
-                let guess = || self.classes.names()[self.classes.of(entry.key.as_str())].as_str();
+                let guess = || self.classes.names()[self.classes.of(key)].as_str();
                 let name = entry.holder.lock().unwrap_or_else(guess);
                 let room = found.locks.len() < MAX_LOCKS || found.locks.contains_key(name);
                 let name = if room { name } else { OTHER };

@@ -2,6 +2,7 @@
 
 mod cluster;
 
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
@@ -197,4 +198,23 @@ async fn a_failed_scan_keeps_what_was_known_and_no_secret_is_told() {
     assert_eq!(scrape(&metrics).get("inspector_last_success_timestamp_seconds", &[]), before);
     let error = Inspector::new("redis://:open-sesame@host:port").unwrap_err();
     assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+}
+
+#[tokio::test]
+#[limit]
+async fn a_namespace_has_an_inspector_of_its_own() {
+    let server = RedisServer::start();
+    let url = |prefix: &str| format!("{}?key_prefix={prefix}", server.url());
+    let [prod, test] = ["prod:", "test:"].map(url);
+    let (prod, test) = (LockManager::connect(&prod).await.unwrap(), LockManager::connect(&test).await.unwrap());
+    let job = |locks: &LockManager, key: &str| locks.lock(key).with_label("nightly").into_future();
+    let _job = job(&prod, "nightly:7").await.unwrap();
+    let _others = [job(&test, "nightly:7").await.unwrap(), job(&test, "nightly:8").await.unwrap()];
+    for key in ["prod:legacy:a", "test:legacy:a", "legacy:a"] {
+        server.command(&["SET", key, "nonce", "PX", "60000"]);
+    }
+    let metrics = builder().build().unwrap();
+    Inspector::new(&url("prod:")).unwrap().with_prefix("legacy:", "legacy").inspect_once(&metrics).await.unwrap();
+    let seen = scrape(&metrics);
+    assert_eq!((of(&seen, "held", "nightly"), of(&seen, "held", "legacy")), (1.0, 1.0), "{}", metrics.render());
 }

@@ -277,6 +277,7 @@ fn an_operator_who_takes_the_lock_away_is_named() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--", "sh", "-c", "echo ready; exec sleep 600"]);
     assert_eq!(run.line(), "ready");
+    crate::until_it_listens(&server);
     let owner = crate::shown_owner(&server, KEY);
     lockctl(&server, &["release", KEY, "--expect-owner", &owner, "--reason", "a | test"]).assert_code(0);
     let ended = run.end();

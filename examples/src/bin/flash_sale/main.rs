@@ -112,7 +112,8 @@ async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progr
     let sale = Sale { ledger: Ledger::open(folder), orders, buyers, locked };
     let takings = tokio::select! {
         takings = sale.run(progress) => Ok(takings),
-        () = interrupted() => Err(anyhow!("interrupted, the sale is off")),
+        // Drains: purchases that have begun are finished.
+        _ = locks.shutdown_on_signal(Duration::from_secs(5)) => Err(anyhow!("interrupted, the sale is off")),
     };
     let shutdown = locks.shutdown(Duration::from_secs(5)).await;
     let takings = takings?;

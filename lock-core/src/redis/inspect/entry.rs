@@ -6,6 +6,18 @@ use crate::key::LockKey;
 use crate::owner::Holder;
 
 /// One lock, as Redis tells it.
+///
+/// ```
+/// use lock_core::inspect::FleetReader;
+/// use lock_core::LockKey;
+///
+/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
+/// if let Some(entry) = fleet.entry(&LockKey::new("report")?).await? {
+///     println!("{} for {:?}, {} wait", entry.holder, entry.held_for, entry.waiters);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockEntry {
@@ -28,6 +40,12 @@ pub struct LockEntry {
 }
 
 /// Who has a lock that is not free.
+///
+/// ```
+/// use lock_core::inspect::EntryState;
+///
+/// assert_eq!(EntryState::Foreign.as_str(), "foreign");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryState {

@@ -15,6 +15,14 @@ use crate::redis::inspect::{EntryState, FleetReader, Found, LockEntry};
 use crate::redis::{RedisStore, keys};
 
 /// Says what a [`Scan`] looks at, and how much it may cost.
+///
+/// ```
+/// use lock_core::inspect::ScanOptions;
+///
+/// // Strings of other clients below `jobs:` count as locks too.
+/// let options = ScanOptions::new().with_prefix("jobs:").with_foreign_prefix("jobs:").with_max_keys(10_000);
+/// # drop(options);
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ScanOptions {
@@ -77,6 +85,20 @@ const NONCE: usize = 64;
 /// A master of a cluster that is away, or is one no more, is an error that names it; a scan that is
 /// begun after the failover reads its successor. When all have been read, those that took over slots
 /// meanwhile, or are doing so, are read again: a lock whose slot is moved during the scan is not missed.
+///
+/// ```
+/// use lock_core::inspect::{FleetReader, ScanOptions};
+///
+/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
+/// let mut scan = fleet.scan(ScanOptions::new());
+/// let mut held = 0;
+/// while let Some(batch) = scan.next().await? {
+///     held += batch.len();
+/// }
+/// println!("{held} locks on {:?}", scan.servers());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Scan<'a> {
     reader: &'a FleetReader,
@@ -104,7 +126,10 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(reader: &'a FleetReader, options: ScanOptions) -> Self {
+    pub(super) fn new(reader: &'a FleetReader, mut options: ScanOptions) -> Self {
+        // Both are names within the namespace.
+        options.prefix.insert_str(0, reader.key_prefix());
+        options.foreign.iter_mut().for_each(|prefix| prefix.insert_str(0, reader.key_prefix()));
         Self {
             reader,
             options,

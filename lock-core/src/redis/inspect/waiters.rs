@@ -17,6 +17,18 @@ const MAX_LISTED: isize = 1000;
 const LIST: &str = "list the waiters";
 
 /// One process in the server's queue. Inside of it, more callers may wait behind this one.
+///
+/// ```
+/// use lock_core::inspect::FleetReader;
+/// use lock_core::LockKey;
+///
+/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
+/// for waiter in fleet.waiters(&LockKey::new("report")?).await? {
+///     println!("{}. for {:?}", waiter.position, waiter.waiting_for);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Waiter {

@@ -139,7 +139,10 @@ local function move_on(caller, now)
         return false
       else
         local message = table.concat({ owner, token, grant_ttl, stamp, LOCK }, '|')
-        local heard = pcall('PUBLISH', inbox, message)
+        -- Asked before, because a replica delivers too, to those who still listen there, what was counted for
+        -- nobody here.
+        local listening = pcall('PUBSUB', 'NUMSUB', inbox)
+        local heard = (failed(listening) or listening[2] == 0) and 0 or pcall('PUBLISH', inbox, message)
         if (failed(heard) or heard == 0) and reach ~= '2' then
           -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
           call('DEL', LOCK)

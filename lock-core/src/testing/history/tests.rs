@@ -28,6 +28,20 @@ fn check(records: impl IntoIterator<Item = Vec<Record>>) -> Vec<Violation> {
 }
 
 #[test]
+fn what_is_excused_is_counted_and_nothing_else() {
+    let overlap = || hold(1, 10, 20).into_iter().chain(hold(2, 15, 30));
+    let wrong = |excuse: Record| {
+        let verdict = History::new(overlap().chain([excuse]).collect()).check();
+        (verdict.violations.len(), verdict.excused)
+    };
+    assert_eq!(wrong(Record::Excuse { from: 14, until: 15 }), (0, 1));
+    assert_eq!(wrong(Record::Excuse { from: 16, until: 20 }), (1, 0), "the second was granted before");
+    assert_eq!(wrong(Record::Excuse { from: 9, until: 14 }), (1, 0), "the second was granted afterwards");
+    let excuse = vec![Record::Excuse { from: 14, until: 15 }];
+    assert_eq!(check([excuse, hold(7, 15, 16), hold(6, 30, 40)]).len(), 1, "tokens rise again after it");
+}
+
+#[test]
 fn good_histories() {
     assert_eq!(check([]), []);
     assert_eq!(check([hold(1, 10, 20), hold(2, 20, 30)]), [], "touching is not overlapping");

@@ -1,10 +1,10 @@
 //! A replica that takes over without having heard of the last grants.
 
-use lock_core::testing::{RedisServer, Reply, limit};
+use lock_core::testing::{FaultProxy, RedisServer, Reply, limit};
 use lock_core::{Freed, LockBackend, Renewal};
 
 use crate::redis_store::{claim, granted, release, store};
-use crate::support::eventually;
+use crate::support::{SECOND, eventually, locks, locks_at, take};
 
 /// A counter gives the token of the last grant, which the replica has not heard of, a second time.
 #[tokio::test]
@@ -37,4 +37,34 @@ async fn tokens_grow_over_a_failover_that_loses_grants() {
     assert_eq!(release(&new, &known).await, Freed::Released);
     let after = granted(&new, &claim("k")).await;
     assert!(after > last, "{after} after {last}: a fence would let the old holder write");
+}
+
+/// A virtual address moves to the replica, and leaves connections open to the server that was master. That one is a
+/// replica now, and delivers grants to those who still listen there.
+#[tokio::test]
+#[limit]
+async fn a_grant_that_only_a_replica_delivers_is_none() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let address = FaultProxy::start(old.port());
+    new.command(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    let holder = locks(&old);
+    let held = take(&holder, "k").await;
+    let waiter = locks_at(&address.url());
+    let mut waiting = Box::pin(tokio::spawn(async move { waiter.lock("k").await }));
+    let queued = || new.command(&["ZCARD", "{k}@queue"]) == Reply::Int(1);
+    eventually("the replica has heard of the waiter", queued).await;
+    new.command(&["REPLICAOF", "NO", "ONE"]);
+    old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    address.lead_to(new.port());
+    let follows = || old.command(&["INFO", "replication"]).text().contains("master_link_status:up");
+    eventually("the server that was master follows", follows).await;
+
+    // Whoever asks finds the lock free, and a waiter that cannot be told.
+    new.command(&["DEL", "k"]);
+    let next = take(&locks(&new), "k").await;
+    let granted = tokio::time::timeout(SECOND, &mut waiting).await;
+    assert!(granted.is_err(), "two hold the lock: {granted:?}");
+    next.ensure_held().unwrap();
+    next.release().await.unwrap();
+    drop((waiting, held));
 }

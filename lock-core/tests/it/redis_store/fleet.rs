@@ -129,6 +129,7 @@ async fn only_the_owner_that_was_shown_is_released() {
     let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
     let freed = fleet.release(guard.key(), OwnerId::random(), "ana", "wrong").await.unwrap();
     assert_eq!((freed, guard.ensure_held()), (Freed::NotHeld, Ok(())));
+    until_it_listens(&server).await;
     let freed = fleet.release(guard.key(), owner, "ana", "stuck since noon").await.unwrap();
     assert_eq!(freed, Freed::Released);
     assert_eq!(server.command(&["EXISTS", "lock:user:1"]), Reply::Int(0));
@@ -149,9 +150,18 @@ async fn a_holder_whose_lease_is_never_renewed_hears_of_an_operator_too() {
     let guard = request.acquire().await.unwrap();
     let fleet = FleetReader::new(&server.url()).unwrap();
     let owner = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
+    until_it_listens(&server).await;
     assert_eq!(fleet.release(guard.key(), owner, "ana", "why|not").await.unwrap(), Freed::Released);
     assert_eq!(lost(&guard).await, lock_core::LossReason::Revoked);
     locks.shutdown(Duration::from_secs(5)).await;
+}
+
+/// Waits until a process hears of operators: who was told nothing reports a theft.
+async fn until_it_listens(server: &RedisServer) {
+    let channels = || format!("{:?}", server.command(&["PUBSUB", "CHANNELS", "distributed-lock:inbox:revoked"]));
+    while !channels().contains("revoked") {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -243,4 +253,26 @@ async fn a_server_that_is_away_is_unavailable_and_never_quotes_the_password() {
     let error = gone.scan(ScanOptions::new()).next().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+}
+
+#[tokio::test]
+#[limit]
+async fn a_namespace_is_read_by_itself() {
+    let server = RedisServer::start();
+    let url = |prefix: &str| format!("{}/?key_prefix={prefix}", server.url());
+    let prod = LockManager::connect(&url("prod:")).await.unwrap();
+    let test = LockManager::connect(&url("test:")).await.unwrap();
+    let guard = prod.lock("job").await.unwrap();
+    let _other = test.lock("job").without_waiting().await.unwrap();
+    server.command(&["SET", "prod:classic", "nonce", "PX", "60000"]);
+    assert_eq!(server.command(&["EXISTS", "prod:job", "test:job", "job"]), Reply::Int(2));
+
+    let fleet = FleetReader::new(&url("prod:")).unwrap();
+    assert_eq!(keys(&scan(&fleet, ScanOptions::new()).await.0), ["prod:job"]);
+    let found = scan(&fleet, ScanOptions::new().with_foreign_prefix("class")).await.0;
+    assert_eq!(keys(&found), ["prod:classic", "prod:job"]);
+    assert_eq!(keys(&scan(&fleet, ScanOptions::new().with_prefix("j")).await.0), ["prod:job"]);
+    assert_eq!(fleet.entry(guard.key()).await.unwrap().unwrap().key, *guard.key());
+    let error = lock_core::RedisStore::new(&url("prod:")).unwrap_err();
+    assert!(error.to_string().contains("belongs to the manager"), "{error}");
 }

@@ -12,6 +12,7 @@ use lock_core::{LockKey, OwnerId, Wait};
 use crate::values;
 
 const URL: &str = "LOCK_URL";
+const PREFIX: &str = "LOCK_KEY_PREFIX";
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 
 const MORE: &str = "\
@@ -26,6 +27,9 @@ Exit codes:
 
 Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
 with the same user, password and TLS settings. Replicas are never read.
+
+Namespaces: with `?key_prefix=prod:` in the URL, or LOCK_KEY_PREFIX=prod:, only keys of that namespace are
+seen, and the prefix may be left out of keys.
 
 Owners: 32 hexadecimal digits name one grant, and prove ownership of it: with them a lock can be
 released. Lists show the first four, enough to tell holders apart and safe to paste into a chat; `show`
@@ -203,7 +207,7 @@ pub(crate) enum OnBusy {
 /// Which locks to look for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wanted {
-    /// Only keys that begin with this; then strings of other clients count as locks too
+    /// Only keys that begin with this, after the namespace; then strings of other clients count as locks too
     #[arg(long, value_name = "P")]
     pub(crate) prefix: Option<String>,
 
@@ -217,11 +221,20 @@ pub(crate) struct Wanted {
 }
 
 impl Args {
-    /// Returns the URL of the store.
+    /// Returns the URL of the store, with the namespace of the environment if it names none.
     pub(crate) fn url(&self) -> String {
-        let named = || std::env::var_os(URL).filter(|url| !url.is_empty());
-        let url = self.url.clone().or_else(|| named().map(|url| url.to_string_lossy().into_owned()));
-        url.unwrap_or_else(|| DEFAULT_URL.to_owned())
+        let variable = |name: &str| {
+            let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+            Some(value.to_string_lossy().into_owned())
+        };
+        let url = self.url.clone().or_else(|| variable(URL)).unwrap_or_else(|| DEFAULT_URL.to_owned());
+        match variable(PREFIX) {
+            Some(prefix) if !url.contains("key_prefix=") => {
+                let joint = if url.contains('?') { '&' } else { '?' };
+                format!("{url}{joint}key_prefix={prefix}")
+            }
+            _ => url,
+        }
     }
 
     /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.

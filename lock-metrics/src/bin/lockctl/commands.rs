@@ -69,7 +69,8 @@ impl Listing {
         if let (count @ 1.., Some(example)) = &self.left_out
             && self.entries.is_empty()
         {
-            let prefix = example.as_str().split_inclusive(':').next().unwrap_or_default();
+            let name = example.as_str().strip_prefix(fleet.key_prefix()).unwrap_or(example.as_str());
+            let prefix = name.split_inclusive(':').next().unwrap_or_default();
             text.push_str(&format!(
                 "\n{count} strings may be locks of other clients, such as {}; to see them, name what their keys \
                  begin with: lockctl list --prefix {}",

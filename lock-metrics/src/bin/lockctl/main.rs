@@ -21,7 +21,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use lock_core::inspect::FleetReader;
-use lock_core::{LockError, LockErrorKind};
+use lock_core::{LockError, LockErrorKind, LockKey};
 
 use crate::args::{Action, Args};
 use crate::output::Output;
@@ -125,12 +125,17 @@ fn ask(args: Args) -> End {
 }
 
 async fn act(fleet: &FleetReader, action: Action, out: &mut Output) -> Result<End, Failure> {
+    let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
     match action {
         Action::List(wanted) => commands::list(fleet, &wanted, out).await,
-        Action::Show { key } => commands::show(fleet, &key, out).await,
-        Action::Waiters { key } => commands::waiters(fleet, &key, out).await,
-        Action::Watch { key, wanted } => watch::watch(fleet, key.as_ref(), &wanted, out).await,
-        Action::Release { key, expected, reason } => release::release(fleet, &key, &expected, &reason, out).await,
+        Action::Show { key } => commands::show(fleet, &named(&key)?, out).await,
+        Action::Waiters { key } => commands::waiters(fleet, &named(&key)?, out).await,
+        Action::Watch { key, wanted } => {
+            watch::watch(fleet, key.as_ref().map(named).transpose()?.as_ref(), &wanted, out).await
+        }
+        Action::Release { key, expected, reason } => {
+            release::release(fleet, &named(&key)?, &expected, &reason, out).await
+        }
         _ => unreachable!("done without the store"),
     }
 }

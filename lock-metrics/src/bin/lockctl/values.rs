@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lock_core::{LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
+use lock_core::{LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
 
 use crate::text::visible;
 
@@ -16,6 +16,11 @@ pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 pub(crate) fn key(text: &str) -> Result<LockKey, String> {
     LockKey::new(text).map_err(|error| error.to_string())
+}
+
+/// Returns a key of a namespace as it is in Redis. Lists show it so, and it may be given either way.
+pub(crate) fn within(prefix: &str, key: &LockKey) -> Result<LockKey, LockError> {
+    if key.as_str().starts_with(prefix) { Ok(key.clone()) } else { LockKey::new(format!("{prefix}{key}")) }
 }
 
 pub(crate) fn owner(text: &str) -> Result<OwnerId, String> {
