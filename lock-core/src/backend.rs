@@ -78,14 +78,17 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Takes the lock if it is free and nobody who can be reached waits for it, or if it already
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///
-    /// Repeating it with the same claim answers `Granted` again, with the same token, and raises
+    /// Repeating it with the same claim answers `Granted` again, with a new and greater token, and raises
     /// the lease to the full ttl; or it confirms the place in the queue.
+    ///
+    /// A grant owns [`FencingToken::PER_GRANT`] consecutive numbers, of which its token is the first. Those of
+    /// the next grant of the key are all greater.
     fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send;
 
     /// Takes the locks of several claims in one step, or none of them. Nobody queues.
     ///
     /// Each lock counts as free under the rules of [`try_acquire`](Self::try_acquire). The claims are
-    /// fresh and their keys distinct; the requests agree in everything but claim and block. A store
+    /// fresh and their keys distinct; the requests agree in everything but the claim. A store
     /// that cannot, or not for these keys, answers [`AttemptAll::Apart`], and they are asked for one
     /// after the other.
     fn try_acquire_all(&self, requests: &[AcquireRequest]) -> impl Future<Output = Result<AttemptAll>> + Send {
@@ -193,11 +196,11 @@ pub struct AcquireRequest {
     pub claim: Claim,
     /// Who asks, stored beside the owner for people to read.
     pub info: HolderInfo,
-    /// How many consecutive tokens to reserve, at least one: one for each local holder that the
-    /// grant may be passed to.
-    pub block: u32,
-    /// The newest token this client knows of the key: the grant must exceed it.
+    /// The newest token that the caller knows of the key from elsewhere: the grant must exceed it. Zero if it
+    /// knows of none. What lies more than an hour ahead of the store's clock is refused.
     pub floor: FencingToken,
+    /// Whether the claim was sent before. It may stand in the queue, or hold the lock.
+    pub repeated: bool,
     /// How long the store may take to execute this. After that it must refuse, because the caller
     /// may be gone.
     pub execute_within: Duration,
@@ -233,10 +236,8 @@ impl Ticket {
 pub struct Grant {
     /// The claim. Its ttl is the `grant_ttl` of the ticket.
     pub claim: Claim,
-    /// The first token of the block.
+    /// The first number of the grant.
     pub token: FencingToken,
-    /// How many tokens were reserved.
-    pub block: u32,
     /// The stamp of the newest confirmation of the place in the queue.
     pub stamp: u64,
 }
@@ -244,17 +245,17 @@ pub struct Grant {
 impl Grant {
     /// Describes a grant.
     #[must_use]
-    pub fn new(claim: Claim, token: FencingToken, block: u32, stamp: u64) -> Self {
-        Self { claim, token, block, stamp }
+    pub fn new(claim: Claim, token: FencingToken, stamp: u64) -> Self {
+        Self { claim, token, stamp }
     }
 }
 
 impl AcquireRequest {
-    /// Asks for one token.
+    /// Asks for the first time, without a place in the queue.
     #[must_use]
     pub fn new(claim: Claim, info: HolderInfo) -> Self {
         let execute_within = (claim.ttl / 6).max(Duration::from_millis(20));
-        Self { claim, info, block: 1, floor: FencingToken::default(), execute_within, ticket: None }
+        Self { claim, info, floor: FencingToken::default(), repeated: false, execute_within, ticket: None }
     }
 }
 
@@ -264,11 +265,8 @@ impl AcquireRequest {
 pub enum Attempt {
     /// The lock belongs to the claim, for its whole ttl from now.
     Granted {
-        /// The first token of the reserved block.
+        /// The first number of the grant.
         token: FencingToken,
-        /// How many tokens are reserved: what was asked for, or one if the claim held the lock
-        /// already.
-        block: u32,
     },
     /// The lock belongs to somebody else.
     Held {
@@ -298,9 +296,6 @@ pub enum Renewal {
 pub struct Release {
     /// The claim that ends.
     pub claim: Claim,
-    /// The last token of the reserved block that was really used, so that the rest is not skipped.
-    /// `None` if there is no rest.
-    pub last_token: Option<FencingToken>,
     /// How long the key stays taken before it frees itself, by the store's time: what is left of a `min_hold`,
     /// which may be more than what is left of the lease. Zero frees it at once.
     pub keep_for: Duration,
@@ -313,7 +308,7 @@ impl Release {
     /// Ends a claim at once.
     #[must_use]
     pub fn new(claim: Claim) -> Self {
-        Self { claim, last_token: None, keep_for: Duration::ZERO, in_background: false }
+        Self { claim, keep_for: Duration::ZERO, in_background: false }
     }
 }
 

@@ -106,8 +106,7 @@ impl ClaimGuard {
     /// Sends the claim, or goes on with a send that is on its way, and awaits the answer, at most
     /// until `limit`.
     pub(crate) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
-        let followers = self.turn.as_ref().map_or(0, Turn::waiters);
-        self.pending().ask(spec, limit, followers).await
+        self.pending().ask(spec, limit).await
     }
 
     /// Tells those who wait behind us who holds the lock.

@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[doc(hidden)]
 pub mod rules {
     pub use crate::conformance::all::{all_or_nothing, overlapping_sets};
-    pub use crate::conformance::contract::{batches, blocks, identity, leases};
+    pub use crate::conformance::contract::{batches, floors, identity, leases};
     pub use crate::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
     pub use crate::conformance::queue::stopped_waiters;
     pub use crate::conformance::sharing::{exclusion, fairness, handoff, mixed_terms};
@@ -57,7 +57,7 @@ pub mod rules {
 macro_rules! conformance_tests {
     ($store:path) => {
         $crate::conformance_tests! { @each $store, check_store:
-            all_or_nothing batches blocks identity leases stopped_waiters
+            all_or_nothing batches floors identity leases stopped_waiters
         }
         $crate::conformance_tests! { @each $store, check_managers:
             abandoned_places budget cancellation endings exclusion fairness fixed_lease handoff in_background

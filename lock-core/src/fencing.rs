@@ -5,12 +5,22 @@
 //! Martin Kleppmann, *How to do distributed locking* (2016).
 
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 /// A number greater than that of every earlier grant of the same key.
 ///
-/// On Redis it is `max(last + 1, server time in µs)`, computed by the script that grants. It
-/// therefore also grows across a flush, an eviction or a failover that lost writes, where a plain
-/// counter would repeat. It fits in 53 bits, so JSON and Lua carry it unharmed.
+/// On Redis it comes from a hybrid logical clock of the server: `milliseconds · 2²⁰ + sequence · 2⁷ + n`, drawn
+/// at the instant at which the lock is taken, `n` counting the holders to which the process passes the lock on
+/// by itself. The clock never falls behind the server's time. So tokens also grow across a flush, an eviction, a
+/// restart, a step of the server's time, or a failover that lost writes, where a plain counter would repeat. Only
+/// if the clock is lost *and* the server's time is behind can they fall.
+///
+/// # Storing and comparing
+///
+/// A token fits an `i64`, so a column of type `BIGINT` holds it. It exceeds what a double holds exactly: in JSON,
+/// JavaScript and Lua let it travel as text, which `Display` writes and `FromStr` reads, and never compare that
+/// text but the numbers.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -31,6 +41,10 @@ impl FencingToken {
         Self(value)
     }
 
+    /// How many consecutive numbers a grant owns: the first holder has the token of the grant, and each holder to
+    /// which the process passes the lock on by itself the next.
+    pub const PER_GRANT: u64 = 128;
+
     /// Returns the number to send along with every write.
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -41,6 +55,14 @@ impl FencingToken {
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
     }
 }
 

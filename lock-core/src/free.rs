@@ -64,7 +64,6 @@ pub(crate) async fn release_until_answered(
     ended: Ended<impl FnOnce(&Result<ReleaseOutcome>, bool)>,
 ) -> Result<ReleaseOutcome> {
     let mut release = Release::new(lease.claim.clone());
-    release.last_token = lease.last_used();
     release.in_background = ended.in_background;
     let retry = ReleaseRetry {
         withdraws: false,

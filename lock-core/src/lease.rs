@@ -1,7 +1,7 @@
 //! One stay of this process at a key: from the store's grant to the release that the store hears of.
 //!
 //! A lease may serve several local holders one after the other. Its deadline, its renewal and its
-//! block of fencing tokens are common to them.
+//! fencing tokens are common to them.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,10 +41,6 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn allows_handoff(self) -> bool {
-        self.handoff
-    }
-
     pub(crate) fn of(options: &LockOptions) -> Self {
         Self {
             ttl: options.ttl.into(),
@@ -72,9 +68,8 @@ pub(crate) trait Occupant: Debug + Send + Sync {
 
 /// How a lease begins.
 pub(crate) struct Beginning {
-    /// The first token, and how many follow it.
+    /// The first number of the grant.
     pub(crate) token: FencingToken,
-    pub(crate) block: u32,
     /// What the lease is counted from: when the command that was granted was sent.
     pub(crate) sent_at: Timestamp,
     /// For how long the store granted it.
@@ -182,7 +177,6 @@ impl Lease {
             // From its first renewal on, the store tells of changes.
             renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
         }
-        let block = u64::from(beginning.block.max(1));
         Arc::new(Self {
             renew_every: terms.renew_every,
             min_hold: terms.min_hold,
@@ -190,7 +184,7 @@ impl Lease {
             began: now,
             granted_for: beginning.granted_for.into(),
             unsettled_until: beginning.unsettled_until,
-            last_token: FencingToken::new(beginning.token.get() + block - 1),
+            last_token: FencingToken::new(beginning.token.get().saturating_add(FencingToken::PER_GRANT - 1)),
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(LeaseState {
                 over: None,
@@ -232,7 +226,7 @@ impl Lease {
         Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Gives the next token of the block, if the lease is not over and the block not used up.
+    /// Gives the next number of the grant, if the lease is not over and the numbers not used up.
     pub(crate) fn next_token(&self, now: Timestamp) -> Option<FencingToken> {
         let mut state = self.state();
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
@@ -240,11 +234,6 @@ impl Lease {
         }
         state.token = FencingToken::new(state.token.get() + 1);
         Some(state.token)
-    }
-
-    /// Returns the token given last, if there is a rest of the block for the release to give back.
-    pub(crate) fn last_used(&self) -> Option<FencingToken> {
-        Some(self.state().token).filter(|token| *token < self.last_token)
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.

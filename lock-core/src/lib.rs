@@ -103,8 +103,10 @@ mod trace;
 mod watchdog;
 mod web;
 
+#[cfg(feature = "inspect")]
+pub use crate::redis::inspect;
 #[cfg(feature = "redis")]
-pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder, inspect};
+pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use backend::{
     AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
     Ticket,

@@ -19,6 +19,9 @@ use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::owner::Holder;
 use crate::prefix::check_key_prefix;
 
+/// More passes than a grant has numbers are not possible: the first holder has one too.
+const MAX_PASSES: u32 = 127;
+
 /// How long [`LockManager::ping`] waits for the store's first answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -223,9 +226,9 @@ setters!(LockManagerBuilder, options);
 
 impl LockManagerBuilder {
     /// Limits how often a lock passes directly between callers of this process before other
-    /// processes get their turn. Zero turns hand-offs off. Default 64.
+    /// processes get their turn. Zero turns hand-offs off. Default 64, at most 127.
     pub fn handoff_limit(mut self, passes: u32) -> Self {
-        self.handoff.passes = passes;
+        self.handoff.passes = passes.min(MAX_PASSES);
         self
     }
 

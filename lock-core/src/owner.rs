@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::fencing::FencingToken;
 use crate::key::LockLabel;
@@ -168,8 +168,12 @@ pub struct Holder {
     pub info: Option<HolderInfo>,
     /// The identity of the grant. `None` for a client of the classic protocol.
     pub owner: Option<OwnerId>,
-    /// The fencing token of the grant, or of the first of a lease that is handed on locally.
+    /// The fencing token of the grant, or of the first of a lease that is handed on locally. `None` from Redis:
+    /// only the holder's process knows it.
     pub token: Option<FencingToken>,
+    /// When the lock was granted, by the server's clock, as the holder estimated it. `None` if nobody wrote it
+    /// down.
+    pub since: Option<SystemTime>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,
 }
@@ -178,13 +182,13 @@ impl Holder {
     /// Describes one of our own holders.
     #[must_use]
     pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
-        Self { info: Some(info), owner: Some(owner), token: Some(token), ttl_left }
+        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left }
     }
 
     /// Describes a holder of which nothing but its key is known.
     #[must_use]
     pub fn foreign(ttl_left: Option<Duration>) -> Self {
-        Self { info: None, owner: None, token: None, ttl_left }
+        Self { info: None, owner: None, token: None, since: None, ttl_left }
     }
 
     /// Returns the holder's call site, or `"foreign"` for a client of the classic protocol.

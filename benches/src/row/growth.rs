@@ -28,7 +28,7 @@ const LINES: [(&str, bool, Kind); 4] = [
     (OURS_MANY, true, Kind::Ours { background: false }),
 ];
 
-/// 1,000 keys and 1,000,000. Each key that was ever locked has left its fence in the server.
+/// 1,000 keys and 1,000,000. What was locked leaves nothing in the server.
 pub(super) fn keys(bench: &mut Bench) -> Result<Outcome> {
     const TASKS: u32 = 64;
     let (few, many) = (1024 / TASKS, bench.scale.pick(1 << 20, 1 << 16, 1 << 12) / TASKS);

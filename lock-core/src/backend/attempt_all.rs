@@ -9,9 +9,9 @@ use crate::owner::Holder;
 pub enum AttemptAll {
     /// Every lock belongs to its claim, for the whole ttl from now.
     Granted {
-        /// For each claim, in order: the first token of the reserved block and its size, as in
-        /// [`Attempt::Granted`](crate::Attempt::Granted).
-        tokens: Vec<(FencingToken, u32)>,
+        /// For each claim, in order: the first number of its grant. Tokens are ordered by key, so they may
+        /// all be the same.
+        tokens: Vec<FencingToken>,
     },
     /// One of the locks belongs to somebody else, so none was taken.
     Held {

@@ -1,12 +1,14 @@
 //! Claims for several keys that the store grants in one step or not at all.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::backend::{Attempt, AttemptAll, BoxFuture};
 use crate::claim::{Answer, ClaimGuard, Handoff, Success};
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::{LockError, Result};
+use crate::fencing::FencingToken;
 use crate::gate::Turn;
 use crate::lease::Lease;
 use crate::owner::Holder;
@@ -47,10 +49,10 @@ impl JointClaim {
     /// Asks once, and awaits the answer at most until `limit`.
     pub(crate) async fn ask(&mut self, specs: &[&LockSpec], limit: Timestamp) -> Result<Verdict> {
         let engine = Arc::clone(&self.engine);
+        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
         let (sent_at, first) = (engine.clock.now(), specs[0]);
-        let ask = |(guard, spec): (&mut ClaimGuard, &&LockSpec)| guard.pending().request(spec, sent_at, limit, 0);
+        let ask = |(guard, spec): (&mut ClaimGuard, &&LockSpec)| guard.pending().request(spec, sent_at, limit);
         let requests: Vec<_> = self.guards.iter_mut().zip(specs).map(ask).collect();
-        let floors: Vec<_> = requests.iter().map(|request| request.floor).collect();
         let execute_within = requests[0].execute_within;
         let command = Arc::clone(&engine.backend).try_acquire_all_dyn(requests);
         let sent = self.in_flight.insert(SentJointly {
@@ -76,10 +78,10 @@ impl JointClaim {
             AttemptAll::Apart => return Ok(Verdict::Apart),
         };
         let mut granted = Vec::with_capacity(tokens.len());
-        for (index, (token, block)) in tokens.into_iter().enumerate() {
-            let attempt = Attempt::Granted { token, block };
+        for (index, token) in tokens.into_iter().enumerate() {
+            let attempt = Attempt::Granted { token };
             let pending = self.guards[index].pending();
-            if let Answer::Granted(success) = pending.answered(&engine, specs[index], attempt, sent_at, floors[index]) {
+            if let Answer::Granted(success) = pending.answered(&engine, specs[index], attempt, sent_at, floor) {
                 granted.push(success);
             }
         }

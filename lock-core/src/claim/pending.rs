@@ -78,7 +78,6 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Success {
     pub(crate) token: FencingToken,
-    pub(crate) block: u32,
     pub(crate) sent_at: Timestamp,
     pub(crate) granted_for: Duration,
 }
@@ -117,7 +116,6 @@ impl PendingClaim {
         let unsettled = self.in_flight.map(|sent| sent.settled_after(now)).max(self.unsettled_until);
         let beginning = Beginning {
             token: success.token,
-            block: success.block,
             sent_at: success.sent_at,
             granted_for: success.granted_for,
             push_loss: self.engine.backend.capabilities_dyn().push_loss,
@@ -127,10 +125,10 @@ impl PendingClaim {
         Lease::begin(self.engine.clock.clone(), self.claim, &spec.options, beginning, now)
     }
 
-    pub(super) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp, followers: usize) -> Result<Answer> {
+    pub(super) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
         let engine = Arc::clone(&self.engine);
         if self.in_flight.is_none() {
-            let sent = self.send(spec, limit, followers);
+            let sent = self.send(spec, limit);
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
@@ -168,16 +166,15 @@ impl PendingClaim {
         self.queued |= queued;
         self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
         match attempt {
-            Attempt::Granted { token, block } => {
+            Attempt::Granted { token } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
-                // A repeat answers with the token of the grant, which may be older than the floor.
-                if token <= floor && self.unsettled_until.is_none() && self.listener.is_none() {
+                if token <= floor {
                     let label = &spec.events.label;
                     engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
                 }
                 // Undone, should the caller vanish before it has taken the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                Answer::Granted(Success { token, block, sent_at, granted_for: self.claim.ttl })
+                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl })
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued },
         }
@@ -185,30 +182,18 @@ impl PendingClaim {
 
     /// What the store is asked for, but for a place in its queue. It is not executed much later than
     /// `limit`, the end of the caller's budget.
-    pub(super) fn request(
-        &self,
-        spec: &LockSpec,
-        now: Timestamp,
-        limit: Timestamp,
-        followers: usize,
-    ) -> AcquireRequest {
-        let engine = &self.engine;
+    pub(super) fn request(&self, spec: &LockSpec, now: Timestamp, limit: Timestamp) -> AcquireRequest {
         let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
         request.execute_within = limit.since(now).max(FAIR_TIME).min(spec.options.command_timeout());
-        request.floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
-        if self.terms.allows_handoff() && followers > 0 {
-            // As many as may be needed, since those who have had the lock may want it again. What is left
-            // is given back. Most claims have no followers, and then nothing is.
-            request.block = engine.handoff.passes.saturating_add(1);
-        }
+        request.repeated = self.sends > 1;
         request
     }
 
-    fn send(&mut self, spec: &LockSpec, limit: Timestamp, followers: usize) -> SentClaim {
+    fn send(&mut self, spec: &LockSpec, limit: Timestamp) -> SentClaim {
         self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
         let sent_at = engine.clock.now();
-        let mut request = self.request(spec, sent_at, limit, followers);
+        let mut request = self.request(spec, sent_at, limit);
         if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
             request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));
@@ -216,14 +201,11 @@ impl PendingClaim {
                 self.listener = Some(engine.grants.listen(self.claim.owner));
             }
         }
-        let (floor, execute_within) = (request.floor, request.execute_within);
+        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
+        let execute_within = request.execute_within;
         let backend = Arc::clone(&engine.backend);
         let command = match &self.retiring {
-            Some(lease) => {
-                let mut release = Release::new(lease.claim.clone());
-                release.last_token = lease.last_used();
-                backend.requeue_dyn(release, request)
-            }
+            Some(lease) => backend.requeue_dyn(Release::new(lease.claim.clone()), request),
             None => backend.try_acquire_dyn(request),
         };
         let until = sent_at.after(execute_within);
@@ -254,7 +236,7 @@ impl PendingClaim {
                 // Too little is left to rely on. Asking again raises the lease, if it is still ours.
                 return Ok(None);
             }
-            return Ok(Some((Success { token: grant.token, block: grant.block, sent_at: stamp, granted_for }, now)));
+            return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for }, now)));
         }
     }
 }

@@ -31,23 +31,17 @@ pub async fn all_or_nothing(store: impl LockBackend) {
     assert!(free(&claims[0]).await && free(&claims[1]).await, "one that is taken keeps all others from being taken");
     assert_eq!(store.release(&Release::new(rivals[2].clone())).await, Ok(Freed::Released));
 
-    let mut requests = ask_all(&claims);
-    requests[1].block = 5;
+    let requests = ask_all(&claims);
     let all = async |requests: &[AcquireRequest]| match store.try_acquire_all(requests).await {
         Ok(AttemptAll::Granted { tokens }) => tokens,
         other => panic!("three free keys were not granted: {other:?}"),
     };
     let tokens = all(&requests).await;
-    assert_eq!(
-        tokens.iter().map(|(_, block)| *block).collect::<Vec<_>>(),
-        [1, 5, 1],
-        "each has the block it asked for"
-    );
-    assert!(tokens[2].0 > before, "tokens must grow");
+    assert!(tokens[2] > before, "tokens must grow");
     let repeated = all(&requests).await;
     assert!(
-        repeated.iter().map(|(token, _)| token).eq(tokens.iter().map(|(token, _)| token)),
-        "a repeat gives the same"
+        repeated.iter().zip(&tokens).all(|(again, first)| again > first),
+        "a repeat is granted again, with new tokens"
     );
     for (claim, rival) in claims.iter().zip(&rivals) {
         assert!(refused(store, rival).await, "each of them excludes others");

@@ -54,9 +54,9 @@ struct State {
     queues: HashMap<LockKey, Queue>,
     /// The processes that can be told of a grant.
     inboxes: HashMap<Arc<str>, Inbox>,
-    /// The newest token given for any key. One sequence for all keys also grows for each of them,
-    /// and costs no memory for keys long forgotten.
-    last_token: u64,
+    /// The clock from which tokens are drawn, as milliseconds and 13 bits of sequence. One for all keys
+    /// also grows for each of them, and costs no memory for keys long forgotten.
+    drawn: u64,
     /// The number of entries at which expired ones are swept out.
     sweep_at: usize,
 }
@@ -67,8 +67,6 @@ struct Slot {
     owner: Option<OwnerId>,
     info: HolderInfo,
     token: FencingToken,
-    /// The last token of the reserved block.
-    block_end: u64,
     expires: Timestamp,
 }
 
@@ -135,16 +133,16 @@ impl MemoryStore {
 impl State {
     fn acquire(&mut self, request: &AcquireRequest, now: Timestamp) -> Attempt {
         let Claim { key, owner, ttl } = &request.claim;
-        if let Some(token) = self.confirm(&request.claim, now) {
+        if self.confirm(&request.claim, now) {
             self.leave_queue(key, *owner);
-            return Attempt::Granted { token, block: 1 };
+            return Attempt::Granted { token: self.draw_again(request, now) };
         }
         if self.is_free(key, now) {
             let granted = self.move_on(key, now, Some(*owner));
             if granted || self.is_free(key, now) {
                 self.leave_queue(key, *owner);
                 let token = self.grant(request, *ttl, now);
-                return Attempt::Granted { token, block: request.block.max(1) };
+                return Attempt::Granted { token };
             }
         }
         let holder = self.locks.get(key).map_or_else(|| Holder::foreign(None), |slot| slot.holder(now));
@@ -155,12 +153,14 @@ impl State {
         Attempt::Held { holder }
     }
 
-    /// Raises the lease of a lock that belongs to the claim already.
-    fn confirm(&mut self, claim: &Claim, now: Timestamp) -> Option<FencingToken> {
-        let slot =
-            self.locks.get_mut(&claim.key).filter(|slot| slot.expires > now && slot.owner == Some(claim.owner))?;
+    /// Raises the lease of a lock if it belongs to the claim already.
+    fn confirm(&mut self, claim: &Claim, now: Timestamp) -> bool {
+        let slot = self.locks.get_mut(&claim.key);
+        let Some(slot) = slot.filter(|slot| slot.expires > now && slot.owner == Some(claim.owner)) else {
+            return false;
+        };
         slot.expires = slot.expires.max(now.after(claim.ttl));
-        Some(slot.token)
+        true
     }
 
     fn acquire_all(&mut self, requests: &[AcquireRequest], now: Timestamp) -> AttemptAll {
@@ -178,9 +178,10 @@ impl State {
         // Not by way of `acquire`, which would move the queue on once more.
         let take = |request: &AcquireRequest| {
             self.leave_queue(&request.claim.key, request.claim.owner);
-            match self.confirm(&request.claim, now) {
-                Some(token) => (token, 1),
-                None => (self.grant(request, request.claim.ttl, now), request.block.max(1)),
+            if self.confirm(&request.claim, now) {
+                self.draw_again(request, now)
+            } else {
+                self.grant(request, request.claim.ttl, now)
             }
         };
         AttemptAll::Granted { tokens: requests.iter().map(take).collect() }
@@ -188,7 +189,6 @@ impl State {
 
     fn requeue(&mut self, release: &Release, request: &AcquireRequest, now: Timestamp) -> Attempt {
         if self.owns(&release.claim, now) {
-            self.give_back_block(release);
             self.locks.remove(&release.claim.key);
         }
         self.leave_queue(&release.claim.key, release.claim.owner);
@@ -204,7 +204,6 @@ impl State {
         let key = &release.claim.key;
         self.leave_queue(key, release.claim.owner);
         let freed = if self.owns(&release.claim, now) {
-            self.give_back_block(release);
             if !release.keep_for.is_zero() {
                 if let Some(slot) = self.locks.get_mut(key) {
                     slot.owner = None;
@@ -224,7 +223,7 @@ impl State {
     }
 
     fn renew(&mut self, claim: &Claim, now: Timestamp) -> Renewal {
-        self.confirm(claim, now).map_or(Renewal::Lost, |_| Renewal::Renewed)
+        if self.confirm(claim, now) { Renewal::Renewed } else { Renewal::Lost }
     }
 
     fn is_free(&self, key: &LockKey, now: Timestamp) -> bool {
@@ -235,29 +234,29 @@ impl State {
         self.locks.get(&claim.key).is_some_and(|slot| slot.expires > now && slot.owner == Some(claim.owner))
     }
 
-    fn grant(&mut self, request: &AcquireRequest, ttl: Duration, now: Timestamp) -> FencingToken {
-        let first = (self.last_token + 1).max(now.as_nanos() / 1_000).max(request.floor.get() + 1);
-        self.last_token = first + u64::from(request.block.max(1)) - 1;
-        let slot = Slot {
-            owner: Some(request.claim.owner),
-            info: request.info.clone(),
-            token: FencingToken::new(first),
-            block_end: self.last_token,
-            expires: now.after(ttl),
-        };
-        self.locks.insert(request.claim.key.clone(), slot);
-        self.sweep(now);
-        FencingToken::new(first)
+    /// Draws a token greater than all before it, and than what the caller knows.
+    fn draw(&mut self, request: &AcquireRequest, now: Timestamp) -> FencingToken {
+        let known = request.floor.get() / FencingToken::PER_GRANT;
+        self.drawn = (self.drawn + 1).max(millis(now) * SEQUENCE).max(known + 1);
+        FencingToken::new(self.drawn * FencingToken::PER_GRANT)
     }
 
-    /// Gives back the part of a block that was not used, or the sequence would outrun the clock.
-    fn give_back_block(&mut self, release: &Release) {
-        let end = self.locks.get(&release.claim.key).map(|slot| slot.block_end);
-        if let Some(used) = release.last_token
-            && end == Some(self.last_token)
-        {
-            self.last_token = used.get().min(self.last_token);
+    /// Draws a new token for a lock that the claim has already.
+    fn draw_again(&mut self, request: &AcquireRequest, now: Timestamp) -> FencingToken {
+        let token = self.draw(request, now);
+        if let Some(slot) = self.locks.get_mut(&request.claim.key) {
+            slot.token = token;
         }
+        token
+    }
+
+    fn grant(&mut self, request: &AcquireRequest, ttl: Duration, now: Timestamp) -> FencingToken {
+        let token = self.draw(request, now);
+        let slot =
+            Slot { owner: Some(request.claim.owner), info: request.info.clone(), token, expires: now.after(ttl) };
+        self.locks.insert(request.claim.key.clone(), slot);
+        self.sweep(now);
+        token
     }
 
     fn sweep(&mut self, now: Timestamp) {
@@ -274,9 +273,33 @@ impl Slot {
             info: Some(self.info.clone()),
             owner: self.owner,
             token: Some(self.token),
+            since: None,
             ttl_left: Some(self.expires.since(now)),
         }
     }
+}
+
+/// How many numbers of one millisecond there are.
+const SEQUENCE: u64 = 1 << 13;
+
+/// How far ahead of the clock a known token may lie, ms.
+const HOUR: u64 = 3_600_000;
+
+fn millis(now: Timestamp) -> u64 {
+    now.as_nanos() / 1_000_000
+}
+
+/// Refuses a known token to which the clock may not be set.
+fn check_floor(request: &AcquireRequest, now: Timestamp) -> Result<()> {
+    if request.floor.get() / FencingToken::PER_GRANT / SEQUENCE <= millis(now) + HOUR {
+        return Ok(());
+    }
+    let error = LockError::misconfigured(format!(
+        "the newest token known, {}, lies more than an hour ahead of the clock of the memory store, so no token can exceed \
+         it; find out which resource stored it",
+        request.floor,
+    ));
+    Err(error.with_key(&request.claim.key))
 }
 
 impl LockBackend for MemoryStore {
@@ -300,14 +323,17 @@ impl LockBackend for MemoryStore {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        check_floor(request, self.now())?;
         Ok(self.command()?.acquire(request, self.now()))
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        requests.iter().try_for_each(|request| check_floor(request, self.now()))?;
         Ok(self.command()?.acquire_all(requests, self.now()))
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
+        check_floor(request, self.now())?;
         Ok(self.command()?.requeue(release, request, self.now()))
     }
 

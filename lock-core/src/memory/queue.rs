@@ -97,7 +97,7 @@ impl State {
                 let mut claim = request.claim.clone();
                 claim.ttl = ticket.grant_ttl;
                 if let Some(inbox) = inbox {
-                    inbox.granted(Grant::new(claim, token, request.block.max(1), ticket.stamp));
+                    inbox.granted(Grant::new(claim, token, ticket.stamp));
                 }
             }
             break;

@@ -1,4 +1,4 @@
-//! Calls that leave together: what is pending for one connection goes as one script.
+//! Calls that leave together: what is pending for one connection goes as one message.
 //!
 //! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls
 //! gather, until everything else that is ready has run: then a task of its own sends what there is. If
@@ -14,59 +14,45 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::pin::Pin;
-use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
-use crate::clock::Clock;
-use crate::fencing::FencingToken;
 use crate::inline_task::InlineTask;
-use crate::redis::call::Call;
+use crate::owner::OwnerId;
+use crate::redis::exchange::{Answer, Call, exchange};
 use crate::redis::link::Link;
-use crate::redis::scripts::SCRIPTS;
-use crate::redis::value;
+use crate::redis::unsettled::Unsettled;
 
-/// How many calls go in one script: the server does nothing else meanwhile, for about 0.3 ms.
+/// How many calls go in one message: the server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
 
 /// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
 /// fewer, the fuller they are, and the longer the wait where a round trip takes long.
 const IN_FLIGHT: usize = 16;
 
-/// The errors with which a server refuses a script for its keys, before it runs.
-const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
-
-/// How long the last token of a key is remembered. It only has to outlast backward steps of the
-/// server's clock, from which every token is seeded.
-pub(super) const FENCE_KEPT: Duration = Duration::from_secs(24 * 3600);
-
 /// When a call leaves that finds the connection idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Departure {
+pub(super) enum Flush {
     /// At once.
     Now,
     /// With the next call, or when everything that is ready to run has run.
     WithTheNext,
 }
 
-/// What became of one call.
-type Answer = Result<Value, RedisError>;
-
-/// What is pending for one connection.
-#[derive(Debug, Default)]
+/// A connection, and what is pending for it.
+#[derive(Debug)]
 pub(super) struct Coalescer {
+    pub(super) link: Link,
     state: Mutex<State>,
-    /// Whether the server refuses keys of different slots in one script.
-    apart: AtomicBool,
+    /// Attempts that nobody awaits any more, of all connections of the store.
+    unsettled: Arc<Unsettled>,
 }
 
 #[derive(Debug, Default)]
@@ -79,26 +65,36 @@ struct State {
     in_flight: usize,
 }
 
-impl Link {
+impl Coalescer {
+    pub(super) fn new(link: Link, unsettled: Arc<Unsettled>) -> Self {
+        Self { link, state: Mutex::default(), unsettled }
+    }
+
     /// Makes one call, together with others that are pending.
     ///
     /// Dropping the future takes back a call that is not sent yet, and no other.
-    pub(super) async fn call(self: &Arc<Self>, call: Call, departure: Departure) -> Answer {
-        let mut seat = self.join(call, departure);
-        let lost = || RedisError::from((ErrorKind::Io, "the connection is gone"));
-        (&mut seat.answer).await.unwrap_or_else(|_| Err(lost()))
+    pub(super) async fn call(self: &Arc<Self>, call: Call, flush: Flush) -> Answer {
+        let mut part = self.join(call, flush);
+        let lost = || Answer::Failed(RedisError::from((ErrorKind::Io, "the connection is gone")));
+        let answer = (&mut part.answer).await.unwrap_or_else(|_| lost());
+        if let Some(owner) = part.taking.take().filter(|_| answer.is_lost()) {
+            // The server may have received it, and execute it later.
+            self.unsettled.note(owner, &self.link);
+        }
+        answer
     }
 
-    fn join(self: &Arc<Self>, call: Call, departure: Departure) -> Seat {
+    fn join(self: &Arc<Self>, call: Call, flush: Flush) -> Part {
         let (sender, answer) = oneshot::channel();
-        let mut state = self.coalescer.lock();
+        let taking = if let Call::Take(owner, _) = &call { Some(*owner) } else { None };
+        let mut state = self.lock();
         let (batch, opens) = match &state.gathering {
             Some(batch) => (Arc::clone(batch), false),
             None => (Arc::new(Batch::new(Arc::clone(self))), true),
         };
         let full = batch.add(call, sender);
-        let idle = state.in_flight == 0 && departure == Departure::Now;
-        if full || idle || self.coalescer.apart.load(Ordering::Relaxed) {
+        let idle = state.in_flight == 0 && flush == Flush::Now;
+        if full || idle || self.link.is_cluster() {
             state.gathering = None;
             state.in_flight += 1;
             drop(state);
@@ -107,69 +103,17 @@ impl Link {
             state.gathering = Some(Arc::clone(&batch));
             state.due = false;
             drop(state);
-            LastCall(Arc::clone(&batch)).wait();
+            FlushOnDrop(Arc::clone(&batch)).wait();
         }
-        Seat { answer, batch }
+        Part { answer, batch, taking }
     }
 
-    /// Makes calls, and reads one answer for each.
-    async fn run(self: Arc<Self>, calls: Vec<Call>) -> Vec<Answer> {
-        if calls.is_empty() {
-            return Vec::new();
-        }
-        match self.eval_calls(&calls).await {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            // None was executed, for the keys of one. Which one, each finds out alone.
-            Err(error) if calls.len() > 1 && error.code().is_some_and(|code| OF_KEYS.contains(&code)) => {
-                if error.code() == Some("CROSSSLOT") {
-                    self.coalescer.apart.store(true, Ordering::Relaxed);
-                }
-                let link = &*self;
-                let alone =
-                    |call| async move { link.eval_calls(slice::from_ref(call)).await?.pop().ok_or_else(unreadable) };
-                all(calls.iter().map(alone).collect()).await
-            }
-            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    /// Makes calls by one script, which answers all of them or fails as a whole.
-    async fn eval_calls(&self, calls: &[Call]) -> Result<Vec<Value>, RedisError> {
-        let keys: Vec<&[u8]> = calls.iter().flat_map(Call::keys).collect();
-        let takings = || calls.iter().filter_map(|call| call.taking);
-        // A token may always be greater than it must.
-        let floor = takings().map(|taking| taking.floor).max().map_or(0, FencingToken::get);
-        let deadline = takings().map(|taking| taking.deadline).min().unwrap_or(0);
-        let answer = self
-            .eval(&SCRIPTS.calls, &keys, |command| {
-                command.arg(value::millis(FENCE_KEPT)).arg(floor).arg(deadline);
-                for word in calls.iter().flat_map(Call::arguments) {
-                    command.arg(word);
-                }
-            })
-            .await?;
-        let received = Clock::system().now();
-        let Value::Array(mut answers) = answer else { return Err(unreadable()) };
-        match answers.first() {
-            Some(Value::Int(now)) if answers.len() == calls.len() + 1 => {
-                if takings().next().is_some() {
-                    self.time.observe(now.unsigned_abs(), received);
-                }
-                answers.remove(0);
-                Ok(answers)
-            }
-            _ => Err(unreadable()),
-        }
-    }
-}
-
-impl Coalescer {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a batch if nobody else has, now or when another has landed.
-    fn depart(&self, batch: &Arc<Batch>) {
+    fn flush(&self, batch: &Arc<Batch>) {
         let mut state = self.lock();
         if state.gathering.as_ref().is_some_and(|gathering| Arc::ptr_eq(gathering, batch)) {
             if state.in_flight < IN_FLIGHT {
@@ -199,15 +143,17 @@ impl Coalescer {
 }
 
 /// One caller's part in a batch.
-struct Seat {
+struct Part {
     answer: oneshot::Receiver<Answer>,
     batch: Arc<Batch>,
+    /// The claim, of a call that takes a lock and is not answered.
+    taking: Option<OwnerId>,
 }
 
 /// Sends a batch when it is dropped: by a task that was run, or by a runtime that ends.
-struct LastCall(Arc<Batch>);
+struct FlushOnDrop(Arc<Batch>);
 
-impl LastCall {
+impl FlushOnDrop {
     /// Lets everything else that is ready run first.
     fn wait(self) {
         if let Ok(runtime) = Handle::try_current() {
@@ -220,15 +166,20 @@ impl LastCall {
     }
 }
 
-impl Drop for LastCall {
+impl Drop for FlushOnDrop {
     fn drop(&mut self) {
-        self.0.link.coalescer.depart(&self.0);
+        self.0.connection.flush(&self.0);
     }
 }
 
-impl Drop for Seat {
+impl Drop for Part {
     fn drop(&mut self) {
         self.answer.close();
+        if let Some(owner) = self.taking
+            && matches!(&*self.batch.lock(), Stage::Sent { .. })
+        {
+            self.batch.connection.unsettled.note(owner, &self.batch.connection.link);
+        }
         if self.batch.callers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.batch.abandon();
         }
@@ -237,23 +188,26 @@ impl Drop for Seat {
 
 /// Calls that leave together.
 struct Batch {
-    link: Arc<Link>,
+    connection: Arc<Coalescer>,
     stage: Mutex<Stage>,
     /// How many callers have not gone.
     callers: AtomicUsize,
     task: InlineTask,
 }
 
+/// Who awaits the answer to a call, and the claim if it takes a lock.
+type Caller = (oneshot::Sender<Answer>, Option<OwnerId>);
+
 enum Stage {
     Gathering(Vec<(Call, oneshot::Sender<Answer>)>),
-    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<oneshot::Sender<Answer>> },
+    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<Caller> },
     Over,
 }
 
 impl Batch {
-    fn new(link: Arc<Link>) -> Self {
+    fn new(connection: Arc<Coalescer>) -> Self {
         Self {
-            link,
+            connection,
             stage: Mutex::new(Stage::Gathering(Vec::new())),
             callers: AtomicUsize::new(0),
             task: InlineTask::default(),
@@ -279,10 +233,18 @@ impl Batch {
     fn send(self: &Arc<Self>) {
         let mut stage = self.lock();
         if let Stage::Gathering(calls) = &mut *stage {
-            // Whose caller has gone, it must not be executed for.
-            let (calls, callers) = mem::take(calls).into_iter().filter(|(_, caller)| !caller.is_closed()).unzip();
+            // A call whose caller has gone must not be executed.
+            let (calls, callers) = mem::take(calls)
+                .into_iter()
+                .filter(|(_, caller)| !caller.is_closed())
+                .map(|(call, caller)| {
+                    let taking = if let Call::Take(owner, _) = &call { Some(*owner) } else { None };
+                    (call, (caller, taking))
+                })
+                .unzip();
+            let connection = Arc::clone(&self.connection);
             // It is polled by the driver of the connection, whose own budget is not to be used up.
-            let work = Box::pin(unconstrained(Arc::clone(&self.link).run(calls)));
+            let work = Box::pin(unconstrained(async move { run(&connection.link, calls).await }));
             *stage = Stage::Sent { work, callers };
         }
         drop(stage);
@@ -300,21 +262,29 @@ impl Batch {
         let callers = mem::take(callers);
         let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
         drop(stage);
-        for (caller, answer) in callers.into_iter().zip(answers) {
-            let _ = caller.send(answer);
+        for ((caller, taking), answer) in callers.into_iter().zip(answers) {
+            if let Err(answer) = caller.send(answer)
+                && let Some(owner) = taking
+                && !answer.is_lost()
+            {
+                self.connection.unsettled.answered(owner);
+            }
         }
-        self.link.coalescer.landed();
+        self.connection.landed();
         Poll::Ready(())
     }
 
     /// Drops a batch that was sent and that nobody waits for any more.
     fn abandon(&self) {
         let mut stage = self.lock();
-        // Until it is sent, somebody may have joined after the last had gone.
-        if matches!(&*stage, Stage::Sent { .. }) && self.callers.load(Ordering::Acquire) == 0 {
+        // Until it is sent, somebody may have joined after the last had gone. One that takes locks goes on:
+        // those who undo that wait for its answer.
+        if matches!(&*stage, Stage::Sent { callers, .. } if callers.iter().all(|(_, taking)| taking.is_none()))
+            && self.callers.load(Ordering::Acquire) == 0
+        {
             let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
             drop(stage);
-            self.link.coalescer.landed();
+            self.connection.landed();
         }
     }
 }
@@ -344,23 +314,6 @@ async fn step_back() {
     .await;
 }
 
-/// Awaits all of some futures at once.
-async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        for (future, output) in running.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
-            if let Poll::Ready(ready) = future.as_mut().poll(context) {
-                *output = Some(ready);
-            }
-        }
-        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
-}
-
-/// The error of an answer that makes no sense.
-fn unreadable() -> RedisError {
-    RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
+async fn run(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
+    if calls.is_empty() { Vec::new() } else { exchange(link, calls).await }
 }

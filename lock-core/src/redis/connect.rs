@@ -13,8 +13,9 @@ use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::builder::Settings;
 use crate::redis::credentials::Provider;
 use crate::redis::error;
-use crate::redis::link::ServerTime;
-use crate::redis::pool::Presence;
+use crate::redis::keys::CLOCK;
+use crate::redis::link::{ClientId, ServerTime};
+use crate::redis::steps;
 
 /// How long the operating system waits for a peer that acknowledges nothing. A link that silently
 /// drops everything would otherwise look alive for a quarter of an hour.
@@ -110,6 +111,7 @@ impl Target {
         }
     }
 
+    #[cfg(any(test, feature = "inspect"))]
     /// Names another server, with the same credentials and settings.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
         let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
@@ -122,6 +124,7 @@ impl Target {
         Self::of(info.set_addr(address), self.settings.clone())
     }
 
+    #[cfg(any(test, feature = "inspect"))]
     /// Returns the host. A socket is on this one.
     pub(super) fn host(&self) -> &str {
         match self.client.get_connection_info().addr() {
@@ -161,8 +164,9 @@ impl Target {
         opened
     }
 
-    /// Opens a connection whose driver runs on the current runtime and owns `presence`.
-    pub(super) async fn open(&self, presence: Presence) -> Result<(MultiplexedConnection, ServerTime)> {
+    /// Opens a connection whose driver runs on the current runtime and owns `presence`: what is to be dropped
+    /// when it ends.
+    pub(super) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Greeting> {
         #[cfg(feature = "tls")]
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Lost only to another thread that installs one at this moment, which serves as well.
@@ -171,8 +175,7 @@ impl Target {
         #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, self.greet(presence)).await;
         match opened {
-            Ok(Ok((connection, Ok(time)))) => Ok((connection, time)),
-            Ok(Ok((_, Err(refused)))) => Err(refused),
+            Ok(Ok(greeting)) => greeting,
             Ok(Err(error)) => Err(error::connecting(&self.node, &error)),
             Err(_) => Err(LockError::not_executed(format!(
                 "{} did not answer within {:?} of connecting; check the network and whether it is stalled",
@@ -207,10 +210,7 @@ impl Target {
         }
     }
 
-    async fn greet(
-        &self,
-        presence: Presence,
-    ) -> std::result::Result<(MultiplexedConnection, Result<ServerTime>), RedisError> {
+    async fn greet(&self, presence: impl Send + Sync + 'static) -> std::result::Result<Result<Greeting>, RedisError> {
         let config = AsyncConnectionConfig::new()
             // The keeper has one deadline per operation; a timer per command would cost a tenth.
             .set_response_timeout(None)
@@ -226,17 +226,50 @@ impl Target {
         greeting.cmd("TIME");
         // For people who read CLIENT LIST. A user without the permission goes unnamed.
         greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
-        let answers = connection.send_packed_commands(&greeting, 0, 2).await?;
+        greeting.cmd("CLIENT").arg("INFO");
+        // Whether we may have connections closed: a command that nobody awaits must not take a lock later.
+        greeting.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+        // Every user may ask what the server is.
+        greeting.cmd("HELLO");
+        // The script that leaves together with attempts, so that it is known. Called with nothing it does nothing.
+        greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
+        let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
         let received = Clock::system().now();
-        let time = match answers.into_iter().next() {
+        let mut answers = answers.into_iter();
+        let time = match answers.next() {
             Some(Value::ServerError(refusal)) => Err(error::executing(&self.node, "read its time", &refusal.into())),
             Some(answer) => redis::from_redis_value(answer)
                 .map(|(seconds, micros): (u64, u64)| ServerTime::new(seconds * 1_000_000 + micros, received))
                 .map_err(|_| error::unreadable(&self.node, "TIME")),
             None => Err(error::unreadable(&self.node, "TIME")),
         };
-        Ok((connection, time))
+        let client = match (answers.nth(1), answers.next()) {
+            (Some(info), Some(Value::Int(_))) => {
+                redis::from_redis_value::<String>(info).ok().and_then(|info| ClientId::read(&info))
+            }
+            _ => None,
+        };
+        let cluster = answers.next().is_some_and(|hello| is_cluster(&hello));
+        Ok(time.map(|time| Greeting { connection, time, client, cluster }))
     }
+}
+
+/// A connection that was opened, and what the server said.
+pub(super) struct Greeting {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) time: ServerTime,
+    /// How the server knows the connection, if it would close it.
+    pub(super) client: Option<ClientId>,
+    /// Whether the server is a node of a cluster.
+    pub(super) cluster: bool,
+}
+
+fn is_cluster(hello: &Value) -> bool {
+    let Value::Map(words) = hello else { return false };
+    words.iter().any(|(name, word)| match (name, word) {
+        (Value::BulkString(name), Value::BulkString(word)) => name == b"mode" && word == b"cluster",
+        _ => false,
+    })
 }
 
 /// A connection that listens.

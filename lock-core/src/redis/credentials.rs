@@ -172,7 +172,7 @@ impl RedisStore {
         log_in.arg(credentials.password());
         let everywhere = async {
             let mut refused = self.pool.send_to_all(&log_in).await;
-            refused.extend(self.ears.send_to_all(&log_in).await);
+            refused.extend(self.listeners.send_to_all(&log_in).await);
             refused
         };
         // One that does not answer is given up by whoever uses it next.

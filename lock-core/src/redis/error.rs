@@ -56,8 +56,16 @@ pub(super) fn unreadable(node: &str, op: &str) -> LockError {
 /// Describes a key that holds something else than a lock.
 pub(super) fn mistyped(name: &str) -> LockError {
     LockError::misconfigured(format!(
-        "the Redis key {name:?} holds another type than a string, so it cannot be a lock; choose another key, or delete it",
+        "the Redis key {name:?} holds another type than it must, so no lock can be taken; choose another key, or delete it",
     ))
+}
+
+/// Describes a clock from which no token can be drawn. Nothing is taken.
+pub(super) fn no_clock(node: &str, error: &RedisError) -> LockError {
+    match error.code() {
+        Some("WRONGTYPE") => mistyped(crate::redis::keys::CLOCK),
+        _ => executing(node, "draw a fencing token", error),
+    }
 }
 
 /// What an error code says about the command, and what to do.

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::key::LockKey;
 use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
-use crate::redis::{RedisStore, error, keys, reply, value};
+use crate::redis::{RedisStore, error, keys, steps, value};
 
 pub use entry::{EntryState, LockEntry};
 pub use scan::{Scan, ScanOptions};
@@ -180,7 +180,7 @@ impl FleetReader {
         };
         let left = match &left.value {
             Value::Int(-2) => return Ok(Found::Nothing),
-            Value::Int(left) => reply::time_left(*left),
+            Value::Int(left) => steps::time_left(*left),
             _ => return Err(left.refusal("read")),
         };
         // Without a queue, or with something else in its place, nobody waits in it.

@@ -4,19 +4,33 @@
 //! exclude us and we them. What else a lock needs lies beside it, under names that hash to the same
 //! cluster slot:
 //!
-//! | user's key | fence | queue | waiters |
-//! |---|---|---|---|
-//! | `lock:user:42` | `{lock:user:42}@fence` | `{lock:user:42}@queue` | `{lock:user:42}@waiters` |
-//! | `lock:{user:42}` | `lock:{user:42}:@fence` | `lock:{user:42}:@queue` | `lock:{user:42}:@waiters` |
+//! | user's key | queue | waiters |
+//! |---|---|---|
+//! | `lock:user:42` | `{lock:user:42}@queue` | `{lock:user:42}@waiters` |
+//! | `lock:{user:42}` | `lock:{user:42}:@queue` | `lock:{user:42}:@waiters` |
 //!
-//! The two forms end differently, because otherwise the locks `a` and `{a}` would share a fence. A
-//! pattern of an ACL must therefore allow `~lock:*` and `~{lock:*`.
+//! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. A
+//! pattern of an ACL must therefore allow `~lock:*` and `~{lock:*`. The names of the queue and of the
+//! waiters differ only in their last word: `free.lua` makes the one of the other.
+//!
+//! One more key serves all locks of a server: the clock, `distributed-lock:clock`, from which tokens are
+//! drawn. Its name depends on no prefix, since two managers with different prefixes can lock one key. In a
+//! cluster each slot has its own, `distributed-lock:clock:{n}`, n being a number that hashes to the slot.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
 
 /// What companion names end in.
-const COMPANIONS: [&str; 3] = ["fence", "queue", "waiters"];
+const COMPANIONS: [&str; 2] = ["queue", "waiters"];
+
+/// The clock of a server.
+pub(super) const CLOCK: &str = "distributed-lock:clock";
+
+/// How many slots a cluster has.
+const SLOTS: usize = 16384;
 
 /// What the names of channels begin with.
 pub(super) const INBOX: &str = "distributed-lock:inbox:";
@@ -30,57 +44,112 @@ pub(super) fn inbox_channel(id: &str) -> String {
 }
 
 /// The Redis keys of one lock.
-#[derive(Debug)]
-pub(super) struct Keys<'a> {
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
     /// The lock: the user's key.
-    pub(super) lock: &'a str,
+    lock: LockKey,
     /// The names of the companions, one behind the other.
     companions: String,
-    /// Where each of them ends.
-    ends: [usize; COMPANIONS.len()],
+    /// Where the first of them ends.
+    end: usize,
 }
 
-impl<'a> Keys<'a> {
+impl Keys {
     /// Names the keys of one lock.
-    pub(super) fn of(key: &'a LockKey) -> Result<Self> {
+    pub(super) fn of(key: &LockKey) -> Result<Self> {
         let lock = key.as_str();
+        if is_clock(lock) {
+            return Err(LockError::invalid_key(format!(
+                "names that begin with \"{CLOCK}\" are where fencing tokens come from; choose another beginning",
+            )));
+        }
         if let Some(name) = COMPANIONS.into_iter().find(|name| is_companion(lock, name)) {
             return Err(LockError::invalid_key(format!(
                 "names that end in \":@{name}\" or \"}}@{name}\" are where the data of other locks lies; \
                  choose another ending",
             )));
         }
-        let [open, close] = if has_hash_tag(lock) { ["", ":@"] } else { ["{", "}@"] };
-        let mut companions = String::with_capacity(COMPANIONS.len() * (lock.len() + 10));
-        let ends = COMPANIONS.map(|name| {
-            [open, lock, close, name].into_iter().for_each(|part| companions.push_str(part));
-            companions.len()
-        });
-        Ok(Self { lock, companions, ends })
+        let [open, close] = if hash_tag(lock).is_some() { ["", ":@"] } else { ["{", "}@"] };
+        let [queue, waiters] = COMPANIONS;
+        let mut companions = String::with_capacity(2 * lock.len() + 20);
+        [open, lock, close, queue].into_iter().for_each(|part| companions.push_str(part));
+        let end = companions.len();
+        [open, lock, close, waiters].into_iter().for_each(|part| companions.push_str(part));
+        Ok(Self { lock: key.clone(), companions, end })
     }
 
-    /// Lists the keys in the order in which the scripts of the queue expect them: the lock, the last
-    /// token given, the claims that wait, what a grant needs to know of each of them.
-    pub(super) fn all(&self) -> [&str; 4] {
-        let [fence, queue, waiters] = self.ends;
-        let names = &self.companions;
-        [self.lock, &names[..fence], &names[fence..queue], &names[queue..waiters]]
+    pub(super) fn lock(&self) -> &str {
+        self.lock.as_str()
+    }
+
+    /// The claims that wait, in order of arrival.
+    pub(super) fn queue(&self) -> &str {
+        &self.companions[..self.end]
+    }
+
+    /// What a grant needs to know of each of them.
+    pub(super) fn waiters(&self) -> &str {
+        &self.companions[self.end..]
+    }
+
+    /// Lists the keys in the order in which the scripts of the queue expect them.
+    pub(super) fn all(&self) -> [&str; 3] {
+        [self.lock(), self.queue(), self.waiters()]
+    }
+
+    /// The clock in the slot of these keys.
+    pub(super) fn clock_of_slot(&self) -> Cow<'static, str> {
+        /// For each slot a number that hashes to it.
+        static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+            let mut numbers = vec![u32::MAX; SLOTS];
+            let mut missing = SLOTS;
+            for number in 0.. {
+                let found = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
+                if *found == u32::MAX {
+                    *found = number;
+                    missing -= 1;
+                }
+                if missing == 0 {
+                    break;
+                }
+            }
+            numbers
+        });
+        let hashed = hash_tag(self.lock()).unwrap_or(self.lock());
+        format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(slot(hashed.as_bytes()))]).into()
     }
 }
 
-/// Returns whether data of another lock lies at this key, so that no lock can.
+/// Returns whether data of another lock lies at this key, or a clock, so that no lock can.
+#[cfg(feature = "inspect")]
 pub(super) fn is_reserved(key: &str) -> bool {
-    COMPANIONS.into_iter().any(|name| is_companion(key, name))
+    is_clock(key) || COMPANIONS.into_iter().any(|name| is_companion(key, name))
+}
+
+fn is_clock(key: &str) -> bool {
+    key.strip_prefix(CLOCK).is_some_and(|rest| rest.is_empty() || rest.starts_with(":{"))
 }
 
 fn is_companion(key: &str, name: &str) -> bool {
     key.strip_suffix(name).is_some_and(|rest| rest.ends_with(":@") || rest.ends_with("}@"))
 }
 
-/// Returns whether Redis Cluster hashes only a part of this key: what stands between its first `{`
-/// and the next `}`, unless that is nothing.
-fn has_hash_tag(key: &str) -> bool {
-    key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
+/// The slot of what Redis Cluster hashes of a key: its CRC-16 (XMODEM) modulo the number of slots.
+fn slot(hashed: &[u8]) -> u16 {
+    let crc = hashed.iter().fold(0_u16, |crc, byte| {
+        (0..8).fold(
+            crc ^ (u16::from(*byte) << 8),
+            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 },
+        )
+    });
+    crc % 16384
+}
+
+/// Returns the part of a key that Redis Cluster hashes, if it is not all of it: what stands between its
+/// first `{` and the next `}`, unless that is nothing.
+fn hash_tag(key: &str) -> Option<&str> {
+    let (tag, _) = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'))?;
+    Some(tag).filter(|tag| !tag.is_empty())
 }
 
 #[cfg(test)]
@@ -107,8 +176,8 @@ mod tests {
 
     #[test]
     fn names_are_as_documented() {
-        assert_eq!(companions("a"), ["{a}@fence", "{a}@queue", "{a}@waiters"]);
-        assert_eq!(companions("a{b}"), ["a{b}:@fence", "a{b}:@queue", "a{b}:@waiters"]);
+        assert_eq!(companions("a"), ["{a}@queue", "{a}@waiters"]);
+        assert_eq!(companions("a{b}"), ["a{b}:@queue", "a{b}:@waiters"]);
     }
 
     #[test]
@@ -127,20 +196,34 @@ mod tests {
     fn companions_never_collide() {
         let keys = ["a", "{a}", "{{a}}", "a:", "{a}:", "a}", "{a", "x{a}", "{}a", "a{}", "{}", "{{}a}", "{a}b"];
         let names: HashSet<_> = keys.iter().flat_map(|key| companions(key)).collect();
-        assert_eq!(names.len(), 3 * keys.len());
+        assert_eq!(names.len(), 2 * keys.len());
         assert!(keys.iter().all(|key| !names.contains(*key)));
     }
 
     #[test]
     fn names_of_companions_are_refused() {
-        for bad in ["a:@fence", "{a}@fence", "a:@queue", "{a}@queue", "{a}@waiters", ":@fence"] {
+        for bad in ["a:@queue", "{a}@queue", "{a}@waiters", ":@queue"] {
             let key = LockKey::new(bad).unwrap();
             let error = Keys::of(&key).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{bad}");
             assert!(error.to_string().contains("choose another ending"), "{error}");
         }
-        for good in ["fence", "a:fence", "user@fence", "a:@fence:b", "a:@fences"] {
+        for good in ["queue", "a:queue", "user@queue", "a:@queue:b", "a:@queues", "distributed-lock:clocks"] {
             assert!(Keys::of(&LockKey::new(good).unwrap()).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn clocks_are_refused_and_lie_in_the_slot_of_their_locks() {
+        for bad in [super::CLOCK, "distributed-lock:clock:{17}"] {
+            let error = Keys::of(&LockKey::new(bad).unwrap()).unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{bad}");
+        }
+        // From the specification of Redis Cluster.
+        assert_eq!(super::slot(b"123456789"), 0x31C3);
+        for key in ["a", "lock:user:42", "lock:{user:42}", "{a}:b{c}", "\u{e9}:\u{fc}"] {
+            let clock = Keys::of(&LockKey::new(key).unwrap()).unwrap().clock_of_slot();
+            assert_eq!(super::slot(hashed(&clock).as_bytes()), super::slot(hashed(key).as_bytes()), "{key} {clock}");
         }
     }
 

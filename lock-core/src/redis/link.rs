@@ -1,16 +1,14 @@
 //! One connection: it runs scripts, notices its own silence, and knows the server's time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
-use crate::redis::coalesce::Coalescer;
-use crate::redis::scripts::Script;
 
 /// How long a connection may leave every command unanswered before it is given up. None of our
 /// commands takes a millisecond, so this is a stalled server or a dead path.
@@ -19,6 +17,21 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// A command that is dropped sooner than this was cancelled by its caller, and by itself says
 /// nothing about the connection.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How the server knows a connection. Ids begin anew when it restarts, so the address belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClientId {
+    pub(super) id: u64,
+    pub(super) address: String,
+}
+
+impl ClientId {
+    /// Reads the answer of `CLIENT INFO`.
+    pub(super) fn read(info: &str) -> Option<Self> {
+        let field = |name: &str| info.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        Some(Self { id: field("id")?.parse().ok()?, address: field("addr")?.to_owned() })
+    }
+}
 
 /// An open connection of one runtime.
 pub(super) struct Link {
@@ -36,7 +49,13 @@ pub(super) struct Link {
     last_cancelled: AtomicU64,
     /// Closes when the driver of the connection has ended.
     gone: watch::Receiver<()>,
-    pub(super) coalescer: Coalescer,
+    /// How the server knows it. Without, the server cannot be asked to close it, and no command may be sent
+    /// over it whose execution could come too late.
+    client: Option<ClientId>,
+    /// Whether the server refuses transactions.
+    refuses_native: AtomicBool,
+    /// Whether the server is a node of a cluster, which takes only keys of one slot at a time.
+    cluster: AtomicBool,
 }
 
 impl Link {
@@ -45,6 +64,7 @@ impl Link {
         generation: u64,
         time: ServerTime,
         gone: watch::Receiver<()>,
+        client: Option<ClientId>,
     ) -> Self {
         Self {
             connection,
@@ -54,7 +74,9 @@ impl Link {
             first_cancelled: AtomicU64::new(0),
             last_cancelled: AtomicU64::new(0),
             gone,
-            coalescer: Coalescer::default(),
+            client,
+            refuses_native: AtomicBool::new(false),
+            cluster: AtomicBool::new(false),
         }
     }
 
@@ -74,30 +96,27 @@ impl Link {
         self.gone.clone()
     }
 
-    /// Runs a script by its hash, or by its text if the server does not know the hash: after a
-    /// restart, a failover or SCRIPT FLUSH.
-    ///
-    /// The text goes along with the call, instead of being loaded first, so that nothing can flush
-    /// it in between and no permission for SCRIPT LOAD is needed.
-    pub(super) async fn eval(
-        &self,
-        script: &Script,
-        keys: &[impl ToRedisArgs],
-        args: impl Fn(&mut Cmd),
-    ) -> Result<Value, RedisError> {
-        let call = |name: &str, script: &str| {
-            // About as many words and bytes as most scripts are called with, so that it need not grow.
-            let mut command = Cmd::with_capacity(8 + 4 * keys.len(), 128 + 96 * keys.len());
-            command.arg(name).arg(script).arg(keys.len()).arg(keys);
-            args(&mut command);
-            command
-        };
-        match self.send(&call("EVALSHA", &script.sha)).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.send(&call("EVAL", &script.text)).await
-            }
-            answer => answer,
-        }
+    /// How the server knows this connection, if it can be asked to close it.
+    pub(super) fn client(&self) -> Option<&ClientId> {
+        self.client.as_ref()
+    }
+
+    /// Returns whether locks may be taken without a script.
+    pub(super) fn takes_natively(&self) -> bool {
+        self.client.is_some() && !self.refuses_native.load(Ordering::Relaxed) && !self.is_cluster()
+    }
+
+    pub(super) fn refuse_native(&self) {
+        self.refuses_native.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.cluster.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server is a node of a cluster. Returns whether that was not known.
+    pub(super) fn note_cluster(&self) -> bool {
+        !self.cluster.swap(true, Ordering::Relaxed)
     }
 
     /// Sends one command. Dropping the future does not call it back.
@@ -205,7 +224,7 @@ impl ServerTime {
 mod tests {
     use std::time::Duration;
 
-    use super::ServerTime;
+    use super::{ClientId, ServerTime};
     use crate::clock::Timestamp;
 
     fn at(seconds: u64) -> Timestamp {
@@ -233,5 +252,14 @@ mod tests {
     fn deadlines_saturate() {
         let time = ServerTime::new(u64::MAX - 1, at(0));
         assert_eq!(time.deadline(at(100), Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn connections_are_recognised() {
+        let info = "id=7 addr=127.0.0.1:50412 laddr=127.0.0.1:6379 fd=8 name= db=0";
+        assert_eq!(ClientId::read(info), Some(ClientId { id: 7, address: "127.0.0.1:50412".to_owned() }));
+        for bad in ["", "id=x addr=a", "laddr=127.0.0.1:6379 id=7"] {
+            assert_eq!(ClientId::read(bad), None, "{bad}");
+        }
     }
 }

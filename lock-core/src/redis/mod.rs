@@ -1,19 +1,24 @@
 //! Locks on one Redis server.
 
+mod acquire;
 mod builder;
-mod call;
+mod clock;
 mod coalesce;
+mod collisions;
 mod connect;
 mod credentials;
 mod error;
+mod exchange;
+#[cfg(feature = "inspect")]
 pub mod inspect;
 mod keys;
 mod link;
 mod pool;
 mod push;
-mod reply;
-mod scripts;
-mod together;
+mod release;
+mod script;
+mod steps;
+mod unsettled;
 mod value;
 
 pub use builder::RedisStoreBuilder;
@@ -31,24 +36,16 @@ use crate::backend::{
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
-use crate::redis::call::Call;
-use crate::redis::coalesce::Departure;
+use crate::redis::clock::Floor;
+use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
 use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::pool::Pool;
-use crate::redis::push::Ears;
-use crate::redis::reply::Acquired;
-use crate::redis::scripts::SCRIPTS;
-
-/// Tokens stay below this, so that a block on top of it is still exact in Lua's numbers (2^53).
-const MAX_TOKEN: u64 = 9_000_000_000_000_000;
-
-/// How often an acquire that came too late for its deadline is sent again, with a corrected one.
-const STALE_RETRIES: usize = 3;
+use crate::redis::push::ChangeListeners;
+use crate::redis::steps::Unrenewed;
 
 /// How many locks one script renews: about a quarter of a millisecond, in which the server serves nobody
 /// else.
@@ -73,9 +70,11 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// # Permissions
 ///
 /// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
-/// locks, to wait for them without polling, to hear of losses at once and be named in `CLIENT LIST`,
-/// and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last three words are for
-/// clusters. Without the second and third, waiters poll and renewals find losses.
+/// locks, to wait for them without polling, to hear of losses at once, be named in `CLIENT LIST` and take
+/// free locks without a script, and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last three words are for
+/// clusters. Without the second and third, waiters poll and renewals find losses. All locks of a
+/// server draw their fencing tokens from one key, whatever their prefix: that is what the last pattern of
+/// keys permits.
 ///
 /// ```text
 #[doc = include_str!("acl.txt")]
@@ -90,7 +89,10 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// ```
 pub struct RedisStore {
     pool: Pool,
-    ears: Ears,
+    listeners: ChangeListeners,
+    /// The newest token of the server that this process knows of.
+    floor: Floor,
+    collisions: Collisions,
     /// Whether the log has been told of the server's eviction policy.
     warned_of_eviction: AtomicBool,
 }
@@ -110,7 +112,13 @@ impl RedisStore {
     }
 
     fn at(target: Target) -> Self {
-        Self { pool: Pool::new(target), ears: Ears::default(), warned_of_eviction: AtomicBool::new(false) }
+        Self {
+            pool: Pool::new(target),
+            listeners: ChangeListeners::default(),
+            floor: Floor::default(),
+            collisions: Collisions::default(),
+            warned_of_eviction: AtomicBool::new(false),
+        }
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.
@@ -120,110 +128,35 @@ impl RedisStore {
         self.pool.connections()
     }
 
-    /// Sends a claim, together with the release of another if there is one.
-    async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
-        let keys = Keys::of(&request.claim.key)?;
-        Self::check_floor(request.floor)?;
-        for _ in 0..=STALE_RETRIES {
-            let link = self.pool.link().await?;
-            let deadline = link.time.deadline(Clock::system().now(), request.execute_within);
-            let call = Call::acquire(&keys, request, before, deadline);
-            let answer = link.call(call, Departure::Now).await.map_err(|error| self.failed("acquire", &error))?;
-            return match Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))? {
-                Acquired::Granted(token) => Ok(Attempt::Granted { token, block: request.block.max(1) }),
-                Acquired::Mine(token) => Ok(Attempt::Granted { token, block: 1 }),
-                Acquired::Held(holder) => Ok(Attempt::Held { holder }),
-                Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
-                Acquired::Mistyped(name) => Err(error::mistyped(&name)),
-                Acquired::Failed(text) => Err(error::answered(self.pool.node(), "acquire", &text)),
-                // Together with its answer came what time it is.
-                Acquired::Stale => continue,
-            };
-        }
-        Err(self.too_late(request.execute_within))
-    }
-
-    /// Refuses a floor above which no token is left.
-    fn check_floor(floor: FencingToken) -> Result<()> {
-        if floor.get() <= MAX_TOKEN {
-            return Ok(());
-        }
-        Err(LockError::misconfigured(format!(
-            "the newest token known, {floor}, leaves no room for a greater one; find out which resource stored it, the \
-             store gives tokens below {MAX_TOKEN}",
-        )))
-    }
-
-    fn too_late(&self, execute_within: Duration) -> LockError {
-        LockError::not_executed(format!(
-            "{} was reached only after the acquire's deadline of {execute_within:?}, {} times; it is stalled, or the ttl \
-             is too short for this network",
-            self.pool.node(),
-            STALE_RETRIES + 1,
-        ))
-    }
-
-    async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
-        let keys = Keys::of(&release.claim.key)?;
-        let link = self.pool.link().await?;
-        let departure = if release.in_background { Departure::WithTheNext } else { Departure::Now };
-        let answer =
-            link.call(Call::release(&keys, release), departure).await.map_err(|error| self.failed(op, &error))?;
-        let freed = reply::released(&answer).ok_or_else(|| self.unreadable(op))?;
-        freed.map_err(|text| error::answered(self.pool.node(), op, &text))
-    }
-
     /// Renews at most [`RENEW_BATCH`] claims.
     async fn renew_batch(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
         if let Some(answers) = self.renew_tracked(claims).await {
             return answers;
         }
-        let link = self.pool.link().await?;
-        self.renew_over(&link, claims, false).await
+        let connection = self.pool.connection().await?;
+        self.renew_over(&connection.link, claims, false).await
     }
 
     async fn renew_over(&self, link: &Link, claims: &[Claim], track: bool) -> Result<Vec<Result<Renewal>>> {
-        let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
-        let answer = link
-            .eval(&SCRIPTS.renew, &keys, |command| {
-                command.arg(if track { "track" } else { "" });
-                for claim in claims {
-                    command.arg(&value::head(claim.owner));
-                }
-                // Mostly all have the same, and one word for all is enough.
-                let alike = claims.windows(2).all(|pair| pair[0].ttl == pair[1].ttl);
-                for claim in &claims[..if alike { 1 } else { claims.len() }] {
-                    command.arg(value::millis(claim.ttl));
-                }
-            })
-            .await
-            .map_err(|error| self.failed("renew", &error))?;
-        let Value::Array(answers) = answer else { return Err(self.unreadable("renew")) };
+        let answer = link.eval(&steps::renew(claims, track)).await.map_err(|error| self.failed("renew", &error))?;
         let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
-        for pair in answers.chunks(2) {
-            let [Value::Int(number), answer] = pair else { return Err(self.unreadable("renew")) };
-            let index = usize::try_from(*number).unwrap_or(0).wrapping_sub(1);
-            let Some(renewal) = renewals.get_mut(index) else { return Err(self.unreadable("renew")) };
-            let error = match answer {
-                Value::Int(0) => {
-                    *renewal = Ok(Renewal::Lost);
-                    continue;
+        for (place, why) in steps::unrenewed(&answer).ok_or_else(|| self.unreadable("renew"))? {
+            let Some(renewal) = renewals.get_mut(place) else { return Err(self.unreadable("renew")) };
+            *renewal = match why {
+                Unrenewed::Lost => Ok(Renewal::Lost),
+                Unrenewed::Failed(text) => {
+                    Err(error::answered(self.pool.node(), "renew", &text).with_key(&claims[place].key))
                 }
-                Value::BulkString(text) => error::answered(self.pool.node(), "renew", &String::from_utf8_lossy(text)),
-                _ => self.unreadable("renew"),
             };
-            *renewal = Err(error.with_key(&claims[index].key));
         }
         Ok(renewals)
     }
 
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let link = self.pool.link().await?;
-        let answer = link
-            .eval(&SCRIPTS.holder, &[Keys::of(key)?.lock], |_| {})
-            .await
-            .map_err(|error| self.failed("look at the holder", &error))?;
-        reply::holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
+        let call = steps::holder(&Keys::of(key)?);
+        let connection = self.pool.connection().await?;
+        let answer = connection.link.eval(&call).await.map_err(|error| self.failed("look at the holder", &error))?;
+        steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
     }
 
     /// Reports whether the server may throw locks away when its memory is full.
@@ -246,8 +179,9 @@ impl RedisStore {
         let node = self.pool.node();
         let (mut was_up, mut told_down, mut pause) = (false, false, BACKOFF.0);
         loop {
-            match self.pool.link().await {
-                Ok(link) => {
+            match self.pool.connection().await {
+                Ok(connection) => {
+                    let link = &connection.link;
                     inbox.notice(&Notice::Connection { node, up: true });
                     tracing::debug!(node, generation = link.generation, "connected");
                     if was_up {
@@ -255,9 +189,9 @@ impl RedisStore {
                     }
                     (was_up, told_down, pause) = (true, false, BACKOFF.0);
                     let mut gone = link.gone();
-                    self.check_eviction(&link, inbox).await;
+                    self.check_eviction(link, inbox).await;
                     // Held no longer: a connection that was given up must be able to close.
-                    drop(link);
+                    drop(connection);
                     let _ = gone.changed().await;
                     tracing::debug!(node, "disconnected");
                 }
@@ -296,7 +230,7 @@ impl LockBackend for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         let known = Capabilities::polled().with_queue();
-        if self.ears.can_hear() { known.with_push_loss() } else { known }
+        if self.listeners.can_hear() { known.with_push_loss() } else { known }
     }
 
     fn node(&self, _lane: u16) -> &str {
@@ -313,7 +247,7 @@ impl LockBackend for RedisStore {
 
     async fn ping(&self) -> Result<()> {
         // Opening a connection logs in and reads the server's time.
-        self.pool.link().await.map(drop)
+        self.pool.connection().await.map(drop)
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {

@@ -14,18 +14,21 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
 use crate::error::{LockError, Result};
-use crate::redis::connect::Target;
+use crate::redis::coalesce::Coalescer;
+use crate::redis::connect::{Greeting, Target};
 use crate::redis::link::Link;
+use crate::redis::unsettled::Unsettled;
 
 /// The connections of one store.
 #[derive(Debug)]
 pub(super) struct Pool {
     target: Target,
     slots: Arc<Slots>,
+    pub(super) unsettled: Arc<Unsettled>,
 }
 
 /// What a runtime's callers wait for: nothing yet, or how connecting ended.
-type Outcome = Option<Result<Arc<Link>>>;
+type Outcome = Option<Result<Arc<Coalescer>>>;
 
 #[derive(Debug, Default)]
 struct Slots {
@@ -43,7 +46,7 @@ struct Slot {
 
 impl Pool {
     pub(super) fn new(target: Target) -> Self {
-        Self { target, slots: Arc::default() }
+        Self { target, slots: Arc::default(), unsettled: Arc::default() }
     }
 
     pub(super) fn node(&self) -> &str {
@@ -58,14 +61,14 @@ impl Pool {
     ///
     /// Callers that come while it is being opened share the result. Dropping the future lets the
     /// attempt go on, for the next caller.
-    pub(super) async fn link(&self) -> Result<Arc<Link>> {
+    pub(super) async fn connection(&self) -> Result<Arc<Coalescer>> {
         let runtime = Handle::try_current().map_err(|_| {
             LockError::misconfigured(
                 "the Redis store was polled outside of a tokio runtime; call it from a task of one built with enable_all()",
             )
         })?;
-        if let Some(link) = self.slots.open(runtime.id()) {
-            return Ok(link);
+        if let Some(open) = self.slots.open(runtime.id()) {
+            return Ok(open);
         }
         let mut outcome = self.outcome(&runtime);
         if let Some(known) = outcome.borrow().as_ref() {
@@ -111,14 +114,20 @@ impl Pool {
         let (alive, gone) = watch::channel(());
         let presence =
             Presence { slots: Arc::downgrade(&self.slots), runtime: runtime.id(), generation, _alive: alive };
-        let target = self.target.clone();
+        let (target, unsettled) = (self.target.clone(), Arc::clone(&self.unsettled));
         // A runtime without I/O or timers panics at the first socket: in a task of its own, so that
         // the panic is an answer and not the end of the caller.
         let opening = runtime.spawn(async move { target.open(presence).await });
         let node = self.node().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
-                Ok(Ok((connection, time))) => Ok(Arc::new(Link::new(connection, generation, time, gone))),
+                Ok(Ok(Greeting { connection, time, client, cluster })) => {
+                    let link = Link::new(connection, generation, time, gone, client);
+                    if cluster {
+                        link.note_cluster();
+                    }
+                    Ok(Arc::new(Coalescer::new(link, unsettled)))
+                }
                 Ok(Err(error)) => Err(error),
                 Err(ended) if ended.is_panic() => Err(LockError::misconfigured(format!(
                     "connecting to {node} panicked, as it does on a tokio runtime without I/O or time; \
@@ -136,8 +145,8 @@ impl Pool {
         let open = |slot: &Slot| slot.outcome.borrow().as_ref()?.as_ref().ok().cloned();
         let all: Vec<_> = self.slots.lock().values().filter_map(open).collect();
         let mut refused = Vec::new();
-        for link in all {
-            refused.extend(link.send(command).await.err());
+        for connection in all {
+            refused.extend(connection.link.send(command).await.err());
         }
         refused
     }
@@ -155,9 +164,9 @@ impl Slots {
     }
 
     /// Returns the connection of a runtime, if it is open and should be used.
-    fn open(&self, runtime: Id) -> Option<Arc<Link>> {
+    fn open(&self, runtime: Id) -> Option<Arc<Coalescer>> {
         match self.lock().get(&runtime)?.outcome.borrow().as_ref()? {
-            Ok(link) if !link.is_silent() => Some(Arc::clone(link)),
+            Ok(open) if !open.link.is_silent() => Some(Arc::clone(open)),
             _ => None,
         }
     }
@@ -174,7 +183,7 @@ impl Slot {
     /// Returns whether the next caller should use this, rather than connect anew.
     fn is_usable(&self) -> bool {
         match self.outcome.borrow().as_ref() {
-            Some(Ok(link)) => !link.is_silent(),
+            Some(Ok(open)) => !open.link.is_silent(),
             Some(Err(_)) => false,
             // The connecting task ends without a word when its runtime shuts down.
             None => self.outcome.has_changed().is_ok(),
@@ -184,7 +193,7 @@ impl Slot {
 
 /// Proof that a connection exists or is being opened. Its driver owns it; when it is dropped, for
 /// whatever reason, the slot is free for a new connection.
-pub(super) struct Presence {
+struct Presence {
     slots: Weak<Slots>,
     runtime: Id,
     generation: u64,

@@ -22,35 +22,35 @@ use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
 use crate::redis::link::{Link, ServerTime};
-use crate::redis::{BACKOFF, RedisStore, keys, reply};
+use crate::redis::{BACKOFF, RedisStore, keys, steps};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connections of one store that hear, one for each runtime with a keeper.
 #[derive(Debug, Default)]
-pub(super) struct Ears {
-    open: Mutex<HashMap<Id, Arc<Ear>>>,
+pub(super) struct ChangeListeners {
+    open: Mutex<HashMap<Id, Arc<ChangeListener>>>,
     /// Whether the server does not tell of changes, or does not let us ask for it.
     refused: AtomicBool,
 }
 
 /// A connection on which the server tells of changes.
 #[derive(Debug)]
-struct Ear {
+struct ChangeListener {
     link: Link,
     /// Whether a renewal got no answer. Until there is proof of life, others go another way.
     in_doubt: AtomicBool,
     doubted: Notify,
 }
 
-impl Ears {
+impl ChangeListeners {
     /// Returns whether changes are told of, as far as is known.
     pub(super) fn can_hear(&self) -> bool {
         !self.refused.load(Ordering::Relaxed)
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<Ear>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<ChangeListener>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,56 +58,56 @@ impl Ears {
     pub(super) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
         let all: Vec<_> = self.open().values().cloned().collect();
         let mut refused = Vec::new();
-        for ear in all {
-            refused.extend(ear.link.send(command).await.err());
+        for listener in all {
+            refused.extend(listener.link.send(command).await.err());
         }
         refused
     }
 
     /// Returns the connection to renew over, if this is a keeper and its connection seems alive.
-    fn current(&self) -> Option<Arc<Ear>> {
+    fn current(&self) -> Option<Arc<ChangeListener>> {
         let runtime = Handle::try_current().ok()?.id();
-        self.open().get(&runtime).filter(|ear| !ear.in_doubt.load(Ordering::Relaxed)).cloned()
+        self.open().get(&runtime).filter(|listener| !listener.in_doubt.load(Ordering::Relaxed)).cloned()
     }
 }
 
 /// Makes a connection available to renewals, until it is dropped.
 struct Opened<'a> {
-    ears: &'a Ears,
+    listeners: &'a ChangeListeners,
     runtime: Id,
-    ear: Arc<Ear>,
+    listener: Arc<ChangeListener>,
 }
 
 impl<'a> Opened<'a> {
-    fn new(ears: &'a Ears, runtime: Id, link: Link) -> Self {
-        let ear = Arc::new(Ear { link, in_doubt: AtomicBool::new(false), doubted: Notify::new() });
-        ears.open().insert(runtime, Arc::clone(&ear));
-        Self { ears, runtime, ear }
+    fn new(listeners: &'a ChangeListeners, runtime: Id, link: Link) -> Self {
+        let listener = Arc::new(ChangeListener { link, in_doubt: AtomicBool::new(false), doubted: Notify::new() });
+        listeners.open().insert(runtime, Arc::clone(&listener));
+        Self { listeners, runtime, listener }
     }
 
     /// Demands proof of life after each renewal that got no answer. Ends when there is none.
     async fn prove_alive(&self) {
         loop {
-            self.ear.doubted.notified().await;
+            self.listener.doubted.notified().await;
             let ping = redis::cmd("PING");
             #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
-            let proof = tokio::time::timeout(PROOF_WITHIN, self.ear.link.send(&ping)).await;
+            let proof = tokio::time::timeout(PROOF_WITHIN, self.listener.link.send(&ping)).await;
             // A refusal is an answer too.
             let alive = proof.is_ok_and(|answer| answer.map_or_else(|error| error.code().is_some(), |_| true));
             if !alive {
                 return;
             }
-            self.ear.in_doubt.store(false, Ordering::Relaxed);
+            self.listener.in_doubt.store(false, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        let mut open = self.ears.open();
+        let mut open = self.listeners.open();
         // Another manager on the same runtime may have put its own here.
         let removed = match open.get(&self.runtime) {
-            Some(ear) if Arc::ptr_eq(ear, &self.ear) => open.remove(&self.runtime),
+            Some(listener) if Arc::ptr_eq(listener, &self.listener) => open.remove(&self.runtime),
             _ => None,
         };
         drop(open);
@@ -116,13 +116,13 @@ impl Drop for Opened<'_> {
 }
 
 /// Casts doubt on a connection when it is dropped before the answer has come.
-struct Unanswered<'a>(Option<&'a Ear>);
+struct Unanswered<'a>(Option<&'a ChangeListener>);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(ear) = self.0 {
-            ear.in_doubt.store(true, Ordering::Relaxed);
-            ear.doubted.notify_one();
+        if let Some(listener) = self.0 {
+            listener.in_doubt.store(true, Ordering::Relaxed);
+            listener.doubted.notify_one();
         }
     }
 }
@@ -140,7 +140,7 @@ impl RedisStore {
                     let connection = listening.connection;
                     let (_open, gone) = watch::channel(());
                     let time = ServerTime::new(0, clock.now());
-                    let told_before = self.ears.refused.swap(!listening.tracks, Ordering::Relaxed);
+                    let told_before = self.listeners.refused.swap(!listening.tracks, Ordering::Relaxed);
                     if !listening.tracks && !told_before {
                         tracing::info!(
                             node = self.pool.node(),
@@ -149,7 +149,11 @@ impl RedisStore {
                         );
                     }
                     let opened = listening.tracks.then(|| {
-                        Opened::new(&self.ears, Handle::current().id(), Link::new(connection.clone(), 0, time, gone))
+                        Opened::new(
+                            &self.listeners,
+                            Handle::current().id(),
+                            Link::new(connection.clone(), 0, time, gone, None),
+                        )
                     });
                     inbox.set_open(true);
                     if was_open {
@@ -172,7 +176,7 @@ impl RedisStore {
                 }
                 Err(error) => {
                     if error.kind() == LockErrorKind::Misconfigured {
-                        self.ears.refused.store(true, Ordering::Relaxed);
+                        self.listeners.refused.store(true, Ordering::Relaxed);
                     }
                     tracing::debug!(node = self.pool.node(), %error, "cannot listen for grants");
                 }
@@ -185,9 +189,9 @@ impl RedisStore {
     /// Renews claims over the connection that then hears of changes to them. `None` if there is no
     /// such connection, or the server refuses.
     pub(super) async fn renew_tracked(&self, claims: &[Claim]) -> Option<Result<Vec<Result<Renewal>>>> {
-        let ear = self.ears.current()?;
-        let mut unanswered = Unanswered(Some(&ear));
-        let answers = self.renew_over(&ear.link, claims, true).await;
+        let listener = self.listeners.current()?;
+        let mut unanswered = Unanswered(Some(&listener));
+        let answers = self.renew_over(&listener.link, claims, true).await;
         if answers.is_ok() {
             unanswered.0 = None;
         }
@@ -199,8 +203,8 @@ impl RedisStore {
         if refused {
             // MGET may be forbidden where GET is not. The other way tells whether that is all.
             unanswered.0 = None;
-            self.ears.refused.store(true, Ordering::Relaxed);
-            let removed = self.ears.open().remove(&Handle::current().id());
+            self.listeners.refused.store(true, Ordering::Relaxed);
+            let removed = self.listeners.open().remove(&Handle::current().id());
             drop(removed);
             return None;
         }
@@ -215,10 +219,10 @@ async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
             PushKind::Message => {
                 let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
                 if channel == keys::REVOKED.as_bytes() {
-                    if let Some((owner, actor, reason)) = reply::revocation(text) {
+                    if let Some((owner, actor, reason)) = steps::revocation(text) {
                         inbox.revoked(owner, actor, reason);
                     }
-                } else if let Some(grant) = reply::grant(text) {
+                } else if let Some(grant) = steps::granted(text) {
                     inbox.granted(grant);
                 }
             }

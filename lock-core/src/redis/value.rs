@@ -1,10 +1,11 @@
-//! The text stored in a lock: `owner|token|ttl|host|pid|site|lock name`, at most 512 bytes.
+//! The text stored in a lock: `owner|since|ttl|host|pid|site|lock name`, at most 512 bytes.
+//!
+//! Since is when it was taken, server time in ms: as the client estimates it, or as a script reads it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::fencing::FencingToken;
 use crate::key::LockLabel;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
@@ -14,6 +15,9 @@ const MAX_HOST: usize = 64;
 const MAX_SITE: usize = 160;
 const MAX_NAME: usize = 200;
 
+/// Later than every instant in ms, earlier than every recent one in µs.
+const LATEST: u64 = 1 << 43;
+
 /// Writes what the values of an owner's locks begin with.
 pub(super) fn head(owner: OwnerId) -> [u8; 33] {
     let mut head = [b'|'; 33];
@@ -21,14 +25,27 @@ pub(super) fn head(owner: OwnerId) -> [u8; 33] {
     head
 }
 
-/// Writes the part of the value that follows the token. The script puts owner and token before it.
+/// Writes all of the value. `since` is server time in ms.
+pub(super) fn whole(owner: OwnerId, since: u64, ttl: Duration, info: &HolderInfo) -> String {
+    let mut text = String::with_capacity(192);
+    text.extend(owner.digits().map(char::from));
+    let _ = write!(text, "|{since}|");
+    write_tail(&mut text, ttl, info);
+    text
+}
+
+/// Writes the part of the value that follows the instant. The script puts owner and instant before it.
 pub(super) fn tail(ttl: Duration, info: &HolderInfo) -> String {
+    let mut tail = String::with_capacity(128);
+    write_tail(&mut tail, ttl, info);
+    tail
+}
+
+fn write_tail(text: &mut String, ttl: Duration, info: &HolderInfo) {
     let (host, site) = (plain(&info.host, MAX_HOST), plain(&info.site, MAX_SITE));
     let lock = info.lock.as_ref().map_or(Cow::Borrowed(""), |lock| plain(lock.as_str(), MAX_NAME));
-    let mut tail = String::with_capacity(host.len() + site.len() + lock.len() + 33);
     // Writing to a string cannot fail.
-    let _ = write!(tail, "{}|{host}|{}|{site}|{lock}", millis(ttl), info.pid);
-    tail
+    let _ = write!(text, "{}|{host}|{}|{site}|{lock}", millis(ttl), info.pid);
 }
 
 /// Reads who stands behind a value. Text that is not ours belongs to a client of the classic
@@ -40,8 +57,11 @@ pub(super) fn holder(value: &[u8], ttl_left: Option<Duration>) -> Holder {
 fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     let mut parts = std::str::from_utf8(value).ok()?.split('|');
     let owner = OwnerId::from_hex(parts.next()?)?;
-    let token = FencingToken::new(parts.next()?.parse().ok()?);
-    let mut holder = Holder::new(info(&mut parts)?, owner, token, ttl_left);
+    let since: u64 = parts.next()?.parse().ok()?;
+    // Older versions wrote a token in its place, which was the same in µs.
+    let since = Duration::from_millis(if since > LATEST { since / 1000 } else { since });
+    let info = Some(info(&mut parts)?);
+    let mut holder = Holder { info, owner: Some(owner), token: None, since: UNIX_EPOCH.checked_add(since), ttl_left };
     if value.starts_with(&[b'0'; 32]) {
         // Released, but kept for the rest of its `min_hold`: no grant stands behind it.
         holder.owner = None;
@@ -49,12 +69,13 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     Some(holder)
 }
 
+#[cfg(any(test, feature = "inspect"))]
 /// Reads who waits, and when it last said so in server µs, from the text that `queue.lua` keeps of a
 /// claim.
 pub(super) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
     let mut parts = std::str::from_utf8(entry).ok()?.split('|');
     let confirmed = parts.nth(2)?.parse().ok()?;
-    Some((info(parts.by_ref().skip(4))?, confirmed))
+    Some((info(parts.by_ref().skip(3))?, confirmed))
 }
 
 /// Reads the fields that a holder and a waiter have in common. The lock's name is not there in values
@@ -94,10 +115,9 @@ fn plain(text: &str, most: usize) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
-    use super::{head, holder, tail, waiter};
-    use crate::fencing::FencingToken;
+    use super::{head, holder, tail, waiter, whole};
     use crate::key::LockLabel;
     use crate::owner::{HolderInfo, OwnerId};
 
@@ -114,9 +134,18 @@ mod tests {
         let text = value(&owner.to_hex(), &info);
         assert_eq!(text, format!("{}|42|10000|web-1|7|app::charge|lock:user:<id>", owner.to_hex()));
         let read = holder(text.as_bytes(), LEFT);
-        assert_eq!((read.info, read.owner, read.token), (Some(info), Some(owner), Some(FencingToken::new(42))));
+        assert_eq!(whole(owner, 42, Duration::from_secs(10), &info), text);
+        assert_eq!((read.info, read.owner, read.token), (Some(info), Some(owner), None));
+        assert_eq!(read.since, Some(UNIX_EPOCH + Duration::from_millis(42)));
         assert_eq!(read.ttl_left, LEFT);
         assert!(text.as_bytes().starts_with(&head(owner)));
+    }
+
+    #[test]
+    fn a_token_in_the_place_of_the_instant_is_read() {
+        let text = format!("{}|1763000000000000|10000|web-1|7|app::charge", OwnerId::random().to_hex());
+        let since = UNIX_EPOCH + Duration::from_secs(1_763_000_000);
+        assert_eq!(holder(text.as_bytes(), None).since, Some(since));
     }
 
     #[test]
@@ -151,12 +180,12 @@ mod tests {
     #[test]
     fn a_waiter_tells_who_it_is() {
         let info = HolderInfo::new("web-1", 7, "app::charge");
-        let entry = format!("inbox:1|5|1700|0|3000|65|9|{}", tail(Duration::from_secs(10), &info));
+        let entry = format!("inbox:1|5|1700|0|3000|9-1|{}", tail(Duration::from_secs(10), &info));
         assert_eq!(waiter(entry.as_bytes()), Some((info.clone(), 1700)));
         let named = info.clone().with_lock(LockLabel::from_static("job"));
-        let entry = format!("inbox:1|5|1700|0|3000|65|9|{}", tail(Duration::from_secs(10), &named));
+        let entry = format!("inbox:1|5|1700|0|3000|9-1|{}", tail(Duration::from_secs(10), &named));
         assert_eq!(waiter(entry.as_bytes()), Some((named, 1700)));
-        for bad in ["", "a|b|c", "i|5|x|0|1|1|1|1|h|7|s", "i|5|1|0|1|1|1|1|h|x|s", "i|5|1|0|1|1|1|1|h|7"] {
+        for bad in ["", "a|b|c", "i|5|x|0|1|1|1|h|7|s", "i|5|1|0|1|1|1|h|x|s", "i|5|1|0|1|1|1|h|7"] {
             assert_eq!(waiter(bad.as_bytes()), None, "{bad}");
         }
     }

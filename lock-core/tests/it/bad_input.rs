@@ -184,7 +184,13 @@ async fn what_no_server_can_serve_is_refused_before_it_is_asked() {
         let error = request.await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
     }
-    for key in [String::new(), "x".repeat(513), "{a}@fence".to_owned(), "a:@queue".to_owned()] {
+    for key in [
+        String::new(),
+        "x".repeat(513),
+        "{a}@waiters".to_owned(),
+        "distributed-lock:clock".to_owned(),
+        "a:@queue".to_owned(),
+    ] {
         let error = locks.lock(key.clone()).await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{key}: {error}");
     }

@@ -50,7 +50,7 @@ impl Puppet {
         claim.ttl = ttl;
         let stamp = request.ticket.as_ref().unwrap().stamp;
         let inbox = self.0.lock().unwrap().inbox.clone();
-        inbox.unwrap().granted(Grant::new(claim, FencingToken::new(token), 1, stamp));
+        inbox.unwrap().granted(Grant::new(claim, FencingToken::new(token), stamp));
     }
 }
 
@@ -80,7 +80,7 @@ impl LockBackend for Puppet {
         let mut strings = self.0.lock().unwrap();
         strings.asked.push(request.clone());
         if strings.grants {
-            return Ok(Attempt::Granted { token: FencingToken::new(20), block: 1 });
+            return Ok(Attempt::Granted { token: FencingToken::new(20) });
         }
         let info = HolderInfo::new("elsewhere", 1, "somebody");
         Ok(Attempt::Queued { holder: Holder::new(info, OwnerId::random(), FencingToken::new(1), None) })

@@ -41,7 +41,7 @@ fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(MemoryStore) -> B) -> bool
         let [one, two, three, four, five, six] = [(); 6].map(|()| spoil(memory.clone()));
         tokio::spawn(async move {
             rules::identity(one).await;
-            rules::blocks(two).await;
+            rules::floors(two).await;
             rules::leases(three).await;
             rules::batches(four).await;
             rules::all_or_nothing(five).await;

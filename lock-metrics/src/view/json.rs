@@ -44,7 +44,7 @@ fn row(Shown { live, waiters }: &Shown) -> Value {
                     "host": holder.info.as_ref().map(|info| &*info.host),
                     "pid": holder.info.as_ref().map(|info| info.pid),
                     "owner": short_owner(holder),
-                    "token": holder.token.map(lock_core::FencingToken::get),
+                    "token": holder.token.map(|token| token.to_string()),
                 })
             });
             set("waits_for", json!(holder));

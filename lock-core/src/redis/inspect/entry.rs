@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
 
@@ -77,15 +76,16 @@ impl LockEntry {
             (None, Some(_)) => EntryState::Kept,
             (None, None) => EntryState::Foreign,
         };
-        // A token is the server's time in µs at the grant, or a little more after a step backwards.
-        let granted = holder.token.map(FencingToken::get);
+        let granted_at = holder.since;
+        let held_for = granted_at.map(|since| (UNIX_EPOCH + Duration::from_micros(now)).duration_since(since));
         Self {
             key,
             state,
             foreign_value: None,
             holder,
-            granted_at: granted.and_then(|micros| UNIX_EPOCH.checked_add(Duration::from_micros(micros))),
-            held_for: granted.map(|micros| Duration::from_micros(now.saturating_sub(micros))),
+            granted_at,
+            // The holder's estimate of the server's time may be a little ahead.
+            held_for: held_for.map(Result::unwrap_or_default),
             waiters,
         }
     }
@@ -107,8 +107,9 @@ mod tests {
     use crate::owner::{Holder, HolderInfo, OwnerId};
 
     #[test]
-    fn a_token_tells_since_when() {
-        let holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7_000_000), None);
+    fn a_holder_tells_since_when() {
+        let mut holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), None);
+        holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
         let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 9_500_000);
         assert_eq!(entry.granted_at, Some(UNIX_EPOCH + Duration::from_secs(7)));
         assert_eq!(entry.held_for, Some(Duration::from_millis(2500)));
@@ -116,13 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn a_token_ahead_of_the_clock_is_new() {
-        let holder = Holder::new(
-            HolderInfo::new("h", 1, "s"),
-            OwnerId::random(),
-            FencingToken::new(u64::MAX),
-            Some(Duration::ZERO),
-        );
+    fn a_holder_ahead_of_the_clock_is_new() {
+        let mut holder =
+            Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), Some(Duration::ZERO));
+        holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
         let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
         assert_eq!(entry.held_for, Some(Duration::ZERO));
     }

@@ -11,8 +11,7 @@ use crate::key::LockKey;
 use crate::owner::OwnerId;
 use crate::redis::inspect::FleetReader;
 use crate::redis::inspect::servers::within;
-use crate::redis::scripts::SCRIPTS;
-use crate::redis::{RedisStore, keys, reply};
+use crate::redis::{RedisStore, keys, steps};
 
 impl FleetReader {
     /// Takes a lock away from the holder with this identity, and from no other.
@@ -107,7 +106,8 @@ impl FleetReader {
 
 /// Tells the process of this owner that its lock is taken away. Returns whether the lock was its own.
 async fn announce(store: &RedisStore, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<bool> {
-    let link = store.pool.link().await?;
+    let connection = store.pool.connection().await?;
+    let link = &connection.link;
     let mut reading = redis::cmd("GETRANGE");
     reading.arg(key.as_str()).arg(0).arg(31);
     let answer = link.send(&reading).await.map_err(|error| store.failed("read the lock", &error))?;
@@ -116,18 +116,17 @@ async fn announce(store: &RedisStore, key: &LockKey, owner: OwnerId, actor: &str
         return Ok(false);
     }
     let mut telling = redis::cmd("PUBLISH");
-    telling.arg(keys::REVOKED).arg(reply::revoking(owner, actor, reason));
+    telling.arg(keys::REVOKED).arg(steps::revoking(owner, actor, reason));
     link.send(&telling).await.map_err(|error| store.failed("tell the holder", &error))?;
     Ok(true)
 }
 
 /// Deletes a key that holds exactly this value.
 async fn delete(store: &RedisStore, key: &LockKey, value: &[u8]) -> Result<Freed> {
-    let link = store.pool.link().await?;
+    let connection = store.pool.connection().await?;
+    let link = &connection.link;
     let answer = link
-        .eval(&SCRIPTS.release_foreign, &[key.as_str()], |command| {
-            command.arg(value);
-        })
+        .eval(&steps::release_foreign(key.as_str(), value))
         .await
         .map_err(|error| store.failed("release", &error))?;
     match answer {

@@ -76,11 +76,11 @@ impl Servers {
 
     /// Returns a server that can be reached: the one of the URL, or another node of its cluster.
     pub(super) async fn reachable(&self) -> Result<Arc<RedisStore>> {
-        let Err(away) = self.named.pool.link().await else { return Ok(Arc::clone(&self.named)) };
+        let Err(away) = self.named.pool.connection().await else { return Ok(Arc::clone(&self.named)) };
         if away.kind() == LockErrorKind::Unavailable {
             let others: Vec<_> = self.others().values().cloned().collect();
             for other in others {
-                if other.pool.link().await.is_ok() {
+                if other.pool.connection().await.is_ok() {
                     return Ok(other);
                 }
             }
@@ -226,7 +226,8 @@ impl Errand {
         }
         let step = if self.asking { 2 } else { 1 };
         within(&self.to, what, async {
-            let link = self.to.pool.link().await?;
+            let connection = self.to.pool.connection().await?;
+            let link = &connection.link;
             let answers = link.send_all(&pipeline).await.map_err(|error| self.to.failed(what, &error))?;
             if answers.len() != self.which.len() * step {
                 return Err(self.to.unreadable(what));
@@ -254,8 +255,8 @@ pub(super) async fn within<T>(store: &RedisStore, what: &str, work: impl Future<
 /// Sends one command. The inner error is the server's answer.
 async fn send(store: &RedisStore, what: &str, command: &Cmd) -> Result<std::result::Result<Value, RedisError>> {
     within(store, what, async {
-        let link = store.pool.link().await?;
-        Ok(link.send(command).await)
+        let connection = store.pool.connection().await?;
+        Ok(connection.link.send(command).await)
     })
     .await
 }

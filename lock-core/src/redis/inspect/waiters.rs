@@ -48,23 +48,22 @@ pub struct Waiter {
 /// The command that counts the waiters of a key. No queue is a queue of none.
 pub(super) fn count(key: &LockKey) -> Result<Cmd> {
     let mut command = redis::cmd("ZCARD");
-    command.arg(Keys::of(key)?.all()[2]);
+    command.arg(Keys::of(key)?.queue());
     Ok(command)
 }
 
 /// Lists the waiters of a key in order of arrival. No queue is a queue of none.
 pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>> {
     let keys = Keys::of(key)?;
-    let [_, _, queue, waiters] = keys.all();
     let mut command = redis::cmd("ZRANGE");
-    command.arg(queue).arg(0).arg(MAX_LISTED - 1).arg("WITHSCORES");
+    command.arg(keys.queue()).arg(0).arg(MAX_LISTED - 1).arg("WITHSCORES");
     let answer = ask(servers, command).await?;
     let queue: Vec<(String, f64)> = redis::from_redis_value(answer.value.clone()).map_err(|_| answer.refusal(LIST))?;
     if queue.is_empty() {
         return Ok(Vec::new());
     }
     let mut command = redis::cmd("HMGET");
-    command.arg(waiters);
+    command.arg(keys.waiters());
     for (owner, _) in &queue {
         command.arg(owner);
     }

@@ -36,7 +36,7 @@ async fn locks_are_found_among_everything_else() {
     server.command(&["HSET", "lock:hash", "a", "b"]);
     server.command(&["SET", "lock:classic", "nonce", "PX", "60000"]);
     server.command(&["SET", "lock:eternal", "nonce"]);
-    server.command(&["SET", "lock:classic:@fence", "9"]);
+    server.command(&["SET", "lock:classic:@queue", "9"]);
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let before = SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let _one = locks.lock("lock:user:1").with_site("shop::charge").acquire().await.unwrap();
@@ -113,7 +113,7 @@ async fn a_single_lock_is_read_or_explained() {
     assert_eq!(fleet.entry(&key("classic")).await.unwrap().unwrap().state, EntryState::Foreign);
     let error = fleet.entry(&key("hash")).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Misconfigured);
-    let error = fleet.entry(&key("x:@fence")).await.unwrap_err();
+    let error = fleet.entry(&key("x:@queue")).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::InvalidKey);
     assert!(fleet.waiters(&key("free")).await.unwrap().is_empty());
     assert_eq!(format!("{fleet:?}"), format!("FleetReader(127.0.0.1:{})", server.port()));

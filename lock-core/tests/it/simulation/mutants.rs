@@ -124,7 +124,7 @@ impl LockBackend for Mutant {
             _ => {}
         }
         match self.store.try_acquire(&request).await? {
-            Attempt::Granted { token, block } => Ok(Attempt::Granted { token: self.token(token), block }),
+            Attempt::Granted { token } => Ok(Attempt::Granted { token: self.token(token) }),
             other => Ok(other),
         }
     }

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use lock_core::testing::{Violation, limit};
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, FencingToken, Freed, Holder, Inbox, LockBackend, LockError,
-    LockKey, MemoryStore, OwnerId, Release, Renewal,
+    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockKey,
+    MemoryStore, OwnerId, Release, Renewal,
 };
 
 use super::network::Flaw;
@@ -27,12 +27,9 @@ enum Bug {
     StopsAtDeadHead,
     /// A requeue enters after the walk, which has found nobody.
     EntersAfterWalk,
-    /// A release gives back tokens of its block that were used.
-    ReusesBlock,
 }
 
-const BUGS: [Bug; 5] =
-    [Bug::WithdrawKeepsGrant, Bug::ReleaseTellsNobody, Bug::StopsAtDeadHead, Bug::EntersAfterWalk, Bug::ReusesBlock];
+const BUGS: [Bug; 4] = [Bug::WithdrawKeepsGrant, Bug::ReleaseTellsNobody, Bug::StopsAtDeadHead, Bug::EntersAfterWalk];
 
 /// The memory store with a bug in its queue.
 #[derive(Debug)]
@@ -56,14 +53,6 @@ impl Mutant {
         if let Some(waiting) = self.waiting.lock().unwrap().get_mut(key) {
             waiting.retain(|other| *other != owner);
         }
-    }
-
-    fn doctored(&self, release: &Release) -> Release {
-        let mut release = release.clone();
-        if self.bug == Bug::ReusesBlock {
-            release.last_token = release.last_token.map(|_| FencingToken::new(0));
-        }
-        release
     }
 }
 
@@ -118,7 +107,7 @@ impl LockBackend for Mutant {
                 return Ok(Attempt::Queued { holder });
             }
         }
-        self.store.requeue(&self.doctored(release), request).await
+        self.store.requeue(release, request).await
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal, LockError>> {
@@ -134,7 +123,7 @@ impl LockBackend for Mutant {
             self.store.steal(&claim.key);
             return Ok(Freed::Released);
         }
-        self.store.release(&self.doctored(release)).await
+        self.store.release(release).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed, LockError> {

@@ -136,8 +136,8 @@ fn details(entry: &LockEntry) -> String {
     }
     line("lease left", record::lease_left(entry));
     line("waiters", entry.waiters.to_string());
-    if let Some(token) = entry.holder.token {
-        line("token", token.to_string());
+    if entry.state == EntryState::Held {
+        line("token", "known to the holder's process alone; its live view /locks shows it".to_owned());
     }
     if let Some(owner) = entry.holder.owner {
         line("owner", record::owner(owner, true));

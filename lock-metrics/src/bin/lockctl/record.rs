@@ -26,7 +26,6 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
         "site": holder.info.as_ref().map(|info| &*info.site),
         "host": holder.info.as_ref().map(|info| &*info.host),
         "pid": holder.info.as_ref().map(|info| info.pid),
-        "token": holder.token.map(lock_core::FencingToken::get),
         "granted_at_unix_seconds":
             entry.granted_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|at| at.as_secs_f64()),
         "held_for_seconds": entry.held_for.map(|time| time.as_secs_f64()),

@@ -67,8 +67,7 @@ fn past_hold(entry: &LockEntry) -> String {
     }
     let info = entry.holder.info.as_ref();
     let who = info.map_or(String::new(), |info| format!(", held by {} ({})", info.site, record::process(info)));
-    let token = entry.holder.token.map_or(String::new(), |token| format!(", token {token}"));
-    visible(&format!("{who} for {}{token}", record::held_for(entry)))
+    visible(&format!("{who} for {}", record::held_for(entry)))
 }
 
 fn describe(entry: &LockEntry) -> String {

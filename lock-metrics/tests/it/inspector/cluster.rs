@@ -42,9 +42,10 @@ fn the_locks_of_all_masters_are_counted_together() {
     assert_eq!((of(&seen, "held", "legacy"), of(&seen, "keys_without_ttl", "legacy")), (3.0, 3.0));
     // Its own lock, which is on one of them, is nobody's concern.
     assert_eq!((of(&seen, "held", "other"), seen.get("inspector_truncated", &[])), (0.0, 0.0));
-    let oldest = guards.iter().map(|guard| guard.token().get()).min().unwrap();
-    #[expect(clippy::cast_precision_loss, reason = "a double of seconds has microseconds")]
-    let oldest = oldest as f64 / 1e6;
+    // A token begins with the millisecond of its grant.
+    let oldest = guards.iter().map(|guard| guard.token().get() >> 20).min().unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "a double of seconds has milliseconds")]
+    let oldest = oldest as f64 / 1e3;
     let start = of(&seen, "oldest_hold_start_timestamp_seconds", "order");
     // An age by the server's clock, moved to that of the process, a moment later.
     assert!((start - oldest).abs() < 1.0, "{start} is not the oldest of all, {oldest}");

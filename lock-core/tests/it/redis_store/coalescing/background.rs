@@ -32,11 +32,11 @@ async fn a_release_that_nobody_waits_for_leaves_with_the_next_call() {
     let ending = ending(&held);
     let mut releasing = pin!(store.release(&ending));
     assert!(poll_once(releasing.as_mut()).is_pending());
-    // In their order: the release frees the key for who comes after it in the same script.
+    // In their order: the release frees the key for who comes after it in the same message.
     let second = tokio::join!(acquire(&store, &same), acquire(&store, &other)).0;
     assert!(first < token(second.unwrap()));
     assert_eq!(releasing.await.unwrap(), Freed::Released);
-    assert_eq!(calls(&server) - before, 2, "the release and the first acquire, and the one behind them");
+    assert_eq!(calls(&server) - before, 3, "a script and a transaction in one message, and the one behind them");
 }
 
 #[tokio::test]

@@ -166,7 +166,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
     let mut all = [&*stays, &follows, &goes, &elsewhere];
     all.sort_unstable();
     let fleet = FleetReader::new(&cluster.masters()[0].url()).unwrap();
-    let go = |name: &str| cluster.move_keys(&[name, &format!("{name}:@fence")], from, to);
+    let go = |name: &str| cluster.move_keys(&[name, &format!("{name}:@queue")], from, to);
 
     // What the documentation says that a reader needs.
     let (_, needed) = include_str!("../../../../src/redis/acl.txt").trim_end().rsplit_once('\n').unwrap();

@@ -1,0 +1,196 @@
+//! From a request to its answer: which step is tried first, and what follows.
+
+use crate::backend::{AcquireRequest, Attempt, AttemptAll, Release};
+use crate::clock::{Clock, Timestamp};
+use crate::error::{LockError, Result};
+use crate::redis::coalesce::{Coalescer, Flush};
+use crate::redis::exchange::{Answer, Call};
+use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Taken};
+use crate::redis::{RedisStore, error};
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many locks one script takes: while it runs, the server serves nobody else.
+const MOST: usize = 50;
+
+impl RedisStore {
+    /// Sends a claim, together with the release of another if there is one.
+    pub(super) async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
+        let keys = Keys::of(&request.claim.key)?;
+        let clock = Clock::system();
+        let begun = clock.now();
+        if let Some(before) = before {
+            self.settle(before.claim.owner).await?;
+        }
+        let connection = self.pool.connection().await?;
+        let key = &request.claim.key;
+        if before.is_none()
+            && !request.repeated
+            && connection.link.takes_natively()
+            && !self.collisions.is_contended(key, begun)
+        {
+            let server_time = connection.link.time.estimate(clock.now());
+            let call = Call::Take(request.claim.owner, steps::take(&keys, request, server_time / 1000));
+            // What is known before it is sent: one draw may serve several locks.
+            let known = self.floor.at_least(request.floor, server_time);
+            if !in_time(begun, request.execute_within) {
+                return Err(self.too_late(request.execute_within));
+            }
+            match connection.call(call, Flush::Now).await {
+                Answer::Taken(Taken::With(draw)) => {
+                    if let Some(token) = draw.token().filter(|token| *token > known) {
+                        self.floor.raise(token);
+                        return Ok(Attempt::Granted { token });
+                    }
+                    // The lock is taken. The script repeats the claim and sets the clock right.
+                    let repeated = self.acquire_by_script(&connection, &keys, request, None, begun).await;
+                    if repeated.is_err() {
+                        self.give_back(&connection, keys, request).await;
+                    }
+                    return repeated;
+                }
+                Answer::Taken(Taken::Occupied) => self.collisions.note(key, clock.now()),
+                Answer::Taken(Taken::Doubtful | Taken::NotExecuted) => {}
+                Answer::Taken(Taken::NoClock(why)) => {
+                    self.give_back(&connection, keys, request).await;
+                    return Err(error::no_clock(self.pool.node(), &why));
+                }
+                Answer::Taken(Taken::Refused(why)) | Answer::Failed(why) => return Err(self.failed("acquire", &why)),
+                Answer::Value(_) => return Err(self.unreadable("acquire")),
+            }
+        }
+        self.acquire_by_script(&connection, &keys, request, before, begun).await
+    }
+
+    async fn acquire_by_script(
+        &self,
+        connection: &Arc<Coalescer>,
+        keys: &Keys,
+        request: &AcquireRequest,
+        before: Option<&Release>,
+        begun: Timestamp,
+    ) -> Result<Attempt> {
+        let link = &connection.link;
+        let ended = before.map(|before| before.claim.owner);
+        while in_time(begun, request.execute_within) {
+            let now = Clock::system().now();
+            let left = begun.after(request.execute_within).since(now);
+            let call = Acquire {
+                keys,
+                clock: &clock_of(connection, keys),
+                request,
+                ended,
+                deadline: link.time.deadline(now, left),
+                floor: self.floor.at_least(request.floor, link.time.estimate(now)),
+            };
+            let answer = match connection.call(Call::Eval(call.call()), Flush::Now).await {
+                Answer::Failed(error) if link.crosses(&error) => continue,
+                Answer::Failed(error) => return Err(self.failed("acquire", &error)),
+                Answer::Value(answer) => answer,
+                Answer::Taken(_) => return Err(self.unreadable("acquire")),
+            };
+            let received = Clock::system().now();
+            let (server_time, answer) = Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))?;
+            link.time.observe(server_time, received);
+            return match answer {
+                Acquired::Granted(token) => {
+                    self.floor.raise(token);
+                    Ok(Attempt::Granted { token })
+                }
+                Acquired::Held(holder) => Ok(Attempt::Held { holder }),
+                Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
+                // Together with its answer came what time it is.
+                Acquired::Stale => continue,
+                refused => Err(self.refused(request, refused)),
+            };
+        }
+        Err(self.too_late(request.execute_within))
+    }
+
+    /// Frees what a claim took that could not be granted. By itself it would stay taken for the ttl.
+    async fn give_back(&self, connection: &Arc<Coalescer>, keys: Keys, request: &AcquireRequest) {
+        let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
+        if let Answer::Failed(error) = answer {
+            tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
+        }
+    }
+
+    /// Takes all locks in one script. A server that is no cluster does so for any keys; a node of a
+    /// cluster only for keys of one slot, and refuses others before it does anything.
+    pub(super) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        let Some(first) = requests.first().filter(|_| requests.len() <= MOST) else { return Ok(AttemptAll::Apart) };
+        let of =
+            |request: &AcquireRequest| Keys::of(&request.claim.key).map_err(|error| error.with_key(&request.claim.key));
+        let keys = requests.iter().map(of).collect::<Result<Vec<_>>>()?;
+        let callers_floor = requests.iter().map(|request| request.floor).max().unwrap_or_default();
+        let begun = Clock::system().now();
+        while in_time(begun, first.execute_within) {
+            let connection = self.pool.connection().await?;
+            let link = &connection.link;
+            let now = Clock::system().now();
+            let call = AcquireAll {
+                keys: &keys,
+                clock: &clock_of(&connection, &keys[0]),
+                requests,
+                deadline: link.time.deadline(now, begun.after(first.execute_within).since(now)),
+                floor: self.floor.at_least(callers_floor, link.time.estimate(now)),
+            };
+            let answer = match link.eval(&call.call()).await {
+                Err(error) if link.crosses(&error) => continue,
+                Err(error) if error.code() == Some("CROSSSLOT") => return Ok(AttemptAll::Apart),
+                answer => answer.map_err(|error| self.failed("acquire", &error))?,
+            };
+            let received = Clock::system().now();
+            let (server_time, answer) = AcquiredAll::read(&answer).ok_or_else(|| self.unreadable("acquire"))?;
+            link.time.observe(server_time, received);
+            let (index, why) = match answer {
+                AcquiredAll::Granted(token) => {
+                    self.floor.raise(token);
+                    return Ok(AttemptAll::Granted { tokens: vec![token; requests.len()] });
+                }
+                AcquiredAll::Refused(index, why) => (index.min(requests.len() - 1), why),
+            };
+            return match why {
+                Acquired::Stale => continue,
+                Acquired::Held(holder) => Ok(AttemptAll::Held { index, holder }),
+                refused => Err(self.refused(&requests[index], refused).with_key(&requests[index].claim.key)),
+            };
+        }
+        Err(self.too_late(first.execute_within))
+    }
+
+    /// Describes an answer with which nothing was taken.
+    fn refused(&self, request: &AcquireRequest, answer: Acquired) -> LockError {
+        match answer {
+            Acquired::Mistyped(name) => error::mistyped(&name),
+            Acquired::Failed(text) => error::answered(self.pool.node(), "acquire", &text),
+            Acquired::FloorAhead => LockError::misconfigured(format!(
+                "the newest token known, {}, lies more than an hour ahead of the time of {}, so no token can exceed it; \
+                 find out which resource stored it, and check the server's clock",
+                request.floor,
+                self.pool.node(),
+            )),
+            _ => self.unreadable("acquire"),
+        }
+    }
+
+    fn too_late(&self, execute_within: Duration) -> LockError {
+        LockError::not_executed(format!(
+            "{} was reached only after the acquire's deadline of {execute_within:?}; it is stalled, or the ttl is too short \
+             for this network",
+            self.pool.node(),
+        ))
+    }
+}
+
+fn in_time(begun: Timestamp, execute_within: Duration) -> bool {
+    Clock::system().now() < begun.after(execute_within)
+}
+
+/// The clock of a server, in a cluster that of the slot.
+fn clock_of(connection: &Coalescer, keys: &Keys) -> Cow<'static, str> {
+    if connection.link.is_cluster() { keys.clock_of_slot() } else { CLOCK.into() }
+}

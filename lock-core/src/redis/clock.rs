@@ -1,0 +1,109 @@
+//! The clock of a server, a stream: what its ids mean as fencing tokens.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::fencing::FencingToken;
+
+/// How far ahead of the server's time a token known from elsewhere may lie. As in `clock.lua`.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How many numbers of one millisecond have tokens.
+const SEQUENCE: u64 = 1 << 13;
+
+/// The id of an entry of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Draw {
+    pub(super) ms: u64,
+    pub(super) seq: u64,
+}
+
+impl Draw {
+    /// Reads `ms-seq`.
+    pub(super) fn read(id: &[u8]) -> Option<Self> {
+        let (ms, seq) = std::str::from_utf8(id).ok()?.split_once('-')?;
+        Some(Self { ms: ms.parse().ok()?, seq: seq.parse().ok()? })
+    }
+
+    /// Returns the draw from which a token was made.
+    pub(super) fn of(token: FencingToken) -> Self {
+        let numbers = token.get() / FencingToken::PER_GRANT;
+        Self { ms: numbers / SEQUENCE, seq: numbers % SEQUENCE }
+    }
+
+    /// Makes the first token of the grant, of which there are 128. `None` if it would exceed 63 bits or
+    /// collide with that of another millisecond.
+    pub(super) fn token(self) -> Option<FencingToken> {
+        let fits = self.ms < 1 << 43 && self.seq < SEQUENCE;
+        fits.then(|| FencingToken::new((self.ms * SEQUENCE + self.seq) * FencingToken::PER_GRANT))
+    }
+}
+
+impl std::fmt::Display for Draw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}
+
+/// The newest token that this process knows of a server. The clock can be lost, by a flush, an eviction
+/// or a failover, while the server's time is behind: then tokens go on above this.
+#[derive(Debug, Default)]
+pub(super) struct Floor(AtomicU64);
+
+impl Floor {
+    pub(super) fn raise(&self, token: FencingToken) {
+        self.0.fetch_max(token.get(), Ordering::Relaxed);
+    }
+
+    /// Returns what the next token must exceed: this, or what the caller knows. What lies so far ahead of
+    /// the server's time that the clock may not be set there is nonsense that somebody wrote, and
+    /// forgotten.
+    pub(super) fn at_least(&self, callers: FencingToken, server_micros: u64) -> FencingToken {
+        let newest = FencingToken::new(self.0.load(Ordering::Relaxed));
+        let hour = u64::try_from(HOUR.as_millis()).unwrap_or(u64::MAX);
+        if Draw::of(newest).ms > server_micros / 1000 + hour {
+            let _ = self.0.compare_exchange(newest.get(), callers.get(), Ordering::Relaxed, Ordering::Relaxed);
+            return callers;
+        }
+        newest.max(callers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Draw, Floor};
+    use crate::fencing::FencingToken;
+
+    #[test]
+    fn tokens_are_ordered_as_draws_are_and_fit_an_i64() {
+        let draws = [(0, 1), (1, 0), (1, 8191), (2, 0), (1_800_000_000_000, 5), ((1 << 43) - 1, 8191)];
+        let tokens: Vec<_> = draws.map(|(ms, seq)| Draw { ms, seq }).iter().map(|draw| draw.token().unwrap()).collect();
+        assert!(tokens.windows(2).all(|pair| pair[0].get() + 127 < pair[1].get()));
+        assert!(tokens.iter().all(|token| i64::try_from(token.get() + 127).is_ok()));
+        for (draw, token) in draws.iter().zip(&tokens) {
+            let last = FencingToken::new(token.get() + 127);
+            assert_eq!((Draw::of(*token), Draw::of(last)), (Draw { ms: draw.0, seq: draw.1 }, Draw::of(*token)));
+        }
+        assert_eq!((Draw { ms: 1, seq: 8192 }.token(), Draw { ms: 1 << 43, seq: 0 }.token()), (None, None));
+    }
+
+    #[test]
+    fn ids_are_read_and_nonsense_is_not() {
+        assert_eq!(Draw::read(b"1763-5"), Some(Draw { ms: 1763, seq: 5 }));
+        assert_eq!(Draw::read(b"18446744073709551615-18446744073709551615").unwrap().token(), None);
+        for bad in ["", "1", "-", "1-", "-1", "1-x", "99999999999999999999-0"] {
+            assert_eq!(Draw::read(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_floor_beyond_an_hour_is_forgotten() {
+        let floor = Floor::default();
+        let token = |ms| Draw { ms, seq: 0 }.token().unwrap();
+        floor.raise(token(5_000_000));
+        let none = FencingToken::default();
+        assert_eq!(floor.at_least(none, 5_000_000_000 - 3_600_000_000), token(5_000_000));
+        assert_eq!(floor.at_least(none, 1_000_000_000), none);
+        assert_eq!(floor.at_least(none, 5_000_000_000), none);
+    }
+}

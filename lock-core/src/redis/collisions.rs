@@ -1,0 +1,42 @@
+//! Which keys somebody else was met at a short while ago: the next attempt at them goes to the script at once.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::key::LockKey;
+
+const PLACES: usize = 1024;
+
+/// For how long a key is remembered.
+const KEPT: Duration = Duration::from_secs(2);
+
+/// A table of bounded size, in which keys may share a place: a wrong entry costs a little speed.
+#[derive(Debug)]
+pub(super) struct Collisions {
+    /// Until when the keys of a place count as contended, in ns.
+    until: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+impl Default for Collisions {
+    fn default() -> Self {
+        Self { until: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+    }
+}
+
+impl Collisions {
+    fn place(&self, key: &LockKey) -> &AtomicU64 {
+        let hash = self.hasher.hash_one(key.as_str());
+        &self.until[usize::try_from(hash % PLACES as u64).unwrap_or(0)]
+    }
+
+    pub(super) fn note(&self, key: &LockKey, now: Timestamp) {
+        self.place(key).store(now.after(KEPT).as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn is_contended(&self, key: &LockKey, now: Timestamp) -> bool {
+        self.place(key).load(Ordering::Relaxed) > now.as_nanos()
+    }
+}

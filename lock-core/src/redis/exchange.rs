@@ -1,0 +1,220 @@
+//! What becomes of the calls of one batch: one packed message, and an answer to each.
+//!
+//! First the releases, by one script. Then the attempts at locks that nobody is expected to have, in one
+//! transaction. Then all other scripts, each by itself.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+
+use crate::clock::Clock;
+use crate::owner::OwnerId;
+use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::link::Link;
+use crate::redis::script::Eval;
+use crate::redis::steps::{self, Taken};
+
+/// The errors with which a server refuses a script for its keys, before it runs.
+const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
+
+/// One call.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// Takes a lock without a script. Answered by [`Answer::Taken`].
+    Take(OwnerId, redis::Cmd),
+    /// Frees a lock at once. Answered as [`steps::freed`] reads it.
+    Release(Keys, OwnerId),
+    /// A script by itself.
+    Eval(Eval),
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Taken(Taken),
+    Value(Value),
+    Failed(RedisError),
+}
+
+impl Answer {
+    /// Returns whether the connection broke before the answer.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.code().is_none())
+    }
+}
+
+impl From<Result<Value, RedisError>> for Answer {
+    fn from(result: Result<Value, RedisError>) -> Self {
+        match result {
+            Ok(Value::ServerError(error)) => Self::Failed(error.into()),
+            Ok(value) => Self::Value(value),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// The calls of one message, by their kind, each with its place among all of them.
+#[derive(Default)]
+struct Sorted {
+    releases: Vec<(usize, Keys, OwnerId)>,
+    takes: Vec<(usize, redis::Cmd)>,
+    evals: Vec<(usize, Eval)>,
+}
+
+/// Makes calls, and reads one answer for each.
+pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
+    let count = calls.len();
+    let mut sorted = Sorted::default();
+    for (place, call) in calls.into_iter().enumerate() {
+        match call {
+            Call::Take(_, command) => sorted.takes.push((place, command)),
+            Call::Release(keys, owner) => sorted.releases.push((place, keys, owner)),
+            Call::Eval(eval) => sorted.evals.push((place, eval)),
+        }
+    }
+    let mut answers: Vec<Option<Answer>> = (0..count).map(|_| None).collect();
+    sorted.send(link, &mut answers).await;
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Answer::Failed(unreadable()))).collect()
+}
+
+impl Sorted {
+    async fn send(self, link: &Link, answers: &mut [Option<Answer>]) {
+        // A node of a cluster takes only keys of one slot at a time.
+        let groups: Vec<&[(usize, Keys, OwnerId)]> = match self.releases.as_slice() {
+            [] => Vec::new(),
+            some if link.is_cluster() => some.chunks(1).collect(),
+            all => vec![all],
+        };
+        let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
+        let mut replies = self.ask(link, &releases).await.into_iter();
+        let mut next = || replies.next().unwrap_or_else(|| Err(unreadable()));
+        let asked: Vec<_> = releases.iter().map(|eval| (eval, next())).collect();
+        if !self.takes.is_empty() {
+            let count = self.takes.len();
+            let transaction: Result<Vec<Value>, RedisError> = (0..count + 3).map(|_| next()).collect();
+            let taken: Vec<Answer> = match transaction {
+                Ok(transaction) => {
+                    if !matches!(transaction[0], Value::Okay) {
+                        // Does not know transactions, or may not use them.
+                        link.refuse_native();
+                    }
+                    steps::read_taken(&transaction, count).into_iter().map(Answer::Taken).collect()
+                }
+                Err(error) => (0..count).map(|_| Answer::Failed(error.clone())).collect(),
+            };
+            let received = Clock::system().now();
+            for ((place, _), answer) in self.takes.iter().zip(taken) {
+                if let Answer::Taken(Taken::With(draw)) = &answer
+                    && draw.seq == 0
+                {
+                    // The first number of a millisecond is drawn in it: the clock was not ahead of the time.
+                    link.time.observe(draw.ms.saturating_mul(1000), received);
+                }
+                answers[*place] = Some(answer);
+            }
+        }
+        let scripts: Vec<_> = self.evals.iter().map(|(place, eval)| (*place, eval, next())).collect();
+        for (group, (eval, reply)) in groups.iter().zip(asked) {
+            let reply = link.unless_unknown(eval, reply).await;
+            released(link, group, reply, answers).await;
+        }
+        for (place, eval, reply) in scripts {
+            answers[place] = Some(link.unless_unknown(eval, reply).await.into());
+        }
+    }
+
+    /// Sends everything as one message. A failure of the connection is the reply to each.
+    async fn ask(&self, link: &Link, releases: &[Eval]) -> Vec<Result<Value, RedisError>> {
+        let scripts = releases.iter().chain(self.evals.iter().map(|(_, eval)| eval));
+        if self.takes.is_empty()
+            && let [only] = scripts.clone().collect::<Vec<_>>()[..]
+        {
+            return vec![link.send(only.by_hash()).await];
+        }
+        let takes = if self.takes.is_empty() { 0 } else { self.takes.len() + 3 };
+        let count = releases.len() + takes + self.evals.len();
+        let mut message = Pipeline::with_capacity(count);
+        for eval in releases {
+            message.add_command(eval.by_hash().clone());
+        }
+        if takes > 0 {
+            steps::draw(&mut message, self.takes.iter().map(|(_, command)| command.clone()));
+        }
+        for (_, eval) in &self.evals {
+            message.add_command(eval.by_hash().clone());
+        }
+        match link.send_all(&message).await {
+            Ok(replies) => replies.into_iter().map(Ok).collect(),
+            Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+fn release(link: &Link, group: &[(usize, Keys, OwnerId)]) -> Eval {
+    let clock = match group {
+        [(_, keys, _), ..] if link.is_cluster() => keys.clock_of_slot(),
+        _ => CLOCK.into(),
+    };
+    steps::release(group.iter().map(|(_, keys, owner)| (keys, *owner)), &clock, Duration::ZERO)
+}
+
+/// Reads the answers to some releases. What is refused for the keys of one, each finds out alone.
+async fn released(
+    link: &Link,
+    group: &[(usize, Keys, OwnerId)],
+    reply: Result<Value, RedisError>,
+    answers: &mut [Option<Answer>],
+) {
+    let of_keys = |error: &RedisError| error.code().is_some_and(|code| OF_KEYS.contains(&code));
+    match reply {
+        Ok(Value::Array(replies)) if replies.len() == group.len() => {
+            for ((place, _, _), reply) in group.iter().zip(replies) {
+                answers[*place] = Some(Answer::Value(reply));
+            }
+        }
+        Err(error) if of_keys(&error) && (group.len() > 1 || link.crosses(&error)) => {
+            for part in group.chunks(1) {
+                let eval = release(link, part);
+                let reply = link.send(eval.by_hash()).await;
+                let reply = link.unless_unknown(&eval, reply).await;
+                answers[part[0].0] = Some(match reply {
+                    Ok(Value::Array(mut replies)) if replies.len() == 1 => Answer::Value(replies.remove(0)),
+                    Ok(_) => Answer::Failed(unreadable()),
+                    Err(error) => Answer::Failed(error),
+                });
+            }
+        }
+        Ok(_) => group.iter().for_each(|(place, _, _)| answers[*place] = Some(Answer::Failed(unreadable()))),
+        Err(error) => group.iter().for_each(|(place, _, _)| answers[*place] = Some(Answer::Failed(error.clone()))),
+    }
+}
+
+impl Link {
+    /// Sends a script with its text if the server does not know the hash: after a restart, a failover or
+    /// SCRIPT FLUSH.
+    async fn unless_unknown(&self, eval: &Eval, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+        match reply.and_then(Value::extract_error) {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.send(&eval.by_text()).await
+            }
+            reply => reply,
+        }
+    }
+
+    /// Runs a script, by its hash if the server knows it.
+    pub(super) async fn eval(&self, eval: &Eval) -> Result<Value, RedisError> {
+        let reply = self.send(eval.by_hash()).await;
+        self.unless_unknown(eval, reply).await
+    }
+
+    /// Notes that the server is a node of a cluster, if this is how it refuses keys. Returns whether it was not
+    /// known before.
+    pub(super) fn crosses(&self, error: &RedisError) -> bool {
+        error.code() == Some("CROSSSLOT") && self.note_cluster()
+    }
+}
+
+/// The error of an answer that makes no sense.
+fn unreadable() -> RedisError {
+    RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
+}

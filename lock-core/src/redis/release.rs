@@ -1,0 +1,106 @@
+//! The end of a claim, and what must come before it: an attempt that nobody awaits any more.
+
+use std::time::Duration;
+
+use crate::backend::{Freed, Release};
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::owner::OwnerId;
+use crate::redis::coalesce::{Coalescer, Flush};
+use crate::redis::exchange::{Answer, Call};
+use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::link::Link;
+use crate::redis::unsettled::Sent;
+use crate::redis::{RedisStore, error, steps};
+
+/// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl RedisStore {
+    pub(super) async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
+        let keys = Keys::of(&release.claim.key)?;
+        let owner = release.claim.owner;
+        self.settle(owner).await?;
+        let connection = self.pool.connection().await?;
+        let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
+        let answer = if release.keep_for.is_zero() {
+            connection.call(Call::Release(keys, owner), flush).await
+        } else {
+            keep(&connection, &keys, release, flush).await
+        };
+        let answer = match answer {
+            Answer::Value(answer) => answer,
+            Answer::Failed(error) => return Err(self.failed(op, &error)),
+            Answer::Taken(_) => return Err(self.unreadable(op)),
+        };
+        let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(op))?;
+        freed.map_err(|text| error::answered(self.pool.node(), op, &text))
+    }
+
+    /// Sees to it that the server executes no attempt of a claim any more, or executes it before what this
+    /// runtime sends next.
+    pub(super) async fn settle(&self, owner: OwnerId) -> Result<()> {
+        let unsettled = &self.pool.unsettled;
+        if unsettled.get(owner).is_none() {
+            return Ok(());
+        }
+        let clock = Clock::system();
+        loop {
+            let mut settled = std::pin::pin!(unsettled.settled.notified());
+            settled.as_mut().enable();
+            let Some(mut sent) = unsettled.get(owner) else { return Ok(()) };
+            let connection = self.pool.connection().await?;
+            if connection.link.generation == sent.generation {
+                return Ok(());
+            }
+            let patience_ends = sent.since.after(PATIENCE);
+            if sent.gone.has_changed().is_err() || clock.now() >= patience_ends {
+                return self.close(&connection.link, &sent).await;
+            }
+            tokio::select! {
+                () = settled => {}
+                _ = sent.gone.changed() => {}
+                () = clock.sleep_until(patience_ends) => {}
+            }
+        }
+    }
+
+    /// Has the server close a connection. When it has, or knows none of that name, it executes nothing more
+    /// that was sent over it.
+    async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
+        match link.send(&kill).await {
+            Ok(_) => {
+                tracing::debug!(
+                    node = self.pool.node(),
+                    client = sent.client.id,
+                    "closed a connection that did not answer"
+                );
+                self.pool.unsettled.closed(sent.generation);
+                Ok(())
+            }
+            Err(error) => Err(LockError::unavailable(format!(
+                "an attempt that nobody awaits is still unanswered, and its connection could not be closed: {}",
+                self.failed("close a connection", &error),
+            ))),
+        }
+    }
+}
+
+/// Frees a lock that stays taken for a while.
+async fn keep(connection: &std::sync::Arc<Coalescer>, keys: &Keys, release: &Release, flush: Flush) -> Answer {
+    loop {
+        let cluster = connection.link.is_cluster();
+        let clock = if cluster { keys.clock_of_slot() } else { CLOCK.into() };
+        let claim = [(keys, release.claim.owner)];
+        let eval = steps::release(claim.iter().copied(), &clock, release.keep_for);
+        match connection.call(Call::Eval(eval), flush).await {
+            Answer::Failed(error) if connection.link.crosses(&error) => {}
+            Answer::Value(redis::Value::Array(mut answers)) if answers.len() == 1 => {
+                return Answer::Value(answers.remove(0));
+            }
+            answer => return answer,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Scripts: text and hash, computed once; and how one is called.
+
+use std::borrow::Cow;
+
+use redis::{Arg, Cmd};
+
+/// A script and the SHA-1 by which the server remembers it.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// The Lua text, sent when the server does not know the hash.
+    pub(super) text: Cow<'static, str>,
+    /// 40 hexadecimal digits.
+    sha: String,
+}
+
+impl Script {
+    /// Constant text: data reaches a script only as a key or an argument.
+    pub(super) fn new(text: &'static str) -> Self {
+        Self { text: text.into(), sha: redis::Script::new(text).get_hash().to_owned() }
+    }
+}
+
+/// One call of a script: keys, then arguments.
+#[derive(Debug)]
+pub(super) struct Eval {
+    script: &'static Script,
+    command: Cmd,
+}
+
+impl Eval {
+    /// Begins a call with its keys. What is behind them is added to the command.
+    pub(super) fn new<'a>(script: &'static Script, keys: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        // About as many words and bytes as most are called with, so that it need not grow.
+        let mut command = Cmd::with_capacity(8 + 4 * keys.len(), 192 + 96 * keys.len());
+        command.arg("EVALSHA").arg(&script.sha).arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
+        Self { script, command }
+    }
+
+    /// Adds the arguments.
+    pub(super) fn with(mut self, add: impl FnOnce(&mut Cmd)) -> Self {
+        add(&mut self.command);
+        self
+    }
+
+    /// The call by hash.
+    pub(super) fn by_hash(&self) -> &Cmd {
+        &self.command
+    }
+
+    /// The same call with the text, for a server that does not know the hash.
+    ///
+    /// The text goes along with the call, instead of being loaded first, so that nothing can flush
+    /// it in between and no permission for SCRIPT LOAD is needed.
+    pub(super) fn by_text(&self) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVAL").arg(&*self.script.text);
+        for word in self.command.args_iter().skip(2) {
+            if let Arg::Simple(word) = word {
+                command.arg(word);
+            }
+        }
+        command
+    }
+}

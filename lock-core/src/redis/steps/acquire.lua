@@ -1,0 +1,78 @@
+-- Takes the lock if it is free and nobody who can be reached waits for it, confirms it if it already
+-- belongs to the claim, or queues the claim. Before that ends another claim, if one is named.
+--
+-- KEYS     the lock, its queue and its waiters as in queue.lua, and the clock
+-- ARGV[1]  owner, 32 hexadecimal digits
+-- ARGV[2]  ttl, ms
+-- ARGV[3]  deadline, server time in us: later than this the caller may be gone
+-- ARGV[4]  the rest of the value: `ttl|host|pid|site|lock name`
+-- ARGV[5]  ticket: `stamp|grant_ttl|inbox`, the stamp of this request, echoed by a grant, for how long
+--          the queue grants the lock, ms, and whom to tell; empty not to queue
+-- ARGV[6]  floor: the token must exceed it
+-- ARGV[7]  owner of a claim that ends; not there if none does
+--
+-- Returns  {now, answer}, now being server time in us, and the answer one of
+--          `g` token           K is the claim's for its whole ttl; if it was before, with a new token
+--          `h` PTTL `|` value  K is somebody else's; at most 512 bytes of its value
+--          `q` PTTL `|` value  the same, and the claim stands in the queue
+--          `s`                 the deadline has passed, nothing was done
+--          `c`                 the floor lies too far ahead of the server's time
+--          `t` name            this key is of another type, nothing was done
+--          `e` text            the error of a command; the claim has not taken K
+--
+-- Atomic, because the deadline must still hold and the token be drawn at the moment K is taken; because
+-- between the end of one claim and the next another could be passed over.
+
+local owner, ttl, deadline, tail, ticket, floor, ended = unpack(ARGV)
+LOCK, QUEUE, WAITERS = KEYS[1], KEYS[2], KEYS[3]
+
+local function acquire(now)
+  local value = read_lock()
+  if failed(value) then
+    return refusal(value, LOCK)
+  end
+  if ended then
+    leave(ended)
+    if is_of(value, ended) then
+      call('DEL', LOCK)
+      value = false
+    end
+    if not value and ticket ~= '' and call('EXISTS', QUEUE) == 1 then
+      -- It enters before the lock moves on, and behind all others.
+      local refused = enter(owner, ticket, floor, tail, now)
+      if refused then
+        return refused
+      end
+    end
+  end
+  if is_of(value, owner) then
+    -- A repeat: its answer may have been lost.
+    raise_expiry(ttl)
+    leave(owner)
+    local token, refused = draw(floor, now)
+    return token and 'g' .. token or refused
+  end
+  if not value then
+    local waiting = call('EXISTS', QUEUE) == 1
+    if not waiting or move_on(owner, now) ~= 'granted' then
+      if waiting then
+        leave(owner)
+      end
+      local token, refused = grant(owner, ttl, floor, tail, now)
+      return token and 'g' .. token or refused
+    end
+    value = read_lock()
+  end
+  local state = 'h'
+  if ticket ~= '' then
+    local refused = enter(owner, ticket, floor, tail, now)
+    if refused then
+      return refused
+    end
+    state = 'q'
+  end
+  return state .. time_left() .. '|' .. value
+end
+
+local now = time()
+return { now, now > tonumber(deadline) and 's' or acquire(now) }

@@ -1,0 +1,92 @@
+//! `acquire.lua`: takes a lock that others may want, confirms it, or queues for it.
+
+use std::sync::LazyLock;
+
+use redis::Value;
+
+use crate::backend::{AcquireRequest, Ticket};
+use crate::fencing::FencingToken;
+use crate::owner::{Holder, OwnerId};
+use crate::redis::clock::Draw;
+use crate::redis::keys::{INBOX, Keys};
+use crate::redis::script::{Eval, Script};
+use crate::redis::{steps, value};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("clock.lua"), include_str!("queue.lua"), include_str!("acquire.lua")))
+});
+
+/// What is asked for.
+pub(crate) struct Acquire<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a str,
+    pub(crate) request: &'a AcquireRequest,
+    /// The claim that ends before.
+    pub(crate) ended: Option<OwnerId>,
+    /// It is executed no later than this, server time in µs.
+    pub(crate) deadline: u64,
+    /// The token must exceed it.
+    pub(crate) floor: FencingToken,
+}
+
+impl Acquire<'_> {
+    pub(crate) fn call(&self) -> Eval {
+        let Self { keys, request, .. } = self;
+        let [lock, queue, waiters] = keys.all();
+        Eval::new(&SCRIPT, [lock, queue, waiters, self.clock].into_iter()).with(|arguments| {
+            arguments
+                .arg(&request.claim.owner.digits())
+                .arg(value::millis(request.claim.ttl))
+                .arg(self.deadline)
+                .arg(value::tail(request.claim.ttl, &request.info))
+                .arg(request.ticket.as_ref().map_or_else(String::new, ticket))
+                .arg(Draw::of(self.floor).to_string());
+            if let Some(ended) = self.ended {
+                arguments.arg(&ended.digits());
+            }
+        })
+    }
+}
+
+/// Writes a ticket as `stamp|grant_ttl|inbox`.
+fn ticket(ticket: &Ticket) -> String {
+    format!("{}|{}|{INBOX}{}", ticket.stamp, value::millis(ticket.grant_ttl), ticket.inbox)
+}
+
+/// What the script answers.
+#[derive(Debug)]
+pub(crate) enum Acquired {
+    Granted(FencingToken),
+    Held(Holder),
+    Queued(Holder),
+    Stale,
+    /// No token can exceed the floor.
+    FloorAhead,
+    /// The key of this name is of another type.
+    Mistyped(String),
+    /// The text of an error.
+    Failed(String),
+}
+
+impl Acquired {
+    /// Reads server time in µs and the answer. `None` if it makes no sense.
+    pub(crate) fn read(answer: &Value) -> Option<(u64, Self)> {
+        let Value::Array(parts) = answer else { return None };
+        let [Value::Int(now), Value::BulkString(text)] = parts.as_slice() else { return None };
+        Some((u64::try_from(*now).ok()?, Self::of(text)?))
+    }
+
+    pub(super) fn of(text: &[u8]) -> Option<Self> {
+        let (kind, rest) = text.split_first()?;
+        match kind {
+            b'g' => Some(Self::Granted(Draw::read(rest)?.token()?)),
+            b'h' => Some(Self::Held(steps::held(rest)?)),
+            b'q' => Some(Self::Queued(steps::held(rest)?)),
+            b's' if rest.is_empty() => Some(Self::Stale),
+            b'c' if rest.is_empty() => Some(Self::FloorAhead),
+            b't' => Some(Self::Mistyped(std::str::from_utf8(rest).ok()?.to_owned())),
+            b'e' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
+            _ => None,
+        }
+    }
+}

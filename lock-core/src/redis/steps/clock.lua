@@ -1,0 +1,77 @@
+-- Draws tokens from the server's clock: a stream whose ids rise with the server's time and never fall,
+-- also when that time steps back. Put before the steps that grant.
+--
+-- KEYS     the last one: the clock
+--
+-- Returns  what the step says that follows.
+--
+-- Atomic, because a token must be drawn at the instant at which its lock is taken.
+
+local call, pcall = redis.call, redis.pcall
+local CLOCK = KEYS[#KEYS]
+
+-- How far the clock may be set ahead of the server's time, ms, for a token known from elsewhere.
+local HOUR = 3600000
+-- The greatest id of which a token of 63 bits can be made.
+local LAST_MS, LAST_SEQ = 8796093022206, 8191
+
+-- Lua's own conversion would write 1.79e+15.
+local function text(number)
+  return string.format('%d', number)
+end
+
+local function failed(answer)
+  return type(answer) == 'table' and answer.err
+end
+
+local function mistyped(answer)
+  return string.find(answer.err, 'WRONGTYPE', 1, true)
+end
+
+-- Says why a step could not be done.
+local function refusal(answer, name)
+  return mistyped(answer) and 't' .. name or 'e' .. answer.err
+end
+
+-- Server time in us.
+local function time()
+  local time = call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local function numbers(id)
+  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(seq)
+end
+
+-- Draws an id greater than all before it, and than the floor. Returns false and why if there is none:
+-- `c` if the floor lies too far ahead.
+local function draw(floor, now)
+  local floor_ms, floor_seq = numbers(floor)
+  local now_ms = math.floor(now / 1000)
+  if floor_ms > now_ms + HOUR then
+    return false, 'c'
+  end
+  local id = pcall('XADD', CLOCK, 'MAXLEN', '~', '1', '*', 'k', 'v')
+  local ms, seq = LAST_MS + 1, 0
+  if not failed(id) then
+    ms, seq = numbers(id)
+  elseif not string.find(id.err, 'exhausted', 1, true) then
+    return false, refusal(id, CLOCK)
+  end
+  if ms > LAST_MS then
+    -- Somebody wrote nonsense: no lock could be taken ever after.
+    pcall('DEL', CLOCK)
+    id = text(math.max(now_ms, floor_ms + 1)) .. '-0'
+  elseif seq > LAST_SEQ or ms < floor_ms or ms == floor_ms and seq <= floor_seq then
+    id = text(math.max(ms, floor_ms) + 1) .. '-0'
+  else
+    return id
+  end
+  id = pcall('XADD', CLOCK, 'MAXLEN', '~', '1', id, 'k', 'v')
+  if failed(id) then
+    return false, refusal(id, CLOCK)
+  end
+  return id
+end
+

@@ -1,0 +1,47 @@
+-- Frees one lock for release.lua, for the case that somebody waits, that it stays taken for a while, or that
+-- a command is refused.
+--
+-- KEYS     as in release.lua
+--
+-- Returns  whether it was done, and the answer to one claim of release.lua.
+--
+-- Atomic, because release.lua is.
+
+local function turn_to(lock, queue)
+  LOCK, QUEUE = lock, queue
+  -- Only a release that finds a queue needs it, so it travels with none.
+  WAITERS = string.gsub(queue, 'queue$', 'waiters')
+end
+
+local function free(head, keep)
+  local owner = string.sub(head, 1, 32)
+  local value = read_lock()
+  if failed(value) then
+    return mistyped(value) and 0 or 'e' .. value.err
+  end
+  local waiting = call('EXISTS', QUEUE) == 1
+  if waiting then
+    leave(owner)
+  end
+  local freed = is_of(value, owner)
+  if freed then
+    if keep > 0 then
+      -- Nobody owns a key whose owner is all zeros, so a repeat of this call finds nothing to free,
+      -- yet people can still read who left it.
+      local kept = pcall('SET', LOCK, string.rep('0', 32) .. string.sub(value, 33), 'PX', keep)
+      if failed(kept) then
+        call('PEXPIRE', LOCK, keep)
+      end
+      return 1
+    end
+    call('DEL', LOCK)
+  end
+  if waiting and (freed or not value) then
+    move_on('', time())
+  end
+  return freed and 1 or 0
+end
+
+return turn_to, function(head, keep)
+  return guarded(free, head, keep)
+end

@@ -1,0 +1,32 @@
+//! The messages that processes hear: of grants, by a walk of `queue.lua`, and of locks that operators take away.
+
+use std::time::Duration;
+
+use crate::backend::{Claim, Grant};
+use crate::key::LockKey;
+use crate::owner::OwnerId;
+use crate::redis::clock::Draw;
+
+/// Reads `owner|token|grant_ttl|stamp|key`.
+pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
+    let mut parts = std::str::from_utf8(message).ok()?.splitn(5, '|');
+    let owner = OwnerId::from_hex(parts.next()?)?;
+    let token = Draw::read(parts.next()?.as_bytes())?.token()?;
+    let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
+    let stamp = parts.next()?.parse().ok()?;
+    let key = LockKey::new(parts.next()?).ok()?;
+    Some(Grant::new(Claim { key, owner, ttl }, token, stamp))
+}
+
+/// Writes a message about a lock that an operator takes away.
+#[cfg(any(test, feature = "inspect"))]
+pub(crate) fn revoking(owner: OwnerId, actor: &str, reason: &str) -> String {
+    format!("{}|{}|{reason}", owner.to_hex(), actor.replace('|', "_"))
+}
+
+/// Reads such a message: whose lock it is, who takes it away, and why.
+pub(crate) fn revocation(message: &[u8]) -> Option<(OwnerId, &str, &str)> {
+    let (owner, rest) = std::str::from_utf8(message).ok()?.split_once('|')?;
+    let (actor, reason) = rest.split_once('|')?;
+    Some((OwnerId::from_hex(owner)?, actor, reason))
+}

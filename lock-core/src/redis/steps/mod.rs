@@ -1,0 +1,43 @@
+//! What is done on the server in one step: for each the script or the commands, what they are called with,
+//! and what they answer, side by side.
+
+mod acquire;
+mod acquire_all;
+mod holder;
+mod messages;
+mod release;
+#[cfg(feature = "inspect")]
+mod release_foreign;
+mod renew;
+mod take;
+
+use std::time::Duration;
+
+use crate::redis::value;
+
+pub(super) use acquire::{Acquire, Acquired};
+pub(super) use acquire_all::{AcquireAll, AcquiredAll};
+pub(super) use holder::{holder, read_holder};
+#[cfg(any(test, feature = "inspect"))]
+pub(super) use messages::revoking;
+pub(super) use messages::{granted, revocation};
+pub(super) use release::{freed, release, script as release_script};
+#[cfg(feature = "inspect")]
+pub(super) use release_foreign::release_foreign;
+pub(super) use renew::{Unrenewed, renew, unrenewed};
+pub(super) use take::{Taken, draw, read_taken, take};
+
+/// Reads an answer of PTTL: -1 is a key that never expires.
+pub(super) fn time_left(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// Reads `time left|value`, where the value may be any bytes.
+fn held(text: &[u8]) -> Option<crate::owner::Holder> {
+    let bar = text.iter().position(|byte| *byte == b'|')?;
+    let left = std::str::from_utf8(&text[..bar]).ok()?.parse().ok()?;
+    Some(value::holder(&text[bar + 1..], time_left(left)))
+}
+
+#[cfg(test)]
+mod tests;

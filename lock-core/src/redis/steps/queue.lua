@@ -1,0 +1,160 @@
+-- What the steps share that take a lock, free it and pass it on. Put after `clock.lua` and before them.
+--
+-- KEYS     of one lock:
+--          the lock K: a string `owner|since|ttl|host|pid|site|lock name`, since being server ms
+--          the queue of K: owners by order of arrival, a sorted set
+--          the waiters of K: by owner, all that a grant needs, a hash of
+--          `inbox|stamp|confirmed|reach|grant_ttl|floor|ttl|host|pid|site|lock name`
+--          reach is 0 at first, 1 once passed over, 2 when it asked again after that
+--
+-- Returns  what the step says that follows.
+--
+-- Atomic, because who is next must not change between freeing a lock and granting it.
+
+-- The lock that is worked on.
+local LOCK, QUEUE, WAITERS
+
+-- How many entries one move looks at; what follows is the next one's work.
+local WALK = 32
+-- Nothing outlives its processes: a queue that nobody confirms goes away.
+local QUEUE_KEPT = 30000
+
+-- Reads what lies at K, or false. Ours are at most 512 bytes; of a foreign value no more is ever wanted,
+-- however long it is.
+local function read_lock()
+  local value = pcall('GETRANGE', LOCK, 0, 511)
+  -- What is not there reads as what is empty.
+  return (value ~= '' or call('EXISTS', LOCK) == 1) and value
+end
+
+-- How long K stays, ms. Beyond 2^53 Lua would not write it as an integer.
+local function time_left()
+  return text(math.min(call('PTTL', LOCK), 9007199254740992))
+end
+
+-- Returns whether a value begins with this owner and a bar, which is byte 124.
+local function is_of(value, owner)
+  return value and string.byte(value, 33) == 124 and string.find(value, owner, 1, true) == 1
+end
+
+-- Only ever raises the expiry of K.
+local function raise_expiry(ttl)
+  if call('PTTL', LOCK) < tonumber(ttl) then
+    call('PEXPIRE', LOCK, ttl)
+  end
+end
+
+-- Writes K. Returns false, or why not.
+local function take(owner, ttl, tail, now)
+  local set = pcall('SET', LOCK, owner .. '|' .. text(math.floor(now / 1000)) .. '|' .. tail, 'PX', ttl)
+  return failed(set) and refusal(set, LOCK)
+end
+
+-- Draws a token and takes K. Returns the token, or false and why not. The token first: if memory is full,
+-- this is what is refused, and a token that serves no lock does no harm.
+local function grant(owner, ttl, floor, tail, now)
+  local token, refused = draw(floor, now)
+  if token then
+    refused = take(owner, ttl, tail, now)
+  end
+  if refused then
+    return false, refused
+  end
+  return token
+end
+
+-- By pcall: whatever has become of the queue, a lock must be freed.
+local function leave(owner)
+  if pcall('ZREM', QUEUE, owner) == 1 then
+    pcall('HDEL', WAITERS, owner)
+  end
+end
+
+-- Takes out what is known of claims that stand in no queue any more: somebody deleted it, or HDEL was
+-- not permitted for a while.
+local function sweep()
+  local known, waiting = pcall('HLEN', WAITERS), pcall('ZCARD', QUEUE)
+  if type(known) == 'number' and type(waiting) == 'number' and known > waiting then
+    for _, owner in ipairs(call('HKEYS', WAITERS)) do
+      if not call('ZSCORE', QUEUE, owner) then
+        pcall('HDEL', WAITERS, owner)
+      end
+    end
+  end
+end
+
+-- Puts a claim at the tail, or confirms its place. Returns what was refused, if anything.
+local function enter(owner, ticket, floor, tail, now)
+  local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
+  local known, place = pcall('HGET', WAITERS, owner), pcall('ZSCORE', QUEUE, owner)
+  if failed(known) then
+    return refusal(known, WAITERS)
+  end
+  if failed(place) then
+    return refusal(place, QUEUE)
+  end
+  local reach = '0'
+  if known and place then
+    reach = string.match(known, '^[^|]*|[^|]*|[^|]*|(%d)') or '0'
+    -- It asked again after it was passed over: it lives, and will learn of a grant by asking.
+    if reach == '1' then
+      reach = '2'
+    end
+  else
+    sweep()
+    local tail_of_queue = call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]
+    call('ZADD', QUEUE, math.max(now, (tonumber(tail_of_queue) or 0) + 1), owner)
+    call('PEXPIRE', QUEUE, QUEUE_KEPT)
+  end
+  local entry = table.concat({ inbox, stamp, text(now), reach, grant_ttl, floor, tail }, '|')
+  call('HSET', WAITERS, owner, entry)
+  call('PEXPIRE', WAITERS, QUEUE_KEPT)
+  call('PEXPIRE', QUEUE, QUEUE_KEPT)
+end
+
+-- Grants a free K to the first in the queue that can be reached. Returns 'caller' if that is the
+-- caller, who is granted in the reply instead, 'granted' if K has a new owner, or false.
+local function move_on(caller, now)
+  local owners = pcall('ZRANGE', QUEUE, 0, WALK - 1)
+  if failed(owners) then
+    return false
+  end
+  for _, owner in ipairs(owners) do
+    if owner == caller then
+      return 'caller'
+    end
+    local entry = pcall('HGET', WAITERS, owner)
+    local inbox, stamp, confirmed, reach, grant_ttl, floor, tail =
+      string.match(type(entry) == 'string' and entry or '', '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|([%d-]+)|(.*)$')
+    if not inbox or now - tonumber(confirmed) > tonumber(grant_ttl) * 1000 then
+      -- Three confirmations are missing: its process is gone.
+      leave(owner)
+    else
+      local token, refused = grant(owner, grant_ttl, floor, tail, now)
+      if refused == 'c' then
+        -- It knows of a token that can never be exceeded, and hears of it when it asks again.
+        leave(owner)
+      elseif not token then
+        -- Memory is full, say. K stays free, and the queue as it is.
+        return false
+      else
+        local message = table.concat({ owner, token, grant_ttl, stamp, LOCK }, '|')
+        -- Asked before, because a replica delivers too, to those who still listen there, what was counted for
+        -- nobody here.
+        local listening = pcall('PUBSUB', 'NUMSUB', inbox)
+        local heard = (failed(listening) or listening[2] == 0) and 0 or pcall('PUBLISH', inbox, message)
+        if (failed(heard) or heard == 0) and reach ~= '2' then
+          -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
+          call('DEL', LOCK)
+          entry = table.concat({ inbox, stamp, confirmed, '1', grant_ttl, floor, tail }, '|')
+          call('HSET', WAITERS, owner, entry)
+        else
+          leave(owner)
+          return 'granted'
+        end
+      end
+    end
+  end
+  return false
+end
+

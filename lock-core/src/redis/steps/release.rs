@@ -1,0 +1,58 @@
+//! `release.lua`: frees locks and passes them on.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::backend::Freed;
+use crate::owner::OwnerId;
+use crate::redis::keys::Keys;
+use crate::redis::script::{Eval, Script};
+use crate::redis::value;
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        "local guarded = pcall\n",
+        // Made only if it is needed.
+        "local function library()\n",
+        include_str!("clock.lua"),
+        include_str!("queue.lua"),
+        include_str!("free.lua"),
+        "end\n",
+        include_str!("release.lua"),
+    ))
+});
+
+/// Frees the locks of some claims, which stay taken for a while.
+pub(crate) fn release<'a>(
+    claims: impl Iterator<Item = (&'a Keys, OwnerId)> + Clone,
+    clock: &'a str,
+    keep_for: Duration,
+) -> Eval {
+    let locks = claims.clone().map(|(keys, _)| keys.lock());
+    let queues = claims.clone().map(|(keys, _)| keys.queue());
+    let keys: Vec<&str> = locks.chain(queues).chain([clock]).collect();
+    Eval::new(&SCRIPT, keys.into_iter()).with(|arguments| {
+        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) });
+        for (_, owner) in claims {
+            arguments.arg(&value::head(owner));
+        }
+    })
+}
+
+/// The text of the script, for a connection that is being opened: the server then knows it.
+pub(crate) fn script() -> &'static str {
+    &SCRIPT.text
+}
+
+/// Reads the answer to one claim: whether it held the lock, or the text of an error. `None` if it makes
+/// no sense.
+pub(crate) fn freed(answer: &Value) -> Option<Result<Freed, String>> {
+    match answer {
+        Value::Int(1) => Some(Ok(Freed::Released)),
+        Value::Int(0) => Some(Ok(Freed::NotHeld)),
+        Value::BulkString(text) => Some(Err(String::from_utf8_lossy(text.strip_prefix(b"e")?).into_owned())),
+        _ => None,
+    }
+}

@@ -1,0 +1,90 @@
+//! The first attempt at locks that nobody is expected to have: `MULTI`, a `SET … NX PX` for each, one draw from
+//! the clock for all of them, `EXEC`. No script, so the server does less than for the raw protocol.
+//!
+//! In one transaction, because between a lock and its token somebody else could be given a greater one. It
+//! knows nothing of queues and deadlines: what it cannot do, or may have done, is left to `acquire.lua`.
+
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use crate::backend::AcquireRequest;
+use crate::redis::clock::Draw;
+use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::value;
+
+/// The part of one lock. `since` is server time, ms.
+pub(crate) fn take(keys: &Keys, request: &AcquireRequest, since: u64) -> Cmd {
+    let claim = &request.claim;
+    let mut command = Cmd::with_capacity(6, keys.lock().len() + 192);
+    let value = value::whole(claim.owner, since, claim.ttl, &request.info);
+    command.arg("SET").arg(keys.lock()).arg(value).arg("NX").arg("PX").arg(value::millis(claim.ttl));
+    command
+}
+
+/// Adds the transaction of some parts. Answered by two more words than it has parts, then by `EXEC`.
+pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl Iterator<Item = Cmd>) {
+    pipeline.cmd("MULTI");
+    for take in takes {
+        pipeline.add_command(take);
+    }
+    pipeline.cmd("XADD").arg(CLOCK).arg("MAXLEN").arg("~").arg("1").arg("*").arg("k").arg("v");
+    pipeline.cmd("EXEC");
+}
+
+/// What became of one part.
+#[derive(Clone, Debug)]
+pub(crate) enum Taken {
+    /// The lock is taken, at the instant of this draw.
+    With(Draw),
+    /// Somebody else has it.
+    Occupied,
+    /// The lock may be taken, without a token: the script must be asked.
+    Doubtful,
+    /// Nothing was done, for the sake of another part.
+    NotExecuted,
+    /// Nothing was done, and why.
+    Refused(RedisError),
+    /// The lock may be taken and must be given back, since there are no tokens.
+    NoClock(RedisError),
+}
+
+/// Reads the answers to the transaction of `count` parts. Only if `MULTI` was accepted and `EXEC` refused is it
+/// certain that nothing was done.
+pub(crate) fn read_taken(answers: &[Value], count: usize) -> Vec<Taken> {
+    let doubtful = || vec![Taken::Doubtful; count];
+    let [Value::Okay, queued @ .., outcome] = answers else { return doubtful() };
+    if queued.len() != count + 1 {
+        return doubtful();
+    }
+    let error = |answer: &Value| match answer {
+        Value::ServerError(error) => Some(RedisError::from(error.clone())),
+        _ => None,
+    };
+    match outcome {
+        Value::ServerError(aborted) if aborted.code() == "EXECABORT" => {
+            if let Some(why) = error(&queued[count]) {
+                return vec![Taken::Refused(why); count];
+            }
+            let part = |answer| error(answer).map_or(Taken::NotExecuted, Taken::Refused);
+            queued[..count].iter().map(part).collect()
+        }
+        Value::Array(results) if results.len() == count + 1 => {
+            let (sets, drawn) = results.split_at(count);
+            let taken = match &drawn[0] {
+                Value::BulkString(id) => Draw::read(id).map_or(Taken::Doubtful, Taken::With),
+                answer => match error(answer) {
+                    // Nonsense that somebody wrote: the script sets it right.
+                    Some(why) if why.detail().is_some_and(|text| text.contains("exhausted")) => Taken::Doubtful,
+                    Some(why) => Taken::NoClock(why),
+                    None => Taken::Doubtful,
+                },
+            };
+            let part = |set: &Value| match set {
+                Value::Okay => taken.clone(),
+                Value::Nil => Taken::Occupied,
+                answer => error(answer).map_or(Taken::Doubtful, Taken::Refused),
+            };
+            sets.iter().map(part).collect()
+        }
+        _ => doubtful(),
+    }
+}
