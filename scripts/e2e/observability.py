@@ -77,11 +77,11 @@ def run(options):
     wait_for("alertmanager", lambda: fetch(f"http://127.0.0.1:{alertmanager}/-/ready"))
 
     # Prometheus scrapes before there is something, so that it sees counters begin at 0.
-    story = start("stuck", [
+    demo = start("stuck", [
         options.stuck, "--port", demo, "--stuck-after", f"{STUCK_AFTER}s", "--stuck-for", f"{STUCK_FOR}s",
         "--rest", "10m", "--lose-every", "8s", "--inspect-every", "1s", "--run-for", "220s",
     ], options, LOCK_URL=f"redis://127.0.0.1:{redis}")
-    lock, key = "demo:stuck:books:<run>", f"demo:stuck:books:{story.pid}"
+    lock, key = "demo:stuck:books:<run>", f"demo:stuck:books:{demo.pid}"
     held_since = wait_for("the stuck hold", lambda: number(server, site_hold(lock)))
 
     fired = wait_for("LockStuck", lambda: server.firing("LockStuck"))
@@ -89,7 +89,7 @@ def run(options):
     check(talk(redis, f"EXISTS {key}") == "1" and number(server, site_hold(lock)), "LockStuck fires while the lock is held")
     check([alert["labels"]["lock"] for alert in fired] == [lock], f"only the stuck lock is called stuck: {fired}")
     site = fired[0]["labels"]["site"]
-    check("story.rs:" in site, f"the alert names the call site: {site}")
+    check("scenes.rs:" in site, f"the alert names the call site: {site}")
     say(f"LockStuck fired {after:.1f} s after the grant, {after - STUCK_AFTER:.1f} s after the threshold, lock still held")
 
     told = wait_for("the webhook", lambda: [alert for alert in notified if alert["labels"]["alertname"] == "LockStuckWithWaiters"])
@@ -102,7 +102,7 @@ def run(options):
     wait_for("LockKeyWithoutTtl", lambda: locks_of(server.firing("LockKeyWithoutTtl")) == {"demo:eternal:migration:<run>"})
 
     live_view.check(f"http://127.0.0.1:{demo}/locks", options.work, key, site,
-                    f"demo:typed:<img src=x onerror=\"document.title='pwned'\">:{story.pid}", check)
+                    f"demo:typed:<img src=x onerror=\"document.title='pwned'\">:{demo.pid}", check)
     live_view.check_on_a_phone(f"http://127.0.0.1:{demo}/locks", options.work, check)
     check_lockctl(options, redis, key, site)
     say("the live view in a browser has the stuck lock on top with its holder, and a key that contains HTML as text; a phone shows it")
@@ -123,8 +123,8 @@ def run(options):
              if alert["labels"]["alertname"] == "LockStuckWithWaiters" and alert["status"] == "resolved"])
     check_silence(server)
 
-    story.send_signal(signal.SIGINT)
-    check(story.wait(20) == 0, "the demo ends well at Ctrl-C")
+    demo.send_signal(signal.SIGINT)
+    check(demo.wait(20) == 0, "the demo ends well at Ctrl-C")
     with open(f"{options.work}/stuck.log", encoding="utf-8") as log:
         check("every lock given back: true" in log.read(), "the demo gives every lock back")
     check(talk(redis, f"EXISTS {key}") == "0", "no lock is left")
@@ -140,7 +140,7 @@ def check_lockctl(options, redis, key, site):
     # Those who wait give up and come again.
     seen = wait_for("waiters in the store's queue", lambda: (found := look())["waiters"] and found)
     check(seen["holder"]["site"] == site, f"lockctl names the holder: {seen}")
-    check("story.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
+    check("scenes.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
 
 
 def site_hold(lock):
