@@ -133,17 +133,13 @@ pub struct Capabilities {
     pub push_loss: bool,
     /// The lock survives a restart of this process.
     pub shared: bool,
-    /// Whoever wakes a future of the store may poll it at once, on any thread: it never wakes itself to
-    /// yield, and nothing of the store wakes while it holds what a poll needs. A release in the
-    /// background then needs no task.
-    pub inline_wakes: bool,
 }
 
 impl Capabilities {
     /// Describes a store that waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true, inline_wakes: false }
+        Self { queue: false, push_loss: false, shared: true }
     }
 
     /// Says that the store queues waiters and grants to them in order.
@@ -158,13 +154,6 @@ impl Capabilities {
     #[must_use]
     pub const fn with_push_loss(mut self) -> Self {
         self.push_loss = true;
-        self
-    }
-
-    /// Says that whoever wakes a future of the store may poll it at once.
-    #[must_use]
-    pub const fn with_inline_wakes(mut self) -> Self {
-        self.inline_wakes = true;
         self
     }
 

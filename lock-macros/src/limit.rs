@@ -45,9 +45,10 @@ mod tests {
             ),
         )
         .unwrap()
-        .to_string()
-        .replace(' ', "");
-        assert!(limited.contains("from_secs(7u64)") && limited.contains("move||->u8{1}"), "{limited}");
+        .to_string();
+        // How tokens are spaced depends on how the crate was built.
+        let dense = limited.replace(' ', "");
+        assert!(dense.contains("from_secs(7u64)") && dense.contains("move||->u8{1}"), "{limited}");
         let refused = expand(
             quote!(),
             quote!(

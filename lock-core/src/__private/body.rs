@@ -82,7 +82,7 @@ pub fn release<H: Held>(held: H) -> Boxed<Result<()>> {
 ///
 /// # Errors
 ///
-/// [`LockErrorKind::Lost`].
+/// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost).
 pub fn release_blocking<H: Held>(held: H) -> Result<()> {
     held.into_guard().map_or(Ok(()), protect::release_blocking)
 }

@@ -125,6 +125,10 @@ impl JointAcquire {
                 return Outcome::Refused(index, holder.clone(), LockError::busy(holder));
             }
         };
+        // Who does not wait for the locks does not wait for room either; who does waits for it key by key.
+        if let Err(error) = Box::pin(engine.room(engine.clock.now())).await {
+            return if waits { Outcome::Apart } else { Outcome::Refused(0, None, error) };
+        }
         self.claiming = Some(engine.enter());
         let mut joint = JointClaim::new(&engine, &specs, turns);
         let answer = joint.ask(&specs, limit).await;

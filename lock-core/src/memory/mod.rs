@@ -285,7 +285,7 @@ impl LockBackend for MemoryStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::polled().with_queue().with_inline_wakes().in_process()
+        Capabilities::polled().with_queue().in_process()
     }
 
     fn attach(&self, clock: &Clock) {

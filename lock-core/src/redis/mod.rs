@@ -295,7 +295,7 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue().with_inline_wakes();
+        let known = Capabilities::polled().with_queue();
         if self.ears.can_hear() { known.with_push_loss() } else { known }
     }
 

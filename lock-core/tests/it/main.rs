@@ -5,6 +5,7 @@
 mod all_at_once;
 mod all_in_order;
 #[cfg(feature = "redis")]
+mod background;
 mod bad_input;
 mod blocking;
 #[cfg(feature = "redis")]
