@@ -68,11 +68,11 @@ async fn take(locks: &LockManager, name: &str, count: u32) -> Result<Vec<LockGua
     let mut tasks = JoinSet::new();
     let mut guards = Vec::with_capacity(usize::try_from(count)?);
     for number in 0..count {
-        let seat = Arc::clone(&room).acquire_owned().await?;
+        let permit = Arc::clone(&room).acquire_owned().await?;
         let request = locks.lock(format!("bench:{name}:{number}"));
         tasks.spawn(async move {
             let guard = request.await;
-            drop(seat);
+            drop(permit);
             guard
         });
         while let Some(done) = tasks.try_join_next() {

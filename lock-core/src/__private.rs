@@ -19,6 +19,6 @@ pub use request::{
 
 pub use crate::__register_site as register;
 pub use crate::outcome::{Fallible, Skip};
-pub use crate::protect::settled;
+pub use crate::protect::join_outcome;
 pub use crate::site::{SITES, function_name};
 pub use linkme;

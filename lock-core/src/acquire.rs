@@ -25,7 +25,7 @@ use crate::owner::Holder;
 use crate::spec::LockSpec;
 use crate::trace;
 
-/// The bounds of the pause before a holder that will not tell us of its release is asked again.
+/// The bounds of the pause between attempts, where the holder will not announce its release.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// Acquires a lock.
@@ -64,7 +64,7 @@ struct Granted {
     at: Timestamp,
 }
 
-/// One acquire on its way. Tells its events, also that it was cancelled.
+/// One acquire on its way. Emits its events, including its cancellation.
 pub(crate) struct Acquire {
     /// Keeps the manager until what this acquire leaves behind is handed to the keeper.
     handle: Arc<EngineHandle>,
@@ -75,7 +75,7 @@ pub(crate) struct Acquire {
     until: Timestamp,
     /// The last holder that stood in the way.
     holder: Option<Holder>,
-    /// Whether it has been told of, and its end has not.
+    /// Whether its first event was sent, and its last was not.
     under_way: bool,
     /// From the turn on, so that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
@@ -108,9 +108,9 @@ impl Acquire {
         };
     }
 
-    /// Goes on alone, after an attempt together with others, within their one budget.
+    /// Continues with one key, after a joint attempt, within the same budget.
     pub(crate) async fn continue_alone(mut self) -> Result<OwnedHold> {
-        // Of several keys each waits for itself. One attempt each is no wait.
+        // Each of several keys has a wait of its own. One attempt each is no wait.
         let until = self.until;
         self.start();
         if self.spec.options.wait != Wait::None {
@@ -141,7 +141,7 @@ impl Acquire {
             if self.spec.reentrant && hold.share() {
                 return Ok(Obtained::Shared(hold));
             }
-            // Who does not wait finds it taken, which is true and harmless.
+            // A caller that does not wait finds it taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
                 return Err(LockError::would_deadlock());
             }
@@ -170,7 +170,7 @@ impl Acquire {
         Box::pin(self.pursue(guard, waited)).await
     }
 
-    /// Waits until no other caller of this process is before us. Returns also whether anybody was, and
+    /// Waits until no other caller of this process is ahead of us. Also returns whether anybody was, and
     /// when it is.
     async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
@@ -193,7 +193,7 @@ impl Acquire {
         let turn = self.handle.called(self.until, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
-            // Whoever had the turn may have been granted, or seen who stands in the way, meanwhile.
+            // The caller with the turn may have got the lock meanwhile, or seen who holds it.
             self.holder = Self::holder_before(&waiter, now).or(self.holder.take());
         }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
@@ -234,7 +234,7 @@ impl Acquire {
                 }
                 Ok(Answer::Taken { holder, queued }) => {
                     out_of_reach = None;
-                    // A holder of the classic protocol tells nobody of its release: it is polled.
+                    // A holder of the classic protocol does not announce its release: it is polled.
                     let told = queued && holder.info.is_some();
                     refusals = if told { 0 } else { refusals + 1 };
                     let pause = if told {
@@ -282,7 +282,7 @@ impl Acquire {
         }
     }
 
-    /// Remembers who stands in the way, and tells when that changes.
+    /// Remembers who holds the lock, and emits an event when that changes.
     fn contended(&mut self, holder: Option<Holder>) {
         let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
         let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
@@ -311,7 +311,7 @@ impl Acquire {
         self.engine().clock.now().since(self.started)
     }
 
-    /// Tells how the acquire ended and puts a grant under the watchdog.
+    /// Emits how the acquire ended and puts a grant under the watchdog.
     fn end(mut self, outcome: Result<Obtained>) -> Result<OwnedHold> {
         self.under_way = false;
         let (events, holder) = (&self.spec.events, self.holder.as_ref());

@@ -115,7 +115,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Frees the lock if it belongs to this claim, and leaves the queue. A lock that is free then
     /// passes to the first in the queue that can be reached.
     ///
-    /// Must work when the store refuses writes for want of memory.
+    /// Must work when the store refuses writes because it is out of memory.
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
 
     /// Leaves the queue, and frees the lock if it was granted meanwhile.
@@ -168,7 +168,7 @@ impl Capabilities {
     }
 }
 
-/// One wish for one key: it lives from before the first byte is sent until the first release.
+/// One request for one key: it lives from before the first byte is sent until the first release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claim {
@@ -213,7 +213,7 @@ pub struct AcquireRequest {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ticket {
-    /// Whom to tell of the grant: [`Inbox::id`].
+    /// The inbox that gets the grant: [`Inbox::id`].
     pub inbox: Arc<str>,
     /// When the caller sent this, on a clock of its own. The queue keeps the newest and the grant
     /// echoes it: that is what the lease is counted from.
@@ -223,7 +223,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Makes a ticket for a process whose grants arrive at `inbox`.
+    /// Makes a ticket for a process that receives grants at `inbox`.
     #[must_use]
     pub fn new(inbox: Arc<str>, stamp: u64, grant_ttl: Duration) -> Self {
         Self { inbox, stamp, grant_ttl }
@@ -299,8 +299,8 @@ pub struct Release {
     /// How long the key stays taken before it frees itself, by the store's time: what is left of a `min_hold`,
     /// which may be more than what is left of the lease. Zero frees it at once.
     pub keep_for: Duration,
-    /// Whether nobody waits for the answer. The store may then send it along with what is sent next, but
-    /// sees to it that it leaves soon by itself.
+    /// Whether nobody waits for the answer. The store may then send it along with the next command, but
+    /// must send it soon in any case.
     pub in_background: bool,
 }
 
@@ -316,7 +316,7 @@ impl Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freed {
-    /// The claim held the lock, and holds it no more.
+    /// The claim held the lock, and no longer does.
     Released,
     /// The claim did not hold the lock.
     NotHeld,

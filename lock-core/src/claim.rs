@@ -24,7 +24,7 @@ pub(crate) use pending::{Answer, GRANT_TTL, PendingClaim, Success};
 #[derive(Debug)]
 pub(crate) struct Handoff {
     carried: Carried,
-    /// On its way from one caller to the next it is nobody's, and must not be forgotten.
+    /// On its way from one caller to the next it has no owner, and must not get lost.
     entry: PendingEntry,
 }
 
@@ -61,12 +61,12 @@ impl gate::Payload for Handoff {
     }
 }
 
-/// What the callers of this process know of whoever holds a key.
+/// What the callers of this process know about the holder of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum HolderHint {
     /// One of them holds it.
     Here(Weak<dyn Occupant>),
-    /// The one with the turn found somebody else in the way.
+    /// The caller with the turn found the lock taken by somebody else.
     Elsewhere(Box<Holder>),
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct ClaimGuard {
 }
 
 impl ClaimGuard {
-    /// Starts a claim, or goes on with what the turn carried. `before` is the lease to release.
+    /// Starts a claim, or continues the one that the turn carried. `before` is the lease to release.
     pub(crate) fn new(engine: &Arc<Engine>, spec: &LockSpec, turn: Turn<Handoff>, before: Option<Arc<Lease>>) -> Self {
         let pending = PendingClaim::new(engine, spec, before);
         Self::resume(Box::new(pending), turn)
@@ -103,13 +103,13 @@ impl ClaimGuard {
         }
     }
 
-    /// Sends the claim, or goes on with a send that is on its way, and awaits the answer, at most
+    /// Sends the claim, or continues a send that is on its way, and awaits the answer, at most
     /// until `limit`.
     pub(crate) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
         self.pending().ask(spec, limit).await
     }
 
-    /// Tells those who wait behind us who holds the lock.
+    /// Tells the callers behind us who holds the lock.
     pub(crate) fn name_holder(&self, holder: Holder) {
         if let Some(turn) = &self.turn {
             turn.set_holder(HolderHint::Elsewhere(Box::new(holder)));
@@ -164,17 +164,17 @@ pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handof
     }
     let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));
     if let Err((turn, _)) = turn.hand_on(handoff, |_| true) {
-        // Those who waited have just left.
+        // The waiters have just left.
         let (worker, lease) = (Arc::clone(engine), Arc::clone(lease));
         engine.clean_up(async move {
             release_unheld(&worker, &lease).await;
-            // Only now may the next of this process ask: before, it would find the lock taken by us.
+            // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
             drop(turn);
         });
     }
 }
 
-/// Undoes a claim whose callers have gone: finishes what is on its way, then frees what it took.
+/// Undoes a claim that no caller waits for any more: finishes what is on its way, then frees what it took.
 fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
     let PendingClaim { claim, in_flight, unsettled_until, retiring, queued, .. } = pending;
     let nothing_sent = in_flight.is_none() && unsettled_until.is_none() && !queued;
@@ -203,7 +203,7 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
                 Ok(Attempt::Held { .. }) | Err(_) => {}
             }
         }
-        // While nobody knows what the store did, the next of this process had better ask it.
+        // As long as nobody knows what the store did, the next caller of this process must ask it.
         let unsettled = unsettled_until.is_some_and(|at| at > worker.clock.now());
         let turn = Some(turn).filter(|_| !unsettled);
         if taken {

@@ -49,7 +49,7 @@ impl LockManager {
     /// # Errors
     ///
     /// As [`connect`](Self::connect), and [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for
-    /// options that cannot be kept.
+    /// options that contradict each other.
     ///
     /// # Cancel safety
     ///

@@ -149,7 +149,7 @@ impl<F: Future + ?Sized> Drop for Scoped<F> {
 /// # }
 /// ```
 ///
-/// It does not keep anything locked: a lock that ended meanwhile is in it no more.
+/// It does not keep anything locked: a lock that has ended is no longer in it.
 #[derive(Clone, Default)]
 pub struct LockContext {
     frame: Option<Arc<Frame>>,

@@ -73,7 +73,7 @@ pub enum LockErrorKind {
     Timeout,
     /// The lock is taken and the caller did not want to wait.
     Busy,
-    /// The lock was held and is held no more.
+    /// The lock was held and no longer is.
     Lost,
     /// The store cannot be reached, or cannot serve now. Trying later may help.
     Unavailable,
@@ -89,7 +89,7 @@ pub enum LockErrorKind {
     ShutDown,
 }
 
-/// Why a lock that was held is held no more.
+/// Why a lock that was held no longer is.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -234,7 +234,7 @@ impl LockError {
         Self::build(LockErrorKind::InvalidKey, message)
     }
 
-    /// Reports something that trying again cannot mend. For implementations of
+    /// Reports something that trying again cannot fix. For implementations of
     /// [`LockBackend`](crate::LockBackend).
     #[must_use]
     pub fn misconfigured(message: impl Into<Cow<'static, str>>) -> Self {

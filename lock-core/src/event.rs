@@ -1,4 +1,4 @@
-//! What happens to locks, told to whoever observes: the seam through which metrics leave.
+//! The events of locks, for observers such as metrics.
 
 mod observers;
 
@@ -38,7 +38,7 @@ pub trait LockObserver: Send + Sync + 'static {
 
     /// Takes note of something that belongs to no single acquire.
     ///
-    /// An observer that is added later is told at once of what lasts: the connection and the
+    /// An observer that is added later gets the current state at once: the connection and the
     /// eviction policy of each node. Do not add observers in here.
     fn on_notice(&self, notice: &Notice<'_>) {
         let _ = notice;
@@ -149,7 +149,7 @@ pub enum LockEventKind<'a> {
         token: FencingToken,
         /// The identity of the grant.
         owner: OwnerId,
-        /// How the grant came about.
+        /// How the lock was granted.
         path: GrantPath,
         /// The time left of the lease.
         lease_left: Duration,
@@ -178,7 +178,7 @@ pub enum LockEventKind<'a> {
         held: Duration,
         /// Whether the guard was dropped instead of released.
         dropped: bool,
-        /// Whether the store said so; otherwise an earlier release, whose answer got lost, did it.
+        /// Whether the store confirmed it; otherwise an earlier release did it, and its answer was lost.
         confirmed: bool,
     },
     /// Terminal: the lock was lost while it was held.
@@ -210,7 +210,7 @@ impl LockEventKind<'_> {
     }
 }
 
-/// How a grant came about.
+/// How a lock was granted.
 ///
 /// ```
 /// use lock_core::{GrantPath, LockEvent, LockEventKind, LockManager};
@@ -288,7 +288,7 @@ pub enum Notice<'a> {
         /// Whether it is up now.
         up: bool,
     },
-    /// The `maxmemory-policy` of a node, told when the keeper has connected. With any other than
+    /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.
     EvictionPolicy {
         /// The node, without credentials.

@@ -14,7 +14,7 @@ use crate::owner::HolderInfo;
 pub(crate) struct Origin {
     /// The name by which others see this host.
     pub(crate) host: Arc<str>,
-    /// Asked for once: a manager does not survive a fork, since its keeper's thread does not.
+    /// Read once: a manager does not survive a fork, since its keeper's thread does not.
     pub(crate) pid: u32,
     /// The name by which observers know the store.
     pub(crate) store: Arc<str>,
@@ -37,13 +37,13 @@ pub(crate) struct EventContext {
 }
 
 impl EventContext {
-    /// Describes whoever acquires to others.
+    /// Describes the acquiring process to others.
     pub(crate) fn holder_info(&self) -> HolderInfo {
         let Origin { host, pid, .. } = &*self.origin;
         HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.call_site.shared)).with_lock(self.label.clone())
     }
 
-    /// Tells the observers of one step.
+    /// Sends one step to the observers.
     pub(crate) fn emit(&self, kind: LockEventKind<'_>) {
         self.origin.observers.event(&LockEvent {
             attempt: self.attempt,

@@ -1,4 +1,4 @@
-//! A write to Redis that is refused if it comes from a holder whose lock has passed on.
+//! A write to Redis that is refused if the lock of its writer has passed to another holder.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ const STALE: &str = "STALETOKEN";
 
 /// One write to a key in Redis that happens only if no newer fencing token has been seen there.
 ///
-/// The newest token is kept in a key beside the one that is written, in the same slot of a cluster (but for keys
-/// with a `}` outside of a hash tag, which a cluster refuses). Check and write are one script, so every writer of that key must go this way. It is made into the arguments of `EVAL` for
-/// whatever client the application has:
+/// The newest token is kept in a key beside the one that is written, in the same slot of a cluster (except for
+/// keys with a `}` outside of a hash tag, which a cluster refuses). Check and write are one script, and it protects
+/// only if every writer of that key uses it. The result is the arguments of `EVAL`, for any Redis client:
 ///
 /// ```no_run
 /// # use lock_core::{FencedWrite, LockError, LockManager};
@@ -29,7 +29,7 @@ const STALE: &str = "STALETOKEN";
 /// # }
 /// ```
 ///
-/// A write that fails for another reason leaves the token behind as the newest, which it is.
+/// A write that fails for another reason still records its token as the newest, which it is.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is written until the arguments are sent"]
 pub struct FencedWrite {
@@ -52,10 +52,10 @@ impl FencedWrite {
         self
     }
 
-    /// Forgets the token so long after the last write. Default: never.
+    /// Forgets the token this long after the last write. Default: never.
     ///
-    /// For data that expires itself. Make it longer than any process can be stopped: a writer that comes back after
-    /// that is let in.
+    /// For data that expires itself. Make it longer than any process can be stopped: a writer that comes back
+    /// after that is admitted.
     pub fn remember_for(mut self, time: Duration) -> Self {
         self.remember = Some(time);
         self

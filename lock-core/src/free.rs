@@ -39,20 +39,20 @@ pub enum ReleaseOutcome {
     AlreadyLost(LossReason),
 }
 
-/// What is known of whoever released, for its answer and its event.
+/// What is known about the caller that released, for its answer and its event.
 pub(crate) struct Ended<E> {
     /// Until when the key stays taken.
     pub(crate) keep_until: Timestamp,
     /// Whether nobody waits for the answer.
     pub(crate) in_background: bool,
-    /// Told the outcome, and whether the store confirmed that the lock was freed.
+    /// Called with the outcome, and whether the store confirmed that the lock was freed.
     pub(crate) then: E,
 }
 
 /// Frees a lease that nobody holds at the moment, in the background.
 pub(crate) async fn release_unheld(engine: &Arc<Engine>, lease: &Arc<Lease>) {
     let ended = Ended { keep_until: PAST, in_background: false, then: |_: &Result<ReleaseOutcome>, _: bool| {} };
-    // Told by its notices; what is not freed ends with its lease.
+    // Its notices report a failure; what is not freed ends with its lease.
     let _ = release_until_answered(engine, lease, Caller::Async, ended).await;
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn release_until_answered(
     outcome
 }
 
-/// A release that is sent until its answer is the last word.
+/// A release that is sent until its answer is final.
 struct ReleaseRetry {
     release: Release,
     /// Whether nothing of the claim was used, as far as is known here.
@@ -95,8 +95,7 @@ struct ReleaseRetry {
     keep_until: Timestamp,
     /// How long one try may take.
     timeout: Duration,
-    /// When the store executes no earlier acquire of the claim any more: only then can an answer be
-    /// the last word.
+    /// From when on the store executes no earlier acquire of the claim: only then can an answer be final.
     settled_at: Timestamp,
     /// When the store has freed the key by itself.
     give_up_at: Timestamp,
@@ -105,7 +104,7 @@ struct ReleaseRetry {
 /// The answer to a release.
 struct Answered {
     freed: Freed,
-    /// When what was answered was sent.
+    /// When the answered command was sent.
     sent_at: Timestamp,
     /// Whether an earlier try may have been executed, without an answer.
     repeated: bool,
@@ -144,12 +143,12 @@ impl ReleaseRetry {
     }
 }
 
-/// When the store executes no unanswered acquire of a lease's claim any more.
+/// From when on the store executes no unanswered acquire of a lease's claim.
 pub(crate) fn settled_at(lease: &Lease) -> Timestamp {
     lease.unsettled_until.unwrap_or(PAST)
 }
 
-/// Makes sure that no earlier send of the claim, executed late, takes or keeps the lock for nobody.
+/// Makes sure that no earlier send of the claim, executed late, takes or keeps a lock that nobody uses.
 ///
 /// `answered` is when the release was sent that the store has answered. Without one the key may
 /// outlive the lease that was believed in: a renewal may have been executed and its answer lost.
@@ -164,8 +163,8 @@ pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option
     });
 }
 
-/// Frees whatever a claim may hold, or keeps it taken until a moment, until an answer is certain to be
-/// the last word: the release it answers was sent after `settled_at`.
+/// Frees whatever a claim may hold, or keeps it taken until a moment. Repeats until an answer is certainly
+/// final: the release that it answers was sent after `settled_at`.
 pub(crate) async fn free(
     engine: &Arc<Engine>,
     claim: Claim,

@@ -1,12 +1,12 @@
 //! The queue inside one process: one claimant per key talks to the store, the others wait here.
 //!
-//! Whoever has the [`Turn`] of a key may claim it, holds it, and passes the turn on in the end. A
+//! The caller with the [`Turn`] of a key may claim it, holds it, and finally passes the turn on. A
 //! turn can carry a payload to the next in the queue: the lock itself, or a claim that already waits
 //! in the store. The gate knows nothing of either.
 //!
-//! A waiter is called, and takes its turn when it is polled. A future that nobody polls, as in a
-//! `select!` that went elsewhere, must not keep the lock from everybody: its turn is taken back, and
-//! it is passed over until it is polled.
+//! A waiter is called, and takes its turn when it is polled. A future that nobody polls, for example in
+//! a `select!` that took another branch, must not keep the lock from everybody: its turn is taken back,
+//! and it is passed over until it is polled.
 
 use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
@@ -25,14 +25,14 @@ mod waiter;
 pub(crate) use waiter::Waiter;
 use waiter::{Uncalled, WaiterSlot};
 
-/// How many keys can be entered at the same time without meeting.
+/// The number of shards: keys of different shards can be entered at the same time.
 const SHARDS: usize = 64;
 
 /// What a turn carries, and what becomes of it when the turn is dropped with it.
 pub(crate) trait Payload: Send + Sized + 'static {
-    /// What whoever waits wants: decides whether a payload fits.
+    /// What a waiter wants: decides whether a payload fits.
     type Terms: Copy + PartialEq + Send;
-    /// What the others of this process may know of whoever has the turn.
+    /// What the other callers of this process may know about the one with the turn.
     type Holder: Clone + Send;
 
     /// Finds another use for a payload that nobody took.
@@ -53,7 +53,7 @@ struct Shard<P: Payload> {
     entered: u64,
 }
 
-/// The queue of one key. It is open while somebody has the turn, who needs no look-up to find it.
+/// The queue of one key. It is open while somebody has the turn, and the turn refers to it directly.
 struct KeyQueue<P: Payload> {
     gate: Arc<Gate<P>>,
     key: LockKey,
@@ -71,7 +71,7 @@ struct QueueState<P: Payload> {
     called: Option<Arc<WaiterSlot<P>>>,
     /// Whether a look at the one called last is scheduled.
     watched: bool,
-    /// What was last heard of whoever holds the lock.
+    /// What was last heard about the holder of the lock.
     holder: Option<P::Holder>,
 }
 
@@ -106,7 +106,7 @@ impl<P: Payload> Gate<P> {
         Self { shards: (0..SHARDS).map(shard).collect(), schedule: Box::new(schedule) }
     }
 
-    /// Takes the turn if nobody has it. Otherwise tells who holds the lock.
+    /// Takes the turn if nobody has it. Otherwise returns who holds the lock.
     pub(crate) fn try_enter(self: &Arc<Self>, key: &LockKey) -> Result<Turn<P>, Option<P::Holder>> {
         let mut shard = self.shard(key);
         match shard.open.get(key) {
@@ -136,7 +136,7 @@ impl<P: Payload> Gate<P> {
         Err(Arc::clone(queue))
     }
 
-    /// Wakes everybody who waits, to look what has become of the manager.
+    /// Wakes all waiters, so that they check whether the manager was shut down.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +232,7 @@ impl<P: Payload> KeyQueue<P> {
     }
 }
 
-/// A look at whoever was called last: has the turn been taken?
+/// A look at the waiter that was called last: has it taken the turn?
 pub(crate) struct Look<P: Payload> {
     queue: Weak<KeyQueue<P>>,
     /// How many had been called when the look was scheduled.
@@ -292,7 +292,7 @@ impl<P: Payload> Turn<P> {
         Self { queue, payload: None, passed: false }
     }
 
-    /// Names who holds the key, for those who wait behind it.
+    /// Names the holder of the key to those who wait for it.
     pub(crate) fn set_holder(&self, holder: P::Holder) {
         self.queue.state().holder = Some(holder);
     }

@@ -29,13 +29,13 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct MailboxState {
     grant: Option<Box<Grant>>,
-    /// Whether nothing that was heard before can be relied on.
+    /// Whether earlier news can no longer be relied on.
     verify: bool,
     /// Whether the claim holds the lock, so that a late grant tells nothing new.
     held: bool,
 }
 
-/// What a waiting claim hears.
+/// News for a waiting claim.
 #[derive(Debug)]
 pub(crate) enum News {
     Granted(Grant),
@@ -81,7 +81,7 @@ impl Grants {
     }
 }
 
-/// Takes owners as they are: each is random, and only our own are entered.
+/// Uses owners as hashes: each is random, and only our own are entered.
 type OwnerHash = BuildHasherDefault<FirstBytes>;
 
 #[derive(Debug, Default)]
@@ -105,7 +105,7 @@ impl Mailbox {
     }
 }
 
-/// The ear of one claim. Dropped when the claim has ended.
+/// Receives the news of one claim. Dropped when the claim has ended.
 pub(crate) struct Listener {
     grants: Arc<Grants>,
     mailbox: Arc<Mailbox>,

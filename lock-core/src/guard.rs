@@ -195,7 +195,7 @@ impl LockGuard {
 
     fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let first = self.first.release(caller);
-        // All are begun before the first is awaited.
+        // All are started before the first is awaited.
         let more: Vec<_> = self.more.into_iter().map(|owned| owned.release(caller)).collect();
         async move {
             if more.is_empty() {
@@ -219,7 +219,7 @@ impl LockGuard {
             .await;
             let mut outcome = Ok(ReleaseOutcome::Released);
             for next in releases.into_iter().filter_map(|(_, ended)| ended) {
-                // What went wrong first is told, then what is not known yet.
+                // Errors come first, then outcomes that are not known yet.
                 match outcome {
                     Ok(ReleaseOutcome::Released) => outcome = next,
                     Ok(ReleaseOutcome::InBackground) if next != Ok(ReleaseOutcome::Released) => outcome = next,

@@ -14,8 +14,8 @@ use crate::gate::{Gate, Turn, Waiter};
 /// How long the last handle of a manager waits for releases that are still on their way.
 const DRAIN_ON_DROP: Duration = Duration::from_millis(250);
 
-/// What every handle, guard and acquire of a manager shares. The last of them to go waits for the
-/// cleanup that is still to be done, since the program may be about to end.
+/// What every handle, guard and acquire of a manager shares. The last of them waits when it is dropped for
+/// the cleanup that remains, since the program may be about to end.
 #[derive(Debug)]
 pub(crate) struct EngineHandle {
     pub(crate) engine: Arc<Engine>,
@@ -41,7 +41,7 @@ impl EngineHandle {
             if let Poll::Ready(turn) = Pin::new(&mut *waiter).poll(cx) {
                 return Poll::Ready(Ok(turn));
             }
-            // After the waiter, which knows from now on whom a shutdown has to wake.
+            // After the waiter is registered, so that a shutdown from now on wakes it.
             if self.engine.is_closed() {
                 return Poll::Ready(Err(Interrupted::Closed));
             }

@@ -29,19 +29,19 @@ pub(crate) struct Hold {
     pub(crate) granted_at: Timestamp,
     /// When the hold reaches its `max_hold`.
     pub(crate) ends_by: Timestamp,
-    /// Whether whoever releases does not wait for the answer.
+    /// Whether a release returns without waiting for the answer.
     pub(crate) release_in_background: bool,
     state: Mutex<State>,
     /// Signals that the lock is lost.
     lost: Notify,
-    /// Held while observers are told of a renewal, so that they hear of the end after it.
+    /// Held while the event of a renewal is emitted, so that the event of the end comes after it.
     telling: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    stage: Stage,
-    /// Whether the observers have been told of the loss, so that its holder may learn of it.
+    status: Status,
+    /// Whether the event of the loss was emitted, so that the holder may learn about it.
     announced: bool,
     /// How many re-entrant guards share the grant with the first.
     shares: u32,
@@ -51,15 +51,15 @@ struct State {
     turn: Option<Turn<Handoff>>,
 }
 
-/// How far a hold has come.
+/// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Status {
     Held,
     Lost(LossReason),
     Released,
 }
 
-/// What a guard that goes leaves behind.
+/// What remains when a guard ends.
 pub(crate) enum Left {
     /// A hold that other guards share.
     ToOthers,
@@ -70,7 +70,7 @@ pub(crate) enum Left {
 }
 
 impl Hold {
-    /// Makes the next holder of a lease, and names it to those of this process who wait behind it.
+    /// Makes the next holder of a lease, and names it to the callers of this process that wait for it.
     pub(crate) fn begin(
         now: Timestamp,
         events: EventContext,
@@ -92,7 +92,7 @@ impl Hold {
                 ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
                 release_in_background: options.release_in_background,
                 state: Mutex::new(State {
-                    stage: Stage::Held,
+                    status: Status::Held,
                     announced: false,
                     shares: 0,
                     without_min_hold: false,
@@ -117,32 +117,32 @@ impl Hold {
     }
 
     fn remaining_at(&self, now: Timestamp) -> Duration {
-        let stage = self.state().stage;
-        match stage {
-            Stage::Held => self.lease.deadline().min(self.ends_by).since(now),
-            Stage::Lost(_) | Stage::Released => Duration::ZERO,
+        let status = self.state().status;
+        match status {
+            Status::Held => self.lease.deadline().min(self.ends_by).since(now),
+            Status::Lost(_) | Status::Released => Duration::ZERO,
         }
     }
 
-    /// Compares the clock with the deadline. A flag that somebody else must set would be late
+    /// Compares the clock with the deadline, because a flag set by another thread would come too late
     /// after a pause of the whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
         if self.events.origin.birthplace.is_left() {
             return Err(LockError::forked().with_key(&self.events.key));
         }
-        let stage = self.state().stage;
+        let status = self.state().status;
         let now = self.now();
-        let reason = match stage {
-            Stage::Lost(reason) => reason,
-            Stage::Released => LossReason::Revoked,
-            Stage::Held if now >= self.ends_by => LossReason::MaxHold,
-            Stage::Held if now >= self.lease.deadline() => self.lease.state().loss_by_time(),
-            Stage::Held => return Ok(()),
+        let reason = match status {
+            Status::Lost(reason) => reason,
+            Status::Released => LossReason::Revoked,
+            Status::Held if now >= self.ends_by => LossReason::MaxHold,
+            Status::Held if now >= self.lease.deadline() => self.lease.state().loss_by_time(),
+            Status::Held => return Ok(()),
         };
         Err(LockError::lost(reason).with_key(&self.events.key))
     }
 
-    /// Tells of the end, after every renewal that was told of before.
+    /// Emits the event of the end, after those of all renewals.
     pub(crate) fn emit_end(&self, kind: LockEventKind<'_>) {
         drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
         trace::ended(self.span(), &kind);
@@ -155,7 +155,7 @@ impl Hold {
     /// Adds a guard to the grant. Returns false if it is over.
     pub(crate) fn share(&self) -> bool {
         let mut state = self.state();
-        let held = state.stage == Stage::Held;
+        let held = state.status == Status::Held;
         state.shares += u32::from(held);
         held
     }
@@ -164,17 +164,17 @@ impl Hold {
     /// before.
     pub(crate) fn release(&self) -> Left {
         let mut state = self.state();
-        match state.stage {
-            Stage::Held if state.shares > 0 => {
+        match state.status {
+            Status::Held if state.shares > 0 => {
                 state.shares -= 1;
                 Left::ToOthers
             }
-            Stage::Held => {
-                state.stage = Stage::Released;
+            Status::Held => {
+                state.status = Status::Released;
                 Left::Released(state.turn.take())
             }
-            Stage::Lost(reason) => Left::Lost(reason),
-            Stage::Released => Left::Lost(LossReason::Revoked),
+            Status::Lost(reason) => Left::Lost(reason),
+            Status::Released => Left::Lost(LossReason::Revoked),
         }
     }
 
@@ -186,11 +186,11 @@ impl Hold {
             }
             let mut signal = std::pin::pin!(self.lost.notified());
             signal.as_mut().enable();
-            let (stage, announced) = {
+            let (status, announced) = {
                 let state = self.state();
-                (state.stage, state.announced)
+                (state.status, state.announced)
             };
-            if let (Stage::Lost(reason), true) = (stage, announced) {
+            if let (Status::Lost(reason), true) = (status, announced) {
                 return reason;
             }
             signal.await;
@@ -235,23 +235,23 @@ impl Occupant for Hold {
     fn lose(&self, reason: LossReason) {
         let turn = {
             let mut state = self.state();
-            if state.stage != Stage::Held {
+            if state.status != Status::Held {
                 return;
             }
-            state.stage = Stage::Lost(reason);
+            state.status = Status::Lost(reason);
             state.turn.take()
         };
         let held = self.held(self.now());
         self.emit_end(LockEventKind::Lost { held, reason });
         self.state().announced = true;
         self.lost.notify_waiters();
-        // Others of this process may try again: the store, not this process, excludes from here.
+        // Other callers of this process may try again: from here on the store excludes them, not this process.
         drop(turn);
     }
 
     fn emit_renewal(&self, kind: LockEventKind<'_>) {
         let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = self.state().stage == Stage::Held;
+        let held = self.state().status == Status::Held;
         if held {
             self.events.emit(kind);
         }

@@ -58,7 +58,7 @@ pub(crate) fn start_on_current_runtime(
 ) -> Result<Arc<EngineHandle>> {
     if Handle::try_current().is_err() {
         return Err(LockError::misconfigured(
-            "drive_on_current_runtime was asked for outside of a tokio runtime; build the manager inside of one",
+            "drive_on_current_runtime needs a tokio runtime; build the manager inside of one",
         ));
     }
     let (handle, keeper) = assemble(backend, observers, handoff, Clock::of_current_runtime(), false);
@@ -67,8 +67,8 @@ pub(crate) fn start_on_current_runtime(
     Ok(handle)
 }
 
-/// The time that a waiter has to take its turn, at least and at most. Between them it is a slice of the
-/// hand-offs.
+/// The bounds of the time that a waiter has to take its turn. Between them the time is that of the
+/// hand-off slice.
 const TURN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
 
 fn assemble(
@@ -149,8 +149,8 @@ impl Keeper {
 /// How long to pause before the store's background work is started again: at first, and at most.
 const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Runs the store's own background work, again and again. A store that it ends at once for, as one that
-/// refuses our password, is asked ever less often.
+/// Runs the store's own background work, again and again. If it always ends at once, for example because
+/// the store refuses our password, the pauses grow.
 async fn drive(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Clock) {
     let mut pause = RESTART.0;
     loop {
@@ -162,7 +162,7 @@ async fn drive(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Clock) {
         if pause == RESTART.0 && error.kind() == LockErrorKind::Misconfigured {
             tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
         } else {
-            tracing::debug!(%error, ?pause, "the lock store's background connection ended, starting it again");
+            tracing::debug!(%error, ?pause, "the lock store's background connection ended; it is started again");
         }
         clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
         pause = (pause * 2).min(RESTART.1);

@@ -1,4 +1,4 @@
-//! One stay of this process at a key: from the store's grant to the release that the store hears of.
+//! One stay of this process at a key: from the store's grant to the release that is sent to the store.
 //!
 //! A lease may serve several local holders one after the other. Its deadline, its renewal and its
 //! fencing tokens are common to them.
@@ -18,7 +18,7 @@ use crate::options::{HandoffLimits, LockOptions, command_timeout};
 use crate::owner::Holder;
 use crate::timer::AlarmId;
 
-/// What is cut off a lease, because the clocks of client and server may drift apart: one percent,
+/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
 /// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
 pub(crate) fn drift_margin(ttl: Duration) -> Duration {
     (ttl / 100).max(Duration::from_millis(2))
@@ -59,7 +59,7 @@ pub(crate) trait Occupant: Debug + Send + Sync {
     /// Ends the hold as lost, unless it has ended before.
     fn lose(&self, reason: LossReason);
 
-    /// Tells the observers of a renewal, unless the end has come: another thread may be about to tell of that.
+    /// Emits the event of a renewal, unless the hold has ended: another thread may be about to report that.
     fn emit_renewal(&self, kind: LockEventKind<'_>);
 
     /// Describes this holder to others of this process who wait for it.
@@ -74,7 +74,7 @@ pub(crate) struct Beginning {
     pub(crate) sent_at: Timestamp,
     /// For how long the store granted it.
     pub(crate) granted_for: Duration,
-    /// Whether the store tells of changes to the key once it was renewed.
+    /// Whether the store reports changes of the key after the first renewal.
     pub(crate) push_loss: bool,
     /// Until when an earlier, unanswered send of the claim may still be executed.
     pub(crate) unsettled_until: Option<Timestamp>,
@@ -86,7 +86,7 @@ pub(crate) struct Beginning {
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) claim: Claim,
-    /// What its holders agree on, but for the ttl, which is the claim's.
+    /// What its holders agree on, except for the ttl, which is the claim's.
     renew_every: Option<Nanos>,
     pub(crate) min_hold: Nanos,
     handoff: bool,
@@ -123,7 +123,7 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     verified: Timestamp,
-    /// The holder of the moment.
+    /// The current holder.
     pub(crate) holder: Option<Weak<dyn Occupant>>,
     /// When that holder has reached its `max_hold`.
     pub(crate) ends_by: Timestamp,
@@ -134,7 +134,7 @@ pub(crate) struct LeaseState {
 }
 
 impl LeaseState {
-    /// Returns the holder of the moment.
+    /// Returns the current holder.
     pub(crate) fn holder(&self) -> Option<Arc<dyn Occupant>> {
         self.holder.as_ref().and_then(Weak::upgrade)
     }
@@ -149,7 +149,7 @@ impl LeaseState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Lost(LossReason),
-    /// Its release has begun; answers to earlier renewals count no more.
+    /// Its release has begun; answers to earlier renewals no longer count.
     Released,
 }
 
@@ -170,11 +170,11 @@ impl Lease {
             // A grant that was handed to us is short. It is raised well before it ends.
             now.after(deadline.since(now) / 3)
         } else {
-            // A fixed lease was promised whole: it is raised once, now.
+            // A fixed lease was promised in full: it is raised once, now.
             now
         };
         if beginning.push_loss {
-            // From its first renewal on, the store tells of changes.
+            // From its first renewal on, the store reports changes.
             renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
         }
         Arc::new(Self {
@@ -197,7 +197,7 @@ impl Lease {
                 verified: BEFORE,
                 holder: None,
                 ends_by: Timestamp::NEVER,
-                // A store that gives the token zero gives none: nothing is granted.
+                // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
             }),
@@ -245,7 +245,7 @@ impl Lease {
             || stay >= limits.slice
             || stay >= quarter
             || self.deadline().since(now) < quarter
-            // Extended for one holder: the next is not to block the fleet for longer than its ttl if it dies.
+            // Extended for one holder: if the next one dies, it must not block the fleet for longer than its ttl.
             || self.deadline().since(now) > self.claim.ttl
         {
             return false;
@@ -255,13 +255,13 @@ impl Lease {
             return false;
         }
         state.passes += 1;
-        // On its way from one holder to the next it is nobody's.
+        // On its way from one holder to the next it has no holder.
         state.ends_by = Timestamp::NEVER;
         true
     }
 
     /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the
-    /// lease is over: what is over is never revived.
+    /// lease is over: a lease that is over is never revived.
     pub(crate) fn raise(&self, state: &LeaseState, now: Timestamp, sent_at: Timestamp, ttl: Duration) -> bool {
         if state.over.is_some() || now >= self.deadline() {
             return false;
@@ -300,24 +300,24 @@ impl Lease {
 }
 
 impl LeaseState {
-    /// Returns how much earlier than planned the next renewal may be sent, to go along with others. The
-    /// first much earlier: what was granted in one burst need not be renewed in one for ever.
+    /// Returns how much earlier than planned the next renewal may be sent, to share a command with others. The
+    /// first may be sent much earlier, so that locks granted in one burst are not renewed in one burst for ever.
     pub(crate) fn may_be_early(&self, now: Timestamp) -> Duration {
         self.renew_at.since(now) / if self.verified == BEFORE { 2 } else { 20 }
     }
 
     /// Brings the next renewal forward, because the key may have changed hands. Returns whether
-    /// anything is to be done.
+    /// there is anything to do.
     pub(crate) fn suspected(&mut self) -> bool {
         if self.over.is_some() {
             return false;
         }
         if self.renewing {
-            // It may have been executed before the change: one more follows, however many hints come.
+            // It may have been executed before the change: one more follows, however many hints arrive.
             self.suspect = true;
             return false;
         }
-        // Never renewed, so the hint is about somebody who had the key before.
+        // Never renewed, so the hint is about an earlier holder of the key.
         self.verified != BEFORE && self.verify_soon()
     }
 
@@ -353,10 +353,10 @@ impl Asked {
 const VERIFY_EVERY: Duration = Duration::from_millis(10);
 
 /// How long after the grant a store is first asked about a lock, if that makes it tell of changes.
-/// What is held for a shorter time costs nothing.
+/// Locks that are held for less time cost no such command.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 
-/// What is left to do for whoever ended a lease.
+/// What the caller that ended a lease must still do.
 pub(crate) struct Ended {
     pub(crate) alarm: Option<AlarmId>,
     pub(crate) holder: Option<Arc<dyn Occupant>>,

@@ -1,4 +1,4 @@
-//! One wish for a lock: how long, how patiently, under which name.
+//! One request for a lock: how long, how patiently, under which name.
 
 use std::future::{Future, IntoFuture};
 use std::panic::Location;
@@ -18,7 +18,7 @@ use crate::key::{LockKey, LockLabel};
 use crate::manager::LockManager;
 use crate::options::{LockOptions, setters};
 use crate::outcome::FromLockError;
-use crate::protect::{Drive, release, settled};
+use crate::protect::{Drive, join_outcome, release};
 use crate::spec::LockSpec;
 
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
@@ -164,10 +164,10 @@ impl LockRequest {
             Err(error) => return R::from_lock_error(error),
         };
         let output = Drive::new(Some(&guard), Box::pin(body(&guard))).await;
-        settled(output, release(guard).await).unwrap_or_else(R::from_lock_error)
+        join_outcome(output, release(guard).await).unwrap_or_else(R::from_lock_error)
     }
 
-    /// Who is told what happens to this request.
+    /// Returns who observes this request.
     pub(crate) fn observers(&self) -> Arc<Observers> {
         Arc::clone(&self.manager.engine().observers)
     }

@@ -64,7 +64,7 @@ struct Inner {
 }
 
 impl LockManager {
-    /// Creates a manager with a store of its own in this process, which nobody else shares.
+    /// Creates a manager with a memory store of its own, which nobody else shares.
     ///
     /// # Panics
     ///
@@ -170,8 +170,8 @@ impl LockManager {
         engine.bounded("ping", &key, until, command).await
     }
 
-    /// Tells an observer of everything that happens to locks of this manager from now on, and of how
-    /// its store is connected.
+    /// Adds an observer, which from now on gets every event of this manager's locks and the state of its
+    /// connections.
     pub fn observe(&self, observer: impl LockObserver) {
         self.engine().observers.add(Arc::new(observer));
     }
@@ -241,8 +241,8 @@ impl LockManagerBuilder {
 
     /// Sets a namespace: what comes before every key of this manager, such as `prod:` or `prod-eu:`.
     ///
-    /// Managers with different prefixes never meet in one key, so several environments can share a store. One
-    /// without a prefix locks exactly what it is told, `prod:x` too. Metrics are not concerned: their labels are
+    /// Managers with different prefixes never share a key, so several environments can share a store. A manager
+    /// without a prefix locks the key as given, even `prod:x`. Metrics are unaffected: their labels are
     /// templates, without prefix.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = Some(prefix.into());
@@ -274,7 +274,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Drives everything on the current tokio runtime and its clock instead of an own thread.
+    /// Drives everything on the current tokio runtime and its clock, instead of on a thread of its own.
     ///
     /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
     /// millisecond, the same way each run. For tests only: the lock then dies with the runtime, and
@@ -289,7 +289,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the defaults cannot be kept, or if the keeper cannot be
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the defaults contradict each other, or if the keeper cannot be
     /// started.
     pub fn build(self) -> Result<LockManager> {
         self.options.validate()?;

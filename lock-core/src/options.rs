@@ -29,7 +29,7 @@ pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 pub enum Wait {
     /// Not at all: one attempt.
     None,
-    /// At most this long, over every stage of waiting together.
+    /// At most this long in total, over every stage of waiting.
     AtMost(Duration),
     /// Until it is granted or the future is dropped.
     Forever,
@@ -66,7 +66,7 @@ pub enum Renew {
     Off,
 }
 
-/// The settings of one acquire. A manager holds the defaults; a request changes a copy.
+/// The settings of one acquire. A manager has the defaults; a request changes a copy.
 ///
 /// ```
 /// use std::time::Duration;
@@ -110,7 +110,7 @@ pub struct LockOptions {
     /// Whether the lock may pass directly between callers of this process, and so save round trips
     /// to the store. Default true.
     pub handoff: bool,
-    /// Whether a release only sends word to the store and goes on, instead of waiting for the answer.
+    /// Whether a release returns as soon as it is handed over, instead of waiting for the store's answer.
     /// Default false. Dropping a guard never waits.
     pub release_in_background: bool,
 }
@@ -177,10 +177,10 @@ macro_rules! setters {
                 self
             }
 
-            /// Releases without waiting for the store's answer, which saves whoever releases a round trip.
+            /// Releases without waiting for the store's answer, which saves the caller a round trip.
             ///
-            /// The keeper sees to it that the release arrives. Until it has, others find the lock taken, and what
-            /// went wrong is told only by an event: [`LockGuard::release`](crate::LockGuard::release) then answers
+            /// The keeper makes sure that the release arrives. Until then others find the lock taken, and a failure
+            /// is reported only by an event: [`LockGuard::release`](crate::LockGuard::release) then answers
             /// [`InBackground`](crate::ReleaseOutcome::InBackground).
             pub fn release_in_background(mut self) -> Self {
                 self $(.$options)? .release_in_background = true;
@@ -232,7 +232,7 @@ impl LockOptions {
         command_timeout(self.ttl)
     }
 
-    /// Checks that the settings can be kept.
+    /// Checks that the settings fit together and are within their bounds.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Who holds a lock: the random identity of one grant, and what a person wants to know of it.
+//! Who holds a lock: the random identity of one grant, and what a person wants to know about it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,8 +10,8 @@ use crate::key::LockLabel;
 
 /// 128 random bits that identify one claim on one key.
 ///
-/// An identity serves a single claim: it is born before the first byte is sent and dies when the
-/// first release of it is sent. It is what proves ownership, so `Debug` shows only its first
+/// An identity serves a single claim: it is drawn before the first byte is sent and ends when its
+/// first release is sent. It is what proves ownership, so `Debug` shows only its first
 /// four digits.
 ///
 /// ```
@@ -31,7 +31,7 @@ impl OwnerId {
     ///
     /// # Panics
     ///
-    /// If the operating system has no random source. Exclusion cannot be had without one.
+    /// If the operating system has no random source. There is no exclusion without one.
     #[must_use]
     pub fn random() -> Self {
         thread_local! {
@@ -105,7 +105,7 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// What a holder tells of itself: host, process, call site and the name of the lock.
+/// How a holder describes itself: host, process, call site and the name of the lock.
 ///
 /// ```
 /// use lock_core::HolderInfo;
@@ -147,7 +147,7 @@ impl fmt::Display for HolderInfo {
     }
 }
 
-/// Who holds a key now, as the store tells it.
+/// Who holds a key now, as the store reports it.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -185,7 +185,7 @@ impl Holder {
         Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left }
     }
 
-    /// Describes a holder of which nothing but its key is known.
+    /// Describes a holder about which only its key is known.
     #[must_use]
     pub fn foreign(ttl_left: Option<Duration>) -> Self {
         Self { info: None, owner: None, token: None, since: None, ttl_left }
@@ -197,7 +197,7 @@ impl Holder {
         self.info.as_ref().map_or("foreign", |info| &info.site)
     }
 
-    /// Returns the name of the lock, its template or declared name, if the holder told it.
+    /// Returns the name of the lock, its template or declared name, if the holder gave it.
     #[must_use]
     pub fn lock(&self) -> Option<&str> {
         self.info.as_ref()?.lock.as_ref().map(LockLabel::as_str)

@@ -18,8 +18,8 @@ fn frame(guard: Option<&LockGuard>) -> Option<Arc<Frame>> {
 
 /// Runs a body until it ends or the lock is lost, whichever is first.
 ///
-/// Its output is boxed, because it waits while the lock is released: so a large one does not make the
-/// caller's future large.
+/// Its output is boxed, because it is kept while the lock is released: a large output then does not make
+/// the caller's future large.
 pub struct Drive<'a, F: Future + ?Sized> {
     guard: Option<&'a LockGuard>,
     /// Wakes the task when the lock is lost.
@@ -44,7 +44,7 @@ impl<F: Future + ?Sized> Future for Drive<'_, F> {
                 this.body.stop();
                 return Poll::Ready(Err(LockError::lost(reason).with_key(guard.key())));
             }
-            // The clock knows first, after a pause of the whole process.
+            // After a pause of the whole process, the clock is the first to know.
             if let Err(error) = guard.ensure_held() {
                 this.body.stop();
                 return Poll::Ready(Err(error));
@@ -60,8 +60,8 @@ impl<F: Future + ?Sized> fmt::Debug for Drive<'_, F> {
     }
 }
 
-/// Joins how the body and the lock ended: the body counts only if the lock was held to its end.
-pub fn settled<T>(output: Result<Box<T>>, left: Result<()>) -> Result<T> {
+/// Joins the outcomes of the body and of the lock: the body counts only if the lock was held to its end.
+pub fn join_outcome<T>(output: Result<Box<T>>, left: Result<()>) -> Result<T> {
     output.and_then(|output| left.map(|()| *output))
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn release_blocking(guard: LockGuard) -> Result<()> {
 fn ended(released: &Result<ReleaseOutcome>, until_now: Result<()>) -> Result<()> {
     match released {
         Ok(ReleaseOutcome::AlreadyLost(reason)) => until_now.and(Err(LockError::lost(*reason))),
-        // A release that failed is told by an event; the store frees the lock when its lease ends.
+        // An event reports a failed release; the store frees the lock when its lease ends.
         Ok(ReleaseOutcome::Released | ReleaseOutcome::InBackground) | Err(_) => until_now,
     }
 }

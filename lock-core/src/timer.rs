@@ -35,7 +35,7 @@ struct Queue<T> {
     alarms: Wheel<Alarm<T>>,
     /// The moment the keeper sleeps to.
     armed_for: Timestamp,
-    /// The items whose alarm rang and that the keeper has not finished serving.
+    /// The items that the keeper is serving, after their alarms rang.
     serving: Vec<Arc<T>>,
 }
 
@@ -59,7 +59,7 @@ impl<T> Alarm<T> {
 }
 
 impl<T> Timer<T> {
-    /// Makes a timer whose renewals leave in commands for at most `batch` items.
+    /// Makes a timer that groups renewals into commands for at most `batch` items.
     pub(crate) fn new(clock: Clock, batch: usize) -> Self {
         let queue = Queue { alarms: Wheel::new(clock.now(), batch), armed_for: Timestamp::NEVER, serving: Vec::new() };
         Self { clock, queue: Mutex::new(queue), earlier: Notify::new() }
@@ -70,7 +70,7 @@ impl<T> Timer<T> {
         self.insert(self.queue(), at, alarm, false)
     }
 
-    /// Sets the alarm of a renewal, a little earlier if it then leaves with others. Returns when.
+    /// Sets the alarm of a renewal, a little earlier if it can then share a command. Returns when.
     pub(crate) fn set_renewal(&self, at: Timestamp, early: Duration, item: Arc<T>) -> (AlarmId, Timestamp) {
         let queue = self.queue();
         let chosen = queue.alarms.choose(at, early);
@@ -105,7 +105,7 @@ impl<T> Timer<T> {
         due
     }
 
-    /// Notes that every item that was due has an alarm again, or needs none.
+    /// Notes that every item that was due has a new alarm, or needs none.
     pub(crate) fn served(&self) {
         let served = std::mem::take(&mut self.queue().serving);
         drop(served);

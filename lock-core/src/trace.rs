@@ -1,7 +1,7 @@
-//! What `tracing` is told: a span for each acquire and one for each hold, and a warning of each loss.
+//! The spans and events for `tracing`: a span for each acquire and one for each hold, and a warning of each loss.
 //!
-//! The spans are of level `DEBUG` and target `lock_core`: nobody pays for them who has not asked. An
-//! acquire stands in the span of its caller; a hold beside it, and around the body, which runs in it.
+//! The spans are of level `DEBUG` and target `lock_core`: they cost nothing unless enabled. The span of
+//! an acquire is a child of its caller's; that of a hold is its sibling, and the body runs in it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::event_context::EventContext;
 use crate::fencing::FencingToken;
 use crate::owner::OwnerId;
 
-/// Opens the span of an acquire: from the wish to the answer.
+/// Opens the span of an acquire: from the request to the answer.
 pub(crate) fn acquire(events: &EventContext) -> Span {
     tracing::debug_span!(
         target: "lock_core",
@@ -80,7 +80,7 @@ fn hold_ended(span: &Span, outcome: &str, held: Duration) {
     span.record("outcome", outcome).record("held_seconds", held.as_secs_f64());
 }
 
-/// Warns that a lock was lost while it was held. That the manager was shut down is no news.
+/// Warns that a lock was lost while it was held, unless the manager was shut down.
 pub(crate) fn lost(span: &Span, events: &EventContext, token: FencingToken, held: Duration, reason: LossReason) {
     if reason == LossReason::ShutDown {
         return;

@@ -14,14 +14,14 @@ use crate::timer::{Alarm, Timer};
 /// How many renewals one command carries at most: more would block the server for too long.
 pub(crate) const BATCH: usize = 50;
 
-/// Returns every lease that lasts: each has an alarm set, or is being served.
+/// Returns every live lease: each has an alarm set, or is being served.
 pub(crate) fn leases(timer: &Timer<Lease>) -> Vec<Arc<Lease>> {
     let mut leases = timer.items();
     leases.retain(|lease| lease.state().over.is_none());
     leases
 }
 
-/// Sets the alarm of a lease that has just begun, or whose holder has changed.
+/// Sets the alarm of a lease that has just begun, or that has a new holder.
 pub(crate) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
     let mut state = lease.state();
     if state.over.is_none() {
@@ -29,7 +29,7 @@ pub(crate) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
     }
 }
 
-/// Serves leases whose alarm rang: ends those whose time is over and returns the batches to renew.
+/// Serves leases after their alarms: ends those that ran out and returns the batches to renew.
 pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<Lease>>> {
     let mut due: Vec<(Kind, Arc<Lease>)> = Vec::new();
     let now = engine.clock.now();
@@ -63,7 +63,7 @@ pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<L
     into_batches(due)
 }
 
-/// What decides who may share a batch: the lane, and how long an answer is waited for.
+/// What leases of one batch have in common: the lane, and how long to wait for an answer.
 type Kind = (u16, Duration);
 
 /// Groups leases by lane, in batches. Batches are independent: one that fails delays no other.
@@ -126,7 +126,7 @@ impl Question {
 
 /// Applies one answer to its lease.
 fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<Renewal>) {
-    // Each looks for itself: observers of the one before may have taken their time.
+    // Each reads the clock anew: observers of the one before may have been slow.
     let now = engine.clock.now();
     let mut state = lease.state();
     state.renewing = false;
@@ -134,7 +134,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
         return;
     }
     let was_left = lease.deadline().since(now);
-    // A fixed lease is not renewed: nobody is told that it was looked at.
+    // A fixed lease is not renewed, only checked: that is no event.
     let renewed = matches!(asked.asks, Asked::Renewal(_));
     let holder = state.holder().filter(|_| renewed);
     let told = match answer {
@@ -143,11 +143,11 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
             let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
             Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })
         }
-        // Too late: what is over is never revived, and its alarm rings now.
+        // Too late: a lease that is over is never revived, and its alarm rings now.
         Ok(Renewal::Renewed) => None,
         Ok(Renewal::Lost) => {
             drop(state);
-            // Gone because its time was over, or taken away while it had time left?
+            // Did it run out, or was it taken away while it had time left?
             let reason = if was_left.is_zero() { LossReason::Expired } else { LossReason::Stolen };
             end(engine, lease, reason);
             return;
@@ -170,7 +170,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
 fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timestamp) {
     let before = state.alarm.take();
     let ends_at = lease.deadline().min(state.ends_by);
-    // While a renewal is on its way only the end matters: it depends on no reply.
+    // While a renewal is on its way only the deadline matters: it depends on no answer.
     state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
         engine.timer.set(ends_at, Alarm::Item(Arc::clone(lease)))
     } else {

@@ -19,7 +19,7 @@ impl LockError {
         matches!(self.kind(), LockErrorKind::Busy | LockErrorKind::Timeout)
     }
 
-    /// Returns the HTTP status that fits: 409 if the lock is taken, 503 if it cannot be had or kept now,
+    /// Returns the HTTP status that fits: 409 if the lock is taken, 503 if it cannot be taken or kept now,
     /// 500 for a mistake in the program.
     ///
     /// ```
@@ -39,7 +39,7 @@ impl LockError {
 
     /// Returns when the client may try again, for a `Retry-After` header.
     ///
-    /// `None` for what repeating does not mend, and for a lock that was lost: the request may have been
+    /// `None` for what repeating does not fix, and for a lock that was lost: the request may have been
     /// carried out in part, so only its sender knows whether it may be repeated.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
@@ -48,7 +48,7 @@ impl LockError {
 
     /// Returns a body of the type `application/problem+json` (RFC 9457).
     ///
-    /// It tells the outside neither the key nor the holder. These are in the error's own text, for the log.
+    /// It contains neither the key nor the holder. These are in the error's own text, for the log.
     #[must_use]
     pub fn problem_json(&self) -> String {
         let Answer { status, title, code, detail, .. } = self.answer();
@@ -92,7 +92,7 @@ impl LockError {
     }
 }
 
-/// What is said of one kind of failure.
+/// The texts for one kind of failure.
 struct Answer {
     status: u16,
     /// What HTTP calls the status, as RFC 9457 asks for with `about:blank`.
@@ -112,7 +112,7 @@ const UNAVAILABLE: Answer = Answer {
     retry_after_seconds: Some(5),
 };
 
-/// Makes the response to a request whose lock was refused, and leaves the error with it.
+/// Makes the response to a request that did not get its lock, with the error attached.
 #[cfg(any(feature = "axum", feature = "tower"))]
 fn refusal<B: From<String>>(error: LockError) -> http::Response<B> {
     use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};

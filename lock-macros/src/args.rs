@@ -75,7 +75,7 @@ impl Args {
 
     /// The path of the library.
     pub(crate) fn krate(&self) -> Path {
-        self.krate.as_ref().map_or_else(crate::key::default_crate, |krate| krate.value.clone())
+        self.krate.as_ref().map_or_else(default_crate, |krate| krate.value.clone())
     }
 
     fn parse_one(&mut self, input: ParseStream<'_>) -> Result<()> {
@@ -146,6 +146,13 @@ fn unknown(name: &Ident) -> Error {
     let typed = name.unraw().to_string();
     let near = did_you_mean(suggest::option(&typed, options::KNOWN));
     Error::new(name.span(), format!("unknown argument \"{typed}\"{near} Known: {}", options::KNOWN.join(", ")))
+}
+
+/// The path under which users know the library, unless they renamed it.
+pub(crate) fn default_crate() -> Path {
+    let mut path = Path::from(Ident::new("lock_core", Span::mixed_site()));
+    path.leading_colon = Some(Token![::](Span::mixed_site()));
+    path
 }
 
 #[cfg(test)]

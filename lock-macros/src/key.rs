@@ -1,10 +1,10 @@
 //! `lock_key!`: a template outside of the attribute.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::TokenStream;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, LitStr, Path, Result, Token};
 
-use crate::args::string;
+use crate::args::{default_crate, string};
 use crate::template::Template;
 
 /// Expands `lock_key!("lock:user:<user_id>")`, with `crate = path,` before it or not.
@@ -31,11 +31,4 @@ fn arguments(input: ParseStream<'_>) -> Result<(Path, LitStr)> {
         );
     }
     Ok((krate, literal))
-}
-
-/// The path under which users know the library, unless they renamed it.
-pub(crate) fn default_crate() -> Path {
-    let mut path = Path::from(Ident::new("lock_core", Span::mixed_site()));
-    path.leading_colon = Some(Token![::](Span::mixed_site()));
-    path
 }

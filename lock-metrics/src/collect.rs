@@ -91,7 +91,7 @@ impl Core {
             }
             lateness.add(&shard.lateness);
         }
-        blame.settle(|at, store, whom, since| totals[at].live.blame(store, whom, since));
+        blame.charge_waits(|at, store, whom, since| totals[at].live.blame(store, whom, since));
         if self.label_overflow.load(Ordering::Relaxed) == 0 {
             totals.pop();
         }

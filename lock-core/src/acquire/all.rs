@@ -29,8 +29,8 @@ pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Resul
     Ok(keys)
 }
 
-/// Acquires every wish: at once if the store can take these keys in one step and all are free. Else
-/// those who may wait take one after the other, in order. What is held already is kept and renewed while
+/// Acquires every key: at once if the store can take these keys in one step and all are free. Otherwise
+/// requests that may wait take one after the other, in order. What is held already is kept and renewed while
 /// the next is waited for, and released if one of them is refused.
 pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>) -> Result<Vec<OwnedHold>> {
     // One budget: it begins now for all of them.
@@ -47,7 +47,7 @@ pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>)
             holds
         }
     };
-    // The first may have been lost while the last was waited for. Its caller never held it.
+    // The first may have been lost during the wait for the last. The caller never held it.
     match holds.iter().find_map(|owned| owned.hold.ensure_held().err()) {
         Some(lost) => Err(lost_while_waiting(&lost)),
         None => Ok(holds),
@@ -57,7 +57,7 @@ pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>)
 fn lost_while_waiting(lost: &LockError) -> LockError {
     let why = lost.loss_reason().map_or("unknown", LossReason::as_str);
     let error = LockError::unavailable(format!(
-        "it was lost ({why}) while the other keys were waited for, so that none is held; acquire them again"
+        "it was lost ({why}) during the wait for the other keys, so none is held; acquire them again"
     ));
     lost.key().map_or(error.clone(), |key| error.with_key(key))
 }
@@ -70,17 +70,17 @@ fn of_all(error: LockError, waited: Duration) -> LockError {
     }
 }
 
-/// What an attempt at all keys came to.
+/// The outcome of an attempt at all keys.
 enum Attempted {
     Granted(Vec<OwnedHold>),
-    /// They are to be taken one after the other.
+    /// The keys must be taken one after the other.
     Apart(Vec<Acquire>),
 }
 
-/// Takes all keys at once if that is possible. Nobody waits here: who may wait does so afterwards, for
-/// one key after the other.
+/// Takes all keys at once if that is possible. Nobody waits here: a request that may wait does so
+/// afterwards, for one key after the other.
 ///
-/// Nothing is told of keys that were not tried, or that stood behind the one that was refused.
+/// Keys that were not tried, and keys behind the one that was refused, have no events.
 ///
 /// # Cancel safety
 ///
@@ -91,7 +91,7 @@ async fn acquire_jointly(handle: Arc<EngineHandle>, acquires: Vec<Acquire>) -> R
     joint.end(outcome)
 }
 
-/// The acquires of several keys while they travel together.
+/// The acquires of several keys during their joint attempt.
 struct JointAcquire {
     handle: Arc<EngineHandle>,
     acquires: Vec<Acquire>,
@@ -112,7 +112,7 @@ impl JointAcquire {
         let specs: Vec<&LockSpec> = self.acquires.iter().map(|acquire| &acquire.spec).collect();
         let (first, limit) = (specs[0], self.acquires[0].until);
         let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
-        // What is refused for another reason than a key that is taken, is refused one by one.
+        // A refusal for another reason than a taken key is reported for each key.
         if shared || engine.is_closed() || first.options.validate().is_err() {
             return Outcome::Apart;
         }
@@ -211,7 +211,7 @@ impl Drop for JointAcquire {
     fn drop(&mut self) {
         // Before the handles, which may wait for everything that is pending.
         self.claiming = None;
-        // Cancelled: each of them was on its way, and is told of so.
+        // Cancelled: each of them was on its way, and gets its event.
         for acquire in &mut self.acquires {
             acquire.begin();
         }

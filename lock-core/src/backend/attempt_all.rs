@@ -1,4 +1,4 @@
-//! The answer to a wish for several locks at once.
+//! The answer to a request for several locks at once.
 
 use crate::fencing::FencingToken;
 use crate::owner::Holder;
@@ -15,7 +15,7 @@ pub enum AttemptAll {
     },
     /// One of the locks belongs to somebody else, so none was taken.
     Held {
-        /// Which: the first such in the order of the requests.
+        /// The first such lock, in the order of the requests.
         index: usize,
         /// Who holds it, and for how long at most.
         holder: Holder,

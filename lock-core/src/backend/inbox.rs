@@ -38,7 +38,7 @@ impl Inbox {
         (Self { id, open: Arc::default(), sender, observers }, receiver)
     }
 
-    /// Makes one of the same name that leads elsewhere.
+    /// Makes an inbox of the same name with another receiver.
     #[cfg(feature = "test-util")]
     pub(crate) fn stand_in(&self) -> (Self, tokio::sync::mpsc::UnboundedReceiver<Message>) {
         let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
@@ -74,8 +74,8 @@ impl Inbox {
         let _ = self.sender.send(Message::Suspect(key));
     }
 
-    /// Reports that an operator takes the lock of this owner away: who that is, and why. If it is ours,
-    /// its holder is told at once, without asking the store.
+    /// Reports that an operator takes the lock of this owner away: who, and why. If it is ours, its holder
+    /// learns it at once, without asking the store.
     pub fn revoked(&self, owner: OwnerId, actor: &str, reason: &str) {
         let (actor, reason) = (actor.to_owned(), reason.to_owned());
         let _ = self.sender.send(Message::Revoked { owner, actor, reason });

@@ -26,7 +26,7 @@ pub(crate) struct JointClaim {
 struct SentJointly {
     command: BoxFuture<'static, Result<AttemptAll>>,
     sent_at: Timestamp,
-    /// When its answer is waited for no longer.
+    /// When to stop waiting for its answer.
     until: Timestamp,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
 }
 
 impl JointClaim {
-    /// Makes a claim for each wish, none of which has a claim on its way.
+    /// Makes a claim for each request, none of which has a claim on its way.
     pub(crate) fn new(engine: &Arc<Engine>, specs: &[&LockSpec], turns: Vec<Turn<Handoff>>) -> Self {
         let guards = specs.iter().zip(turns).map(|(spec, turn)| ClaimGuard::new(engine, spec, turn, None)).collect();
         Self { engine: Arc::clone(engine), guards, in_flight: None }
@@ -104,7 +104,7 @@ impl JointClaim {
 fn note(guards: &mut [ClaimGuard], sent: &SentJointly, answer: &Result<AttemptAll>, now: Timestamp) {
     let unsettled = match answer {
         Ok(AttemptAll::Granted { .. }) => sent.sent_at,
-        // As of one claim: it may have been sent only just before it was given up.
+        // As with one claim: it may have been sent just before it was given up.
         Err(error) if error.is_ambiguous() => now.after(sent.until.since(sent.sent_at)),
         Ok(AttemptAll::Held { .. } | AttemptAll::Apart) | Err(_) => return,
     };
@@ -116,7 +116,7 @@ fn note(guards: &mut [ClaimGuard], sent: &SentJointly, answer: &Result<AttemptAl
 
 impl Drop for JointClaim {
     fn drop(&mut self) {
-        // Without a command on its way each claim looks after itself.
+        // Without a command on its way, each claim cleans up after itself.
         let Some(mut sent) = self.in_flight.take() else { return };
         let mut guards = std::mem::take(&mut self.guards);
         let engine = Arc::clone(&self.engine);

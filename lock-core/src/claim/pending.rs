@@ -17,8 +17,8 @@ use crate::options::Wait;
 use crate::owner::Holder;
 use crate::spec::LockSpec;
 
-/// The longest lease that a grant through the queue starts with. Whoever gets it raises it; whoever
-/// died meanwhile costs the others no more than this.
+/// The longest lease that a grant through the queue starts with. A process that is alive raises it; one
+/// that died meanwhile holds the others up for no longer than this.
 pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
 
 /// A claim and everything that is known of it.
@@ -48,7 +48,7 @@ pub(crate) struct PendingClaim {
 pub(crate) struct SentClaim {
     pub(crate) command: BoxFuture<'static, Result<Attempt>>,
     pub(crate) sent_at: Timestamp,
-    /// When its answer is waited for no longer.
+    /// When to stop waiting for its answer.
     pub(crate) until: Timestamp,
     /// How long after it was sent the store may execute it.
     execute_within: Duration,
@@ -57,8 +57,8 @@ pub(crate) struct SentClaim {
 }
 
 impl SentClaim {
-    /// When this is executed no more, if it is given up at a moment. It may have been sent only just
-    /// before: first it waited for a connection, or was refused as stale and sent again.
+    /// When the store will certainly not execute this any more, if it is given up at a moment. It may have
+    /// been sent just before: it first waited for a connection, or was refused as stale and sent again.
     pub(crate) fn settled_after(&self, given_up_at: Timestamp) -> Timestamp {
         given_up_at.after(self.execute_within)
     }
@@ -74,7 +74,7 @@ pub(crate) enum Answer {
     },
 }
 
-/// A grant, and what the lease of it is counted from.
+/// A grant, and the moment from which its lease is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Success {
     pub(crate) token: FencingToken,
@@ -83,7 +83,7 @@ pub(crate) struct Success {
 }
 
 impl PendingClaim {
-    /// Makes a fresh claim, of which nothing was sent. `before` is the lease to release.
+    /// Makes a fresh claim, not sent yet. `before` is the lease to release.
     pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
         Self {
             engine: Arc::clone(engine),
@@ -100,19 +100,19 @@ impl PendingClaim {
         }
     }
 
-    /// Returns whether there is anything to go on with, or to undo.
+    /// Returns whether there is anything to continue or to undo.
     pub(super) fn has_begun(&self) -> bool {
         self.queued || self.in_flight.is_some() || self.unsettled_until.is_some() || self.retiring.is_some()
     }
 
-    /// Turns the granted claim into the lease of it.
+    /// Turns the granted claim into its lease.
     pub(super) fn into_lease(self, spec: &LockSpec, success: Success, now: Timestamp) -> Arc<Lease> {
-        // No grant is on its way for a claim that never queued: most locks need no ear for one.
+        // No grant is on its way for a claim that never queued: most locks need no listener.
         let listener = self.listener.filter(|_| !self.never_queued);
         if let Some(listener) = &listener {
             listener.mark_held();
         }
-        // A send that nobody awaits any more may still be executed, after the release even.
+        // A send that nobody awaits any more may still be executed, even after the release.
         let unsettled = self.in_flight.map(|sent| sent.settled_after(now)).max(self.unsettled_until);
         let beginning = Beginning {
             token: success.token,
@@ -172,7 +172,7 @@ impl PendingClaim {
                     let label = &spec.events.label;
                     engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
                 }
-                // Undone, should the caller vanish before it has taken the grant.
+                // Undone if the caller disappears before it has taken the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
                 Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl })
             }
@@ -180,7 +180,7 @@ impl PendingClaim {
         }
     }
 
-    /// What the store is asked for, but for a place in its queue. It is not executed much later than
+    /// The request to the store, except for a place in its queue. It is not executed much later than
     /// `limit`, the end of the caller's budget.
     pub(super) fn request(&self, spec: &LockSpec, now: Timestamp, limit: Timestamp) -> AcquireRequest {
         let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
@@ -229,7 +229,7 @@ impl PendingClaim {
                 continue;
             }
             engine.newest_token.fetch_max(grant.token.get(), Ordering::Relaxed);
-            // Ours from now on, even if the caller vanishes.
+            // Ours from now on, even if the caller disappears.
             self.unsettled_until = self.unsettled_until.max(Some(stamp));
             let granted_for = grant.claim.ttl;
             if deadline_of(stamp, granted_for).since(now) <= granted_for / 3 {

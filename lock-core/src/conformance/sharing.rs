@@ -11,14 +11,14 @@ use crate::guard::LockGuard;
 use crate::manager::LockManager;
 use crate::options::Renew;
 
-/// A room for one, with a view on who is inside and what tokens were shown at the door.
+/// Records who is inside the critical section, and the tokens of all who entered.
 #[derive(Default)]
-struct Room {
+struct Section {
     inside: Mutex<Option<Arc<LockGuard>>>,
     newest: AtomicU64,
 }
 
-impl Room {
+impl Section {
     /// Lets a holder in. That another is still there, or was there with a greater token, is wrong only
     /// while the leases of both run: a stall of the machine ends leases.
     fn enter(&self, guard: LockGuard) -> Arc<LockGuard> {
@@ -55,16 +55,16 @@ async fn finish(mut tasks: JoinSet<()>) {
 
 /// Runs many tasks on one key: never two inside, tokens in the order of the grants.
 pub async fn exclusion(managers: [LockManager; 3]) {
-    let (key, room) = (key("exclusion"), Arc::new(Room::default()));
+    let (key, section) = (key("exclusion"), Arc::new(Section::default()));
     let mut tasks = JoinSet::new();
     for manager in managers.iter().cycle().take(managers.len() * 4) {
-        let (manager, key, room) = (manager.clone(), key.clone(), Arc::clone(&room));
+        let (manager, key, section) = (manager.clone(), key.clone(), Arc::clone(&section));
         tasks.spawn(async move {
             for _ in 0..10 {
                 let guard = manager.lock(&key).with_wait(PATIENCE).await;
-                let guard = room.enter(guard.unwrap_or_else(|error| panic!("exclusion: {error}")));
+                let guard = section.enter(guard.unwrap_or_else(|error| panic!("exclusion: {error}")));
                 tokio::task::yield_now().await;
-                room.leave(guard).await;
+                section.leave(guard).await;
             }
         });
     }
@@ -102,15 +102,15 @@ pub async fn fairness(managers: [LockManager; 3]) {
 
 /// Passes the lock on within one process: every holder has a token of its own, in order.
 pub async fn handoff([manager, ..]: [LockManager; 3]) {
-    let (key, room) = (key("handoff"), Arc::new(Room::default()));
+    let (key, section) = (key("handoff"), Arc::new(Section::default()));
     let mut tasks = JoinSet::new();
     for _ in 0..100 {
-        let (manager, key, room) = (manager.clone(), key.clone(), Arc::clone(&room));
+        let (manager, key, section) = (manager.clone(), key.clone(), Arc::clone(&section));
         tasks.spawn(async move {
             for _ in 0..5 {
                 let guard = manager.lock(&key).with_wait(PATIENCE).await;
-                let guard = room.enter(guard.unwrap_or_else(|error| panic!("handoff: {error}")));
-                room.leave(guard).await;
+                let guard = section.enter(guard.unwrap_or_else(|error| panic!("handoff: {error}")));
+                section.leave(guard).await;
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Who is told what happens, and what a latecomer is told of what was before.
+//! The list of observers, and the state that an observer gets when it is added late.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,14 +10,14 @@ use crate::event::{LockEvent, LockObserver, Notice};
 #[derive(Default)]
 pub(crate) struct Observers {
     first: Tail,
-    /// What an observer must know that is added later, by node.
+    /// What an observer that is added later must know, by node.
     lasting: Mutex<Vec<Lasting>>,
 }
 
 #[derive(Default)]
 struct Tail(OnceLock<(Arc<dyn LockObserver>, Box<Tail>)>);
 
-/// What was last told of a node, and holds until something else is told.
+/// What was last reported about a node, and holds until the next report.
 struct Lasting {
     node: Box<str>,
     up: Option<bool>,
@@ -30,7 +30,7 @@ impl Observers {
     }
 
     pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
-        // Until the end, so that it does not hear of the old state after the new one.
+        // Until the end, so that it does not get the old state after the new one.
         let lasting = self.lasting();
         for Lasting { node, up, policy } in lasting.iter() {
             let told = [
@@ -77,7 +77,7 @@ impl Observers {
         self.for_each(|observer| observer.on_notice(notice));
     }
 
-    /// Keeps what lasts, and whoever would be added meanwhile waiting.
+    /// Keeps lasting states, and makes observers that are added meanwhile wait.
     fn remember(&self, notice: &Notice<'_>) -> Option<MutexGuard<'_, Vec<Lasting>>> {
         let (Notice::Connection { node, .. } | Notice::EvictionPolicy { node, .. }) = notice else { return None };
         let mut lasting = self.lasting();
@@ -105,7 +105,7 @@ impl fmt::Debug for Observers {
     }
 }
 
-/// Calls an observer. Its panic is its own affair.
+/// Calls an observer and ignores its panic.
 fn shielded(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }

@@ -59,7 +59,7 @@ enum Step {
     Pass,
     /// The turn is handed on with a payload for those of these terms.
     HandOn(u8),
-    /// The time is over that whoever was called has to take the turn.
+    /// The waiter that was called has had its time to take the turn.
     Look,
 }
 
@@ -82,13 +82,13 @@ struct Model {
     waiting: VecDeque<(usize, u8)>,
     /// Who was called and has not taken the turn, and with which payload.
     called: Option<(usize, Option<u32>)>,
-    /// What whoever is called waits for.
+    /// What the waiter that is called waits for.
     called_terms: u8,
     /// Whether somebody has the turn in hand.
     taken: bool,
     /// Who did not take the turn in time, and has not been polled since, with what terms.
     passed_over: HashMap<usize, u8>,
-    /// How often it was looked at whoever is called.
+    /// How many looks the waiter that is called has had.
     looks: u32,
 }
 
@@ -114,7 +114,7 @@ struct Pair {
     slots: HashMap<usize, Waiter<Parcel>>,
     turn: Option<Turn<Parcel>>,
     looks: Arc<Mutex<Vec<Look<Parcel>>>>,
-    next_seat: usize,
+    next_waiter: usize,
     next_parcel: u32,
     lost: Lost,
     alive: Arc<AtomicUsize>,
@@ -131,7 +131,7 @@ impl Pair {
             model: Model::default(),
             slots: HashMap::new(),
             turn: None,
-            next_seat: 0,
+            next_waiter: 0,
             next_parcel: 0,
             lost: Lost::default(),
             alive: Arc::default(),
@@ -150,9 +150,9 @@ impl Pair {
                 Ok(turn) => self.begin(turn),
                 Err(slot) => {
                     assert!(!self.model.is_free(), "a free key has no queue");
-                    self.model.waiting.push_back((self.next_seat, terms));
-                    self.slots.insert(self.next_seat, slot);
-                    self.next_seat += 1;
+                    self.model.waiting.push_back((self.next_waiter, terms));
+                    self.slots.insert(self.next_waiter, slot);
+                    self.next_waiter += 1;
                 }
             },
             Step::TryEnter => match self.gate.try_enter(&self.key) {
@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_seat_gets_the_turn_in_order_once(steps in vec(step(), 1..60)) {
+    fn every_waiter_gets_the_turn_in_order_once(steps in vec(step(), 1..60)) {
         let mut pair = Pair::new();
         for step in steps {
             pair.step(step);

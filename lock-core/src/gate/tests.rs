@@ -65,7 +65,7 @@ fn first_in_first_out() {
 }
 
 #[test]
-fn a_seat_that_is_left_is_skipped_also_when_it_was_just_called() {
+fn a_waiter_that_has_left_is_skipped_even_if_it_was_just_called() {
     let (gate, key) = gate();
     let turn = gate.enter(&key, 'a').unwrap();
     let left = gate.enter(&key, 'a').unwrap_err();
@@ -78,7 +78,7 @@ fn a_seat_that_is_left_is_skipped_also_when_it_was_just_called() {
 }
 
 #[test]
-fn rooms_close_behind_the_last() {
+fn a_queue_closes_behind_its_last_waiter() {
     let (gate, key) = gate();
     let turn = gate.enter(&key, 'a').unwrap();
     turn.set_holder(7);
@@ -90,20 +90,20 @@ fn rooms_close_behind_the_last() {
 }
 
 #[test]
-fn a_cargo_goes_to_the_first_whom_it_fits() {
+fn a_payload_goes_to_the_first_only_if_it_fits() {
     let (gate, key) = gate();
     let turn = gate.enter(&key, 'a').unwrap();
     let mut first = gate.enter(&key, 'b').unwrap_err();
     let (turn, parcel) = turn.hand_on(Parcel(1), |terms| terms == 'a').unwrap_err();
     assert_eq!(parcel, Parcel(1));
-    assert!(poll(&mut first).is_pending(), "a payload that does not fit costs nobody the place");
+    assert!(poll(&mut first).is_pending(), "a payload that does not fit leaves the waiter in its place");
     turn.hand_on(parcel, |terms| terms == 'b').unwrap();
     let Poll::Ready(mut turn) = poll(&mut first) else { panic!("called") };
     assert_eq!(turn.take_payload(), Some(Parcel(1)));
 }
 
 #[test]
-fn a_cargo_that_nobody_takes_finds_the_next() {
+fn a_payload_that_is_not_taken_goes_to_the_next() {
     let (gate, key) = gate();
     let turn = gate.enter(&key, 'a').unwrap();
     let first = gate.enter(&key, 'a').unwrap_err();

@@ -20,7 +20,7 @@ impl<P: Payload> Waiter<P> {
         Self { queue, slot }
     }
 
-    /// Returns what is known of whoever holds the lock.
+    /// Returns what is known about the holder of the lock.
     pub(crate) fn holder(&self) -> Option<P::Holder> {
         self.queue.state().holder.clone()
     }
@@ -44,11 +44,11 @@ enum WaiterState<P: Payload> {
     Left,
 }
 
-/// The turn that a slot was not given.
+/// A turn that was not given to a slot.
 pub(super) enum Uncalled<P: Payload> {
     /// The slot was left.
     Left(Turn<P>),
-    /// Its payload is not what is waited for.
+    /// Its payload does not fit what the waiter wants.
     Unfit(Turn<P>),
 }
 
@@ -132,7 +132,7 @@ impl<P: Payload> Drop for Waiter<P> {
         if matches!(*self.slot.state(), WaiterState::PassedOver | WaiterState::Left) {
             return;
         }
-        // Before the slot, so that whoever calls the next counts it as waiting or not, but not both.
+        // Before the slot, so that the next call counts it either as waiting or as gone, never as both.
         let mut queue = self.queue.state();
         let before = std::mem::replace(&mut *self.slot.state(), WaiterState::Left);
         match before {

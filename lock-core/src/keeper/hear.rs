@@ -11,8 +11,8 @@ use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::watchdog;
 
-/// How far apart batches start when very many leases are verified at once: the store has others to
-/// serve.
+/// How far apart batches start when very many leases are verified at once: the store has other clients
+/// to serve.
 const PACE: Duration = Duration::from_micros(500);
 
 impl Keeper {
@@ -30,7 +30,7 @@ impl Keeper {
             Message::Suspect(key) => {
                 let mut leases = Vec::new();
                 let mut next = Some(Message::Suspect(key));
-                // All that have come by now, in batches. A key that nobody here holds costs a look.
+                // All reports that have arrived by now, in batches. A key that nobody here holds is only looked up.
                 while let Some(Message::Suspect(key)) = &next {
                     if let Some(HolderHint::Here(hold)) = self.gate.holder(key)
                         && let Some(hold) = hold.upgrade()
@@ -67,7 +67,7 @@ impl Keeper {
         }
     }
 
-    /// Asks the store at once whether these leases last.
+    /// Asks the store at once whether these leases still exist.
     fn verify(&mut self, leases: Vec<Arc<Lease>>) {
         for lease in &leases {
             let mut state = lease.state();

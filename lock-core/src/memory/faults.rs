@@ -4,22 +4,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::error::{LockError, Result};
 
-/// What the next commands are to meet.
+/// What happens to the next commands.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     /// How many more commands fail.
     next: AtomicU32,
-    /// Whether all fail, until told otherwise.
+    /// Whether all commands fail.
     away: AtomicBool,
 }
 
 impl Faults {
-    /// Fails a command that is to fail. It has then changed nothing.
+    /// Fails the command if it should fail. It has then changed nothing.
     pub(super) fn check(&self) -> Result<()> {
         let failing = self.next.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok();
         if failing || self.away.load(Ordering::Acquire) {
             return Err(LockError::not_executed(
-                "the memory store was told to be away; bring it back with set_away(false)",
+                "the memory store is set to fail; set_away(false) makes it answer again",
             ));
         }
         Ok(())

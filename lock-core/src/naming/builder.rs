@@ -219,7 +219,7 @@ impl Delimiters {
         }
     }
 
-    /// Sees to it that a text between two values says where the first one ends: it has a character that
+    /// Checks that the text between two values shows where the first one ends: it has a character that
     /// never appears in a value once it is encoded. An encoding is `%` and digits, so these do not count.
     fn separate(&mut self, between: &str) -> bool {
         let ends = |c: &char| !matches!(c, '%' | '0'..='9' | 'A'..='F');

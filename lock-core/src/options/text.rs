@@ -146,7 +146,7 @@ mod with_serde {
 
     /// Reads a table of options, each under its name: durations as `"10s"`, `wait` also `"none"` and
     /// `"forever"`, `renew` also `"auto"` and `"off"`. What is left out keeps its default; an unknown name is an
-    /// error, and so are options that cannot be kept.
+    /// error, and so are options that contradict each other.
     impl<'de> Deserialize<'de> for LockOptions {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             deserializer.deserialize_struct("LockOptions", &NAMES, Table)

@@ -14,7 +14,7 @@ struct Entry {
     attempt: u64,
     name: &'static str,
     terminal: bool,
-    /// How the grant came about, if this is one.
+    /// How the lock was granted, if this is a grant.
     path: Option<GrantPath>,
 }
 
@@ -40,7 +40,7 @@ impl EventLog {
         begun.difference(&ended).count()
     }
 
-    /// Returns how the grants so far came about, in order.
+    /// Returns how each lock was granted so far, in order.
     #[must_use]
     pub fn paths(&self) -> Vec<GrantPath> {
         self.entries().iter().filter_map(|entry| entry.path).collect()

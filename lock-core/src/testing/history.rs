@@ -3,7 +3,7 @@
 //! Every process appends lines to a file. All of them run on one machine, so that their readings of
 //! its clock can be compared. One checker reads the lines of all.
 //!
-//! An acquire whose answer got lost never entered its critical section. So exclusion needs no search
+//! An acquire that got no answer never entered its critical section. So exclusion needs no search
 //! for an order of operations: it is enough that no two intervals *[granted, end]* of a key overlap,
 //! where the end is the earliest of: release sent, loss signalled, deadline passed.
 

@@ -1,8 +1,8 @@
 //! Tools that tests of locks need: real servers, a faulty network, a record of events, a checker of
 //! histories, a stopwatch for unreliable machines.
 //!
-//! Feature `test-util`. They panic where production code would return an error, since a test has
-//! nothing better to do.
+//! Feature `test-util`. They panic where production code would return an error, which is how a test
+//! fails.
 
 mod cluster;
 mod events;

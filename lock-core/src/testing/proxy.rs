@@ -301,7 +301,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
                 return;
             }
             let (length, ends) = lane.admit(bytes.len());
-            // Before they arrive, so that whoever has seen them finds them counted.
+            // Before they arrive, so that a test that has seen them finds them counted.
             lane.passed.fetch_add(length as u64, Ordering::SeqCst);
             if to.write_all(&bytes[..length]).await.is_err() || ends {
                 return;

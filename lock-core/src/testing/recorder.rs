@@ -21,12 +21,12 @@ pub struct Recorder {
     file: File,
     process: u32,
     clock: Clock,
-    under_way: Mutex<HashMap<u64, Known>>,
+    under_way: Mutex<HashMap<u64, UnderWay>>,
 }
 
 /// What is known of an acquire that has not ended.
 #[derive(Debug)]
-struct Known {
+struct UnderWay {
     began: Timestamp,
     /// The end of its lease, once it is granted.
     deadline: Timestamp,
@@ -78,12 +78,11 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Returns when the lease ends that an event tells of. The event says how much was left when it came
-    /// about, and a stall between then and now would put the end too late. So it is worked out once more,
+    /// Returns when the lease of an event ends. The event says how much was left at its moment, and a stall between then and now would put the end too late. So it is worked out once more,
     /// from what was known before, and the earlier one counts: no stall hits both.
     fn deadline(&self, event: &LockEvent<'_>, now: Timestamp) -> Timestamp {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = under_way.entry(event.attempt).or_insert(Known { began: now, deadline: now });
+        let known = under_way.entry(event.attempt).or_insert(UnderWay { began: now, deadline: now });
         let (left, came_about) = match &event.kind {
             LockEventKind::Acquired { waited, lease_left, .. } => (*lease_left, known.began.after(*waited)),
             LockEventKind::Renewed { lease_was_left, lease_left, .. } => {
@@ -95,7 +94,7 @@ impl Recorder {
         known.deadline
     }
 
-    fn forget(&self, attempt: u64) {
+    fn remove(&self, attempt: u64) {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&attempt);
     }
 }
@@ -130,7 +129,7 @@ impl LockObserver for Recorder {
             LockEventKind::Failed { .. } => "failed",
             LockEventKind::Contended { .. } | LockEventKind::RenewFailed { .. } => return,
         };
-        self.forget(attempt);
+        self.remove(attempt);
         self.record(&Record::End { process, attempt, at, how: how.to_owned() });
     }
 }

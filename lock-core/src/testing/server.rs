@@ -102,7 +102,7 @@ impl RedisServerBuilder {
     ///
     /// # Panics
     ///
-    /// If `redis-server` is not installed or does not start. A test never skips for want of it.
+    /// If `redis-server` is not installed or does not start. A test is never skipped because of that.
     #[must_use]
     pub fn start(self) -> RedisServer {
         static COUNT: AtomicU32 = AtomicU32::new(0);

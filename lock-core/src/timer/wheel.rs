@@ -24,13 +24,13 @@ const NEAR: u32 = u32::MAX - 1;
 /// A wheel of slots, each a list of the alarms of one tick. When a tick begins, what rings within it
 /// moves to a sorted set and rings to the nanosecond.
 pub(super) struct Wheel<T> {
-    /// How many renewals leave in one command at most.
+    /// The most renewals in one command.
     batch: usize,
     /// All alarms, in places that are used again.
     entries: Vec<Entry<T>>,
     /// The first of the list of free places.
     free: u32,
-    slots: Vec<Slot>,
+    slots: Vec<TickSlot>,
     /// The alarms of ticks that have begun.
     near: BTreeSet<(Timestamp, u32)>,
     /// The first tick that has not begun.
@@ -44,7 +44,7 @@ pub(super) struct Wheel<T> {
 }
 
 #[derive(Clone, Debug)]
-struct Slot {
+struct TickSlot {
     first: u32,
     /// How many of its entries are renewals.
     renewals: u32,
@@ -90,7 +90,7 @@ impl<T> Wheel<T> {
             batch,
             entries: Vec::new(),
             free: NONE,
-            slots: (0..SLOTS).map(|_| Slot { first: NONE, renewals: 0 }).collect(),
+            slots: (0..SLOTS).map(|_| TickSlot { first: NONE, renewals: 0 }).collect(),
             near: BTreeSet::new(),
             next_tick: tick_of(now) + 1,
             earliest: u64::MAX,
@@ -104,7 +104,7 @@ impl<T> Wheel<T> {
     }
 
     /// Chooses when to renew, at most `early` before a moment: in a command that is not full yet, else
-    /// where the fewest renewals are. So few commands leave, and never very many at once.
+    /// where the fewest renewals are: so there are few commands, and never very many at once.
     pub(super) fn choose(&self, at: Timestamp, early: Duration) -> Timestamp {
         let last = tick_of(at);
         let first = tick_of(at.before(early.max(TICK))) + 1;
@@ -197,7 +197,7 @@ impl<T> Wheel<T> {
         due
     }
 
-    /// Empties the slot of a tick, but for what goes around once more.
+    /// Empties the slot of a tick, except for alarms of a later round.
     fn begin(&mut self, tick: u64, this_tick: u64, now: Timestamp, due: &mut Vec<T>) {
         let mut index = self.slots[slot_of(tick)].first;
         while let Some(entry) = self.entries.get(index_of(index)) {

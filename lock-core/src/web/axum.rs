@@ -10,8 +10,8 @@ use crate::web::refusal;
 
 /// Answers 409 or 503 with `Retry-After`, or 500, and a body of the type `application/problem+json`.
 ///
-/// The error is among the response's extensions, for a layer that logs. Keys and holders are not told to the
-/// client.
+/// The error is among the response's extensions, for a layer that logs. The client sees neither keys nor
+/// holders.
 impl IntoResponse for LockError {
     fn into_response(self) -> Response {
         refusal(self)

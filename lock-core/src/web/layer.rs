@@ -19,8 +19,8 @@ use crate::web::refusal;
 ///
 /// The lock is made from the head of the request, with whatever options it needs; `None` serves the request
 /// without one. It is taken before the inner service is called, and given back when that has made its response:
-/// before the response is sent, so that a client who has the answer does not meet its own lock, and a client who
-/// reads slowly keeps nobody out. A response body that still *works* while it is streamed is not covered: there
+/// before the response is sent, so that a client that has the answer does not run into its own lock, and a client
+/// that reads slowly blocks nobody. A response body that still *works* while it is streamed is not covered: there
 /// take the lock in the handler, and move the guard into the stream. The request's body is read by the inner
 /// service, so under the lock: limit how long that may take, or how long the lock may be held
 /// ([`with_max_hold`](LockRequest::with_max_hold)).
@@ -58,7 +58,7 @@ impl<F> LockLayer<F> {
         Self { lock_of, refuse: ProblemResponse }
     }
 
-    /// Sets what makes the response to a request whose lock is refused.
+    /// Sets what makes the response to a request that does not get its lock.
     pub fn refuse_with<B, R>(self, refuse: R) -> LockLayer<F, R>
     where
         R: Fn(LockError) -> Response<B>,
@@ -81,7 +81,7 @@ impl<F, R> fmt::Debug for LockLayer<F, R> {
     }
 }
 
-/// A service whose requests run under a lock. Made by [`LockLayer`].
+/// A service that runs its requests under a lock. Made by [`LockLayer`].
 #[derive(Clone)]
 pub struct LockService<S, F, R = ProblemResponse> {
     inner: S,
@@ -129,7 +129,7 @@ where
     }
 }
 
-/// What makes the response to a request whose lock is refused: [`ProblemResponse`], or any function from a
+/// What makes the response to a request that does not get its lock: [`ProblemResponse`], or any function from a
 /// [`LockError`].
 pub trait Refuse<B> {
     /// Makes the response.

@@ -282,7 +282,7 @@ fn run_all(mode: Mode) {
 
 #[test]
 #[limit(300)]
-fn leases_never_overlap_tokens_grow_and_every_story_ends() {
+fn leases_never_overlap_tokens_grow_and_every_acquire_ends() {
     run_all(Mode::Short);
 }
 

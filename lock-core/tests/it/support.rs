@@ -44,7 +44,7 @@ pub(crate) fn locks(server: &RedisServer) -> LockManager {
     locks_at(&server.url())
 }
 
-/// Waits until every acquire has ended, which is told a moment after it can be seen, and checks what was told.
+/// Waits until every acquire has ended, whose event comes a moment after its effect, and checks the events.
 pub(crate) async fn all_told(events: &EventLog) {
     eventually("every acquire ends", || events.open() == 0).await;
     events.assert_complete();
@@ -61,7 +61,7 @@ pub(crate) async fn warm(url: &str) -> LockManager {
     // By the keeper, on its own connection.
     drop(warm().await.unwrap());
     warm().await.unwrap().release().await.unwrap();
-    // So that whoever observes from now on hears whole stories.
+    // So that later observers see every acquire from its beginning.
     all_told(&events).await;
     locks
 }

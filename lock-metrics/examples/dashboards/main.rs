@@ -11,34 +11,57 @@
 
 mod generate;
 
-use std::env;
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
+use clap::Parser;
+
 use crate::generate::{Settings, files, queries};
 
+/// Writes the dashboards, alerts and recording rules.
+#[derive(Parser)]
+#[command(name = "dashboards")]
+struct Args {
+    /// Write into this folder
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../dashboards"))]
+    to: PathBuf,
+
+    /// Put this address before the name of a runbook in every alert
+    #[arg(long, value_name = "URL", default_value_t = Settings::default().runbooks)]
+    runbooks: String,
+
+    /// Link every alert to its dashboard in the Grafana at this address
+    #[arg(long, value_name = "URL")]
+    dashboards: Option<String>,
+
+    /// Link every alert to the live view of its process at this address
+    #[arg(long, value_name = "URL", default_value_t = Settings::default().live_view)]
+    live_view: String,
+
+    /// Use seconds instead of the minutes that keep alerts calm, for tests
+    #[arg(long)]
+    fast: bool,
+
+    /// Print every query as JSON, and write nothing
+    #[arg(long)]
+    queries: bool,
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../dashboards"));
-    let mut settings = Settings::default();
-    let mut arguments = env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
-        match argument.as_str() {
-            "--to" => folder = value()?.into(),
-            "--runbooks" => settings.runbooks = value()?,
-            "--dashboards" => settings.dashboards = Some(value()?.trim_end_matches('/').to_owned()),
-            "--live-view" => settings.live_view = value()?,
-            "--fast" => settings.fast = true,
-            "--queries" => {
-                println!("{}", queries());
-                return Ok(());
-            }
-            _ => return Err(format!("{argument} is unknown; see the head of this example").into()),
-        }
+    let args = Args::parse();
+    if args.queries {
+        println!("{}", queries());
+        return Ok(());
     }
+    let settings = Settings {
+        runbooks: args.runbooks,
+        dashboards: args.dashboards.map(|url| url.trim_end_matches('/').to_owned()),
+        live_view: args.live_view,
+        fast: args.fast,
+    };
     for (name, text) in files(&settings) {
-        let file = folder.join(name);
+        let file = args.to.join(name);
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent)?;
         }

@@ -109,8 +109,8 @@ impl Blame {
         self.waits.push(Wait { lock, store: row.store(), since, whom });
     }
 
-    /// Charges every wait: tells the place of its lock name, its store, its holder and when it began.
-    pub(super) fn settle(self, mut charge: impl FnMut(usize, usize, usize, Moment)) {
+    /// Calls `charge` for every wait, with the place of its lock name, its store, its holder and when it began.
+    pub(super) fn charge_waits(self, mut charge: impl FnMut(usize, usize, usize, Moment)) {
         for Wait { lock, store, since, whom } in self.waits {
             let whom = whom.or_else(|key| self.seen.get(&key).copied().ok_or(())).unwrap_or(UNKNOWN);
             charge(lock, store, whom, since);

@@ -108,7 +108,7 @@ impl Audit {
                 .push(format!("{name}: {opening} at the start, {pieces} sold, and the ledger has {left} left"));
         }
 
-        // The receipts must tell one story: first sale, second sale, each from where the last ended.
+        // The receipts must form one sequence: first sale, second sale, each from where the last ended.
         receipts.sort_by_key(|receipt| receipt.sale);
         let (mut sale, mut left) = (0, Some(opening));
         for receipt in receipts {

@@ -161,7 +161,7 @@ impl<B: LockBackend> Network<B> {
                 continue;
             }
             // One grant may arrive twice, or not at all, and after those that were sent later.
-            for delay in self.journeys() {
+            for delay in self.deliveries() {
                 let (inbox, mut grant) = (inbox.clone(), grant.clone());
                 let (flaw, clock) = (self.flaw, self.clock.get().copied());
                 tokio::spawn(async move {
@@ -201,7 +201,7 @@ impl<B: LockBackend> Network<B> {
         }
     }
 
-    fn journeys(&self) -> Vec<Duration> {
+    fn deliveries(&self) -> Vec<Duration> {
         let faulty = *self.faults.lock().unwrap();
         let mut random = self.random.lock().unwrap();
         let quick = Duration::from_micros(random.u64(50..2_000));
