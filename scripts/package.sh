@@ -28,13 +28,14 @@ packages=""
 for crate in $crates; do packages="$packages -p $crate"; done
 
 step "packages, each built from its archive alone"
-# The crates depend on each other: cargo publishes them in order, here into a registry of its own. What it unpacked from
-# there the last time, under the same version, it would take for the new.
+# The crates depend on each other: cargo publishes them in order, here into a registry of its own. What it unpacked and
+# built from there the last time, under the same version, it would take for the new.
+rm -rf target/publish
 for crate in $crates; do
     rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/"$crate"-[0-9]* "${CARGO_HOME:-$HOME/.cargo}"/registry/cache/-*/"$crate"-[0-9]*
 done
 # shellcheck disable=SC2086 # a list of words
-cargo publish --dry-run --locked --allow-dirty $packages
+cargo publish --dry-run --locked --allow-dirty --target-dir target/publish $packages
 
 step "documentation as docs.rs builds it"
 if has_toolchain nightly; then
