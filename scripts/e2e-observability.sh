@@ -22,6 +22,12 @@ promtool check rules --lint=all --lint-fatal dashboards/alerts.yml dashboards/re
 promtool check config dashboards/prometheus.yml
 promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml
 
+step "the mixin, read by jsonnet"
+jsonnet --exec 'local all = import "dashboards/mixin/mixin.libsonnet";
+assert std.length(std.objectFieldsAll(all.grafanaDashboards)) == 3;
+assert all.prometheusAlerts == std.parseYaml(importstr "dashboards/alerts.yml");
+std.length(all.prometheusAlerts.groups) + std.length(all.prometheusRules.groups)'
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the end-to-end test of the metrics needs, if it is missing: redis-server, prometheus (with promtool),
-# prometheus-alertmanager, a headless Chromium, python3. Starts nothing and stops nothing.
+# prometheus-alertmanager, a headless Chromium, jsonnet, python3. Starts nothing and stops nothing.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,7 @@ missing=""
 command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v prometheus-alertmanager >/dev/null 2>&1 || command -v alertmanager >/dev/null 2>&1 ||
     missing="$missing prometheus-alertmanager"
+command -v jsonnet >/dev/null 2>&1 || missing="$missing jsonnet"
 command -v python3 >/dev/null 2>&1 || missing="$missing python3"
 browser=missing
 for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do

@@ -150,7 +150,12 @@ impl Acquire {
         let (carried, entry) = turn.take_payload().map(Handoff::unpack).unzip();
         self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
         let guard = match carried {
-            None => ClaimGuard::new(self.engine(), &self.spec, turn, None),
+            None => {
+                // Who does not wait for the lock does not wait for that either.
+                let until = if self.spec.options.wait == Wait::None { self.started } else { self.until };
+                Box::pin(self.engine().room(until)).await?;
+                ClaimGuard::new(self.engine(), &self.spec, turn, None)
+            }
             Some(Carried::PendingClaim(pending)) => ClaimGuard::resume(pending, turn),
             Some(Carried::Lease(lease)) => match lease.next_token(now) {
                 Some(token) => {

@@ -32,6 +32,11 @@ pub(crate) use inbox::Message;
 /// done*). It never means that a lock is lost.
 ///
 #[doc = include_str!("backend/example.md")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a store of locks",
+    label = "this is no `LockBackend`",
+    note = "for a URL: `LockManager::connect(url).await?`, or `LockManager::builder(RedisStore::new(url)?)` to set options"
+)]
 pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Returns the store's name, as in `"redis"`.
     fn kind(&self) -> &'static str;
@@ -120,65 +125,6 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
 }
 
-/// One store behind several managers: they exclude each other as processes do.
-impl<B: LockBackend> LockBackend for Arc<B> {
-    fn kind(&self) -> &'static str {
-        B::kind(self)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        B::capabilities(self)
-    }
-
-    fn attach(&self, clock: &Clock) {
-        B::attach(self, clock);
-    }
-
-    async fn drive(&self, inbox: Inbox) -> LockError {
-        B::drive(self, inbox).await
-    }
-
-    async fn ping(&self) -> Result<()> {
-        B::ping(self).await
-    }
-
-    fn lane(&self, key: &LockKey) -> u16 {
-        B::lane(self, key)
-    }
-
-    fn node(&self, lane: u16) -> &str {
-        B::node(self, lane)
-    }
-
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        B::try_acquire(self, request).await
-    }
-
-    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        B::try_acquire_all(self, requests).await
-    }
-
-    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        B::requeue(self, release, request).await
-    }
-
-    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        B::renew(self, one_lane).await
-    }
-
-    async fn release(&self, release: &Release) -> Result<Freed> {
-        B::release(self, release).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        B::withdraw(self, claim).await
-    }
-
-    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        B::holder(self, key).await
-    }
-}
-
 /// What a store can do, as data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -190,17 +136,13 @@ pub struct Capabilities {
     pub push_loss: bool,
     /// The lock survives a restart of this process.
     pub shared: bool,
-    /// Whoever wakes a future of the store may poll it at once, on any thread: it never wakes itself to
-    /// yield, and nothing of the store wakes while it holds what a poll needs. A release in the
-    /// background then needs no task.
-    pub inline_wakes: bool,
 }
 
 impl Capabilities {
     /// Describes a store that waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true, inline_wakes: false }
+        Self { queue: false, push_loss: false, shared: true }
     }
 
     /// Says that the store queues waiters and grants to them in order.
@@ -215,13 +157,6 @@ impl Capabilities {
     #[must_use]
     pub const fn with_push_loss(mut self) -> Self {
         self.push_loss = true;
-        self
-    }
-
-    /// Says that whoever wakes a future of the store may poll it at once.
-    #[must_use]
-    pub const fn with_inline_wakes(mut self) -> Self {
-        self.inline_wakes = true;
         self
     }
 
@@ -361,8 +296,8 @@ pub enum Renewal {
 pub struct Release {
     /// The claim that ends.
     pub claim: Claim,
-    /// How long the key stays taken before it frees itself: what is left of a `min_hold`. Zero
-    /// frees it at once.
+    /// How long the key stays taken before it frees itself, by the store's time: what is left of a `min_hold`,
+    /// which may be more than what is left of the lease. Zero frees it at once.
     pub keep_for: Duration,
     /// Whether nobody waits for the answer. The store may then send it along with what is sent next, but
     /// sees to it that it leaves soon by itself.

@@ -41,12 +41,11 @@ pub mod rules {
 /// A store that is new here is tested by these lines, in a file of its `tests/` folder:
 ///
 /// ```
-/// use std::sync::Arc;
-/// use lock_core::{LockBackend, MemoryStore};
+/// use lock_core::MemoryStore;
 ///
-/// fn my_store() -> impl Fn() -> Arc<MemoryStore> {
-///     let store = Arc::new(MemoryStore::new());
-///     move || Arc::clone(&store)
+/// fn my_store() -> impl Fn() -> MemoryStore {
+///     let store = MemoryStore::new();
+///     move || store.clone()
 /// }
 ///
 /// lock_core::conformance_tests!(my_store);

@@ -1,8 +1,6 @@
 //! From a URL, options and the environment to a manager.
 
-use std::collections::HashMap;
 use std::env::VarError;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::error::{LockError, Result};
 use crate::manager::{LockManager, LockManagerBuilder};
@@ -127,7 +125,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let (url, key_prefix) = take_key_prefix(url)?;
     let (scheme, rest) = url.split_once(':').unwrap_or_default();
     let builder = match scheme {
-        "memory" => LockManager::builder(shared_store(rest.trim_start_matches('/'))),
+        "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
         #[cfg(not(feature = "redis"))]
@@ -146,21 +144,6 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         Some(prefix) => builder.key_prefix(prefix),
         None => builder,
     })
-}
-
-/// Returns the one store of a name in this process. It lives as long as somebody uses it: two stores of one
-/// name would both give the lock.
-fn shared_store(name: &str) -> Arc<MemoryStore> {
-    static STORES: Mutex<Option<HashMap<String, Weak<MemoryStore>>>> = Mutex::new(None);
-    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-    let stores = stores.get_or_insert_default();
-    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
-        return store;
-    }
-    stores.retain(|_, store| store.strong_count() > 0);
-    let store = Arc::new(MemoryStore::new());
-    stores.insert(name.to_owned(), Arc::downgrade(&store));
-    store
 }
 
 #[cfg(test)]

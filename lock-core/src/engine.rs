@@ -1,6 +1,7 @@
 //! What callers, guards and the keeper of one manager share.
 
 mod pending;
+mod room;
 
 use std::fmt;
 use std::future::Future;
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::backend::{BoxFuture, DynBackend, Inbox, Message};
 use crate::clock::{Clock, Timestamp};
 use crate::engine::pending::Pending;
+use crate::engine::room::Room;
 use crate::error::{LockError, Result};
 use crate::event::{Notice, Observers};
 use crate::fork::Birthplace;
@@ -47,6 +49,8 @@ pub(crate) struct Engine {
     jobs: UnboundedSender<BoxFuture<'static, ()>>,
     /// Background work that must not be lost when the program ends.
     pending: Pending,
+    /// How much of it is on its way.
+    room: Room,
     closed: AtomicBool,
     /// Wakes those who wait when the manager is shut down.
     closing: Notify,
@@ -103,6 +107,7 @@ impl Engine {
             newest_token: AtomicU64::new(0),
             jobs,
             pending: Pending::default(),
+            room: Room::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             threaded,
@@ -124,13 +129,26 @@ impl Engine {
 
     /// Runs cleanup on the keeper, which is waited for when the program ends.
     pub(crate) fn clean_up(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let entry = self.enter();
+        self.room.take();
+        let cleanup = Cleanup(self.enter());
         let job = Box::pin(async move {
             work.await;
-            drop(entry);
+            drop(cleanup);
         });
         // Refused only when the runtime that drove the keeper has ended: then nothing can be sent.
         let _ = self.jobs.send(job);
+    }
+
+    /// Waits until not too much cleanup is on its way for a new claim, at most until a moment.
+    pub(crate) async fn room(&self, until: Timestamp) -> Result<()> {
+        let waited = if self.room.is_left() { Ok(()) } else { self.until(until, self.room.left()).await };
+        waited.map_err(|why| match why {
+            Interrupted::Closed => LockError::shut_down(),
+            Interrupted::TimedOut => LockError::unavailable(
+                "too many releases of dropped guards are still on their way to the store, which frees locks more slowly \
+                 than they are dropped; await release() instead of dropping guards, or take locks less often",
+            ),
+        })
     }
 
     /// Runs something on the keeper for as long as that lives.
@@ -289,6 +307,15 @@ impl PendingEntry {
 impl Drop for PendingEntry {
     fn drop(&mut self) {
         self.0.pending.finish();
+    }
+}
+
+/// One cleanup on its way. Counted until it is dropped, finished or not.
+struct Cleanup(PendingEntry);
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.0.engine().room.give_back();
     }
 }
 

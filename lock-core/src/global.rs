@@ -116,3 +116,10 @@ impl fmt::Display for AlreadyInstalled {
 }
 
 impl std::error::Error for AlreadyInstalled {}
+
+impl From<AlreadyInstalled> for LockError {
+    /// Lets `locks.install()?` stand in a function that returns a `LockError`.
+    fn from(error: AlreadyInstalled) -> Self {
+        Self::misconfigured(error.to_string())
+    }
+}

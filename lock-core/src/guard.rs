@@ -21,8 +21,10 @@ use crate::watchdog;
 /// Dropping the guard releases in the background: anywhere, without blocking, without a runtime.
 /// [`release`](Self::release) waits for the confirmation.
 ///
-/// `let _ = request.acquire().await?` drops the guard at once, and with it the lock. Bind it to a
-/// name, or use [`LockRequest::run`](crate::LockRequest::run), which cannot be misused that way.
+/// `let _ = locks.lock(key).await?` drops the guard at once, and with it the lock. The compiler says nothing:
+/// it takes `let _` for your intention. Turn on its lint, `#![warn(let_underscore_drop)]`, bind the guard to a
+/// name (`_guard` will do), or use [`LockRequest::run`](crate::LockRequest::run), which cannot be misused
+/// that way.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -62,6 +64,11 @@ impl LockGuard {
     /// The context of code that runs under this guard.
     pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
         Frame::around(self.first.engine().identity(), self.owned().map(|owned| Arc::clone(&owned.hold)))
+    }
+
+    /// Says whether the key stays taken for the rest of its `min_hold` when this guard goes.
+    pub(crate) fn set_min_hold(&self, on: bool) {
+        self.owned().for_each(|owned| owned.hold.set_min_hold(on));
     }
 
     /// Returns the key that is locked, the first in order if there are several.

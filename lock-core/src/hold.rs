@@ -45,6 +45,8 @@ struct State {
     announced: bool,
     /// How many re-entrant guards share the grant with the first.
     shares: u32,
+    /// Whether the release frees the key before the `min_hold` is over.
+    without_min_hold: bool,
     /// The place at the head of the local queue, which holder and lease give up together.
     turn: Option<Turn<Handoff>>,
 }
@@ -89,7 +91,13 @@ impl Hold {
                 granted_at: now,
                 ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
                 release_in_background: options.release_in_background,
-                state: Mutex::new(State { stage: Stage::Held, announced: false, shares: 0, turn: Some(turn) }),
+                state: Mutex::new(State {
+                    stage: Stage::Held,
+                    announced: false,
+                    shares: 0,
+                    without_min_hold: false,
+                    turn: Some(turn),
+                }),
                 lost: Notify::new(),
                 telling: Mutex::default(),
             }
@@ -202,7 +210,16 @@ impl Hold {
 
     /// When the `min_hold` is over.
     pub(crate) fn keep_until(&self) -> Timestamp {
-        self.granted_at.after(self.lease.min_hold.into())
+        let least = if self.state().without_min_hold { Duration::ZERO } else { self.lease.min_hold.into() };
+        self.granted_at.after(least)
+    }
+
+    /// Says whether the `min_hold` counts. The first of the guards that share a grant decides.
+    pub(crate) fn set_min_hold(&self, on: bool) {
+        let mut state = self.state();
+        if state.shares == 0 {
+            state.without_min_hold = !on;
+        }
     }
 
     fn now(&self) -> Timestamp {

@@ -84,6 +84,7 @@ mod memory;
 mod naming;
 mod options;
 mod outcome;
+mod overriding;
 mod owned_hold;
 mod owner;
 mod prefix;
@@ -102,10 +103,10 @@ mod trace;
 mod watchdog;
 mod web;
 
-#[cfg(feature = "redis")]
-pub use crate::redis::RedisStore;
 #[cfg(feature = "inspect")]
 pub use crate::redis::inspect;
+#[cfg(feature = "redis")]
+pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use backend::{
     AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
     Ticket,
@@ -129,6 +130,7 @@ pub use memory::MemoryStore;
 pub use naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
 pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
 pub use outcome::{FromLockError, LockFailure};
+pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};
 pub use shutdown::ShutdownReport;
 pub use site::{Site, sites};

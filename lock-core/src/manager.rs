@@ -79,9 +79,17 @@ impl LockManager {
     }
 
     /// Starts to build a manager over any store.
-    pub fn builder(backend: impl LockBackend) -> LockManagerBuilder {
+    ///
+    /// For a URL, make the store first: `LockManager::builder(RedisStore::new("redis://127.0.0.1")?)`.
+    pub fn builder(store: impl LockBackend) -> LockManagerBuilder {
+        Self::builder_shared(Arc::new(store))
+    }
+
+    /// Starts to build a manager over a store that others use too. The managers of one store exclude each other
+    /// as processes do.
+    pub fn builder_shared(store: Arc<impl LockBackend>) -> LockManagerBuilder {
         LockManagerBuilder {
-            backend: Arc::new(backend),
+            backend: store,
             options: LockOptions::default(),
             key_prefix: None,
             observers: Observers::new(),

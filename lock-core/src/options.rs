@@ -101,7 +101,8 @@ pub struct LockOptions {
     pub renew: Renew,
     /// How long the lock may be held before the watchdog gives it up. Default unbounded.
     pub max_hold: Option<Duration>,
-    /// How long the key stays taken after the grant, even if released earlier. Default zero.
+    /// How long the key stays taken after the grant, even if released earlier. It may be longer than the ttl:
+    /// the key is then kept, by the server, for what is left when the work ends. Default zero.
     pub min_hold: Duration,
     /// How long a hold may last before alerts call it stuck. Default three times the ttl, at
     /// least 30 s.
@@ -155,6 +156,9 @@ macro_rules! setters {
             }
 
             /// Keeps the key taken for at least this long after the grant, even if released earlier.
+            ///
+            /// It may be longer than the ttl: the lease stays short while the work runs, so that a crash frees the
+            /// key soon, and when the work ends the server keeps the key for what is left.
             pub fn with_min_hold(mut self, least: std::time::Duration) -> Self {
                 self $(.$options)? .min_hold = least;
                 self
@@ -266,11 +270,8 @@ impl LockOptions {
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             return refuse("max_hold of zero would lose every lock at once; leave it out for no limit".to_owned());
         }
-        if self.min_hold > ttl {
-            return refuse(format!(
-                "min_hold {:?} is longer than the ttl {ttl:?} that carries it; raise the ttl",
-                self.min_hold
-            ));
+        if self.min_hold > MAX_TTL {
+            return refuse(format!("min_hold {:?} is over the limit of 30 days", self.min_hold));
         }
         if self.max_hold.is_some_and(|limit| limit < self.min_hold) {
             return refuse(format!("max_hold {:?} is shorter than min_hold {:?}", self.max_hold, self.min_hold));
@@ -322,6 +323,7 @@ mod tests {
         assert!(with(second, Renew::Every(Duration::from_millis(10))).is_ok());
         assert!(with(second, Renew::Every(second / 2)).is_ok());
         assert!(LockOptions { max_hold: Some(Duration::ZERO), ..LockOptions::default() }.validate().is_err());
-        assert!(LockOptions { min_hold: Duration::from_secs(31), ..LockOptions::default() }.validate().is_err());
+        assert!(LockOptions { min_hold: MAX_TTL, ..LockOptions::default() }.validate().is_ok());
+        assert!(LockOptions { min_hold: MAX_TTL + second, ..LockOptions::default() }.validate().is_err());
     }
 }

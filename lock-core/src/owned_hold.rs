@@ -14,7 +14,7 @@ use crate::free::{ReleaseOutcome, free, settled_at};
 use crate::handle::EngineHandle;
 use crate::hold::{Hold, Left};
 use crate::lease::{Ending, Occupant};
-use crate::release::{Begun, in_background, release, revoke};
+use crate::release::{Begun, release, revoke};
 use crate::watchdog;
 
 /// The sole owner of a hold. Releases it in the background when dropped.
@@ -61,8 +61,8 @@ impl OwnedHold {
         Self { hold, joined, ended: false, handle }
     }
 
-    /// Releases the lock. If the future is dropped, the keeper finishes it; if it was asked to, also
-    /// otherwise.
+    /// Releases the lock. The keeper finishes it if the future is dropped, and does all of it if nobody
+    /// is to wait for it.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = (!self.engine().birthplace.is_left()).then(|| self.begin(caller, false));
         let in_background = self.hold.release_in_background;
@@ -133,21 +133,15 @@ impl Future for Finished {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.begun.take() {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
-            // Sent on the caller's own connection, or along with what the caller sends next.
-            Some(Begun::Settling(work))
-                if self.in_background && self.handle.engine.backend.capabilities_dyn().inline_wakes =>
-            {
-                let known = in_background(work, self.handle.engine.enter());
-                Poll::Ready(known.unwrap_or(Ok(ReleaseOutcome::InBackground)))
+            // By the keeper, whatever becomes of the caller and its runtime.
+            Some(begun @ Begun::Settling(_)) if self.in_background => {
+                self.begun = Some(begun);
+                Poll::Ready(Ok(ReleaseOutcome::InBackground))
             }
             Some(Begun::Settling(mut work)) => {
                 let done = work.as_mut().poll(cx);
                 if done.is_pending() {
                     self.begun = Some(Begun::Settling(work));
-                    if self.in_background {
-                        // Sent. The keeper awaits the answer.
-                        return Poll::Ready(Ok(ReleaseOutcome::InBackground));
-                    }
                 }
                 done
             }

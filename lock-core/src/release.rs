@@ -1,7 +1,5 @@
 //! The end of a hold: its lock passes to the next of this process, or back to the store.
 
-mod background;
-
 use std::sync::Arc;
 
 use crate::backend::BoxFuture;
@@ -15,8 +13,6 @@ use crate::gate::Turn;
 use crate::hold::Hold;
 use crate::lease::{Ending, Lease};
 use crate::watchdog;
-
-pub(crate) use background::in_background;
 
 /// A release that was begun.
 pub(crate) enum Begun {

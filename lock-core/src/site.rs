@@ -26,20 +26,20 @@ use std::time::Duration;
 #[doc(hidden)]
 pub use registry::SITES;
 
-/// One function under `#[distributed_lock]`.
+/// One function under `#[distributed_lock]`: an annotated site.
 ///
 /// ```
 /// for site in lock_core::sites() {
-///     println!("{} locks {}", site.function, site.label);
+///     println!("{} locks {}", site.function(), site.label);
 /// }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Site {
     /// The metric label of its lock.
     pub label: &'static str,
-    /// The function, as `module::path::name`.
-    pub function: &'static str,
+    /// Spells the function. A call, because no constant knows the type that a method belongs to.
+    function: fn() -> &'static str,
     /// The lease, if the attribute spells it.
     pub ttl: Option<Duration>,
     /// The age at which a hold counts as stuck, if the attribute spells it.
@@ -51,12 +51,32 @@ impl Site {
     #[must_use]
     pub const fn new(
         label: &'static str,
-        function: &'static str,
+        function: fn() -> &'static str,
         ttl: Option<Duration>,
         stuck_after: Option<Duration>,
     ) -> Self {
         Self { label, function, ttl, stuck_after }
     }
+
+    /// Returns the function, with the type of a method: `billing::charge`, `billing::Billing::charge`, or
+    /// `<billing::Billing as billing::Charge>::charge`. No two functions of a program share it.
+    #[must_use]
+    pub fn function(&self) -> &'static str {
+        (self.function)()
+    }
+}
+
+/// Spells the function around an item, from the type of that item.
+#[doc(hidden)]
+#[must_use]
+pub fn function_name<T>(_: &T) -> &'static str {
+    let item = std::any::type_name::<T>();
+    let mut name = item.rsplit_once("::").map_or(item, |(function, _)| function);
+    // The bodies of async functions are closures.
+    while let Some(function) = name.strip_suffix("::{{closure}}") {
+        name = function;
+    }
+    name
 }
 
 /// Returns every annotated function linked into this program, called or not.

@@ -4,14 +4,15 @@ mod asynchronous;
 mod docs;
 mod future;
 mod parts;
+mod refusal;
 mod synchronous;
 
 use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use quote::{ToTokens, quote};
 use syn::{Error, Type};
 
-use crate::args::{Action, Args, FunctionForm};
-use crate::function::{Form, Function};
+use crate::args::{Action, Arg, Args, FunctionForm, KeysArg};
+use crate::function::{Form, Function, error_of_result};
 use parts::Parts;
 
 /// Expands the attribute. On any mistake the original item is given back next to the errors, so
@@ -43,13 +44,16 @@ fn check(args: &Args, function: &Function) -> Vec<Error> {
     let mut errors = function.check();
     errors.extend(args.check(if synchronous { FunctionForm::Synchronous } else { FunctionForm::Asynchronous }));
     let names = function.names();
-    let templates = args.key.iter().map(|key| &key.value).chain(args.keys.iter().flat_map(|keys| &keys.value));
-    let mut any = false;
-    for template in templates {
-        any = true;
+    let listed = args.keys.iter().flat_map(|keys| match &keys.value {
+        KeysArg::Templates(templates) => templates.as_slice(),
+        KeysArg::Iterator(_) => &[],
+    });
+    for template in args.key.iter().map(|key| &key.value).chain(listed) {
         errors.extend(template.check(&names));
     }
-    if !any && !args.key_was_tried {
+    errors.extend(args.guard.iter().filter_map(|guard| names.hidden_by(&guard.value)));
+    errors.extend(text_as_error(args, &output(function, &form)));
+    if !args.key_was_tried {
         errors.push(Error::new(
             Span::call_site(),
             r#"which lock? Write key = "lock:user:<user_id>", with a parameter between the angle brackets"#,
@@ -59,7 +63,7 @@ fn check(args: &Args, function: &Function) -> Vec<Error> {
         // A synchronous body that never returns has no end at which a loss could be told.
         let lost = if synchronous { &args.on_error } else { &args.on_lost };
         let diverges = [&args.on_busy, &args.on_error, lost].into_iter().all(|option| {
-            option.as_ref().is_some_and(|option| matches!(option.value, Action::Handler(_) | Action::Ignore))
+            option.as_ref().is_some_and(|option| !option.value.returns_error() && !matches!(option.value, Action::Skip))
         });
         if !diverges {
             errors.push(Error::new(
@@ -69,6 +73,30 @@ fn check(args: &Args, function: &Function) -> Vec<Error> {
         }
     }
     errors
+}
+
+/// Complains of an error type that is a text: no `From` can be added to it.
+fn text_as_error(args: &Args, returned: &Type) -> Option<Error> {
+    let error = error_of_result(returned)?;
+    let text = error.to_token_stream().to_string().replace(' ', "");
+    let returns_error =
+        |option: &Option<Arg<Action>>| option.as_ref().is_none_or(|option| option.value.returns_error());
+    if args.map_err.is_some() || ![&args.on_busy, &args.on_error, &args.on_lost].into_iter().any(returns_error) {
+        return None;
+    }
+    let map = match text.as_str() {
+        "String" | "std::string::String" => "|error| error.to_string()",
+        "&'staticstr" => "|_| \"could not take the lock\"",
+        "()" => "|_| ()",
+        _ => return None,
+    };
+    Some(Error::new_spanned(
+        error,
+        format!(
+            "`{}` cannot be built from a `LockError`; add map_err = {map} to the attribute",
+            text.replace("static", "static ")
+        ),
+    ))
 }
 
 /// Returns what the body gives: the type after the arrow, or the output of the future there.
@@ -88,7 +116,7 @@ fn build(args: &Args, function: &Function) -> TokenStream {
         Form::Sync => synchronous::block(&parts, function),
     };
     let Function { attrs, vis, sig, .. } = function;
-    let docs = docs::attributes(args, &parts.label());
+    let docs = docs::attributes(&parts);
     quote!(#(#attrs)* #docs #vis #sig #block)
 }
 

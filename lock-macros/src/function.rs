@@ -192,6 +192,17 @@ fn boxed_output(returned: &Type) -> Option<Type> {
     }
 }
 
+/// Returns `E` of a `Result<T, E>` that is spelled out.
+pub(crate) fn error_of_result(returned: &Type) -> Option<&Type> {
+    let Type::Path(path) = returned else { return None };
+    let segment = path.path.segments.last().filter(|segment| segment.ident == "Result")?;
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return None };
+    match arguments.args.iter().nth(1)? {
+        GenericArgument::Type(error) => Some(error),
+        _ => None,
+    }
+}
+
 /// Returns the last name of a path and its last type argument.
 fn last_argument(path: &Type) -> Option<(&Ident, &Type)> {
     let Type::Path(path) = path else { return None };

@@ -79,42 +79,55 @@ use proc_macro::TokenStream;
 /// In any order, each once. Durations are `"10s"`, `"250ms"`, `"1m30s"` (`ms`, `s`, `m`, `h`, `d`),
 /// or an expression of type `Duration`.
 ///
-/// | option | value | default | meaning |
-/// |---|---|---|---|
-/// | `key` | template | required | what is locked |
-/// | `keys` | `[template, …]` | – | several keys, sorted, without duplicates, all or nothing |
-/// | `ttl` | duration | the manager's (30 s) | the lease: how long others wait after this process died |
-/// | `wait` | duration, `"none"`, `"forever"` | the manager's (5 s) | how long to wait for a lock that is taken |
-/// | `on_busy` | `"error"`, `"skip"`, `\|busy\| value` | `"error"` | what a call returns that did not get the lock in time |
-/// | `on_error` | `"error"`, `"skip"`, `"run_unlocked"`, `\|error\| value` | `"error"` | … that could not get it for another reason |
-/// | `on_lost` | `"cancel"`, `"error"`, `"skip"`, `"ignore"`, `\|lost\| value` | `"cancel"`; `"error"` without `async` | … that lost it while it ran |
-/// | `map_err` | function or closure | `From<LockError>` | makes the error of the return type |
-/// | `renew` | `true`, `false`, duration | `true` (a third of the ttl) | the watchdog |
-/// | `max_hold` | duration | none | the lock is given up after this long, even if the body hangs |
-/// | `min_hold` | duration | zero | the key stays taken at least this long, even if the body is quick |
-/// | `reentrant` | flag | off | a nested call with the same key shares the lock instead of failing |
-/// | `guard` | name | – | names the `&LockGuard` in the body: `token()`, `ensure_held()`, `extend()` |
-/// | `client` | expression | see below | the manager, such as `self.locks` |
-/// | `when` | expression of type `bool` | `true` | whether to lock at all |
-/// | `label` | string | the key's template | the metric label |
-/// | `stuck_after` | duration | the manager's | the age at which alerts call a hold stuck |
-/// | `docs` | `true`, `false` | `true` | whether key, lease and ready queries are added to the function's docs |
-/// | `crate` | path | `::lock_core` | where `lock-core` is, if you renamed it |
+#[doc = args::table_of_options!()]
 ///
-/// * `"skip"` returns `()`, `None`, `Ok(())` or `Ok(None)`. A return type that is no `Result` needs
-///   `"skip"` or a closure for all three of `on_busy`, `on_error` and `on_lost`.
+/// **A bare attribute waits up to 5 s** for a lock that is taken. `wait = "none"` refuses at once,
+/// `wait = "forever"` waits until the caller drops the future; `LockManagerBuilder` changes the default of
+/// every call, and [`overriding`] that of one call:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lock_core::{LockError, LockManager, distributed_lock, overriding};
+/// #[distributed_lock(key = "lock:user:<user_id>")]
+/// async fn charge(user_id: u64) -> Result<(), LockError> {
+///     Ok(())
+/// }
+///
+/// # async fn nightly() -> Result<(), LockError> {
+/// overriding(|request| request.with_wait(Duration::from_secs(60))).scope(charge(42)).await
+/// # }
+/// ```
+///
+/// * `"skip"` returns `()`, `None`, `Ok(())` or `Ok(None)`. Any other value stands for itself: `on_busy = None`,
+///   `on_refused = Err(Refused)`. A return type that is no `Result` needs `"skip"`, a value or a closure for
+///   all three of `on_busy`, `on_error` and `on_lost`, which `on_refused` sets at once.
 /// * Closures get the `LockError` and give a value of the return type. Those of `on_busy` and
-///   `on_error` may use the parameters; for `on_lost` they have moved into the body.
+///   `on_error` may use the parameters; for `on_lost` they have moved into the body. A path may name a
+///   function of the error or a value: its type decides.
+/// * `"skip"` and values stand for a lock that is taken and for a store that cannot be reached. **A mistake in
+///   the program is never skipped**: without a manager, with an invalid key or invalid options, a call fails
+///   with that error, and where its return type cannot carry one, it panics and says what to do. Closures see
+///   every error.
 /// * `on_error = "run_unlocked"` runs the body **without** a lock while the store is unavailable. It
-///   is counted and logged. Every other failure (no manager, a bad key) still refuses.
+///   is counted and logged. Every other failure still refuses.
+/// * `min_hold` is for work that must not run again too soon, such as a job that every instance starts. It may
+///   be longer than the ttl: the lease stays short while the body runs, so that a crash frees the key soon,
+///   and at the end the server keeps the key for what is left.
+/// * `keys` takes an iterator of strings or of what [`lock_key!`] gives, such as
+///   `keys = ids.iter().map(|id| lock_key!("order:<id>"))`. The label is then the function's path, unless
+///   `label` is set.
 /// * `on_lost = "cancel"` and `"skip"` drop the body; `"error"` lets it end and then fails;
 ///   `"ignore"` lets it end and says nothing. A synchronous body always runs to its end.
 /// * Without `client`, the manager is that of the task (`LockManager::scope`), of the thread
 ///   (`LockManager::set_default`), or the one installed. With none of them a call fails with
 ///   `LockErrorKind::NotInstalled`.
+/// * Metrics, traces and other processes name the annotated site with its type, as in
+///   `billing::Billing::charge`.
 /// * A nested call for a key that the task holds already fails with `LockErrorKind::WouldDeadlock`
 ///   at once. With `reentrant` it enters; beware of `join!`, whose branches are one task and would
 ///   enter together.
+///
+/// [`overriding`]: https://docs.rs/lock-core/latest/lock_core/fn.overriding.html
 ///
 /// # Functions
 ///

@@ -48,6 +48,21 @@ pub(crate) struct Names {
     pub(crate) replaced: bool,
 }
 
+impl Names {
+    /// Complains of a name of the guard that would hide a parameter.
+    pub(crate) fn hidden_by(&self, guard: &Ident) -> Option<Error> {
+        self.bound.iter().any(|name| guard == name).then(|| {
+            let free = ["lock", "guard", "lock_guard"].into_iter().find(|name| !self.bound.iter().any(|bound| bound == name));
+            let function = &self.function;
+            let advice = free.map_or_else(String::new, |free| format!(", such as guard = {free}"));
+            Error::new(
+                guard.span(),
+                format!("guard = {guard} would hide the parameter \"{guard}\" of \"{function}\"; choose another name{advice}"),
+            )
+        })
+    }
+}
+
 impl Template {
     /// Reads a template.
     pub(crate) fn parse(literal: LitStr) -> Result<Self> {
@@ -173,7 +188,7 @@ impl Template {
         let steps = self.pieces.iter().map(|piece| match piece {
             Piece::Text(text) => quote_spanned!(span=> .text(#text)),
             Piece::Value { source, expr, format: format @ (Format::Plain | Format::Raw) } => {
-                let value = quote_spanned!(span.located_at(label.span())=> &(#expr));
+                let value = quote_spanned!(span.located_at(label.span())=> #krate::__private::shown(&(#expr)));
                 let name = Ident::new(if matches!(format, Format::Raw) { "raw" } else { "segment" }, span);
                 quote_spanned!(span=> .#name(#source, #value))
             }

@@ -132,6 +132,8 @@ pub(crate) struct Bridge {
     recorder: usize,
     /// What it was told of each histogram, because it takes only what is new.
     told: HashMap<(&'static str, Vec<String>), Vec<Bucket>>,
+    /// What it was told of each counter. Not every recorder takes totals: to some, a handle is new each time.
+    totals: HashMap<Key, u64>,
     /// The gauges that it was told last.
     gauges: HashSet<Key>,
 }
@@ -144,10 +146,12 @@ impl Bridge {
                 // A recorder was installed since: it must be told all there was before it.
                 self.recorder = address;
                 self.told.clear();
+                self.totals.clear();
                 self.gauges.clear();
                 describe(recorder);
             }
-            let mut sink = BridgeSink { recorder, told: &mut self.told, gauges: HashSet::new() };
+            let mut sink =
+                BridgeSink { recorder, told: &mut self.told, totals: &mut self.totals, gauges: HashSet::new() };
             core.collect(&mut sink);
             let BridgeSink { gauges, .. } = sink;
             // A recorder knows no way to end a series; what is no number is in no result of a comparison.
@@ -162,18 +166,23 @@ impl Bridge {
 struct BridgeSink<'a> {
     recorder: &'a dyn Recorder,
     told: &'a mut HashMap<(&'static str, Vec<String>), Vec<Bucket>>,
+    totals: &'a mut HashMap<Key, u64>,
     gauges: HashSet<Key>,
 }
 
 impl Sink for BridgeSink<'_> {
     fn counter(&mut self, metric: &'static Metric, labels: &[&str], total: u64) {
-        counter(self.recorder, &key(metric, labels)).absolute(total);
+        let key = key(metric, labels);
+        let counter = counter(self.recorder, &key);
+        let told = self.totals.entry(key).or_insert(0);
+        counter.increment(total.saturating_sub(*told));
+        *told = (*told).max(total);
     }
 
     fn seconds(&mut self, metric: &'static Metric, labels: &[&str], total: f64) {
         // A recorder's counters are whole numbers.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a total of seconds is small")]
-        counter(self.recorder, &key(metric, labels)).absolute(total as u64);
+        self.counter(metric, labels, total as u64);
     }
 
     fn gauge(&mut self, metric: &'static Metric, labels: &[&str], value: f64) {

@@ -162,7 +162,39 @@ impl Builder {
     /// must be off: a histogram that rests would vanish, and begin anew. A recorder tells nobody how it
     /// was built, so this is not checked here.
     ///
-    /// [`MetricsHandle::render`] and a listener still give our series, exactly.
+    /// A series that ended, such as that of an inspector that is elected no more, stays with the recorder, as
+    /// NaN. [`MetricsHandle::render`] and a listener still give our series, exactly.
+    ///
+    /// # Examples
+    ///
+    /// Feeds OpenTelemetry, through a recorder that takes a meter provider. The view tells the SDK what it cannot
+    /// know: the buckets, and one description for all series of a metric.
+    ///
+    /// ```
+    /// use lock_metrics::{MetricUnit, catalog};
+    /// use metrics_exporter_opentelemetry::Recorder;
+    /// use opentelemetry_sdk::metrics::{Aggregation, Instrument, Stream};
+    ///
+    /// fn view(instrument: &Instrument) -> Option<Stream> {
+    ///     let metric = catalog().find(|metric| metric.name() == instrument.name())?;
+    ///     let mut stream = Stream::builder()
+    ///         .with_description(metric.help())
+    ///         .with_unit(if metric.unit() == MetricUnit::Seconds { "s" } else { "" })
+    ///         .with_cardinality_limit(20_000);
+    ///     if !metric.buckets().is_empty() {
+    ///         let boundaries = metric.buckets().to_vec();
+    ///         stream = stream.with_aggregation(Aggregation::ExplicitBucketHistogram { boundaries, record_min_max: false });
+    ///     }
+    ///     stream.build().ok()
+    /// }
+    ///
+    /// // Give the meter provider the reader that exports, too.
+    /// let recorder = Recorder::builder("shop").with_meter_provider(|meters| meters.with_view(view));
+    /// let (_meters, _recorder) = recorder.install()?;
+    /// let metrics = lock_metrics::builder().with_existing_recorder().install()?;
+    /// # drop(metrics);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_existing_recorder(mut self) -> Self {
         self.existing_recorder = true;
         self

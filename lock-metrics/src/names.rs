@@ -15,6 +15,8 @@ type Slot<T> = OnceLock<(Box<str>, T)>;
 pub(crate) struct Names<T> {
     /// Open addressing, at most half full.
     slots: Box<[Slot<T>]>,
+    /// The slot of the first name: often there is no other, and comparing is cheaper than a hash.
+    first: OnceLock<usize>,
     /// The slots in order of arrival. Locked while a name is added.
     order: Mutex<Vec<usize>>,
     limit: usize,
@@ -26,6 +28,7 @@ impl<T> Names<T> {
         let slots = (limit * 2).next_power_of_two().max(2);
         Self {
             slots: std::iter::repeat_with(OnceLock::new).take(slots).collect(),
+            first: OnceLock::new(),
             order: Mutex::default(),
             limit,
             full: AtomicBool::new(limit == 0),
@@ -59,12 +62,18 @@ impl<T> Names<T> {
         }
         let (_, value) = self.slots[slot].get_or_init(|| (name.into(), make(order.len())));
         order.push(slot);
+        self.first.get_or_init(|| slot);
         self.full.store(order.len() >= self.limit, Ordering::Relaxed);
         Some(value)
     }
 
     /// Finds the value of a name, or the slot where it would go.
     fn find(&self, name: &str) -> Result<&T, usize> {
+        if let Some((known, value)) = self.first.get().and_then(|slot| self.slots[*slot].get())
+            && **known == *name
+        {
+            return Ok(value);
+        }
         let mask = self.slots.len() - 1;
         let mut slot = hash(name.as_bytes()) & mask;
         loop {

@@ -114,11 +114,11 @@ impl Core {
         };
         for site in sites {
             let family = core.family(site.label);
-            family.holder(site.function);
+            family.holder(site.function());
             raise(&family.ttl, nanos(site.ttl.unwrap_or_default()));
             let stuck_after = site.stuck_after.or_else(|| site.ttl.map(threshold)).unwrap_or_default();
             let place = |number| CallSite::new(number, true);
-            let place = family.sites.get_or_add(site.function, place).unwrap_or(&family.other_site);
+            let place = family.sites.get_or_add(site.function(), place).unwrap_or(&family.other_site);
             raise(&place.stuck_after, nanos(stuck_after));
         }
         core

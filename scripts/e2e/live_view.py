@@ -55,7 +55,11 @@ class Page(html.parser.HTMLParser):
         if self.at[-1:] == ["title"]:
             self.title += data
         if "tr" in self.at and self.rows and data.strip():
-            self.rows[-1][1].append(data.strip())
+            # A place where a long word may be broken is inside of the word.
+            if self.at[-1:] == ["wbr"]:
+                self.rows[-1][1][-1] += data.strip()
+            else:
+                self.rows[-1][1].append(data.strip())
 
 
 def open_page(address, work, size=(1280, 800)):

@@ -46,7 +46,7 @@ def main():
         arguments.add_argument("--" + name, required=True)
     options = arguments.parse_args()
     # Whatever hangs, this ends.
-    watchdog = threading.Timer(240, lambda: (say("took too long"), end_children(), os._exit(1)))
+    watchdog = threading.Timer(300, lambda: (say("took too long"), end_children(), os._exit(1)))
     watchdog.daemon = True
     watchdog.start()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,7 +89,7 @@ def run(options):
     check(talk(redis, f"EXISTS {key}") == "1" and number(server, site_hold(lock)), "LockStuck fires while the lock is held")
     check([alert["labels"]["lock"] for alert in fired] == [lock], f"only the stuck lock is called stuck: {fired}")
     site = fired[0]["labels"]["site"]
-    check("story.rs:" in site, f"the alert names the call site: {site}")
+    check("scenes.rs:" in site, f"the alert names the call site: {site}")
     say(f"LockStuck fired {after:.1f} s after the grant, {after - STUCK_AFTER:.1f} s after the threshold, lock still held")
 
     told = wait_for("the webhook", lambda: [alert for alert in notified if alert["labels"]["alertname"] == "LockStuckWithWaiters"])
@@ -123,6 +123,8 @@ def run(options):
              if alert["labels"]["alertname"] == "LockStuckWithWaiters" and alert["status"] == "resolved"])
     check_silence(server)
 
+    force_as_the_runbook_says(options, server, redis, f"demo:typed:<img src=x onerror=\"document.title='pwned'\">:{story.pid}")
+    hang(server, story)
     story.send_signal(signal.SIGINT)
     check(story.wait(20) == 0, "the demo ends well at Ctrl-C")
     with open(f"{options.work}/stuck.log", encoding="utf-8") as log:
@@ -140,7 +142,39 @@ def check_lockctl(options, redis, key, site):
     # Those who wait give up and come again.
     seen = wait_for("waiters in the store's queue", lambda: (found := look())["waiters"] and found)
     check(seen["holder"]["site"] == site, f"lockctl names the holder: {seen}")
-    check("story.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
+    check("scenes.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
+
+
+def force_as_the_runbook_says(options, server, redis, key):
+    """Takes a lock from its holder with lockctl: that is told as what it is, and as no theft."""
+    def lockctl(*arguments):
+        return subprocess.run([options.lockctl, "--url", f"redis://127.0.0.1:{redis}", *arguments], capture_output=True, check=False)
+
+    def force():
+        shown = lockctl("show", key, "--json")
+        owner = shown.returncode == 0 and json.loads(shown.stdout).get("owner")
+        return owner and lockctl("release", key, "--expect-owner", owner, "--reason", "end to end").returncode == 0
+
+    stolen = 'sum(distributed_lock_lost_total{lock="demo:typed:<text>", reason="stolen"})'
+    before = number(server, stolen)
+    # Its holder lets go of it every five seconds, also between the two commands.
+    wait_for("the lock that is forced", force)
+    fired = wait_for("LockTakenAway", lambda: server.firing("LockTakenAway"))
+    check([(one["labels"]["lock"], one["labels"]["reason"]) for one in fired] == [("demo:typed:<text>", "revoked")], f"a forced lock is told as such: {fired}")
+    check(number(server, stolen) == before, "and as no theft")
+    say("a lock forced as the runbook says is LockTakenAway, revoked, and no LockLost")
+
+
+def hang(server, story):
+    """A process that hangs while it holds: its own metrics cannot say so."""
+    story.send_signal(signal.SIGSTOP)
+    try:
+        fired = wait_for("LockHolderSilent", lambda: server.firing("LockHolderSilent"))
+        check({one["labels"]["job"] for one in fired} == {"locks"}, f"the process is named: {fired}")
+    finally:
+        story.send_signal(signal.SIGCONT)
+    wait_for("the end of LockHolderSilent", lambda: not server.firing("LockHolderSilent"))
+    say("a process that hangs while it holds is LockHolderSilent, until it goes on")
 
 
 def site_hold(lock):
@@ -155,10 +189,15 @@ def check_queries(options, server, lock, site):
     for query in queries:
         expr = query["expr"].replace("$__rate_interval", "10s").replace("$lock", CONTENDED)
         expr = expr.replace("$job", ".+").replace("$instance", ".+").replace("$cluster", ".*").replace("$namespace", ".*")
-        result = server.query(expr)
         where = f"{query['dashboard']} / {query['panel']}: {expr}"
-        values = [float(series["value"][1]) for series in result]
-        finite = [value for value in values if math.isfinite(value)]
+        # A contended lock is free now and then, for the moment of one scrape.
+        for _ in range(8):
+            result = server.query(expr)
+            values = [float(series["value"][1]) for series in result]
+            finite = [value for value in values if math.isfinite(value)]
+            if finite:
+                break
+            time.sleep(0.7)
         if not finite:
             empty.append(where)
         # Also leases: what is left of one is told by the clock of its process, and so never less than nothing.

@@ -55,6 +55,8 @@ def write(options, server):
     for file in ["on-call", "one-lock", "fleet"]:
         with open(f"{options.dashboards}/grafana/dashboards/{file}.json", encoding="utf-8") as text:
             dashboard = json.load(text)
+        # With every row open.
+        dashboard["panels"] = [one for panel in dashboard["panels"] for one in [panel, *panel.pop("panels", [])]]
         for panel in dashboard["panels"]:
             panel["data"] = [ask(server, target, file, end) for target in panel.get("targets", [])]
         with open(f"{options.work}/{file}.data.json", "w", encoding="utf-8") as text:
@@ -63,7 +65,7 @@ def write(options, server):
 
 def ask(server, target, file, end):
     expr = target["expr"].replace("$__rate_interval", "10s").replace("$lock", LOCKS.get(file, ".+"))
-    expr = expr.replace("$job", ".+").replace("$instance", ".+")
+    expr = expr.replace("$job", ".+").replace("$instance", ".+").replace("$cluster", ".*").replace("$namespace", ".*")
     if target["instant"]:
         return server.query(expr)
     query = {"query": expr, "start": end - SECONDS + 5, "end": end, "step": STEP}

@@ -98,12 +98,14 @@ function Rows({ panel, width, height }) {
   if (sorted.length === 0) return <Nothing />;
   const fields = columns.map((column) => {
     const isValue = column.startsWith('Value');
-    const override = panel.fieldConfig.overrides.find((one) => one.matcher.options === renameByName[column]);
-    const property = (id) => override?.properties.find((one) => one.id === id)?.value;
-    const [unit, wide] = [property('unit'), property('custom.width')];
+    const properties = panel.fieldConfig.overrides.filter((one) => one.matcher.options === renameByName[column])
+      .flatMap((one) => one.properties);
+    const property = (id) => properties.find((one) => one.id === id)?.value;
+    const [unit, wide, cell, mappings] = ['unit', 'custom.width', 'custom.cellOptions', 'mappings'].map(property);
+    const custom = { ...(wide && { width: wide }), ...(cell && { cellOptions: cell }) };
     const field = {
       name: renameByName[column], type: isValue ? FieldType.number : FieldType.string, values: sorted.map((row) => row[column]),
-      config: isValue ? config(panel, { unit, decimals: unit === 's' ? 1 : 0, custom: {} }) : { custom: wide ? { width: wide } : {} },
+      config: isValue ? config(panel, { unit, decimals: unit === 's' ? 1 : 0, custom, ...(mappings && { mappings }) }) : { custom },
     };
     field.display = getDisplayProcessor({ field, theme });
     return field;

@@ -97,10 +97,3 @@ fn every_link_leads_somewhere() {
         }
     }
 }
-
-#[test]
-#[limit]
-fn the_page_on_operations_has_the_permissions_that_are_tested() {
-    let tested = page("lock-core/src/redis/acl.txt");
-    assert!(page("docs/operations.md").contains(tested.trim_end()), "copy lock-core/src/redis/acl.txt into the page");
-}

@@ -29,8 +29,11 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
     eventually("every kind of trouble", || {
         let (_, metrics) = http(&server, "GET", "/metrics");
         for (seen, (series, least)) in seen.iter_mut().zip(wanted) {
-            let value = metrics.lines().find_map(|line| line.strip_prefix(&format!("distributed_lock_{series} ")));
-            *seen |= value.is_some_and(|value| value.parse::<f64>().unwrap() >= least);
+            // Whatever other labels it has, such as that of the store.
+            let name = format!("distributed_lock_{}", series.trim_end_matches('}'));
+            let values =
+                metrics.lines().filter(|line| line.starts_with(&name)).filter_map(|line| line.rsplit(' ').next());
+            *seen |= values.map(|value| value.parse::<f64>().unwrap()).any(|value| value >= least);
         }
         (!seen.contains(&false)).then_some(())
     });

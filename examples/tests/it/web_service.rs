@@ -63,7 +63,7 @@ fn charges_one_request_at_a_time_and_stops_cleanly() {
 
     // A request that is under way is answered before the service ends.
     let metrics = || http(&server, "GET", "/metrics").1;
-    let held = r#"distributed_lock_held{lock="charge:user:<user_id>"} "#;
+    let held = r#"distributed_lock_held{lock="charge:user:<user_id>",store="memory"} "#;
     eventually("no charge is made", || metrics().contains(&format!("{held}0\n")).then_some(()));
     let service = server.clone();
     let last = thread::spawn(move || http(&service, "POST", "/users/1/charge"));

@@ -1,6 +1,7 @@
 //! All of several keys: in one order, under one budget, in one step of the store if it can.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::acquire::{Acquire, Granted, Obtained};
 use crate::claim::all::{JointClaim, Verdict};
@@ -33,13 +34,15 @@ pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Resul
 /// the next is waited for, and released if one of them is refused.
 pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>) -> Result<Vec<OwnedHold>> {
     // One budget: it begins now for all of them.
+    let (engine, started) = (Arc::clone(&handle.engine), handle.engine.clock.now());
     let acquires = specs.into_iter().map(|spec| Acquire::starting_now(Arc::clone(&handle), spec)).collect();
     let holds = match acquire_jointly(handle, acquires).await? {
         Attempted::Granted(holds) => holds,
         Attempted::Apart(acquires) => {
             let mut holds = Vec::with_capacity(acquires.len());
             for acquire in acquires {
-                holds.push(acquire.continue_alone().await?);
+                let taken = acquire.continue_alone().await;
+                holds.push(taken.map_err(|error| of_all(error, engine.clock.now().since(started)))?);
             }
             holds
         }
@@ -57,6 +60,14 @@ fn lost_while_waiting(lost: &LockError) -> LockError {
         "it was lost ({why}) while the other keys were waited for, so that none is held; acquire them again"
     ));
     lost.key().map_or(error.clone(), |key| error.with_key(key))
+}
+
+/// Tells what became of all keys by what became of one: the caller has waited for all of them.
+fn of_all(error: LockError, waited: Duration) -> LockError {
+    match (error.kind(), error.key()) {
+        (LockErrorKind::Timeout, Some(key)) => LockError::timeout(waited, error.holder().cloned()).with_key(key),
+        _ => error,
+    }
 }
 
 /// What an attempt at all keys came to.
@@ -114,6 +125,10 @@ impl JointAcquire {
                 return Outcome::Refused(index, holder.clone(), LockError::busy(holder));
             }
         };
+        // Who does not wait for the locks does not wait for room either; who does waits for it key by key.
+        if let Err(error) = Box::pin(engine.room(engine.clock.now())).await {
+            return if waits { Outcome::Apart } else { Outcome::Refused(0, None, error) };
+        }
         self.claiming = Some(engine.enter());
         let mut joint = JointClaim::new(&engine, &specs, turns);
         let answer = joint.ask(&specs, limit).await;

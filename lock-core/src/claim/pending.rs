@@ -161,7 +161,9 @@ impl PendingClaim {
         sent_at: Timestamp,
         floor: FencingToken,
     ) -> Answer {
-        self.queued = matches!(attempt, Attempt::Queued { .. });
+        let queued = matches!(attempt, Attempt::Queued { .. });
+        // It keeps the place that it has, also while nothing can be heard and it asks for none.
+        self.queued |= queued;
         self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
         match attempt {
             Attempt::Granted { token } => {
@@ -174,7 +176,7 @@ impl PendingClaim {
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
                 Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl })
             }
-            Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued: self.queued },
+            Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued },
         }
     }
 

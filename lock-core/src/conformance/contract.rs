@@ -96,7 +96,14 @@ pub async fn leases(store: impl LockBackend) {
     pause(400 * MS).await;
     // It belongs to nobody, unless the look above was too late.
     let _ = store.withdraw(&claim).await;
-    granted(store, &ask(&Claim::new(claim.key.clone(), TTL))).await;
+    let short = Claim::new(claim.key.clone(), 500 * MS);
+    granted(store, &ask(&short)).await;
+    release.claim = short;
+    release.keep_for = TTL;
+    let since = now();
+    if store.release(&release).await == Ok(Freed::Released) {
+        lasts(refused(store, &claim).await, since, TTL, "a key may be kept for longer than its lease");
+    }
 
     let claim = Claim::new(key("units"), 300 * MS);
     let since = now();

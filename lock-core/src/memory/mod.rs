@@ -2,6 +2,7 @@
 
 #[cfg(feature = "test-util")]
 mod faults;
+mod named;
 mod queue;
 
 use std::collections::HashMap;
@@ -21,18 +22,25 @@ use crate::owner::{Holder, HolderInfo, OwnerId};
 
 /// Locks in the memory of this process, for tests and for programs that run alone.
 ///
-/// Managers that share one store, in an [`Arc`], exclude each other as processes do that share a
-/// Redis.
+/// Clones share the locks: the managers of two clones exclude each other as two processes do that share
+/// a Redis.
 ///
 /// ```
 /// use lock_core::{LockManager, MemoryStore};
 ///
-/// let locks = LockManager::builder(MemoryStore::new()).host("web-3").build()?;
-/// # drop(locks);
+/// let store = MemoryStore::new();
+/// let web_3 = LockManager::builder(store.clone()).host("web-3").build()?;
+/// let web_4 = LockManager::builder(store).host("web-4").build()?;
+/// # drop((web_3, web_4));
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
     state: Mutex<State>,
     /// The clock of the first manager that uses this store.
     clock: OnceLock<Clock>,
@@ -74,13 +82,13 @@ impl MemoryStore {
     /// Acquires try again while they may wait, so one that waits sees more than one of these failures.
     #[cfg(feature = "test-util")]
     pub fn fail_next(&self, count: u32) {
-        self.faults.fail_next(count);
+        self.shared.faults.fail_next(count);
     }
 
     /// Takes the store away, or brings it back. Its locks stay, and end when their leases do.
     #[cfg(feature = "test-util")]
     pub fn set_away(&self, away: bool) {
-        self.faults.set_away(away);
+        self.shared.faults.set_away(away);
     }
 
     /// Deletes a key as a stranger would, without asking who owns it.
@@ -106,19 +114,19 @@ impl MemoryStore {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.get_or_init(Clock::system).now()
+        self.shared.clock.get_or_init(Clock::system).now()
     }
 
     /// The state, for one command of a manager.
     #[cfg_attr(not(feature = "test-util"), expect(clippy::unnecessary_wraps, reason = "only tests make it fail"))]
     fn command(&self) -> Result<MutexGuard<'_, State>> {
         #[cfg(feature = "test-util")]
-        self.faults.check()?;
+        self.shared.faults.check()?;
         Ok(self.state())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,7 +207,7 @@ impl State {
             if !release.keep_for.is_zero() {
                 if let Some(slot) = self.locks.get_mut(key) {
                     slot.owner = None;
-                    slot.expires = slot.expires.min(now.after(release.keep_for));
+                    slot.expires = now.after(release.keep_for);
                 }
                 return Freed::Released;
             }
@@ -300,11 +308,11 @@ impl LockBackend for MemoryStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::polled().with_queue().with_inline_wakes().in_process()
+        Capabilities::polled().with_queue().in_process()
     }
 
     fn attach(&self, clock: &Clock) {
-        let _ = self.clock.set(clock.clone());
+        let _ = self.shared.clock.set(clock.clone());
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {

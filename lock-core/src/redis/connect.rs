@@ -9,14 +9,13 @@ use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersi
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::clock::Clock;
-use crate::error::{LockError, Result};
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::redis::builder::Settings;
+use crate::redis::credentials::Provider;
 use crate::redis::error;
 use crate::redis::keys::CLOCK;
 use crate::redis::link::{ClientId, ServerTime};
 use crate::redis::steps;
-
-/// How long opening a connection may take, name look-up and handshakes included.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long the operating system waits for a peer that acknowledges nothing. A link that silently
 /// drops everything would otherwise look alive for a quarter of an hour.
@@ -38,6 +37,7 @@ pub(super) struct Target {
     client: redis::Client,
     /// Host and port, or the path of the socket, and the database unless it is 0. Never a credential.
     node: String,
+    settings: Settings,
 }
 
 impl Target {
@@ -45,7 +45,7 @@ impl Target {
     ///
     /// No error repeats any part of the URL but its scheme: a password with a forgotten
     /// percent-encoding can end up in any other.
-    pub(super) fn parse(url: &str) -> Result<Self> {
+    pub(super) fn parse(url: &str, settings: Settings) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(misconfigured(format!("this is not a URL of a Redis server; {SUPPORTED}")));
         };
@@ -77,26 +77,36 @@ impl Target {
                 "the Redis URL cannot be read; percent-encode special characters of user and password; {SUPPORTED}"
             ))
         })?;
-        Self::of(info)
+        Self::of(info, settings)
     }
 
-    fn of(info: ConnectionInfo) -> Result<Self> {
+    fn of(info: ConnectionInfo, settings: Settings) -> Result<Self> {
         let mut node = match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
                 format!("[{host}]:{port}")
             }
             address => address.to_string(),
         };
-        let settings = info.redis_settings().clone();
-        if settings.db() != 0 {
-            node = format!("{node}/{}", settings.db());
+        let login = info.redis_settings().clone();
+        if login.db() != 0 {
+            node = format!("{node}/{}", login.db());
         }
         // RESP3, because the end of a connection is noticed through its push channel.
-        let settings =
-            settings.set_protocol(ProtocolVersion::RESP3).set_lib_name("lock-core", env!("CARGO_PKG_VERSION"));
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings());
+        let login = login.set_protocol(ProtocolVersion::RESP3).set_lib_name("lock-core", env!("CARGO_PKG_VERSION"));
+        let info = info.set_redis_settings(login).set_tcp_settings(tcp_settings());
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = settings.certificates.clone() {
+            if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+                return Err(misconfigured("certificates are for TLS; write rediss:// in the URL"));
+            }
+            // Its error may quote what it cannot read.
+            let client = redis::Client::build_with_tls(info, certificates).map_err(|_: RedisError| {
+                misconfigured("the certificates or the key cannot be read; give them as PEM, the key unencrypted")
+            })?;
+            return Ok(Self { client, node, settings });
+        }
         match redis::Client::open(info) {
-            Ok(client) => Ok(Self { client, node }),
+            Ok(client) => Ok(Self { client, node, settings }),
             Err(error) => Err(error::connecting(&node, &error)),
         }
     }
@@ -111,7 +121,7 @@ impl Target {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Self::of(info.set_addr(address))
+        Self::of(info.set_addr(address), self.settings.clone())
     }
 
     #[cfg(any(test, feature = "inspect"))]
@@ -128,6 +138,32 @@ impl Target {
         &self.node
     }
 
+    /// Returns what gives us credentials, if the URL does not.
+    pub(super) fn provider(&self) -> Option<&Provider> {
+        self.settings.provider.as_deref()
+    }
+
+    /// Opens a connection, with credentials of now.
+    async fn connect(&self, config: &AsyncConnectionConfig) -> std::result::Result<MultiplexedConnection, RedisError> {
+        let Some(provider) = self.provider() else {
+            return self.client.get_multiplexed_async_connection_with_config(config).await;
+        };
+        let credentials = provider.current().await.map_err(std::io::Error::other)?;
+        let info = self.client.get_connection_info().clone();
+        let mut login = info.redis_settings().clone().set_password(credentials.password());
+        if let Some(username) = credentials.username() {
+            login = login.set_username(username);
+        }
+        let client = redis::Client::open(info.set_redis_settings(login))?;
+        let opened = client.get_multiplexed_async_connection_with_config(config).await;
+        if let Err(error) = &opened
+            && error::connecting(&self.node, error).kind() == LockErrorKind::Misconfigured
+        {
+            provider.forget(&credentials);
+        }
+        opened
+    }
+
     /// Opens a connection whose driver runs on the current runtime and owns `presence`: what is to be dropped
     /// when it ends.
     pub(super) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Greeting> {
@@ -137,13 +173,13 @@ impl Target {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
-        let opened = tokio::time::timeout(CONNECT_WITHIN, self.greet(presence)).await;
+        let opened = tokio::time::timeout(self.settings.connect_within, self.greet(presence)).await;
         match opened {
             Ok(Ok(greeting)) => greeting,
             Ok(Err(error)) => Err(error::connecting(&self.node, &error)),
             Err(_) => Err(LockError::not_executed(format!(
-                "{} did not answer within {CONNECT_WITHIN:?} of connecting; check the network and whether it is stalled",
-                self.node,
+                "{} did not answer within {:?} of connecting; check the network and whether it is stalled",
+                self.node, self.settings.connect_within,
             ))),
         }
     }
@@ -157,19 +193,19 @@ impl Target {
             .set_pipeline_buffer_size(QUEUED_COMMANDS)
             .set_push_sender(sender);
         let subscribing = async {
-            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            let mut connection = self.connect(&config).await?;
             connection.subscribe(channels).await?;
             let tracks = track(&mut connection).await?;
             Ok::<_, RedisError>((connection, tracks))
         };
         #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
-        let opened = tokio::time::timeout(CONNECT_WITHIN, subscribing).await;
+        let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
         match opened {
             Ok(Ok((connection, tracks))) => Ok(Listening { connection, pushes, tracks }),
             Ok(Err(error)) => Err(error::executing(&self.node, "subscribe to grants", &error)),
             Err(_) => Err(LockError::not_executed(format!(
-                "{} did not answer within {CONNECT_WITHIN:?} of subscribing; check the network and whether it is stalled",
-                self.node,
+                "{} did not answer within {:?} of subscribing; check the network and whether it is stalled",
+                self.node, self.settings.connect_within,
             ))),
         }
     }
@@ -185,11 +221,11 @@ impl Target {
                 let _ = &presence;
                 Ok::<(), redis::aio::SendError>(())
             });
-        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = self.connect(&config).await?;
         let mut greeting = redis::pipe();
         greeting.cmd("TIME");
         // For people who read CLIENT LIST. A user without the permission goes unnamed.
-        greeting.cmd("CLIENT").arg("SETNAME").arg(format!("lock-core:{}", std::process::id()));
+        greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
         greeting.cmd("CLIENT").arg("INFO");
         // Whether we may have connections closed: a command that nobody awaits must not take a lock later.
         greeting.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
@@ -278,7 +314,12 @@ fn misconfigured(text: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
 #[cfg(test)]
 mod tests {
     use super::Target;
-    use crate::error::LockErrorKind;
+    use crate::error::{LockErrorKind, Result};
+    use crate::redis::builder::Settings;
+
+    fn parse(url: &str) -> Result<Target> {
+        Target::parse(url, Settings::default())
+    }
 
     #[test]
     fn nodes_carry_no_credentials() {
@@ -290,7 +331,7 @@ mod tests {
             ("redis+unix:///run/redis.sock?db=2&pass=s3cret", "/run/redis.sock/2"),
             ("unix:///run/redis.sock", "/run/redis.sock"),
         ] {
-            let target = Target::parse(url).unwrap();
+            let target = parse(url).unwrap();
             assert_eq!(target.node(), node, "{url}");
             assert!(!format!("{target:?}").contains("s3cret"), "{target:?}");
         }
@@ -300,7 +341,7 @@ mod tests {
     fn another_server_is_reached_in_the_same_way() {
         let [tls, settings] = ["rediss://user:s3cret@h:7000", "redis://user:s3cret@h:7000/3"];
         for (url, node) in [(settings, "10.0.0.2:7001/3"), (tls, "10.0.0.2:7001")] {
-            let Ok(target) = Target::parse(url) else { continue };
+            let Ok(target) = parse(url) else { continue };
             let other = target.sibling("10.0.0.2", 7001).unwrap();
             assert_eq!((other.node(), other.host(), target.host()), (node, "10.0.0.2", "h"));
             let [one, two] = [&target, &other].map(|target| target.client.get_connection_info());
@@ -315,7 +356,7 @@ mod tests {
                 matches!(two.addr(), redis::ConnectionAddr::TcpTls { .. })
             );
         }
-        let socket = Target::parse("unix:///run/redis.sock?pass=s3cret").unwrap();
+        let socket = parse("unix:///run/redis.sock?pass=s3cret").unwrap();
         assert_eq!(socket.sibling(socket.host(), 7001).unwrap().node(), "localhost:7001");
     }
 
@@ -334,7 +375,7 @@ mod tests {
             ("redis://0.0.0.0", "cannot be read"),
             ("redis://:s3cret@h/#insecure", "always does"),
         ] {
-            let error = Target::parse(url).unwrap_err();
+            let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}");
             assert!(error.to_string().contains(says), "{url}: {error}");
             assert!(!format!("{error:?}").contains("s3"), "{error:?}");
@@ -343,7 +384,7 @@ mod tests {
 
     #[test]
     fn tls_is_a_feature() {
-        let target = Target::parse("rediss://:s3cret@h");
+        let target = parse("rediss://:s3cret@h");
         if cfg!(feature = "tls") {
             assert_eq!(target.unwrap().node(), "h:6379");
         } else {

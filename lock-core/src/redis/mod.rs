@@ -1,10 +1,12 @@
 //! Locks on one Redis server.
 
 mod acquire;
+mod builder;
 mod clock;
 mod coalesce;
 mod collisions;
 mod connect;
+mod credentials;
 mod error;
 mod exchange;
 #[cfg(feature = "inspect")]
@@ -18,6 +20,9 @@ mod script;
 mod steps;
 mod unsettled;
 mod value;
+
+pub use builder::RedisStoreBuilder;
+pub use credentials::Credentials;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +38,6 @@ use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
 use crate::key::LockKey;
 use crate::owner::Holder;
-use crate::prefix::take_key_prefix;
 use crate::redis::clock::Floor;
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
@@ -104,13 +108,7 @@ impl RedisStore {
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be
     /// read or its scheme is not compiled in. The text never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        if take_key_prefix(url)?.1.is_some() {
-            return Err(LockError::misconfigured(
-                "a key_prefix belongs to the manager, not to its store; use LockManager::connect, or key_prefix of \
-                 LockManager::builder",
-            ));
-        }
-        Ok(Self::at(Target::parse(url)?))
+        Self::builder(url).build()
     }
 
     fn at(target: Target) -> Self {
@@ -231,7 +229,7 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue().with_inline_wakes();
+        let known = Capabilities::polled().with_queue();
         if self.listeners.can_hear() { known.with_push_loss() } else { known }
     }
 
@@ -242,6 +240,7 @@ impl LockBackend for RedisStore {
     async fn drive(&self, inbox: Inbox) -> LockError {
         tokio::select! {
             error = self.keep_connected(&inbox) => error,
+            () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(&inbox) => LockError::unavailable("listening for grants ended"),
         }
     }

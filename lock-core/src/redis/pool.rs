@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
@@ -137,6 +138,17 @@ impl Pool {
             // Nobody is left to tell when the store was dropped meanwhile.
             let _ = publish.send(Some(opened));
         });
+    }
+
+    /// Sends a command over every open connection, and returns what was refused.
+    pub(super) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
+        let open = |slot: &Slot| slot.outcome.borrow().as_ref()?.as_ref().ok().cloned();
+        let all: Vec<_> = self.slots.lock().values().filter_map(open).collect();
+        let mut refused = Vec::new();
+        for connection in all {
+            refused.extend(connection.link.send(command).await.err());
+        }
+        refused
     }
 
     /// Returns how many runtimes have a connection, open or being opened.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
@@ -52,6 +52,16 @@ impl ChangeListeners {
 
     fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<ChangeListener>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a command over every connection that hears, and returns what was refused.
+    pub(super) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
+        let all: Vec<_> = self.open().values().cloned().collect();
+        let mut refused = Vec::new();
+        for listener in all {
+            refused.extend(listener.link.send(command).await.err());
+        }
+        refused
     }
 
     /// Returns the connection to renew over, if this is a keeper and its connection seems alive.

@@ -9,8 +9,12 @@ pub static SITES: [Site; 0] = [];
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __register_site {
-    ($site:expr) => {{
-        static __SITE: $crate::Site = $site;
+    ($label:expr, $ttl:expr, $stuck_after:expr) => {{
+        fn __site() {}
+        fn __function() -> &'static str {
+            $crate::__private::function_name(&__site)
+        }
+        static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
         &__SITE
     }};
 }

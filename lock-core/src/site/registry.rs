@@ -10,10 +10,14 @@ pub static SITES: [Site];
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __register_site {
-    ($site:expr) => {{
+    ($label:expr, $ttl:expr, $stuck_after:expr) => {{
+        fn __site() {}
+        fn __function() -> &'static str {
+            $crate::__private::function_name(&__site)
+        }
         #[$crate::__private::linkme::distributed_slice($crate::__private::SITES)]
         #[linkme(crate = $crate::__private::linkme)]
-        static __SITE: $crate::Site = $site;
+        static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
         &__SITE
     }};
 }

@@ -1,7 +1,6 @@
 //! Locks for the tests of applications.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
 use crate::manager::LockManager;
 use crate::memory::MemoryStore;
@@ -12,7 +11,7 @@ use crate::naming::IntoLockKey;
 #[derive(Clone, Debug)]
 pub struct TestLocks {
     locks: LockManager,
-    store: Arc<MemoryStore>,
+    store: MemoryStore,
 }
 
 impl LockManager {
@@ -39,8 +38,8 @@ impl LockManager {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn for_tests() -> TestLocks {
-        let store = Arc::new(MemoryStore::new());
-        let built = Self::builder(Arc::clone(&store)).drive_on_current_runtime().build();
+        let store = MemoryStore::new();
+        let built = Self::builder(store.clone()).drive_on_current_runtime().build();
         TestLocks { locks: built.expect("a test with for_tests runs under #[tokio::test]"), store }
     }
 }

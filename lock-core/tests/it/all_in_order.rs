@@ -1,6 +1,5 @@
 //! Several keys at once, on virtual time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, limit};
@@ -8,9 +7,9 @@ use lock_core::{LockErrorKind, LockKey, LockManager, LossReason, MemoryStore, Re
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn manager(store: &Arc<MemoryStore>) -> (LockManager, EventLog) {
+fn manager(store: &MemoryStore) -> (LockManager, EventLog) {
     let events = EventLog::default();
-    let builder = LockManager::builder(Arc::clone(store)).observer(events.clone());
+    let builder = LockManager::builder(store.clone()).observer(events.clone());
     (builder.drive_on_current_runtime().build().unwrap(), events)
 }
 
@@ -21,7 +20,7 @@ fn key(text: &str) -> LockKey {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn keys_are_sorted_and_each_is_taken_once() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (locks, events) = manager(&store);
     let guard = locks.lock_all(["b", "a", "b", "c"]).await.unwrap();
     assert_eq!(guard.keys().map(LockKey::as_str).collect::<Vec<_>>(), ["a", "b", "c"]);
@@ -40,7 +39,7 @@ async fn keys_are_sorted_and_each_is_taken_once() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn one_key_that_is_refused_gives_all_back() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (locks, events) = manager(&store);
     let (other, _) = manager(&store);
     let taken = other.lock("b").await.unwrap();
@@ -63,7 +62,7 @@ async fn one_key_that_is_refused_gives_all_back() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_key_that_is_lost_while_another_is_waited_for_is_no_lost_lock() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (locks, events) = manager(&store);
     let (other, _) = manager(&store);
     let taken = other.lock("b").await.unwrap();
@@ -82,7 +81,7 @@ async fn a_key_that_is_lost_while_another_is_waited_for_is_no_lost_lock() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn one_budget_covers_all_keys() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (locks, _) = manager(&store);
     let (other, _) = manager(&store);
     let first = other.lock("a").await.unwrap();
@@ -97,12 +96,13 @@ async fn one_budget_covers_all_keys() {
     let (error, took) = waiting.await.unwrap();
     assert_eq!((error.kind(), error.key()), (LockErrorKind::Timeout, Some(&key("b"))));
     assert!(took >= 4 * SECOND && took < 5 * SECOND, "{took:?}");
+    assert!(error.waited().unwrap() >= 4 * SECOND, "for all keys, not for the last: {error}");
 }
 
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn callers_with_opposite_orders_do_not_wait_for_each_other() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let mut tasks = Vec::new();
     for index in 0..12 {
         let (locks, _) = manager(&store);
@@ -124,7 +124,7 @@ async fn callers_with_opposite_orders_do_not_wait_for_each_other() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn the_loss_of_one_is_the_loss_of_all() {
-    let store: Arc<MemoryStore> = Arc::default();
+    let store = MemoryStore::new();
     let (locks, events) = manager(&store);
     let guard = locks.lock_all(["a", "b", "c"]).with_ttl(9 * SECOND).await.unwrap();
     store.steal(&key("b"));

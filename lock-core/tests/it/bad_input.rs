@@ -82,7 +82,7 @@ async fn the_documented_acl_suffices_and_less_is_a_mistake() {
     let [user, hold, wait, hear, read] = documented_acl();
     set_user(&[user, hold, wait]);
     let store = Arc::new(RedisStore::new(&url).unwrap());
-    let locks = LockManager::builder(Arc::clone(&store)).build().unwrap();
+    let locks = LockManager::builder_shared(Arc::clone(&store)).build().unwrap();
     waits_without_polling(&url).await;
     let events = EventLog::default();
     locks.observe(events.clone());
@@ -112,7 +112,7 @@ async fn the_documented_acl_suffices_and_less_is_a_mistake() {
 
     set_user(&[user, hold, wait, hear]);
     let store = Arc::new(RedisStore::new(&url).unwrap());
-    let locks = LockManager::builder(Arc::clone(&store)).observer(events.clone()).build().unwrap();
+    let locks = LockManager::builder_shared(Arc::clone(&store)).observer(events.clone()).build().unwrap();
     let guard = watched(&locks, "lock:a").await.unwrap();
     renewals(&events, 3).await;
     let tells = !server.command(&["INFO", "server"]).text().contains("redis_version:6.");

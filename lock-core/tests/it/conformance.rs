@@ -1,13 +1,11 @@
 //! One suite, every store.
 
 mod memory {
-    use std::sync::Arc;
-
     use lock_core::MemoryStore;
 
-    fn store() -> impl Fn() -> Arc<MemoryStore> {
-        let store = Arc::new(MemoryStore::new());
-        move || Arc::clone(&store)
+    fn store() -> impl Fn() -> MemoryStore {
+        let store = MemoryStore::new();
+        move || store.clone()
     }
 
     lock_core::conformance_tests!(store);

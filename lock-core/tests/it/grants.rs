@@ -107,7 +107,7 @@ impl LockBackend for Puppet {
 /// Starts to wait, and returns once the first answer has come.
 async fn waiting() -> (Arc<Puppet>, LockManager, JoinHandle<Result<LockGuard, LockError>>) {
     let puppet = Arc::new(Puppet::default());
-    let locks = LockManager::builder(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
+    let locks = LockManager::builder_shared(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
     // Until the inbox is open: before, nobody queues.
     sleep(10 * MS).await;
     let request = locks.lock("k").with_wait(600 * SECOND);
@@ -200,7 +200,7 @@ async fn a_grant_with_nothing_left_is_asked_for_again_too() {
 async fn a_store_that_refuses_us_is_asked_ever_less_often() {
     let puppet = Arc::new(Puppet::default());
     puppet.0.lock().unwrap().refuses = true;
-    let locks = LockManager::builder(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
+    let locks = LockManager::builder_shared(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
     let driven = || puppet.0.lock().unwrap().driven;
     sleep(SECOND).await;
     assert!((2..=5).contains(&driven()), "{}", driven());

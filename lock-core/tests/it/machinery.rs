@@ -14,17 +14,17 @@ use lock_core::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn manager(store: &Arc<MemoryStore>) -> (LockManager, EventLog) {
+fn manager(store: &MemoryStore) -> (LockManager, EventLog) {
     let recorder = EventLog::default();
     let manager =
-        LockManager::builder(Arc::clone(store)).observer(recorder.clone()).drive_on_current_runtime().build().unwrap();
+        LockManager::builder(store.clone()).observer(recorder.clone()).drive_on_current_runtime().build().unwrap();
     (manager, recorder)
 }
 
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn the_watchdog_keeps_a_lock_for_an_hour() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let guard = locks.lock("k").with_ttl(10 * SECOND).await.unwrap();
     tokio::time::sleep(3600 * SECOND).await;
     guard.ensure_held().unwrap();
@@ -38,7 +38,7 @@ async fn the_watchdog_keeps_a_lock_for_an_hour() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_fixed_lease_ends_by_the_clock() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let guard = locks.lock("k").with_ttl(10 * SECOND).with_renew(Renew::Off).await.unwrap();
     tokio::time::sleep(9 * SECOND).await;
     guard.ensure_held().unwrap();
@@ -52,7 +52,7 @@ async fn a_fixed_lease_ends_by_the_clock() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_renewal_never_shortens_a_lease_that_was_extended() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let guard = locks.lock("k").with_ttl(10 * SECOND).await.unwrap();
     guard.extend(600 * SECOND).await.unwrap();
     tokio::time::sleep(60 * SECOND).await;
@@ -63,7 +63,7 @@ async fn a_renewal_never_shortens_a_lease_that_was_extended() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn extend_prolongs_a_fixed_lease() {
-    let (locks, _) = manager(&Arc::default());
+    let (locks, _) = manager(&MemoryStore::new());
     let guard = locks.lock("k").with_ttl(2 * SECOND).with_renew(Renew::Off).await.unwrap();
     guard.extend(60 * SECOND).await.unwrap();
     tokio::time::sleep(50 * SECOND).await;
@@ -76,7 +76,7 @@ async fn extend_prolongs_a_fixed_lease() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn an_extension_is_not_passed_on() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let take = || tokio::spawn(locks.lock("k").with_ttl(10 * SECOND).acquire());
     let first = take().await.unwrap().unwrap();
     let (second, third) = (take(), take());
@@ -97,7 +97,7 @@ async fn an_extension_is_not_passed_on() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn max_hold_ends_a_body_that_hangs() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let outcome: Result<(), LockError> =
         locks.lock("k").with_max_hold(100 * SECOND).run(async |_| std::future::pending().await).await;
     assert_eq!(outcome.unwrap_err().loss_reason(), Some(LossReason::MaxHold));
@@ -108,7 +108,7 @@ async fn max_hold_ends_a_body_that_hangs() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_theft_is_known_within_a_renewal() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (locks, events) = manager(&store);
     let guard = locks.lock("k").with_ttl(9 * SECOND).await.unwrap();
     store.steal(guard.key());
@@ -121,7 +121,7 @@ async fn a_theft_is_known_within_a_renewal() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn waiting_is_first_come_first_served_within_one_budget() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let first = locks.lock("k").await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -149,7 +149,7 @@ async fn waiting_is_first_come_first_served_within_one_budget() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn two_managers_exclude_each_other() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (one, _) = manager(&store);
     let (two, events) = manager(&store);
     let guard = one.lock("k").await.unwrap();
@@ -166,7 +166,7 @@ async fn two_managers_exclude_each_other() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn min_hold_keeps_the_key_taken() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (locks, _) = manager(&store);
     locks.lock("k").with_min_hold(5 * SECOND).await.unwrap().release().await.unwrap();
     assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
@@ -177,7 +177,7 @@ async fn min_hold_keeps_the_key_taken() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn shutdown_releases_everything_and_wakes_everybody() {
-    let store = Arc::default();
+    let store = MemoryStore::new();
     let (locks, events) = manager(&store);
     let guard = locks.lock("held").await.unwrap();
     let waiting = {
@@ -201,7 +201,7 @@ async fn shutdown_releases_everything_and_wakes_everybody() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
-    let store: Arc<MemoryStore> = Arc::default();
+    let store = MemoryStore::new();
     let (locks, _) = manager(&store);
     let ending = Arc::new(Mutex::new(None));
     let (manager, begun) = (locks.clone(), Arc::clone(&ending));
@@ -227,7 +227,7 @@ async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn bad_settings_are_refused_before_anything_is_sent() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let misconfigured = [
         locks.lock("k").with_ttl(Duration::ZERO),
         locks.lock("k").with_ttl(SECOND / 5),
@@ -369,7 +369,7 @@ async fn a_grant_is_never_handed_over_after_its_lease() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
-    let (locks, events) = manager(&Arc::default());
+    let (locks, events) = manager(&MemoryStore::new());
     let first = locks.lock("k").await.unwrap();
     let mut second = std::pin::pin!(locks.lock("k").with_max_hold(Duration::from_millis(8)).acquire());
     let mut third = std::pin::pin!(locks.lock("k").acquire());
@@ -390,7 +390,7 @@ async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_loss_by_the_clock_is_told_on_the_dot() {
-    let (locks, _) = manager(&Arc::default());
+    let (locks, _) = manager(&MemoryStore::new());
     // Between the ticks by which renewals are gathered.
     for ttl in [1_003, 1_019, 2_540].map(Duration::from_millis) {
         let started = tokio::time::Instant::now();

@@ -5,6 +5,7 @@
 mod all_at_once;
 mod all_in_order;
 #[cfg(feature = "redis")]
+mod background;
 mod bad_input;
 mod blocking;
 #[cfg(feature = "redis")]
@@ -33,6 +34,8 @@ mod processes;
 mod proxy;
 #[cfg(feature = "redis")]
 mod push;
+#[cfg(feature = "redis")]
+mod redis_builder;
 #[cfg(feature = "redis")]
 mod redis_store;
 #[cfg(all(feature = "redis", target_os = "linux"))]

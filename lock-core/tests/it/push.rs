@@ -193,7 +193,7 @@ async fn without_permission_renewals_find_out() {
         assert_eq!(server.command(&rules), Reply::Text("OK".to_owned()));
         let store = Arc::new(RedisStore::new(&format!("redis://app:secret@127.0.0.1:{}", server.port())).unwrap());
         let events = EventLog::default();
-        let locks = LockManager::builder(Arc::clone(&store)).observer(events.clone()).build().unwrap();
+        let locks = LockManager::builder_shared(Arc::clone(&store)).observer(events.clone()).build().unwrap();
         assert!(store.capabilities().push_loss);
         let guard = watched(&locks, "k").await.unwrap();
         renewals(&events, 5).await;

@@ -133,13 +133,13 @@ async fn a_min_hold_keeps_the_key_but_not_the_claim() {
     assert_eq!(store.renew(std::slice::from_ref(&claim_a)).await, [Ok(Renewal::Lost)]);
     let holder = held(&store, &claim_a).await;
     assert_eq!((holder.site(), holder.owner), ("app::charge", None));
-    // It frees itself, never later than the lease would have ended.
+    // It frees itself by the server's time, also after the lease would have ended.
     early.keep_for = TTL * 10;
     let claim_b = claim("lock:b");
     granted(&store, &claim_b).await;
     early.claim = claim_b;
     store.release(&early).await.unwrap();
-    assert!(pttl(&server, "lock:b") <= 60_000);
+    assert!((500_000..=600_000).contains(&pttl(&server, "lock:b")));
     while server.command(&["EXISTS", "lock:a"]) == Reply::Int(1) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

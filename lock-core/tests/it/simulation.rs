@@ -32,19 +32,20 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// Returns whether the conformance suite refuses a store, made from a correct one.
-fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(Arc<MemoryStore>) -> B) -> bool {
+fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(MemoryStore) -> B) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let run = runtime.block_on(async {
-        let store = Arc::new(MemoryStore::new());
-        store.attach(&Clock::of_current_runtime());
-        let store = Arc::new(spoil(store));
+        let memory = MemoryStore::new();
+        memory.attach(&Clock::of_current_runtime());
+        // One for each rule, as the tests of a store have.
+        let [one, two, three, four, five, six] = [(); 6].map(|()| spoil(memory.clone()));
         tokio::spawn(async move {
-            rules::identity(Arc::clone(&store)).await;
-            rules::floors(Arc::clone(&store)).await;
-            rules::leases(Arc::clone(&store)).await;
-            rules::batches(Arc::clone(&store)).await;
-            rules::all_or_nothing(Arc::clone(&store)).await;
-            rules::stopped_waiters(store).await;
+            rules::identity(one).await;
+            rules::floors(two).await;
+            rules::leases(three).await;
+            rules::batches(four).await;
+            rules::all_or_nothing(five).await;
+            rules::stopped_waiters(six).await;
         })
         .await
     });
@@ -116,7 +117,7 @@ struct Outcome {
 }
 
 /// Three processes of several tasks on two keys, each task going its way by the seed.
-async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: Arc<MemoryStore>, store: B, flaw: Option<Flaw>) -> Outcome {
+async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: MemoryStore, store: B, flaw: Option<Flaw>) -> Outcome {
     let (origin, store, book) = (Instant::now(), Arc::new(store), Book::open());
     let handoff = Handoff::of(seed);
     let (mut tasks, mut networks, mut managers, mut logs) = (JoinSet::new(), Vec::new(), Vec::new(), Vec::new());
@@ -124,7 +125,7 @@ async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: Arc<MemoryStore>, st
         let mut network = Network::new(Arc::clone(&store), seed * 31 + u64::from(process), mode.faults(seed));
         network.flaw = flaw;
         let (network, recorder, log) = (Arc::new(network), Recorder::new(process, &book), EventLog::default());
-        let locks = LockManager::builder(Arc::clone(&network)).observer(recorder.clone()).observer(log.clone());
+        let locks = LockManager::builder_shared(Arc::clone(&network)).observer(recorder.clone()).observer(log.clone());
         let locks = locks.drive_on_current_runtime().build().unwrap();
         for task in 0..if handoff == Handoff::Always { 5_u64 } else { 3 } {
             let random = fastrand::Rng::with_seed(seed * 1_009 + u64::from(process) * 17 + task);
@@ -243,17 +244,12 @@ impl Task {
 }
 
 /// Runs one seed from the beginning of time.
-fn simulate<B: LockBackend>(
-    seed: u64,
-    mode: Mode,
-    flaw: Option<Flaw>,
-    make: impl Fn(Arc<MemoryStore>) -> B,
-) -> Outcome {
+fn simulate<B: LockBackend>(seed: u64, mode: Mode, flaw: Option<Flaw>, make: impl Fn(MemoryStore) -> B) -> Outcome {
     // The jitter of the machinery comes from here.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let memory = Arc::new(MemoryStore::new());
-    runtime.block_on(run(seed, mode, Arc::clone(&memory), make(memory), flaw))
+    let memory = MemoryStore::new();
+    runtime.block_on(run(seed, mode, memory.clone(), make(memory), flaw))
 }
 
 /// Checks what must hold in every run.

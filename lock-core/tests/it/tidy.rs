@@ -36,7 +36,7 @@ const LAYERS: &[&[&str]] = &[
     &["guard"],
     &["protect"],
     &["lock manager"],
-    &["connect", "global", "shutdown"],
+    &["connect", "global", "overriding", "shutdown"],
     // The facade, and what stands beside it.
     &["__private", "testing", "web"],
     &["conformance"],

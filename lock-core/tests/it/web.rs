@@ -38,8 +38,8 @@ async fn problem(response: Response<Body>) -> serde_json::Value {
 }
 
 async fn every_failure() -> Vec<(LockError, u16, Option<u64>)> {
-    let store = Arc::new(MemoryStore::new());
-    let locks = LockManager::builder(Arc::clone(&store)).build().unwrap();
+    let store = MemoryStore::new();
+    let locks = LockManager::builder(store.clone()).build().unwrap();
     let guard = locks.lock("secret-key").await.unwrap();
     let busy = locks.lock("secret-key").without_waiting().await.unwrap_err();
     let timeout = locks.lock("secret-key").with_wait(Duration::from_millis(1)).await.unwrap_err();

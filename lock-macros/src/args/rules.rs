@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use proc_macro2::Span;
 use syn::Error;
 
-use super::{Action, Arg, Args, RenewArg};
+use super::{Action, Arg, Args, RenewArg, clash};
 use crate::duration::DurationArg;
 
 /// The shortest lease that a watchdog can keep alive, as `lock_core::MIN_RENEWED_TTL`.
@@ -32,47 +31,33 @@ impl Args {
     }
 
     fn check_conflicts(&self, form: FunctionForm, errors: &mut Vec<Error>) {
-        let mut conflict = |left: Option<Place>, right: Option<Place>, sentence: &str| {
-            if let (Some(left), Some(right)) = (left, right) {
-                let later = if left.order > right.order { left } else { right };
-                errors.push(Error::new(later.name, sentence));
-            }
+        errors.extend(self.conflicts());
+        // A value cannot stand for a mistake in the program, a closure sees it.
+        let closure = |option: &Option<Arg<Action>>| {
+            option.as_ref().is_some_and(|option| matches!(option.value, Action::Handler(_)))
         };
-        let (guard, when) = (place(&self.guard), place(&self.when));
-        let unlocked = action(&self.on_error, |action| matches!(action, Action::RunUnlocked));
-        conflict(place(&self.key), place(&self.keys), "key and keys exclude each other; put every key into keys");
-        conflict(guard, when, "guard names the lock, but with when = … there may be none; drop one of them");
-        conflict(
-            guard,
-            unlocked,
-            "guard names the lock, but on_error = \"run_unlocked\" runs without one; drop one of them",
-        );
-        let fixed = self.renew.as_ref().filter(|renew| matches!(renew.value, RenewArg::Off));
-        let fixed = fixed.map(|renew| Place { name: renew.name, order: renew.order });
-        conflict(
-            place(&self.max_hold),
-            fixed,
-            "max_hold ends the renewal, but renew = false never renews; the lock ends with its ttl",
-        );
-        let all_handled = [&self.on_busy, &self.on_error, &self.on_lost].into_iter().all(|option| {
-            option
-                .as_ref()
-                .is_some_and(|option| !matches!(option.value, Action::Error | Action::Cancel | Action::RunUnlocked))
-        });
-        if all_handled {
-            conflict(
-                place(&self.map_err),
-                place(&self.on_lost),
+        if closure(&self.on_error)
+            && [&self.on_busy, &self.on_lost]
+                .into_iter()
+                .flatten()
+                .filter(|option| !option.value.returns_error())
+                .count()
+                == 2
+        {
+            errors.extend(clash(
+                &self.map_err,
+                self.on_lost.as_ref(),
                 "map_err maps the errors that are returned, but on_busy, on_error and on_lost return none; drop map_err",
-            );
+            ));
         }
         if form == FunctionForm::Synchronous
-            && let Some(place) = action(&self.on_lost, |action| matches!(action, Action::Cancel))
+            && let Some(on_lost) = &self.on_lost
+            && matches!(on_lost.value, Action::Cancel)
         {
             errors.push(Error::new(
-                place.name,
+                on_lost.name,
                 "on_lost = \"cancel\" needs an async fn: a synchronous body cannot be stopped from outside. Write \"error\" \
-                 (the default), \"ignore\", \"skip\" or a closure",
+                 (the default), \"ignore\", \"skip\", a value or a closure",
             ));
         }
     }
@@ -128,34 +113,10 @@ impl Args {
                 refuse(&option.value, format!("max_hold {} is shorter than min_hold {}", show(limit), show(least)));
             }
         }
-        if let (Some(option), Some(least), Some((_, ttl))) = (&self.min_hold, known(&self.min_hold), ttl)
-            && least > ttl
-        {
-            let (least, ttl) = (show(least), show(ttl));
-            refuse(
-                &option.value,
-                format!("min_hold {least} is longer than the ttl {ttl} that carries it; raise the ttl"),
-            );
-        }
         if let (Some(option), Some(true)) = (&self.stuck_after, known(&self.stuck_after).map(|limit| limit.is_zero())) {
             refuse(&option.value, "stuck_after of zero would call every lock stuck".to_owned());
         }
     }
-}
-
-/// Where an argument stands.
-#[derive(Clone, Copy)]
-struct Place {
-    name: Span,
-    order: usize,
-}
-
-fn place<T>(option: &Option<Arg<T>>) -> Option<Place> {
-    option.as_ref().map(|option| Place { name: option.name, order: option.order })
-}
-
-fn action(option: &Option<Arg<Action>>, matches: impl Fn(&Action) -> bool) -> Option<Place> {
-    place(option).filter(|_| option.as_ref().is_some_and(|option| matches(&option.value)))
 }
 
 /// Spells a duration as the attribute takes it.

@@ -1,6 +1,6 @@
 use quote::quote;
 
-use super::{Args, FunctionForm};
+use super::{Action, Args, FunctionForm, table_of_options};
 
 fn complaints(tokens: proc_macro2::TokenStream) -> Vec<String> {
     let (args, mut errors) = Args::parse(tokens);
@@ -12,7 +12,7 @@ fn complaints(tokens: proc_macro2::TokenStream) -> Vec<String> {
 fn takes_every_option() {
     let tokens = quote! {
         key = "a:<x>", ttl = "10s", wait = "none", on_busy = "error", on_error = |e| Err(e.into()), on_lost = "ignore",
-        map_err = MyError::lock, renew = "2s", max_hold = LIMIT, min_hold = "1s", reentrant, guard = lock,
+        map_err = MyError::lock, renew = "2s", max_hold = LIMIT, min_hold = "1s", min_hold_on = "ok", reentrant, on_refused = None, guard = lock,
         client = self.locks, label = "a", stuck_after = "1m", docs = false, crate = ::lock_core,
     };
     assert_eq!(complaints(tokens), Vec::<String>::new());
@@ -23,6 +23,25 @@ fn reports_all_mistakes_at_once() {
     let found = complaints(quote!(tll = "10s", wait = , ttl = "3s", ttl = "2s", renew = "10", key = 5, guard = 1));
     assert_eq!(found.len(), 6, "{found:?}");
     assert!(found[0].starts_with(r#"unknown argument "tll"; did you mean "ttl"? Known: key, keys, ttl"#));
+}
+
+#[test]
+fn on_refused_sets_what_is_not_set() {
+    let (args, errors) = Args::parse(quote!(on_lost = "ignore", on_refused = Err(Busy), on_busy = "skip"));
+    assert!(errors.is_empty());
+    let action = |option: &Option<super::Arg<Action>>| option.as_ref().unwrap().value.clone();
+    assert!(matches!(action(&args.on_busy), Action::Skip));
+    assert!(matches!(action(&args.on_error), Action::Value(_)));
+    assert!(matches!(action(&args.on_lost), Action::Ignore));
+}
+
+#[test]
+fn every_option_is_in_the_table() {
+    let table = table_of_options!();
+    for name in super::options::KNOWN {
+        assert!(table.contains(&format!("\n| `{name}` | ")), "{name}");
+    }
+    assert_eq!(table.lines().count(), super::options::KNOWN.len() + 2);
 }
 
 #[test]
@@ -40,7 +59,6 @@ fn bounds_are_checked_when_known() {
         (quote!(ttl = "31d"), "limit of 30d"),
         (quote!(ttl = "10s", renew = "6s"), "at most half"),
         (quote!(ttl = "10s", renew = "0s"), "never pause"),
-        (quote!(ttl = "10s", min_hold = "11s"), "longer than the ttl"),
         (quote!(max_hold = "0s"), "leave it out"),
         (quote!(max_hold = "1s", min_hold = "2s"), "shorter than min_hold"),
         (quote!(stuck_after = "0s"), "every lock stuck"),
@@ -49,5 +67,6 @@ fn bounds_are_checked_when_known() {
         assert!(found.len() == 1 && found[0].contains(part), "{found:?}");
     }
     assert!(complaints(quote!(ttl = "200ms", renew = false)).is_empty());
-    assert!(complaints(quote!(ttl = TTL, renew = "6s", min_hold = "11s")).is_empty());
+    assert!(complaints(quote!(ttl = TTL, renew = "6s")).is_empty());
+    assert!(complaints(quote!(ttl = "10s", min_hold = "1h")).is_empty());
 }

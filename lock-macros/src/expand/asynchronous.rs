@@ -5,6 +5,7 @@ use quote::quote_spanned;
 use syn::Type;
 
 use super::parts::{Parts, body};
+use super::refusal::answer;
 use crate::args::Action;
 use crate::function::Function;
 
@@ -23,7 +24,7 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
     let (enter, name_guard) = (parts.enter(true), parts.name_guard());
     let on_lost = parts.on_lost(Action::Cancel);
-    let answer = parts.answer(&on_lost);
+    let answer = answer(parts, &on_lost);
     let never = matches!(parts.returned, Type::Never(_));
     let run = match on_lost {
         Action::Ignore | Action::Error => quote_spanned!(span=> #private::run_to_end(&__guard, #inner).await),
@@ -48,16 +49,23 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
             }
         ),
         _ => quote_spanned!(span=>
-            // Also after a loss: at the end of a max_hold, leaving is what frees the key.
+            // Also after a loss: at the end of a max_hold, releasing is what frees the key.
             match #private::settled(__out, #private::release(__guard).await) {
                 ::core::result::Result::Ok(__out) => __out,
                 ::core::result::Result::Err(__error) => #answer,
             }
         ),
     };
+    let output = match on_lost {
+        Action::Ignore | Action::Error => quote_spanned!(span=> ::core::option::Option::Some(&*__out)),
+        _ => quote_spanned!(span=> __out.as_deref().ok()),
+    };
+    let (min_hold_off, min_hold_on) = (parts.min_hold_off(), parts.min_hold_on(&output));
     quote_spanned!(span=>
         #enter
+        #min_hold_off
         let __out = { #name_guard #run };
+        #min_hold_on
         #end
     )
 }

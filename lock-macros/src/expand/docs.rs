@@ -2,28 +2,26 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
-use syn::LitStr;
 
-use crate::args::{Arg, Args, RenewArg, show};
+use super::parts::Parts;
+use crate::args::{Arg, KeysArg, RenewArg, show};
 
 /// The doc attributes of an annotated function.
-pub(super) fn attributes(args: &Args, label: &LitStr) -> TokenStream {
-    if matches!(args.docs, Some(Arg { value: false, .. })) {
+pub(super) fn attributes(parts: &Parts<'_>) -> TokenStream {
+    if matches!(parts.args.docs, Some(Arg { value: false, .. })) {
         return TokenStream::new();
     }
-    let text = text(args, &label.value());
+    let text = text(parts);
     quote_spanned!(Span::mixed_site()=> #[doc = #text])
 }
 
-fn text(args: &Args, label: &str) -> String {
-    let keys = args.keys.iter().flat_map(|keys| &keys.value);
-    let keys: Vec<String> = args
-        .key
-        .iter()
-        .map(|key| &key.value)
-        .chain(keys)
-        .map(|template| format!("`{}`", template.literal.value()))
-        .collect();
+fn text(parts: &Parts<'_>) -> String {
+    let args = parts.args;
+    let mut keys: Vec<String> =
+        parts.templates().into_iter().map(|template| format!("`{}`", template.literal.value())).collect();
+    if let Some(Arg { value: KeysArg::Iterator(iterator), .. }) = &args.keys {
+        keys.push(format!("each key of `{}`", iterator.to_token_stream()));
+    }
     let ttl = match &args.ttl {
         Some(ttl) => ttl
             .value
@@ -36,7 +34,11 @@ fn text(args: &Args, label: &str) -> String {
         _ => "renewed while the body runs",
     };
     // The label stands inside a string of PromQL.
-    let selector = format!("lock=\"{}\"", label.replace('\\', "\\\\").replace('"', "\\\""));
+    let quoted = |label: &str| label.replace('\\', "\\\\").replace('"', "\\\"");
+    let selector = match parts.label() {
+        Some(label) => format!("lock=\"{}\"", quoted(&label.value())),
+        None => format!("lock=~\".*::{}\"", parts.function),
+    };
     let quantile = |metric: &str| {
         format!(
             "histogram_quantile(0.99, sum by (le) (rate(distributed_lock_{metric}_seconds_bucket{{{selector}}}[5m])))"

@@ -1,21 +1,24 @@
 //! The pieces that every form of function is expanded from.
 
 use proc_macro2::{Span, TokenStream};
-use quote::quote_spanned;
+use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Ident, LitStr, Path, Type};
 
-use crate::args::{Action, Arg, Args, RenewArg, WaitArg};
+use crate::args::{Action, Arg, Args, KeysArg, MinHoldOn, RenewArg, WaitArg};
 use crate::duration::{DurationArg, constant};
 use crate::function::{Function, nameable};
+use crate::template::Template;
+
+use super::refusal::refusal;
 
 /// The arguments, next to what the function lends them.
 pub(super) struct Parts<'a> {
     pub(super) args: &'a Args,
     /// The path of the library.
-    krate: Path,
+    pub(super) krate: Path,
     /// The function's name, for the site registry.
-    function: &'a Ident,
+    pub(super) function: &'a Ident,
     /// What the body gives, as far as a body can name it.
     pub(super) returned: Type,
 }
@@ -31,20 +34,28 @@ impl<'a> Parts<'a> {
         quote_spanned!(Span::mixed_site()=> #krate::__private)
     }
 
-    /// The metric label.
-    pub(super) fn label(&self) -> LitStr {
-        if let Some(label) = &self.args.label {
-            return label.value.clone();
+    /// The templates of the key or keys. There is none if the keys are an iterator.
+    pub(super) fn templates(&self) -> Vec<&Template> {
+        match (&self.args.key, &self.args.keys) {
+            (Some(key), _) => vec![&key.value],
+            (None, Some(Arg { value: KeysArg::Templates(keys), .. })) => keys.iter().collect(),
+            (None, _) => Vec::new(),
         }
-        let keys = self.args.keys.iter().flat_map(|keys| &keys.value);
-        let templates: Vec<&LitStr> =
-            self.args.key.iter().map(|key| &key.value).chain(keys).map(|template| &template.literal).collect();
-        match templates.as_slice() {
-            [only] => (*only).clone(),
+    }
+
+    /// The metric label, unless it is the function's name.
+    pub(super) fn label(&self) -> Option<LitStr> {
+        if let Some(label) = &self.args.label {
+            return Some(label.value.clone());
+        }
+        let literals: Vec<&LitStr> = self.templates().into_iter().map(|template| &template.literal).collect();
+        match literals.as_slice() {
+            [] => None,
+            [only] => Some((*only).clone()),
             several => {
                 let joined: Vec<String> = several.iter().map(|literal| literal.value()).collect();
                 let span = self.args.keys.as_ref().map_or_else(Span::call_site, |keys| keys.name);
-                LitStr::new(&joined.join(", "), span)
+                Some(LitStr::new(&joined.join(", "), span))
             }
         }
     }
@@ -89,7 +100,7 @@ impl<'a> Parts<'a> {
             (true, true) => quote_spanned!(span=> #private::enter_maybe(__request, __site, #fails_open).await),
             (true, false) => quote_spanned!(span=> #private::enter_maybe_blocking(__request, __site, #fails_open)),
         };
-        let refusal = self.refusal();
+        let refusal = refusal(self);
         // `return` of what never comes would be unreachable.
         let refusal = match self.returned {
             Type::Never(_) => refusal,
@@ -108,17 +119,16 @@ impl<'a> Parts<'a> {
     /// The link-time entry that lets metrics exist before the first call.
     fn site(&self) -> TokenStream {
         let span = Span::mixed_site();
-        let (private, krate) = (self.private(), &self.krate);
-        let (label, function) = (self.label(), LitStr::new(&self.function.to_string(), Span::mixed_site()));
+        let private = self.private();
+        let label = match self.label() {
+            Some(label) => label.to_token_stream(),
+            None => {
+                let function = self.function.to_string();
+                quote_spanned!(span=> ::core::concat!(::core::module_path!(), "::", #function))
+            }
+        };
         let (ttl, stuck_after) = (known(&self.args.ttl), known(&self.args.stuck_after));
-        quote_spanned!(span=>
-            #private::register!(#krate::Site::new(
-                #label,
-                ::core::concat!(::core::module_path!(), "::", #function),
-                #ttl,
-                #stuck_after,
-            ))
-        )
+        quote_spanned!(span=> #private::register!(#label, #ttl, #stuck_after))
     }
 
     fn request(&self) -> TokenStream {
@@ -134,13 +144,19 @@ impl<'a> Parts<'a> {
             None => quote_spanned!(span=> ::core::option::Option::None),
         };
         let settings = self.settings();
-        if let Some(keys) = &self.args.keys {
-            let keys = keys.value.iter().map(|template| template.render(&self.krate));
-            quote_spanned!(span=> #private::request_all(#client, [#(#keys),*], __site, |__request| __request #settings))
-        } else {
-            let key = self.args.key.as_ref().map(|key| key.value.render(&self.krate));
-            quote_spanned!(span=> #private::request(#client, #key, __site, |__request| __request #settings))
-        }
+        let key = match (&self.args.key, &self.args.keys) {
+            (Some(key), _) => key.value.render(&self.krate),
+            (None, Some(Arg { value: KeysArg::Iterator(keys), .. })) => {
+                let at = span.located_at(keys.span());
+                let keys = quote_spanned!(at=> #private::keys(#keys));
+                return quote_spanned!(span=> #private::request_all(#client, #keys, __site, |__request| __request #settings));
+            }
+            (None, _) => {
+                let keys = self.templates().into_iter().map(|template| template.render(&self.krate));
+                return quote_spanned!(span=> #private::request_all(#client, [#(#keys),*], __site, |__request| __request #settings));
+            }
+        };
+        quote_spanned!(span=> #private::request(#client, #key, __site, |__request| __request #settings))
     }
 
     /// The options as calls on a `LockRequest`.
@@ -163,7 +179,12 @@ impl<'a> Parts<'a> {
         calls.extend(args.wait.as_ref().map(|wait| match &wait.value {
             WaitArg::None => quote_spanned!(span=> .with_wait(#krate::Wait::None)),
             WaitArg::Forever => quote_spanned!(span=> .with_wait(#krate::Wait::Forever)),
-            WaitArg::AtMost(limit) => quote_spanned!(span=> .with_wait(#private::duration(#limit))),
+            WaitArg::Known(limit) => quote_spanned!(span=> .with_wait(#limit)),
+            WaitArg::Expr(limit) => {
+                let at = span.located_at(limit.span());
+                let limit = quote_spanned!(at=> #private::wait(#limit));
+                quote_spanned!(span=> .with_wait(#limit))
+            }
         }));
         calls.extend(args.renew.as_ref().map(|renew| match &renew.value {
             RenewArg::Auto => quote_spanned!(span=> .with_renew(#krate::Renew::Auto)),
@@ -174,42 +195,6 @@ impl<'a> Parts<'a> {
             calls.extend(quote_spanned!(span=> .reentrant()));
         }
         calls
-    }
-
-    /// What a call returns that got no lock.
-    fn refusal(&self) -> TokenStream {
-        let default = Action::Error;
-        let busy = self.args.on_busy.as_ref().map_or(&default, |option| &option.value);
-        let other = self.args.on_error.as_ref().map_or(&default, |option| &option.value);
-        if matches!((busy, other), (Action::Error, Action::Error | Action::RunUnlocked)) {
-            return self.answer(&Action::Error);
-        }
-        let span = Span::mixed_site();
-        let private = self.private();
-        let (skipped, busy) = (matches!(other, Action::Skip), self.answer(busy));
-        let other = self.answer(other);
-        let note = skipped.then(|| quote_spanned!(span=> #private::skipped(&__error);));
-        quote_spanned!(span=> if #private::is_busy(&__error) { #busy } else { #note #other })
-    }
-
-    /// The value that stands for `__error` in the return type.
-    pub(super) fn answer(&self, action: &Action) -> TokenStream {
-        let span = Span::mixed_site();
-        let (private, krate, returned) = (self.private(), &self.krate, &self.returned);
-        let never = matches!(returned, Type::Never(_));
-        match action {
-            Action::Skip => quote_spanned!(span=> <#returned as #private::Skip>::skip()),
-            Action::Handler(handler) if never => quote_spanned!(span=> #private::handle(__error, #handler)),
-            Action::Handler(handler) => quote_spanned!(span=> #private::handle::<#returned>(__error, #handler)),
-            _ => match &self.args.map_err {
-                Some(map) => {
-                    let map = &map.value;
-                    let at = span.located_at(returned.span());
-                    quote_spanned!(at=> #private::mapped::<#returned>(__error, #map))
-                }
-                None => quote_spanned!(span=> <#returned as #krate::FromLockError>::from_lock_error(__error)),
-            },
-        }
     }
 
     /// A dead return, which lets the compiler take the type of `?` and `return` from the signature.
@@ -227,6 +212,23 @@ impl<'a> Parts<'a> {
             let guard = &guard.value;
             quote_spanned!(Span::mixed_site()=> let #guard = &__guard;)
         })
+    }
+
+    /// Lets `min_hold` wait for a success: off as long as there is none, and on after one.
+    pub(super) fn min_hold_off(&self) -> Option<TokenStream> {
+        let private = self.private();
+        self.on_ok().then(|| quote_spanned!(Span::mixed_site()=> #private::min_hold_off(&__guard);))
+    }
+
+    /// As [`min_hold_off`](Self::min_hold_off), on again after a success. `output` gives `Option<&Ret>`.
+    pub(super) fn min_hold_on(&self, output: &TokenStream) -> Option<TokenStream> {
+        let private = self.private();
+        let at = Span::mixed_site().located_at(self.returned.span());
+        self.on_ok().then(|| quote_spanned!(at=> #private::min_hold_on(&__guard, #output);))
+    }
+
+    fn on_ok(&self) -> bool {
+        matches!(self.args.min_hold_on, Some(Arg { value: MinHoldOn::Ok, .. }))
     }
 }
 

@@ -6,6 +6,7 @@ use syn::Type;
 use syn::spanned::Spanned;
 
 use super::parts::{Parts, body};
+use super::refusal::answer;
 use crate::args::Action;
 use crate::function::{Function, has_opaque};
 
@@ -25,7 +26,7 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     // Passed directly, so that the compiler takes it for an `FnOnce` and borrows can leave it.
     let run = quote_spanned!(span=> #private::call(&__guard, move || -> #returned #user_body));
     let on_lost = parts.on_lost(Action::Error);
-    let answer = parts.answer(&on_lost);
+    let answer = answer(parts, &on_lost);
     let end = match on_lost {
         Action::Ignore => quote_spanned!(span=>
             let _ = #private::release_blocking(__guard);
@@ -38,13 +39,17 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
             }
         ),
     };
+    let min_hold_off = parts.min_hold_off();
+    let min_hold_on = parts.min_hold_on(&quote_spanned!(span=> ::core::option::Option::Some(&__out)));
     if never {
         return quote_spanned!(span=> { #enter #name_guard #run });
     }
     quote_spanned!(span=> {
         #probe
         #enter
+        #min_hold_off
         let __out = { #name_guard #run };
+        #min_hold_on
         #end
     })
 }

@@ -1,18 +1,17 @@
 //! What each option of time does, on virtual time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, limit};
-use lock_core::{LockError, LockErrorKind, LockKey, LockManager, MemoryStore, distributed_lock};
+use lock_core::{LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Wait, distributed_lock};
 use tokio::time::{Instant, sleep};
 
 use crate::support::paused;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn holder(store: &Arc<MemoryStore>) -> LockManager {
-    LockManager::builder(Arc::clone(store)).drive_on_current_runtime().build().unwrap()
+fn holder(store: &MemoryStore) -> LockManager {
+    LockManager::builder(store.clone()).drive_on_current_runtime().build().unwrap()
 }
 
 #[distributed_lock(key = "k", ttl = "9s", renew = "2s", client = locks)]
@@ -64,7 +63,7 @@ async fn less_patient(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "k", wait = "none", client = locks)]
+#[distributed_lock(key = "k", wait = Wait::None, client = locks)]
 async fn impatient(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }

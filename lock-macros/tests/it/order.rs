@@ -58,8 +58,8 @@ fn shared() -> LockManager {
 }
 
 #[tokio::test]
-#[limit]
 #[distributed_lock(key = "order:test", client = shared())]
+#[limit]
 async fn a_test_under_a_lock() -> Result<(), LockError> {
     tokio::task::yield_now().await;
     let nested = shared().lock("order:test").acquire().await;

@@ -1,7 +1,5 @@
 //! What several tests need.
 
-use std::sync::Arc;
-
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, Freed, Holder, Inbox, LockBackend, LockError, LockKey, LockManager,
     MemoryStore, Release, Renewal, Result,
@@ -13,9 +11,9 @@ pub(crate) fn manager() -> LockManager {
 }
 
 /// A manager on the virtual time of the current runtime, and its store.
-pub(crate) fn paused() -> (LockManager, Arc<MemoryStore>) {
-    let store = Arc::new(MemoryStore::new());
-    (LockManager::builder(Arc::clone(&store)).drive_on_current_runtime().build().unwrap(), store)
+pub(crate) fn paused() -> (LockManager, MemoryStore) {
+    let store = MemoryStore::new();
+    (LockManager::builder(store.clone()).drive_on_current_runtime().build().unwrap(), store)
 }
 
 /// Compiles for values that may cross threads.

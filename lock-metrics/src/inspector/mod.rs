@@ -247,7 +247,7 @@ impl Inspector {
                 // Each namespace has an inspector of its own.
                 let prefix = self.reader.key_prefix();
                 let key = LockKey::new(format!("{prefix}{INSPECTOR_KEY}"))?;
-                let builder = LockManager::builder(self.reader.store_of(&key).await?);
+                let builder = LockManager::builder_shared(self.reader.store_of(&key).await?);
                 none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };

@@ -137,6 +137,46 @@ fn every_configuration_is_yaml_and_names_files_that_exist() {
     }
 }
 
+/// Reads every document of a file.
+fn documents(name: &str) -> Vec<Yaml> {
+    YamlLoader::load_from_str(&read(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+#[limit]
+fn what_clusters_take_is_what_the_plain_files_say() {
+    let rules = documents("kubernetes/prometheus-rules.yaml");
+    let names: Vec<_> = rules.iter().map(|rule| rule["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["distributed-lock-alerts", "distributed-lock-recording-rules"]);
+    for (rule, file) in rules.iter().zip(["alerts.yml", "recording_rules.yml"]) {
+        assert_eq!(rule["kind"].as_str(), Some("PrometheusRule"));
+        assert_eq!(rule["spec"]["groups"], yaml(file)["groups"], "{file}");
+    }
+    let maps = documents("kubernetes/grafana-dashboards.yaml");
+    assert_eq!(maps.len(), 3);
+    for map in &maps {
+        assert_eq!(
+            (map["kind"].as_str(), map["metadata"]["labels"]["grafana_dashboard"].as_str()),
+            (Some("ConfigMap"), Some("1"))
+        );
+        let (file, text) = map["data"].as_hash().unwrap().front().unwrap();
+        let (file, text) = (file.as_str().unwrap(), text.as_str().unwrap());
+        let given: serde_json::Value = serde_json::from_str(text).unwrap();
+        let plain: serde_json::Value = serde_json::from_str(&read(&format!("grafana/dashboards/{file}"))).unwrap();
+        assert_eq!(given, plain, "{file}");
+        // kubectl writes it into an annotation again, and there is a limit to those.
+        assert!(text.len() < 200_000, "{file} has {} bytes", text.len());
+    }
+    let monitor = yaml("kubernetes/service-monitor.yaml");
+    assert_eq!(
+        (monitor["kind"].as_str(), monitor["spec"]["endpoints"][0]["path"].as_str()),
+        (Some("ServiceMonitor"), Some("/metrics"))
+    );
+    for name in read("mixin/mixin.libsonnet").split('\'').filter(|part| part.starts_with("../")) {
+        assert!(folder().join("mixin").join(name).exists(), "the mixin imports {name}");
+    }
+}
+
 #[test]
 #[limit]
 fn alerts_that_alertmanager_holds_back_exist() {

@@ -11,14 +11,18 @@ use crate::support::Scrape;
 
 #[linkme::distributed_slice(SITES)]
 #[linkme(crate = linkme)]
-static SPELLED: Site =
-    Site::new("site:spelled:<id>", "it::sites::spelled", Some(Duration::from_secs(7)), Some(Duration::from_secs(70)));
+static SPELLED: Site = Site::new(
+    "site:spelled:<id>",
+    || "it::sites::spelled",
+    Some(Duration::from_secs(7)),
+    Some(Duration::from_secs(70)),
+);
 #[linkme::distributed_slice(SITES)]
 #[linkme(crate = linkme)]
-static DEFAULTS: Site = Site::new("site:defaults", "it::sites::defaults", None, None);
+static DEFAULTS: Site = Site::new("site:defaults", || "it::sites::defaults", None, None);
 #[linkme::distributed_slice(SITES)]
 #[linkme(crate = linkme)]
-static SHORT: Site = Site::new("site:short", "it::sites::short", Some(Duration::from_secs(5)), None);
+static SHORT: Site = Site::new("site:short", || "it::sites::short", Some(Duration::from_secs(5)), None);
 
 #[test]
 #[limit]

@@ -26,10 +26,6 @@ local function free(head, keep)
   local freed = is_of(value, owner)
   if freed then
     if keep > 0 then
-      local left = call('PTTL', LOCK)
-      if left >= 0 and left < keep then
-        keep = math.max(left, 1)
-      end
       -- Nobody owns a key whose owner is all zeros, so a repeat of this call finds nothing to free,
       -- yet people can still read who left it.
       local kept = pcall('SET', LOCK, string.rep('0', 32) .. string.sub(value, 33), 'PX', keep)

@@ -1,7 +1,6 @@
 //! Stores with one bug each, as others have shipped them. The harness must catch every one, or its
 //! silence about our own stores means nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lock_core::testing::{Violation, limit};
@@ -59,13 +58,13 @@ const BUGS: [Bug; 12] = [
 /// The memory store with a bug.
 #[derive(Debug)]
 struct Mutant {
-    store: Arc<MemoryStore>,
+    store: MemoryStore,
     bug: Bug,
     count: AtomicU64,
 }
 
 impl Mutant {
-    fn new(store: Arc<MemoryStore>, bug: Bug) -> Self {
+    fn new(store: MemoryStore, bug: Bug) -> Self {
         Self { store, bug, count: AtomicU64::new(0) }
     }
 

@@ -5,7 +5,7 @@
 //! so that hardly any course of events would show it, is tested rule by rule in `grants.rs`.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use lock_core::testing::{Violation, limit};
 use lock_core::{
@@ -34,14 +34,14 @@ const BUGS: [Bug; 4] = [Bug::WithdrawKeepsGrant, Bug::ReleaseTellsNobody, Bug::S
 /// The memory store with a bug in its queue.
 #[derive(Debug)]
 struct Mutant {
-    store: Arc<MemoryStore>,
+    store: MemoryStore,
     bug: Bug,
     /// Who waits for each key, in order of arrival.
     waiting: Mutex<HashMap<LockKey, VecDeque<OwnerId>>>,
 }
 
 impl Mutant {
-    fn new(store: Arc<MemoryStore>, bug: Bug) -> Self {
+    fn new(store: MemoryStore, bug: Bug) -> Self {
         Self { store, bug, waiting: Mutex::default() }
     }
 
@@ -144,7 +144,7 @@ fn caught<B: LockBackend>(
     modes: &[Mode],
     seeds: u64,
     flaw: Option<Flaw>,
-    make: impl Fn(Arc<MemoryStore>) -> B + Copy,
+    make: impl Fn(MemoryStore) -> B + Copy,
 ) -> Option<(&'static str, Mode, u64)> {
     let each = modes.iter().flat_map(|mode| (0..seeds).map(|seed| (*mode, seed)));
     each.into_iter().find_map(|(mode, seed)| {

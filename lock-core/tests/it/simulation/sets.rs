@@ -41,13 +41,13 @@ impl Inside {
 /// Three processes take sets of keys, trying or waiting, with leases that outlast the run: what is not
 /// given back is seen. Returns how many sets were granted.
 async fn run(seed: u64) -> usize {
-    let (store, inside, mut tasks) = (Arc::new(MemoryStore::new()), Arc::new(Inside::default()), JoinSet::new());
+    let (store, inside, mut tasks) = (MemoryStore::new(), Arc::new(Inside::default()), JoinSet::new());
     let (mut networks, mut managers) = (Vec::new(), Vec::new());
     for process in 0..3_u64 {
         let faults = if seed.is_multiple_of(5) { 70 } else { 25 };
-        let network = Arc::new(Network::new(Arc::clone(&store), seed * 31 + process, faults));
+        let network = Arc::new(Network::new(Arc::new(store.clone()), seed * 31 + process, faults));
         let log = EventLog::default();
-        let locks = LockManager::builder(Arc::clone(&network)).observer(log.clone());
+        let locks = LockManager::builder_shared(Arc::clone(&network)).observer(log.clone());
         let locks = locks.drive_on_current_runtime().build().unwrap();
         for task in 0..3 {
             let (locks, inside) = (locks.clone(), Arc::clone(&inside));

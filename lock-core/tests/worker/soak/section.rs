@@ -61,6 +61,12 @@ impl<'a> Section<'a> {
         if !self.holds(guard) {
             self.shared.count("lost");
         }
+    }
+}
+
+impl Drop for Section<'_> {
+    /// Also where the body is dropped because the lock is lost.
+    fn drop(&mut self) {
         let (process, at) = (std::process::id(), self.last);
         for (key, token, attempt) in &self.locks {
             let (key, token, attempt) = (key.as_str().to_owned(), token.get(), *attempt);

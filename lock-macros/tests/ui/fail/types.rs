@@ -33,6 +33,34 @@ async fn not_shown(value: Opaque) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "k:<id>:<ids>")]
+async fn option_and_list(id: Option<u64>, ids: Vec<u64>) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(keys = count)]
+async fn no_iterator(count: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(keys = ids)]
+async fn no_keys(ids: Vec<u64>) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", on_refused = SECONDS)]
+async fn no_answer() -> Option<u32> {
+    None
+}
+
+#[distributed_lock(key = "k", on_refused = 1)]
+async fn no_value() -> Option<u32> {
+    None
+}
+
+#[distributed_lock(key = "k", on_refused = "skip", min_hold = "1m", min_hold_on = "ok")]
+async fn never_fails() {}
+
 #[distributed_lock(key = "k", ttl = Duration::from_secs(SECONDS))]
 async fn body() -> Result<u32, LockError> {
     let text: u32 = "text";

@@ -42,4 +42,34 @@ async fn kinds() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "k", wait = "never")]
+async fn never() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", on_refused = "run_unlocked", min_hold_on = "success")]
+async fn refused() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", min_hold_on = true)]
+async fn min_hold_on() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(keys = ["a", b])]
+async fn mixed(b: String) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k:<a><b>")]
+async fn unseparated(a: u32, b: u32) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k:<id>", guard = id)]
+async fn hidden(id: u32, lock: u32) -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -8,6 +8,7 @@ mod fleet;
 pub(crate) mod names;
 mod on_call;
 mod one_lock;
+mod packaging;
 mod panel;
 mod recording;
 mod rule;
@@ -47,8 +48,11 @@ pub(crate) fn files(settings: &Settings) -> Vec<(String, String)> {
         .into_iter()
         .map(|dashboard| (format!("grafana/dashboards/{}.json", dashboard.file), format!("{:#}\n", dashboard.json())))
         .collect();
-    files.push(("alerts.yml".to_owned(), rule::yaml(&alerts::groups(), settings)));
-    files.push(("recording_rules.yml".to_owned(), rule::yaml(&recording::groups(), settings)));
+    let alerts = rule::yaml(&alerts::groups(), settings);
+    let recorded = rule::yaml(&recording::groups(), settings);
+    files.extend(packaging::files(&dashboards(), &[("alerts.yml", &alerts), ("recording_rules.yml", &recorded)]));
+    files.push(("alerts.yml".to_owned(), alerts));
+    files.push(("recording_rules.yml".to_owned(), recorded));
     files
 }
 

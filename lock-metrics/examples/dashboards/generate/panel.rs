@@ -263,8 +263,8 @@ impl Panel {
         // Names of locks and call sites are what people read, and they are long.
         for (label, heading) in *labels {
             let width = match *label {
-                "lock" => 240,
-                "site" => 380,
+                "lock" => 220,
+                "site" => 330,
                 _ => continue,
             };
             overrides.push(json!({

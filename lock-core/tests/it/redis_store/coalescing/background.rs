@@ -5,14 +5,14 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lock_core::testing::{RedisServer, limit};
-use lock_core::{Claim, Freed, LockBackend, LockManager, Release, ReleaseOutcome};
+use lock_core::{Claim, Freed, LockBackend, Release};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use crate::redis_store::coalescing::{
     calls, claims, connected, exists, let_others_run, occupy, poll_once, within_seconds,
 };
-use crate::redis_store::{acquire, claim, granted, store, token};
+use crate::redis_store::{acquire, claim, granted, token};
 
 /// A release whose answer nobody waits for.
 fn ending(claim: &Claim) -> Release {
@@ -92,31 +92,6 @@ async fn releases_that_nobody_waits_for_fill_a_script_like_others() {
         assert_eq!(within_seconds(releasing).await.unwrap(), Freed::Released);
     }
     assert_eq!(calls(&server) - before, 2, "one that is full, and the rest");
-}
-
-#[tokio::test]
-#[limit]
-async fn one_task_that_releases_in_the_background_sends_one_script_a_turn() {
-    let server = RedisServer::start();
-    let locks = LockManager::builder(store(&server)).release_in_background().build().unwrap();
-    drop(locks.lock("warm").await.unwrap());
-    while exists(&server, "warm") {
-        yield_now().await;
-    }
-    let mut guard = locks.lock("lock:0").await.unwrap();
-    let before = calls(&server);
-    for n in 1..=20 {
-        assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
-        guard = locks.lock(format!("lock:{n}")).await.unwrap();
-    }
-    let used = calls(&server) - before;
-    // A few more if the machine stands still for so long that a lock is renewed.
-    assert!(used < 50, "{used} scripts and transactions for 20 releases and 20 acquires");
-    assert!(!exists(&server, "lock:19"));
-    // What is on its way when the manager is shut down is waited for.
-    let _ = guard.release().await;
-    assert!(locks.shutdown(Duration::from_secs(60)).await.is_clean());
-    assert!(!exists(&server, "lock:20"));
 }
 
 /// What a busy worker thread keeps from leaving goes when the next answer comes.

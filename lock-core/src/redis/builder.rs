@@ -1,0 +1,149 @@
+//! What a URL cannot say of how to reach a server.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{LockError, Result};
+use crate::prefix::take_key_prefix;
+use crate::redis::RedisStore;
+use crate::redis::connect::Target;
+use crate::redis::credentials::{Credentials, Provider};
+
+/// Puts a [`RedisStore`] together that needs more than a URL. Made by [`RedisStore::builder`].
+///
+/// ```no_run
+/// use lock_core::{Credentials, LockManager, RedisStore};
+/// use std::time::Duration;
+///
+/// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+/// # fn demo() -> Result<LockManager, Box<dyn std::error::Error>> {
+/// let store = RedisStore::builder("rediss://redis.internal:6380")
+///     .certificate_authority(std::fs::read("ca.pem")?)
+///     .client_certificate(std::fs::read("client.pem")?, std::fs::read("client.key")?)
+///     .credentials(async || Ok(Credentials::new(token().await?).valid_for(Duration::from_secs(900))))
+///     .client_name("billing")
+///     .connect_timeout(Duration::from_secs(2))
+///     .build()?;
+/// Ok(LockManager::builder(store).key_prefix("prod:").build()?)
+/// # }
+/// ```
+#[must_use = "a builder does nothing until it is built"]
+#[derive(Debug)]
+pub struct RedisStoreBuilder {
+    url: String,
+    settings: Settings,
+}
+
+/// How to reach a server.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) connect_within: Duration,
+    /// As `CLIENT LIST` shows it.
+    pub(super) client_name: Arc<str>,
+    pub(super) provider: Option<Arc<Provider>>,
+    #[cfg(feature = "tls")]
+    pub(super) certificates: Option<redis::TlsCertificates>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connect_within: Duration::from_secs(5),
+            client_name: format!("lock-core:{}", std::process::id()).into(),
+            provider: None,
+            #[cfg(feature = "tls")]
+            certificates: None,
+        }
+    }
+}
+
+impl RedisStore {
+    /// Starts to build a store on the server of a URL, as in [`new`](Self::new).
+    pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
+        RedisStoreBuilder { url: url.into(), settings: Settings::default() }
+    }
+}
+
+impl RedisStoreBuilder {
+    /// Trusts servers whose certificate was signed by one of these authorities (PEM), and no others. Default: those
+    /// of the machine.
+    #[cfg(feature = "tls")]
+    pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates().root_cert = Some(pem.into());
+        self
+    }
+
+    /// Shows the server a certificate of ours, with its chain and its key (PEM).
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let (client_cert, client_key) = (certificate.into(), key.into());
+        self.certificates().client_tls = Some(redis::ClientTlsConfig { client_cert, client_key });
+        self
+    }
+
+    #[cfg(feature = "tls")]
+    fn certificates(&mut self) -> &mut redis::TlsCertificates {
+        self.settings.certificates.get_or_insert(redis::TlsCertificates { client_tls: None, root_cert: None })
+    }
+
+    /// Asks for credentials instead of taking those of the URL: before a connection is opened, and again before
+    /// they end, when every open connection logs in again. Refused credentials are asked for again too.
+    pub fn credentials<F, Fut>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        self.settings.provider = Some(Arc::new(Provider::new(provider)));
+        self
+    }
+
+    /// Sets the name by which `CLIENT LIST` shows our connections. Default `lock-core:` and the process id.
+    pub fn client_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.settings.client_name = name.into();
+        self
+    }
+
+    /// Limits how long opening a connection may take, look-up of the name, handshakes and log-in included.
+    /// Default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_within = timeout;
+        self
+    }
+
+    /// Builds the store. Opens nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL, a certificate, a key or a
+    /// name that cannot be used. The text repeats none of them.
+    pub fn build(self) -> Result<RedisStore> {
+        let Settings { connect_within, client_name, .. } = &self.settings;
+        if take_key_prefix(&self.url)?.1.is_some() {
+            return Err(LockError::misconfigured(
+                "a key_prefix belongs to the manager, not to its store; use LockManager::connect, or key_prefix of \
+                 LockManager::builder",
+            ));
+        }
+        if connect_within.is_zero() {
+            return Err(LockError::misconfigured("a connect_timeout of zero never connects; use for example 5s"));
+        }
+        if client_name.is_empty() || !client_name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(LockError::misconfigured(format!(
+                "{client_name:?} cannot be a client_name; Redis takes printable characters without spaces",
+            )));
+        }
+        #[cfg(feature = "tls")]
+        if let Some(redis::TlsCertificates { client_tls, root_cert }) = &self.settings.certificates {
+            const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+            let ours = client_tls.as_ref().map(|client| &client.client_cert);
+            if !root_cert.iter().chain(ours).all(|pem| pem.windows(BEGIN.len()).any(|line| line == BEGIN)) {
+                return Err(LockError::misconfigured(
+                    "there is no certificate in the authority or in the client certificate; give them as PEM",
+                ));
+            }
+        }
+        Ok(RedisStore::at(Target::parse(&self.url, self.settings)?))
+    }
+}

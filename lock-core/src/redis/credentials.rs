@@ -1,0 +1,189 @@
+//! Credentials that end, and are asked for again before they do.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+
+use crate::clock::{Clock, Timestamp};
+use crate::error::{LockError, Result};
+use crate::redis::RedisStore;
+
+/// How long to wait after a provider that failed.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long logging in again may take, on all connections together.
+const LOG_IN_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a Redis server is told to let us in.
+///
+/// For servers whose passwords are tokens that end, as those of managed services. See
+/// [`RedisStoreBuilder::credentials`](crate::RedisStoreBuilder::credentials).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    username: Option<String>,
+    password: String,
+    valid_for: Option<Duration>,
+}
+
+impl Credentials {
+    /// Creates credentials of the default user, which never end.
+    #[must_use]
+    pub fn new(password: impl Into<String>) -> Self {
+        Self { username: None, password: password.into(), valid_for: None }
+    }
+
+    /// Names the user.
+    #[must_use]
+    pub fn with_username(mut self, username: impl Into<String>) -> Self {
+        self.username = Some(username.into());
+        self
+    }
+
+    /// Says how long they are valid from now on. The provider is asked again when a fifth of that is left.
+    #[must_use]
+    pub fn valid_for(mut self, time: Duration) -> Self {
+        self.valid_for = Some(time);
+        self
+    }
+
+    pub(super) fn username(&self) -> Option<&str> {
+        self.username.as_deref()
+    }
+
+    pub(super) fn password(&self) -> &str {
+        &self.password
+    }
+}
+
+/// Hides the password.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("username", &self.username)
+            .field("valid_for", &self.valid_for)
+            .finish_non_exhaustive()
+    }
+}
+
+type Asked = Pin<Box<dyn Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send>>;
+
+/// Gives credentials, and remembers the last ones while they are good.
+pub(super) struct Provider {
+    ask: Box<dyn Fn() -> Asked + Send + Sync>,
+    /// Held while the provider is asked, so that connections which open together ask once.
+    asking: AsyncMutex<()>,
+    /// The last ones, and when to ask again.
+    known: Mutex<Option<(Credentials, Timestamp)>>,
+    changed: Notify,
+}
+
+impl Provider {
+    pub(super) fn new<F, Fut>(provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        let ask = Box::new(move || Box::pin(provider()) as Asked);
+        Self { ask, asking: AsyncMutex::new(()), known: Mutex::new(None), changed: Notify::new() }
+    }
+
+    /// Returns credentials to log in with.
+    pub(super) async fn current(&self) -> Result<Credentials> {
+        let _asking = self.asking.lock().await;
+        let now = Clock::system().now();
+        if let Some((known, _)) = self.known().as_ref().filter(|(_, until)| now < *until) {
+            return Ok(known.clone());
+        }
+        let credentials = (self.ask)().await.map_err(|error| {
+            LockError::not_executed("the provider of the Redis credentials failed; see its own error")
+                .with_source(std::io::Error::other(error))
+        })?;
+        let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| now.after(time / 5 * 4));
+        *self.known() = Some((credentials.clone(), until));
+        self.changed.notify_waiters();
+        Ok(credentials)
+    }
+
+    /// Forgets credentials that were refused, so that the next connection asks for others.
+    pub(super) fn forget(&self, refused: &Credentials) {
+        let mut known = self.known();
+        if known.as_ref().is_some_and(|(credentials, _)| credentials == refused) {
+            *known = None;
+        }
+    }
+
+    /// Waits until the known credentials are about to end.
+    async fn due(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let until = self.known().as_ref().map_or(Timestamp::NEVER, |(_, until)| *until);
+            let ending = async {
+                if until == Timestamp::NEVER {
+                    return pending().await;
+                }
+                Clock::system().sleep_until(until).await;
+            };
+            tokio::select! {
+                () = ending => return,
+                () = changed => {}
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<(Credentials, Timestamp)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Provider")
+    }
+}
+
+impl RedisStore {
+    /// Logs every open connection in again before its credentials end. Never ends.
+    pub(super) async fn rotate_credentials(&self) {
+        let Some(provider) = self.pool.target().provider() else { return pending().await };
+        let clock = Clock::system();
+        loop {
+            provider.due().await;
+            match provider.current().await {
+                Ok(credentials) => self.log_in_again(&credentials).await,
+                Err(error) => {
+                    tracing::warn!(node = self.pool.node(), ?error, "cannot renew the credentials, trying again");
+                    clock.sleep_until(clock.now().after(ASK_AGAIN)).await;
+                }
+            }
+        }
+    }
+
+    async fn log_in_again(&self, credentials: &Credentials) {
+        let mut log_in = redis::cmd("AUTH");
+        if let Some(username) = credentials.username() {
+            log_in.arg(username);
+        }
+        log_in.arg(credentials.password());
+        let everywhere = async {
+            let mut refused = self.pool.send_to_all(&log_in).await;
+            refused.extend(self.listeners.send_to_all(&log_in).await);
+            refused
+        };
+        // One that does not answer is given up by whoever uses it next.
+        #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
+        let refused = tokio::time::timeout(LOG_IN_WITHIN, everywhere).await;
+        for error in refused.unwrap_or_default() {
+            tracing::warn!(
+                node = self.pool.node(),
+                code = error.code(),
+                "new credentials are refused; the connection stays on the old ones until the server ends it",
+            );
+        }
+    }
+}

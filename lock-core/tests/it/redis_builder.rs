@@ -1,0 +1,215 @@
+//! Stores that need more than a URL: names, time-outs, credentials that rotate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lock_core::testing::{RedisServer, Stopwatch, limit};
+use lock_core::{Credentials, LockErrorKind, LockManager, RedisStore, Renew};
+
+use crate::support::{MS, SECOND, eventually};
+
+fn clients(server: &RedisServer, word: &str) -> usize {
+    server.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.contains(word)).count()
+}
+
+#[tokio::test]
+#[limit]
+async fn a_client_has_the_name_it_is_given() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder(server.url()).client_name("billing-7").build().unwrap();
+    let locks = LockManager::builder(store).build().unwrap();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    assert!(clients(&server, "name=billing-7") > 0);
+    for name in ["", "two words", "line\nbreak", "ü"] {
+        let error = RedisStore::builder(server.url()).client_name(name).build().unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{name:?}: {error}");
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn opening_a_connection_has_its_own_limit() {
+    // It accepts, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let store = RedisStore::builder(url).connect_timeout(200 * MS).build().unwrap();
+    let locks = LockManager::builder(store).build().unwrap();
+    let watch = Stopwatch::start();
+    let error = locks.ping().await.unwrap_err();
+    watch.assert_within(2 * SECOND, "a time-out of 200 ms");
+    assert!(error.to_string().contains("200ms"), "{error}");
+    let zero = RedisStore::builder("redis://h").connect_timeout(std::time::Duration::ZERO).build();
+    assert_eq!(zero.unwrap_err().kind(), LockErrorKind::Misconfigured);
+}
+
+/// A provider that gives the passwords `pw-1`, `pw-2`, … of the user `app`.
+fn passwords(asked: &Arc<AtomicU32>, valid_for: std::time::Duration) -> impl Fn() -> std::future::Ready<Given> + use<> {
+    let asked = Arc::clone(asked);
+    move || {
+        let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
+        std::future::ready(Ok(Credentials::new(format!("pw-{number}")).with_username("app").valid_for(valid_for)))
+    }
+}
+
+type Given = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>;
+
+fn user(server: &RedisServer, passwords: &[&str]) {
+    let mut words = vec!["ACL", "SETUSER", "app", "reset", "on", "~*", "&*", "+@all"];
+    words.extend(passwords);
+    server.command(&words);
+}
+
+/// How often somebody has logged in by AUTH.
+fn log_ins(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let line = stats.text().lines().find_map(|line| line.strip_prefix("cmdstat_auth:calls="));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+#[limit]
+async fn credentials_are_asked_for_before_they_end_and_living_connections_log_in_again() {
+    let server = RedisServer::start();
+    user(&server, &[">pw-1", ">pw-2", ">pw-3", ">pw-4", ">pw-5", ">pw-6"]);
+    let asked = Arc::new(AtomicU32::new(0));
+    let store = RedisStore::builder(server.url()).credentials(passwords(&asked, 5 * SECOND)).build().unwrap();
+    let locks = LockManager::builder(store).build().unwrap();
+    let guard = locks.lock("k").with_ttl(60 * SECOND).with_renew(Renew::Every(200 * MS)).await.unwrap();
+    eventually("all connections are open", || clients(&server, "user=app") >= 3).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "connections that open together ask once");
+    let ids = || {
+        let list = server.command(&["CLIENT", "LIST"]);
+        let app = list.text().lines().filter(|line| line.contains("user=app"));
+        app.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let (before, logged_in) = (ids(), log_ins(&server));
+    // The caller's connection, the keeper's, and the one that listens.
+    eventually("they log in again", || log_ins(&server) >= logged_in + 3).await;
+    assert!(asked.load(Ordering::SeqCst) >= 2);
+    assert_eq!(ids(), before, "no connection was opened anew");
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn refused_credentials_are_asked_for_again() {
+    let server = RedisServer::start();
+    user(&server, &[">pw-2"]);
+    let asked = Arc::new(AtomicU32::new(0));
+    let store = RedisStore::builder(server.url()).credentials(passwords(&asked, 600 * SECOND)).build().unwrap();
+    let locks = LockManager::builder(store).build().unwrap();
+    let mut refused = 0;
+    let guard = loop {
+        match locks.lock("k").await {
+            Ok(guard) => break guard,
+            Err(error) if refused < 5 => {
+                refused += 1;
+                assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+                assert!(!format!("{error:?}").contains("pw-"), "{error:?}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(asked.load(Ordering::SeqCst) >= 2);
+    guard.release().await.unwrap();
+
+    let failing = RedisStore::builder(server.url()).credentials(async || Err("no token".into())).build().unwrap();
+    let error = LockManager::builder(failing).build().unwrap().ping().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("provider"), "{error}");
+    assert!(!format!("{:?}", Credentials::new("s3cret").with_username("app")).contains("s3cret"));
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use lock_core::testing::{RedisServer, limit};
+    use lock_core::{LockErrorKind, LockManager, RedisStore};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+    /// An authority of this test.
+    struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+    impl Authority {
+        fn new() -> Self {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            // Another name than that of what it signs, which would look signed by itself.
+            params.distinguished_name.push(DnType::CommonName, "an authority of this test");
+            Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        }
+
+        fn pem(&self) -> String {
+            self.0.pem()
+        }
+
+        /// A certificate and its key.
+        fn issue(&self, name: &str) -> (String, String) {
+            let key = KeyPair::generate().unwrap();
+            let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+            (certificate.pem(), key.serialize_pem())
+        }
+    }
+
+    #[tokio::test]
+    #[limit]
+    async fn an_authority_and_a_client_certificate_of_our_own() {
+        let (authority, stranger) = (Authority::new(), Authority::new());
+        let folder = std::env::temp_dir().join(format!("lock-core-certificates-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (certificate, key) = authority.issue("localhost");
+        let ca = file("ca.pem", &authority.pem());
+        let server = RedisServer::builder()
+            .with_tls(&file("server.pem", &certificate), &file("server.key", &key))
+            .with("tls-ca-cert-file", ca.to_str().unwrap())
+            .with("tls-auth-clients", "yes")
+            .start();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let url = server.tls_url("localhost");
+        let connect = async |authority: &Authority, client: Option<(String, String)>| {
+            let mut store = RedisStore::builder(&url).certificate_authority(authority.pem());
+            if let Some((certificate, key)) = client {
+                store = store.client_certificate(certificate, key);
+            }
+            let locks = LockManager::builder(store.build().unwrap()).build().unwrap();
+            locks.ping().await.map(|()| locks)
+        };
+
+        let locks = connect(&authority, Some(authority.issue("billing"))).await.unwrap();
+        let guard = locks.lock("k").await.unwrap();
+        assert_eq!(server.command(&["EXISTS", "k"]).int(), 1, "seen over the plain port of the same server");
+        guard.release().await.unwrap();
+
+        let unknown_server = connect(&stranger, Some(authority.issue("billing"))).await.unwrap_err();
+        assert_eq!(unknown_server.kind(), LockErrorKind::Misconfigured, "{unknown_server}");
+        for (client, what) in [(None, "no certificate"), (Some(stranger.issue("billing")), "that of a stranger")] {
+            let error = connect(&authority, client).await.unwrap_err();
+            assert!(
+                matches!(error.kind(), LockErrorKind::Misconfigured | LockErrorKind::Unavailable),
+                "{what}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    #[limit]
+    fn what_is_no_certificate_is_a_mistake_that_repeats_nothing() {
+        let (certificate, key) = Authority::new().issue("billing");
+        let at = |url: &str| RedisStore::builder(url);
+        for (store, says) in [
+            (at("redis://h").certificate_authority(certificate.clone()), "write rediss://"),
+            (at("rediss://h").certificate_authority("s3cret"), "PEM"),
+            (at("rediss://h").client_certificate("s3cret", key.clone()), "PEM"),
+            (at("rediss://h").client_certificate(certificate, "s3cret"), "PEM"),
+        ] {
+            let error = store.build().unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+            assert!(error.to_string().contains(says) && !format!("{error:?}").contains("s3cret"), "{error:?}");
+        }
+    }
+}

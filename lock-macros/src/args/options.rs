@@ -1,0 +1,114 @@
+//! Every option of the attribute, declared once: its name, its type and reader, its row in the docs, and what
+//! it cannot stand beside.
+
+use syn::{Error, Expr, Ident, LitStr, Path, Result};
+
+use super::values::{
+    Action, KeysArg, MinHoldOn, RenewArg, Value, WaitArg, crate_path, duration, expression, flag, guard_name, key,
+    keys, label, map_err, min_hold_on, on_busy, on_error, on_lost, on_refused, renew, wait,
+};
+use super::{Arg, Name, clash};
+use crate::duration::DurationArg;
+use crate::template::Template;
+
+/// Declares options in the order in which people should read them.
+macro_rules! options {
+    ($(
+        $name:literal: $field:ident = $reader:path => $type:ty,
+        [$values:literal, $default:literal, $meaning:literal]
+        $(, excludes $other:ident $(if $applies:path)?: $sentence:literal)*;
+    )*) => {
+        /// Every option name.
+        pub(crate) const KNOWN: &[&str] = &[$($name),*];
+
+        /// What was written. What is `None` was not.
+        #[derive(Default)]
+        pub(crate) struct Options {
+            $(#[doc = $meaning] pub(crate) $field: Option<Arg<$type>>,)*
+        }
+
+        impl Options {
+            /// Reads one option, or says that there is none of that name.
+            pub(super) fn read(&mut self, name: Name, value: Value) -> Result<()> {
+                match value.name.as_str() {
+                    $($name => super::fill(&mut self.$field, name, $reader(value)),)*
+                    _ => Err(super::unknown(&name.ident)),
+                }
+            }
+
+            /// Complains of options that exclude each other.
+            pub(super) fn conflicts(&self) -> Vec<Error> {
+                let pairs = [$($(
+                    clash(&self.$field, self.$other.as_ref()$(.filter(|other| $applies(&other.value)))?, $sentence),
+                )*)*];
+                pairs.into_iter().flatten().collect()
+            }
+        }
+
+        /// The table of all options, for the docs.
+        macro_rules! options_table {
+            () => {
+                concat!(
+                    "| option | value | default | meaning |\n|---|---|---|---|\n",
+                    $("| `", $name, "` | ", $values, " | ", $default, " | ", $meaning, " |\n",)*
+                )
+            };
+        }
+    };
+}
+
+options! {
+    "key": key = key => Template,
+        ["template", "required", "what is locked"],
+        excludes keys: "key and keys exclude each other; put every key into keys";
+    "keys": keys = keys => KeysArg,
+        ["`[template, …]`, or an iterator of keys", "–", "several keys, sorted, without duplicates, all or nothing"];
+    "ttl": ttl = duration => DurationArg,
+        ["duration", "the manager's (30 s)", "the lease: how long others wait after this process died"];
+    "wait": wait = wait => WaitArg,
+        ["duration, `\"none\"`, `\"forever\"`", "the manager's (5 s)", "how long to wait for a lock that is taken"];
+    "on_busy": on_busy = on_busy => Action,
+        ["`\"error\"`, `\"skip\"`, a value, `\\|busy\\| value`", "`\"error\"`",
+         "what a call returns that did not get the lock in time"];
+    "on_error": on_error = on_error => Action,
+        ["`\"error\"`, `\"skip\"`, `\"run_unlocked\"`, a value, `\\|error\\| value`", "`\"error\"`",
+         "… that could not get it for another reason"];
+    "on_lost": on_lost = on_lost => Action,
+        ["`\"cancel\"`, `\"error\"`, `\"skip\"`, `\"ignore\"`, a value, `\\|lost\\| value`",
+         "`\"cancel\"`; `\"error\"` without `async`", "… that lost it while it ran"];
+    "on_refused": on_refused = on_refused => Action,
+        ["`\"skip\"`, a value, `\\|error\\| value`", "–", "sets those of `on_busy`, `on_error` and `on_lost` that are not set"];
+    "map_err": map_err = map_err => Expr,
+        ["function or closure", "`From<LockError>`", "makes the error of the return type"];
+    "renew": renew = renew => RenewArg,
+        ["`true`, `false`, duration", "`true` (a third of the ttl)", "the watchdog"];
+    "max_hold": max_hold = duration => DurationArg,
+        ["duration", "none", "the lock is given up after this long, even if the body hangs"],
+        excludes renew if RenewArg::is_off:
+            "max_hold ends the renewal, but renew = false never renews; the lock ends with its ttl";
+    "min_hold": min_hold = duration => DurationArg,
+        ["duration", "zero", "the key stays taken at least this long, even if the body is quick; it may be longer than the ttl"];
+    "min_hold_on": min_hold_on = min_hold_on => MinHoldOn,
+        ["`\"end\"`, `\"ok\"`", "`\"end\"`", "after which end of the body: `\"ok\"` frees the key at once after an error or a panic"];
+    "reentrant": reentrant = flag => bool,
+        ["flag", "off", "a nested call with the same key shares the lock instead of failing"];
+    "guard": guard = guard_name => Ident,
+        ["name", "–", "names the `&LockGuard` in the body: `token()`, `ensure_held()`, `extend()`"],
+        excludes when: "guard names the lock, but with when = … there may be none; drop one of them",
+        excludes on_error if Action::runs_unlocked:
+            "guard names the lock, but on_error = \"run_unlocked\" runs without one; drop one of them";
+    "client": client = expression => Expr,
+        ["expression", "see below", "the manager, such as `self.locks`"];
+    "when": when = expression => Expr,
+        ["expression of type `bool`", "`true`", "whether to lock at all"];
+    "label": label = label => LitStr,
+        ["string", "the key's template", "the metric label"];
+    "stuck_after": stuck_after = duration => DurationArg,
+        ["duration", "the manager's", "the age at which alerts call a hold stuck"];
+    "docs": docs = flag => bool,
+        ["`true`, `false`", "`true`", "whether key, lease and ready queries are added to the function's docs"];
+    "crate": krate = crate_path => Path,
+        ["path", "`::lock_core`", "where `lock-core` is, if you renamed it"];
+}
+
+pub(crate) use options_table as table_of_options;

@@ -1,0 +1,23 @@
+//! What people write first.
+
+#![deny(warnings)]
+
+use lock_core::{LockError, LockManager, Wait, distributed_lock};
+
+#[distributed_lock(key = "k", wait = Wait::None, on_refused = None)]
+async fn waits() -> Option<u32> {
+    Some(1)
+}
+
+async fn start() -> Result<(), LockError> {
+    let locks = LockManager::connect("memory://").await?;
+    locks.install()?;
+    let again = LockManager::in_memory().install().map_err(LockError::from).unwrap_err();
+    assert!(again.to_string().contains("already installed"), "{again}");
+    assert_eq!(waits().await, Some(1));
+    Ok(())
+}
+
+fn main() {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(start()).unwrap();
+}
