@@ -96,13 +96,13 @@ fn a_row_says_everything_an_operator_asks() {
     let json = json(&metrics);
     let (held, waiting) = (&json["locks"][0], &json["locks"][1]);
     assert_eq!((&held["lock"], &held["site"]), (&Value::from("lock:user:<id>"), &Value::from("shop::charge")));
-    assert_eq!((&held["token"], &held["waiters"]), (&Value::from(7), &Value::from(1)));
+    assert_eq!((&held["token"], &held["waiters"]), (&Value::from("7"), &Value::from(1)));
     assert_eq!(held["owner"].as_str().unwrap().len(), 4, "an identity proves ownership, so it is cut");
     assert!(held["lease_left_seconds"].as_f64().unwrap() > 0.0 && held["age_seconds"].as_f64().unwrap() < 60.0);
     assert!(held["since_unix_seconds"].as_f64().unwrap() > 1e9);
     let seen = &waiting["waits_for"];
     assert_eq!((&seen["site"], &seen["host"], &seen["pid"]), (&"shop::report".into(), &"host-1".into(), &42.into()));
-    assert_eq!((seen["token"].as_u64(), seen["owner"].as_str().unwrap().len()), (Some(3), 4));
+    assert_eq!((seen["token"].as_str(), seen["owner"].as_str().unwrap().len()), (Some("3"), 4));
     assert_eq!(json["totals"], serde_json::json!({ "stuck": 0, "held": 1, "waiting": 1 }));
     assert_eq!(json["process"]["pid"], std::process::id());
     let page = metrics.locks_html();
@@ -215,7 +215,7 @@ async fn a_real_contended_lock_is_seen_with_its_waiter() {
         (&seen["locks"][1]["site"], &seen["locks"][1]["waits_for"]["site"]),
         (&"shop::report".into(), &"shop::charge".into())
     );
-    assert_eq!(seen["locks"][0]["token"], guard.token().get());
+    assert_eq!(seen["locks"][0]["token"], guard.token().to_string());
     guard.release().await.unwrap();
     waiter.join_all().await;
     locks.shutdown(Duration::from_secs(5)).await;
