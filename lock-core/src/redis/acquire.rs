@@ -166,7 +166,7 @@ impl RedisStore {
     fn refused(&self, request: &AcquireRequest, answer: Acquired) -> LockError {
         match answer {
             Acquired::Mistyped(name) => error::mistyped(&name),
-            Acquired::Failed(text) => error::answered(self.pool.node(), "acquire", &text),
+            Acquired::Failed(text) => self.script_failed("acquire", &text),
             Acquired::FloorAhead => LockError::misconfigured(format!(
                 "the newest token known, {}, lies more than an hour ahead of the time of {}, so no token can exceed it; \
                  find out which resource stored it, and check the server's clock",

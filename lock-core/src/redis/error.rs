@@ -143,6 +143,12 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     })
 }
 
+/// Returns whether an error says that the server is no master.
+pub(super) fn is_of_replica(text: &str) -> bool {
+    let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+    meaning(code, detail).is_some_and(|(name, _)| matches!(name, "READONLY" | "MASTERDOWN"))
+}
+
 /// Looks the code up; inside the text when a script raised the error, because then servers before 7
 /// put the line of the script first and the code behind it.
 fn meaning(code: &str, detail: &str) -> Option<(&'static str, &'static Meaning)> {

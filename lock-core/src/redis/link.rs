@@ -38,6 +38,7 @@ pub(super) struct Link {
     connection: MultiplexedConnection,
     /// Counts the connections of the store: what was sent on one is not ordered with another.
     pub(super) generation: u64,
+    pub(super) opened_at: Timestamp,
     /// The server's clock, as last heard on this connection.
     pub(super) time: ServerTime,
     /// When the oldest command was sent that no answer has followed, in ns; 0 if there is none.
@@ -69,6 +70,7 @@ impl Link {
         Self {
             connection,
             generation,
+            opened_at: Clock::system().now(),
             time,
             silent_since: AtomicU64::new(0),
             first_cancelled: AtomicU64::new(0),

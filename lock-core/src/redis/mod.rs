@@ -144,9 +144,7 @@ impl RedisStore {
             let Some(renewal) = renewals.get_mut(place) else { return Err(self.unreadable("renew")) };
             *renewal = match why {
                 Unrenewed::Lost => Ok(Renewal::Lost),
-                Unrenewed::Failed(text) => {
-                    Err(error::answered(self.pool.node(), "renew", &text).with_key(&claims[place].key))
-                }
+                Unrenewed::Failed(text) => Err(self.script_failed("renew", &text).with_key(&claims[place].key)),
             };
         }
         Ok(renewals)
@@ -188,11 +186,14 @@ impl RedisStore {
                         inbox.reconnected();
                     }
                     (was_up, told_down, pause) = (true, false, BACKOFF.0);
-                    let mut gone = link.gone();
+                    let (mut gone, mut retirements) = (link.gone(), self.pool.retirements());
                     self.check_eviction(link, inbox).await;
                     // Held no longer: a connection that was given up must be able to close.
                     drop(connection);
-                    let _ = gone.changed().await;
+                    tokio::select! {
+                        _ = gone.changed() => {}
+                        _ = retirements.changed() => {}
+                    }
                     tracing::debug!(node, "disconnected");
                 }
                 Err(error) if error.kind() == LockErrorKind::Misconfigured => return error,
@@ -209,7 +210,21 @@ impl RedisStore {
     }
 
     fn failed(&self, op: &str, error: &RedisError) -> LockError {
+        let text = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+        self.retire_if_demoted(&text);
         error::executing(self.pool.node(), op, error)
+    }
+
+    /// The same for an error that a script answered.
+    fn script_failed(&self, op: &str, text: &str) -> LockError {
+        self.retire_if_demoted(text);
+        error::answered(self.pool.node(), op, text)
+    }
+
+    fn retire_if_demoted(&self, text: &str) {
+        if error::is_of_replica(text) {
+            self.pool.retire();
+        }
     }
 
     fn unreadable(&self, op: &str) -> LockError {

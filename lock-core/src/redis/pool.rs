@@ -8,16 +8,21 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
+use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::redis::coalesce::Coalescer;
 use crate::redis::connect::{Greeting, Target};
 use crate::redis::link::Link;
 use crate::redis::unsettled::Unsettled;
+
+/// How often connections are replaced at most because the server is no master.
+const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// The connections of one store.
 #[derive(Debug)]
@@ -30,11 +35,13 @@ pub(super) struct Pool {
 /// What a runtime's callers wait for: nothing yet, or how connecting ended.
 type Outcome = Option<Result<Arc<Coalescer>>>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slots {
     /// Never locked while a link is dropped: the end of a link locks it too.
     by_runtime: Mutex<HashMap<Id, Slot>>,
     generations: AtomicU64,
+    /// When the server was last found to be no master: older connections are used no more.
+    retired: watch::Sender<Timestamp>,
 }
 
 /// A connection of one runtime, open or being opened.
@@ -46,7 +53,9 @@ struct Slot {
 
 impl Pool {
     pub(super) fn new(target: Target) -> Self {
-        Self { target, slots: Arc::default(), unsettled: Arc::default() }
+        let retired = watch::Sender::new(Timestamp::from_nanos(0));
+        let slots = Slots { by_runtime: Mutex::default(), generations: AtomicU64::new(0), retired };
+        Self { target, slots: Arc::new(slots), unsettled: Arc::default() }
     }
 
     pub(super) fn node(&self) -> &str {
@@ -90,7 +99,7 @@ impl Pool {
             let mut slots = self.slots.lock();
             let entry = slots.entry(runtime.id());
             if let Entry::Occupied(found) = &entry
-                && found.get().is_usable()
+                && found.get().is_usable(&self.slots)
             {
                 return found.get().outcome.clone();
             }
@@ -140,6 +149,25 @@ impl Pool {
         });
     }
 
+    /// Replaces every connection of now, because the server at its other end is no master any more. A virtual
+    /// address that has moved leads new ones elsewhere.
+    pub(super) fn retire(&self) {
+        let now = Clock::system().now();
+        // A server that stays a replica is not asked for connections at the pace of its refusals.
+        self.slots.retired.send_if_modified(|retired| {
+            let due = now.since(*retired) >= RETIRE_EVERY;
+            if due {
+                *retired = now;
+            }
+            due
+        });
+    }
+
+    /// Tells when connections are retired.
+    pub(super) fn retirements(&self) -> watch::Receiver<Timestamp> {
+        self.slots.retired.subscribe()
+    }
+
     /// Sends a command over every open connection, and returns what was refused.
     pub(super) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
         let open = |slot: &Slot| slot.outcome.borrow().as_ref()?.as_ref().ok().cloned();
@@ -166,9 +194,14 @@ impl Slots {
     /// Returns the connection of a runtime, if it is open and should be used.
     fn open(&self, runtime: Id) -> Option<Arc<Coalescer>> {
         match self.lock().get(&runtime)?.outcome.borrow().as_ref()? {
-            Ok(open) if !open.link.is_silent() => Some(Arc::clone(open)),
+            Ok(open) if self.serves(&open.link) => Some(Arc::clone(open)),
             _ => None,
         }
+    }
+
+    /// Returns whether a connection is worth using.
+    fn serves(&self, link: &Link) -> bool {
+        !link.is_silent() && link.opened_at >= *self.retired.borrow()
     }
 
     fn forget(&self, runtime: Id, generation: u64) {
@@ -181,9 +214,9 @@ impl Slots {
 
 impl Slot {
     /// Returns whether the next caller should use this, rather than connect anew.
-    fn is_usable(&self) -> bool {
+    fn is_usable(&self, slots: &Slots) -> bool {
         match self.outcome.borrow().as_ref() {
-            Some(Ok(open)) => !open.link.is_silent(),
+            Some(Ok(open)) => slots.serves(&open.link),
             Some(Err(_)) => false,
             // The connecting task ends without a word when its runtime shuts down.
             None => self.outcome.has_changed().is_ok(),

@@ -167,9 +167,11 @@ impl RedisStore {
                             None => pending().await,
                         }
                     };
+                    let mut retirements = self.pool.retirements();
                     tokio::select! {
                         () = hear(&mut listening.pushes, inbox) => {}
                         () = silenced => {}
+                        _ = retirements.changed() => {}
                     }
                     inbox.set_open(false);
                     drop(connection);

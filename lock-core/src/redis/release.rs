@@ -11,7 +11,7 @@ use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
 use crate::redis::unsettled::Sent;
-use crate::redis::{RedisStore, error, steps};
+use crate::redis::{RedisStore, steps};
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ impl RedisStore {
             Answer::Taken(_) => return Err(self.unreadable(op)),
         };
         let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(op))?;
-        freed.map_err(|text| error::answered(self.pool.node(), op, &text))
+        freed.map_err(|text| self.script_failed(op, &text))
     }
 
     /// Sees to it that the server executes no attempt of a claim any more, or executes it before what this

@@ -26,8 +26,8 @@ pub(crate) enum Fault {
     Full,
     Flush,
     Restart,
-    /// How long connections stay open to the server that was master.
-    FailOver(Duration),
+    /// How long connections stay open to the server that was master: for good if there is no time.
+    FailOver(Option<Duration>),
 }
 
 /// What a permission may take away.
@@ -55,7 +55,7 @@ impl Fault {
             7 => Self::Full,
             8 | 9 => Self::Flush,
             10 | 11 => Self::Restart,
-            _ => Self::FailOver(Duration::from_millis(if random.bool() { 0 } else { random.u64(0..3_000) })),
+            _ => Self::FailOver(random.bool().then(|| Duration::from_millis(random.u64(0..3_000)))),
         }
     }
 
@@ -155,6 +155,7 @@ impl Fault {
                 world.servers.fail_over().await;
                 world.fleet.lead_to(world.servers.port());
                 forgiven_from(world, from);
+                let Some(stay_open) = stay_open else { return };
                 tokio::time::sleep(stay_open).await;
                 return world.fleet.disconnect();
             }

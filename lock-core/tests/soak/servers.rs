@@ -89,7 +89,7 @@ impl Servers {
 }
 
 fn is_clock(key: &str) -> bool {
-    key.ends_with("@fence") || key.contains("clock")
+    key.starts_with("distributed-lock:clock")
 }
 
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

@@ -1,10 +1,10 @@
 //! A replica that takes over without having heard of the last grants.
 
 use lock_core::testing::{FaultProxy, RedisServer, Reply, limit};
-use lock_core::{Freed, LockBackend, Renewal};
+use lock_core::{Freed, LockBackend, ReleaseOutcome, Renewal};
 
 use crate::redis_store::{claim, granted, release, store};
-use crate::support::{SECOND, eventually, locks, locks_at, take};
+use crate::support::{SECOND, eventually, locks, locks_at, pttl, take, watched};
 
 /// A counter gives the token of the last grant, which the replica has not heard of, a second time.
 #[tokio::test]
@@ -67,4 +67,34 @@ async fn a_grant_that_only_a_replica_delivers_is_none() {
     next.ensure_held().unwrap();
     next.release().await.unwrap();
     drop((waiting, held));
+}
+
+/// The same address, and nothing ever closes the connections of before.
+#[tokio::test]
+#[limit]
+async fn connections_to_a_server_that_is_no_master_any_more_are_left() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let address = FaultProxy::start(old.port());
+    new.command(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    let locks = locks_at(&address.url());
+    let held = watched(&locks, "held").await.unwrap();
+    let heard = || new.command(&["EXISTS", "held"]) == Reply::Int(1);
+    eventually("the replica has heard of the lock", heard).await;
+    new.command(&["REPLICAOF", "NO", "ONE"]);
+    old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    address.lead_to(new.port());
+
+    for key in ["one", "two"] {
+        take(&locks, key).await.release().await.unwrap();
+    }
+    // The watchdog and whoever hears of grants have moved too.
+    let before = pttl(&new, "held");
+    eventually("the lock is renewed where it is now", || pttl(&new, "held") > before).await;
+    let waiter = tokio::spawn({
+        let locks = locks_at(&address.url());
+        async move { locks.lock("held").await.unwrap().release().await }
+    });
+    eventually("it waits", || new.command(&["ZCARD", "{held}@queue"]) == Reply::Int(1)).await;
+    assert_eq!(held.release().await, Ok(ReleaseOutcome::Released));
+    waiter.await.unwrap().unwrap();
 }
