@@ -3,6 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::LockError;
+use crate::redis::keys;
 
 /// Describes a failed attempt to connect. Nothing was sent, so nothing was executed.
 pub(super) fn connecting(node: &str, error: &RedisError) -> LockError {
@@ -53,17 +54,22 @@ pub(super) fn unreadable(node: &str, op: &str) -> LockError {
     ))
 }
 
-/// Describes a key that holds something else than a lock.
+/// Describes a key that holds something else than a lock, or a clock that is none.
 pub(super) fn mistyped(name: &str) -> LockError {
+    let (expected, advice) = if name.starts_with(keys::CLOCK) {
+        ("stream", "delete it, and find out who writes to it")
+    } else {
+        ("string", "choose another key, or delete it")
+    };
     LockError::misconfigured(format!(
-        "the Redis key {name:?} holds another type than it must, so no lock can be taken; choose another key, or delete it",
+        "the Redis key {name:?} holds another type than a {expected}, so no lock can be taken; {advice}",
     ))
 }
 
 /// Describes a clock from which no token can be drawn. Nothing is taken.
 pub(super) fn no_clock(node: &str, error: &RedisError) -> LockError {
     match error.code() {
-        Some("WRONGTYPE") => mistyped(crate::redis::keys::CLOCK),
+        Some("WRONGTYPE") => mistyped(keys::CLOCK),
         _ => executing(node, "draw a fencing token", error),
     }
 }

@@ -21,6 +21,7 @@ mod report;
 mod sale;
 mod stopwatch;
 
+use std::future::ready;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -110,10 +111,16 @@ async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progr
     locks.clone().install()?;
 
     let sale = Sale { ledger: Ledger::open(folder), orders, buyers, locked };
+    let off = || anyhow!("interrupted, the sale is off");
     let takings = tokio::select! {
-        takings = sale.run(progress) => Ok(takings),
+        takings = sale.run(progress) => tokio::select! {
+            biased;
+            // Whoever is refused because of it ends the sale as well.
+            () = locks.stopping() => Err(off()),
+            takings = ready(takings) => Ok(takings),
+        },
         // Drains: purchases that have begun are finished.
-        _ = locks.shutdown_on_signal(Duration::from_secs(5)) => Err(anyhow!("interrupted, the sale is off")),
+        _ = locks.shutdown_on_signal(Duration::from_secs(5)) => Err(off()),
     };
     let shutdown = locks.shutdown(Duration::from_secs(5)).await;
     let takings = takings?;
