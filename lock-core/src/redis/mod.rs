@@ -185,7 +185,8 @@ impl RedisStore {
                     if was_up {
                         inbox.reconnected();
                     }
-                    (was_up, told_down, pause) = (true, false, BACKOFF.0);
+                    (was_up, told_down) = (true, false);
+                    let opened_at = clock.now();
                     let (mut gone, mut retirements) = (link.gone(), self.pool.retirements());
                     self.check_eviction(link, inbox).await;
                     // Held no longer: a connection that was given up must be able to close.
@@ -193,6 +194,10 @@ impl RedisStore {
                     tokio::select! {
                         _ = gone.changed() => {}
                         _ = retirements.changed() => {}
+                    }
+                    // One that is closed as it opens is no success.
+                    if clock.now().since(opened_at) >= BACKOFF.1 {
+                        pause = BACKOFF.0;
                     }
                     tracing::debug!(node, "disconnected");
                 }

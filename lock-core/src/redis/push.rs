@@ -160,7 +160,8 @@ impl RedisStore {
                         // Grants and changes may have been missed, and nothing tells which.
                         inbox.reconnected();
                     }
-                    (was_open, pause) = (true, BACKOFF.0);
+                    was_open = true;
+                    let opened_at = clock.now();
                     let silenced = async {
                         match &opened {
                             Some(opened) => opened.prove_alive().await,
@@ -175,6 +176,9 @@ impl RedisStore {
                     }
                     inbox.set_open(false);
                     drop(connection);
+                    if clock.now().since(opened_at) >= BACKOFF.1 {
+                        pause = BACKOFF.0;
+                    }
                 }
                 Err(error) => {
                     if error.kind() == LockErrorKind::Misconfigured {

@@ -300,3 +300,27 @@ async fn a_release_in_the_background_waits_for_no_answer() {
     server.resume();
     drop(locks.lock("lock:a").with_wait(Duration::from_secs(20)).await.unwrap());
 }
+
+#[tokio::test]
+#[limit]
+async fn connections_that_are_closed_as_they_open_are_opened_ever_less_often() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let locks = LockManager::builder(RedisStore::new(&proxy.url()).unwrap()).build().unwrap();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    let opened = || {
+        let stats = server.command(&["INFO", "stats"]);
+        let line = stats.text().lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let (before, watch) = (opened(), Stopwatch::start());
+    while watch.elapsed() < Duration::from_secs(3) {
+        proxy.kill_connections();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    let count = opened() - before;
+    // The keeper has two, with pauses of up to 20 ms, 40 ms and so on to a second.
+    assert!(count < 60, "{count} connections in three seconds");
+    // Then all is well again, at once for a caller.
+    locks.lock("k").await.unwrap().release().await.unwrap();
+}
