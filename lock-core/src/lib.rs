@@ -74,7 +74,6 @@ mod grants;
 mod guard;
 mod handle;
 mod hold;
-mod inline_task;
 mod keeper;
 mod key;
 mod lease;

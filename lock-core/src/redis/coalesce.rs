@@ -24,9 +24,9 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
-use crate::inline_task::InlineTask;
 use crate::owner::OwnerId;
 use crate::redis::exchange::{Answer, Call, exchange};
+use crate::redis::inline_task::InlineTask;
 use crate::redis::link::Link;
 use crate::redis::unsettled::Unsettled;
 

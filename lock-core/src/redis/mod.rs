@@ -9,6 +9,7 @@ mod connect;
 mod credentials;
 mod error;
 mod exchange;
+mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod keys;
