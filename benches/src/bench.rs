@@ -9,16 +9,16 @@ use crate::fleet::Pace;
 use crate::proxy::Proxy;
 use crate::server::Server;
 
-/// How long a byte travels one way through the proxy.
+/// How long a byte takes through the proxy, one way.
 const ONE_WAY: Duration = Duration::from_micros(2500);
 
 /// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Scale {
-    /// For figures that are shown.
+    /// For figures that are published.
     Full,
-    /// For a look.
+    /// For a quick look.
     Quick,
     /// For the test of the benchmark itself.
     Smoke,
@@ -61,7 +61,7 @@ impl Bench {
         })
     }
 
-    /// Returns the proxy before the server.
+    /// Returns the proxy in front of the server.
     pub(crate) fn proxy(&mut self) -> Result<&Proxy> {
         if self.proxy.is_none() {
             self.proxy = Some(Proxy::start(self.server.port(), ONE_WAY)?);

@@ -1,11 +1,11 @@
-//! The processes that do the work: this program again, which its input tells what to do.
+//! The processes that do the work: this same program, with its job as input.
 
 use crate::job::Job;
 use crate::row::{attribute, telemetry};
 use crate::wire::{hear, say};
 use crate::{Result, hold, load};
 
-/// Does the job that the input names.
+/// Does the job in the input.
 pub(crate) fn run() -> Result<()> {
     match hear()? {
         Job::Load(load) => load::run(&load),

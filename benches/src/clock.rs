@@ -17,7 +17,7 @@ pub(crate) fn cpu() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Returns the time from now to a moment, zero if it has passed.
+/// Returns the duration from now to a given time, zero if it has passed.
 pub(crate) fn until(at: u64) -> Duration {
     Duration::from_nanos(at.saturating_sub(now()))
 }
@@ -27,7 +27,7 @@ pub(crate) fn as_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the memory of this process that is resident, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub(crate) fn resident() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")
         .map_err(|error| format!("cannot read the memory of this process, which needs Linux: {error}"))?;

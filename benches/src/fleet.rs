@@ -1,4 +1,4 @@
-//! Starts the processes of one run, gives the signal, and puts together what they tell.
+//! Starts the processes of one run, gives the signal, and combines their results.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -21,7 +21,7 @@ use crate::{Result, clock};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) processes: u32,
-    /// In each process.
+    /// Per process.
     pub(crate) tasks: u32,
     pub(crate) keys_per_task: u32,
     pub(crate) hold_us: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// One process whose tasks each go through keys of their own.
+    /// One process whose tasks each cycle through their own keys.
     pub(crate) fn distinct(tasks: u32) -> Self {
         let keys_per_task = (1024 / tasks).max(16);
         Self { processes: 1, tasks, keys_per_task, hold_us: 0, multi_thread: false, times: None }
@@ -61,14 +61,14 @@ pub(crate) struct Pace {
     pub(crate) window: Duration,
 }
 
-/// What one run of one contestant gave.
+/// The results of one run of one contestant.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
     #[serde(flatten)]
     pub(crate) found: Findings,
-    /// Commands that clients sent, for each acquisition.
+    /// Commands that clients sent, per acquisition.
     pub(crate) commands_per_acquisition: Option<f64>,
-    /// Processor time of all processes, for each acquisition.
+    /// Processor time of all processes, per acquisition.
     pub(crate) client_us: Option<f64>,
     pub(crate) server_us: Option<f64>,
     pub(crate) errors: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Processor time of both sides, for each acquisition.
+    /// Processor time of both sides, per acquisition.
     pub(crate) fn cost_us(&self) -> f64 {
         self.client_us.unwrap_or(f64::NAN) + self.server_us.unwrap_or(0.0)
     }
@@ -156,7 +156,7 @@ pub(crate) fn run(
     })
 }
 
-/// A process that works. Killed if it is dropped before its end.
+/// A worker process. Killed if it is dropped before its end.
 pub(crate) struct Worker {
     process: Child,
     input: ChildStdin,
@@ -196,7 +196,7 @@ impl Worker {
         Ok(line)
     }
 
-    /// Reads the account and the history, to the end of the process.
+    /// Reads the account and the history, until the process ends.
     fn account(mut self) -> Result<(Account, Vec<Record>)> {
         let account: Account = self.answer()?;
         let records = record::read(&mut self.output, account.records)?;

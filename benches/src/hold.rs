@@ -1,4 +1,4 @@
-//! The work of the watchdog row: to hold many locks and do nothing else.
+//! The work of the watchdog row: it holds many locks and does nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 use crate::wire::{Go, hear, say};
 use crate::{Result, clock};
 
-/// How many locks are asked for at a time.
+/// How many locks are requested at a time.
 const AT_A_TIME: usize = 256;
-/// How many locks are taken and released before memory is counted: pools and tables grow to size.
+/// How many locks are taken and released before memory is measured: pools and tables grow to their
+/// size.
 const WARM_UP: u32 = 1000;
 
 /// Which locks to hold.
@@ -31,7 +32,7 @@ pub(crate) struct Held {
     pub(crate) cpu: u64,
     /// Resident memory for each lock.
     pub(crate) bytes_per_lock: f64,
-    /// How many locks were not held any more at the end.
+    /// How many locks were no longer held at the end.
     pub(crate) lost: u64,
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn run(hold: &Hold) -> Result<()> {
     let store = RedisStore::new(&format!("redis://127.0.0.1:{}/", hold.port))?;
     let locks = LockManager::builder(store).with_ttl(Duration::from_millis(hold.ttl_ms)).build()?;
     runtime.block_on(take(&locks, "warm", WARM_UP.min(hold.locks)))?;
-    // The guards were dropped; what they hold is given back within this.
+    // The guards were dropped; their locks are released within this time.
     std::thread::sleep(Duration::from_millis(300));
     let before = clock::resident()?;
     let guards = runtime.block_on(take(&locks, "held", hold.locks))?;
@@ -59,7 +60,7 @@ pub(crate) fn run(hold: &Hold) -> Result<()> {
         };
         say(&serde_json::to_string(&held)?)
     })?;
-    // Giving back a hundred thousand locks is not measured; the server is emptied.
+    // The release of a hundred thousand locks is not measured; the server is emptied.
     std::process::exit(0)
 }
 

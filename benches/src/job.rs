@@ -1,4 +1,4 @@
-//! What a process is told to do.
+//! The instructions for a process.
 
 use serde::{Deserialize, Serialize};
 

@@ -15,11 +15,11 @@ use crate::record::{self, Record};
 use crate::wire::{Go, hear, say};
 use crate::{Result, clock};
 
-/// How long tasks that hold a lock may take to give it back when the window has ended.
+/// How long tasks that hold a lock may take to release it after the end of the window.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Without a hold, one time in so many, others may run while a task is inside: else it would be inside
-/// for too short a time to ever be caught with somebody else.
+/// Without a hold, a task lets others run while it is inside once in this many times. Otherwise it
+/// would be inside for too short a time to ever overlap with another task.
 const LINGER: u64 = 64;
 
 /// The work of one process.
@@ -28,22 +28,23 @@ pub(crate) struct Load {
     pub(crate) kind: Kind,
     pub(crate) port: u16,
     pub(crate) tasks: u32,
-    /// The number of the first task: they are numbered through all processes.
+    /// The number of the first task: tasks are numbered across all processes.
     pub(crate) first_task: u32,
-    /// How many keys of its own each task goes through; 0 if all tasks of all processes share one.
+    /// How many keys of its own each task cycles through; 0 if all tasks of all processes share
+    /// one.
     pub(crate) keys_per_task: u32,
     pub(crate) hold_us: u64,
-    /// Two worker threads instead of the calling one.
+    /// Whether to use two worker threads instead of the calling thread.
     pub(crate) multi_thread: bool,
-    /// How often each task acquires before it ends, if it does not go on to the end of the window.
+    /// How often each task acquires before it ends; otherwise it goes on to the end of the window.
     pub(crate) times: Option<u64>,
 }
 
-/// What one process tells at the end. As many records follow as it says.
+/// The report of one process at its end. As many records follow as it says.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) records: usize,
-    /// How long the waits have lasted that had not ended, ns.
+    /// How long the waits that had not ended have lasted so far, ns.
     pub(crate) open: Vec<u64>,
     pub(crate) errors: u64,
     /// The text of one of them.
@@ -52,7 +53,7 @@ pub(crate) struct Account {
     pub(crate) cpu: u64,
 }
 
-/// Runs the work of one process, from connecting to the account of it.
+/// Runs the work of one process, from connecting to its report.
 pub(crate) fn run(load: &Load) -> Result<()> {
     let runtime = if load.multi_thread {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?
@@ -84,11 +85,11 @@ fn race<C: Contestant>(runtime: &Runtime, contestant: C, load: &Load) -> Result<
         record::write(&mut out, &log.records)?;
     }
     out.flush()?;
-    // What is still open was measured; tidying up after it is not, and the server is emptied.
+    // What is still open was measured; the clean-up after it is not, and the server is emptied.
     std::process::exit(0)
 }
 
-/// What one task notes down. Locked by nobody else until the end.
+/// The records of one task. Nobody else locks them until the end.
 #[derive(Debug, Default)]
 struct Log {
     records: Vec<Record>,
@@ -99,7 +100,7 @@ struct Log {
 #[derive(Debug, Default)]
 struct Notes {
     log: Mutex<Log>,
-    /// Since when the task waits; 0 if it does not.
+    /// When the current wait of the task began; 0 if it does not wait.
     waits_since: AtomicU64,
 }
 
@@ -141,7 +142,7 @@ async fn measure<C: Contestant>(contestant: C, load: &Load, go: Go) -> Result<(A
     Ok((account, logs))
 }
 
-/// Returns whether a task will end soon: it is inside, or waits for a key that nobody else wants.
+/// Returns whether a task will end soon: it is inside, or waits for a key that no other task wants.
 fn is_busy(load: &Load, notes: &Notes, finished: bool) -> bool {
     !finished && (load.keys_per_task > 0 || notes.waits_since.load(Ordering::Relaxed) == 0)
 }

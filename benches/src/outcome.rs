@@ -1,4 +1,4 @@
-//! What a row gave.
+//! The result of a row.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use crate::race::{OURS, Race};
 use crate::stats::median;
 use crate::target::Target;
 
-/// What a row gave.
+/// The result of a row.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
-    /// Contestants at the same work, if the row has them.
+    /// Contestants with the same work, if the row has them.
     pub(crate) race: Race,
     /// Other figures.
     pub(crate) figures: Vec<Figure>,
@@ -31,7 +31,7 @@ impl Figure {
     }
 }
 
-/// What must hold wherever our line contends.
+/// The targets wherever our line contends.
 pub(crate) fn safety(race: &Race) -> [Target; 3] {
     [
         Target::at_most("exclusion violations", race.total(OURS, |sample| sample.found.violations), 0.0),

@@ -1,4 +1,4 @@
-//! A network with a round trip: a proxy that delays what passes, each way and in order.
+//! A network with a round trip: a proxy that delays all data, in both directions and in order.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use lock_core::testing::{Direction, FaultProxy};
 
 use crate::{Result, stats};
 
-/// A proxy in a process of its own, so that its work counts for neither side.
+/// A proxy in its own process, so that its work counts for neither side.
 pub(crate) struct Proxy {
     process: Child,
     pub(crate) port: u16,
@@ -17,7 +17,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy before a server.
+    /// Starts a proxy in front of a server.
     pub(crate) fn start(upstream: u16, one_way: Duration) -> Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["delay", "--upstream", &upstream.to_string(), "--micros", &one_way.as_micros().to_string()])

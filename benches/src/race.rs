@@ -1,4 +1,4 @@
-//! Interleaved rounds of several contestants at the same work.
+//! Interleaved rounds of several contestants that do the same work.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(crate) const TUNED: &str = "rslock, retry 2 ms";
 pub(crate) const LOCAL: &str = "tokio Mutex";
 pub(crate) const OURS: &str = "us";
 
-/// One contestant at one work.
+/// One contestant with its work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) name: &'static str,
@@ -25,12 +25,12 @@ pub(crate) struct Line {
     pub(crate) port: u16,
 }
 
-/// What the rounds of one line gave.
+/// The results of the rounds of one line.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
     pub(crate) rounds: Vec<Sample>,
-    /// Commands that clients send and scripts call too, so that they cannot be counted.
+    /// Commands that both clients and scripts issue, so that they cannot be counted.
     #[serde(skip)]
     pub(crate) seen: Option<Seen>,
 }
@@ -50,13 +50,13 @@ impl Race {
         Self::run_at(bench, lines, pace)
     }
 
-    /// Runs with windows of another length than usual.
+    /// Runs with windows of an unusual length.
     pub(crate) fn run_at(bench: &mut Bench, lines: &[Line], pace: Pace) -> Result<Self> {
         let lane = |line: &Line| Lane { name: line.name, rounds: Vec::new(), seen: None };
         let shared_key = lines.iter().any(|line| line.work.keys_per_task == 0);
         let mut race = Self { shared_key, lanes: lines.iter().map(lane).collect() };
         for round in 0..bench.rounds {
-            // Each round starts with another line, so that none always follows the same.
+            // Each round starts with another line, so that no line always follows the same one.
             for place in 0..lines.len() {
                 let index = (place + usize::try_from(round)?) % lines.len();
                 let (line, lane) = (&lines[index], &mut race.lanes[index]);
@@ -69,18 +69,18 @@ impl Race {
         Ok(race)
     }
 
-    /// Returns the median of a figure of one line.
+    /// Returns the median of a figure over the rounds of one line.
     pub(crate) fn median(&self, line: &str, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
         median(self.lane(line)?.rounds.iter().map(figure).collect())
     }
 
-    /// Returns the ratio of a figure of two lines: of each round, then the median.
+    /// Returns the ratio of a figure between two lines: computed for each round, then the median.
     pub(crate) fn ratio(&self, line: &str, to: &str, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
         let pairs = self.lane(line)?.rounds.iter().zip(&self.lane(to)?.rounds);
         median(pairs.map(|(one, other)| figure(one) / figure(other)).collect())
     }
 
-    /// Returns the sum of a count of one line.
+    /// Returns the sum of a count over the rounds of one line.
     pub(crate) fn total(&self, line: &str, count: impl Fn(&Sample) -> u64) -> Option<f64> {
         Some(self.lane(line)?.rounds.iter().map(count).sum::<u64>() as f64)
     }

@@ -1,4 +1,5 @@
-//! The history of one run: who was inside when. Every figure and every check is read from it.
+//! The history of one run: who was inside, and when. Every figure and every check is computed from
+//! it.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -8,19 +9,19 @@ use serde::Serialize;
 use crate::Result;
 use crate::stats::{percentile, ratio};
 
-/// One acquisition. Moments are nanoseconds of the machine's monotonic clock.
+/// One acquisition. Times are nanoseconds of the machine's monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// When the acquire was called.
     pub(crate) start: u64,
-    /// When it had returned: the holder may believe to be alone from here.
+    /// When it had returned: from here on the holder may assume that it is alone.
     pub(crate) enter: u64,
-    /// Right before the release was called: up to here.
+    /// Immediately before the release was called: the exclusion lasts up to here.
     pub(crate) exit: u64,
     /// The fencing token, 0 if there is none.
     pub(crate) token: u64,
     pub(crate) key: u32,
-    /// The task, numbered through all processes.
+    /// The task, numbered across all processes.
     pub(crate) task: u32,
 }
 
@@ -60,11 +61,11 @@ pub(crate) struct Window {
     pub(crate) to: u64,
     /// How many tasks took part, in all processes.
     pub(crate) tasks: u32,
-    /// How many of them in one process.
+    /// How many of them are in one process.
     pub(crate) tasks_per_process: u32,
 }
 
-/// What a history says.
+/// The results of a history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Findings {
     pub(crate) acquisitions: u64,
@@ -72,25 +73,26 @@ pub(crate) struct Findings {
     pub(crate) wait_p50_us: f64,
     pub(crate) wait_p99_us: f64,
     pub(crate) wait_max_us: f64,
-    /// How many of the waits had not ended when the window did. They are in the figures above.
+    /// How many waits had not ended at the end of the window. They are included in the figures
+    /// above.
     pub(crate) open_waits: u64,
-    /// How many acquisitions followed one of another task, per second. Only for a single key.
+    /// How many acquisitions followed one by another task, per second. Only for a single key.
     pub(crate) changes_per_second: f64,
     pub(crate) changes_per_acquisition: f64,
-    /// Acquisitions of the poorest process by those of the richest.
+    /// Acquisitions of the process with the fewest divided by those of the one with the most.
     pub(crate) process_share: Option<f64>,
-    /// The same of tasks.
+    /// The same for tasks.
     pub(crate) task_share: f64,
     /// How many tasks never got in.
     pub(crate) starved: u64,
     pub(crate) hold_mean_us: f64,
-    /// How often somebody entered while another was inside.
+    /// How often a task entered while another was inside.
     pub(crate) violations: u64,
-    /// How often somebody entered with a token not greater than one that was there before.
+    /// How often a task entered with a token that was not greater than an earlier one.
     pub(crate) inversions: u64,
 }
 
-/// Reads the figures out of a history. `open` are waits that had not ended, in nanoseconds.
+/// Computes the figures of a history. `open` are waits that had not ended, in nanoseconds.
 pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) -> Findings {
     let mut found = Findings::default();
     check(&mut records, &mut found);
@@ -125,8 +127,8 @@ pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) ->
     found
 }
 
-/// Checks exclusion and the order of tokens for each key, over the whole history: warm-up and end
-/// included. Leaves the records in the order of their entry.
+/// Checks exclusion and the order of tokens for each key, over the whole history, including warm-up
+/// and end. Leaves the records in the order of entry.
 fn check(records: &mut [Record], found: &mut Findings) {
     records.sort_unstable_by_key(|record| record.enter);
     let mut last: HashMap<u32, (u64, u64)> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The table, and the same as JSON.
+//! The table, and the same data as JSON.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use crate::race::{RAW, RSLOCK, Race};
 use crate::row::Row;
 use crate::target::{Bound, Target};
 
-/// Everything that one run of the benchmark says.
+/// The complete results of one run of the benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     version: &'static str,
@@ -42,7 +42,7 @@ struct Measured {
 }
 
 impl Report {
-    /// Prints the head.
+    /// Prints the header.
     pub(crate) fn begin(bench: &mut Bench) -> Result<Self> {
         let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let report = Self {
@@ -108,7 +108,7 @@ fn sentence(target: &Target) -> String {
     format!("reach: {:<58} {sign} {reach:<8} {:>10}  {verdict}", target.what, number(target.value))
 }
 
-/// One column of the table: its head, and what stands below it.
+/// One column of the table: its heading, and its cells.
 type Column = (&'static str, fn(&Sample) -> f64);
 
 fn print_race(race: &Race) {
@@ -172,7 +172,7 @@ fn print_line(cells: &[String]) {
     println!("{}", line.trim_end());
 }
 
-/// Three significant digits, whole numbers whole.
+/// Formats three significant digits; whole numbers stay whole.
 fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
@@ -186,7 +186,7 @@ fn number(value: Option<f64>) -> String {
     }
 }
 
-/// Writes 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The redis-server of one run, and what it tells of itself.
+//! The redis-server of one run, and its own statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -9,28 +9,29 @@ use redis::Connection;
 
 use crate::Result;
 
-/// Commands that are never called inside of a script, so that each of them came from a client.
+/// Commands that are never called inside a script, so each of them came from a client.
 const ALWAYS_TOP_LEVEL: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
 
-/// How long a script must take to be remembered, µs.
+/// How long a script must take to be recorded, µs.
 const NOTICED_US: i64 = 50;
 
-/// A server of our own: loopback, no persistence, gone with this value.
+/// Our own server: on loopback, without persistence, stopped when this value is dropped.
 pub(crate) struct Server {
     /// The process that keeps the server, see [`keep`].
     keeper: Child,
     port: u16,
-    /// The number of the server's own process.
+    /// The process id of the server itself.
     process: String,
     control: Connection,
 }
 
-/// What the server had done at one moment.
+/// The work that the server had done at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     /// Processor time, µs.
     pub(crate) cpu: f64,
-    /// How long it was ready to run and another had the processor, µs. 0 where the system does not tell.
+    /// How long it was ready to run while another process had the processor, µs. 0 if the system does
+    /// not report it.
     pub(crate) kept_waiting: f64,
     calls: BTreeMap<String, u64>,
 }
@@ -74,12 +75,12 @@ impl Server {
         })
     }
 
-    /// Forgets every key.
+    /// Deletes every key.
     pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(redis::cmd("FLUSHALL").arg("ASYNC").query(&mut self.control)?)
     }
 
-    /// Returns what the server has done so far.
+    /// Returns the work that the server has done so far.
     pub(crate) fn sample(&mut self) -> Result<Sample> {
         let (cpu, stats): (String, String) =
             redis::pipe().cmd("INFO").arg("cpu").cmd("INFO").arg("commandstats").query(&mut self.control)?;
@@ -104,8 +105,8 @@ impl Server {
         Some(times.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1e3)
     }
 
-    /// Remembers every script from now on that is slow enough to be one: commands inside of scripts
-    /// are remembered too, and there are a hundred times more of them.
+    /// Records, from now on, every script that is slow enough to be one: commands inside scripts
+    /// are recorded too, and there are a hundred times more of them.
     pub(crate) fn watch_scripts(&mut self) -> Result<()> {
         let set = |name: &str, value: i64| redis::cmd("CONFIG").arg("SET").arg(name).arg(value).to_owned();
         set("slowlog-max-len", 100_000).exec(&mut self.control)?;
@@ -113,7 +114,7 @@ impl Server {
         Ok(redis::cmd("SLOWLOG").arg("RESET").query(&mut self.control)?)
     }
 
-    /// Returns the durations of the scripts that were remembered, in µs, and stops to remember.
+    /// Returns the durations of the recorded scripts, in µs, and stops recording.
     pub(crate) fn slow_scripts(&mut self) -> Result<Vec<u64>> {
         redis::cmd("CONFIG").arg("SET").arg("slowlog-log-slower-than").arg(-1).exec(&mut self.control)?;
         let entries: Vec<redis::Value> = redis::cmd("SLOWLOG").arg("GET").arg(100_000).query(&mut self.control)?;
@@ -133,7 +134,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Its keeper stops the server at the end of its input.
+        // The keeper process stops the server at the end of its input.
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }
@@ -145,8 +146,8 @@ impl Sample {
         self.commands_since(earlier, &BTreeSet::new())
     }
 
-    /// Counts the commands that clients sent since an earlier sample. INFO counts what scripts call
-    /// too; `seen` are the names that were seen to come from clients.
+    /// Counts the commands that clients sent since an earlier sample. INFO also counts the commands
+    /// that scripts call; `seen` has the names of those that came from clients.
     pub(crate) fn commands_since(&self, earlier: &Self, seen: &BTreeSet<String>) -> u64 {
         let from_clients = |name: &str| ALWAYS_TOP_LEVEL.contains(&name) || seen.contains(name);
         let counted = self.calls.iter().filter(|(name, _)| from_clients(name));
@@ -154,7 +155,8 @@ impl Sample {
     }
 }
 
-/// Runs a server until the input ends: also when the benchmark was killed. Prints its port and process.
+/// Runs a server until the input ends, which it also does when the benchmark is killed. Prints port and
+/// process id.
 pub(crate) fn keep(program: &str) -> Result<()> {
     let server = RedisServer::builder()
         .with_program(program)

@@ -1,4 +1,4 @@
-//! Finds out which commands come from clients, and which only from inside of scripts.
+//! Finds out which commands come from clients, and which only from inside scripts.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -13,12 +13,12 @@ const GREETINGS: [&str; 8] = ["auth", "client", "config", "hello", "info", "moni
 /// A connection in MONITOR mode. It slows the server, so it is closed before a measurement begins.
 pub(crate) struct Spy(BufReader<TcpStream>);
 
-/// The names of commands that were seen.
+/// The names of the commands that were seen.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Seen {
     /// Sent by clients.
     pub(crate) top_level: BTreeSet<String>,
-    /// Sent by clients and called by scripts too: they cannot be told apart in INFO.
+    /// Sent by clients and called by scripts too: INFO does not tell them apart.
     pub(crate) ambiguous: BTreeSet<String>,
 }
 
@@ -30,12 +30,12 @@ impl Spy {
         Ok(Self(BufReader::with_capacity(1 << 20, socket)))
     }
 
-    /// Listens until a moment.
+    /// Listens until a given time.
     pub(crate) fn listen(mut self, until: u64) -> Seen {
         let (mut top_level, mut in_scripts) = (BTreeSet::new(), BTreeSet::new());
         let mut line = Vec::new();
         while crate::clock::now() < until {
-            // A time-out leaves what it has read in `line`; the next call goes on from there.
+            // A time-out leaves what it has read in `line`; the next call continues from there.
             if self.0.read_until(b'\n', &mut line).is_err() {
                 continue;
             }

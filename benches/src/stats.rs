@@ -1,6 +1,6 @@
 //! Medians and percentiles.
 
-/// Returns the median, `None` of nothing. What is not a number is left out.
+/// Returns the median, `None` if there are no values. NaN is left out.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.retain(|value| value.is_finite());
     values.sort_by(f64::total_cmp);
@@ -8,7 +8,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(values[low], values[high]))
 }
 
-/// Returns the value that `per_mille` of a thousand do not exceed, of sorted values.
+/// Returns the value that `per_mille` of a thousand sorted values do not exceed.
 pub(crate) fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
     let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What is to be reached, and whether it was.
+//! The targets, and whether they were met.
 
 use serde::Serialize;
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Target {
     pub(crate) what: String,
-    /// What was measured; `None` if nothing could be.
+    /// The measured value; `None` if nothing could be measured.
     pub(crate) value: Option<f64>,
     pub(crate) bound: Bound,
     pub(crate) reach: f64,
     pub(crate) met: bool,
 }
 
-/// On which side of the figure is better.
+/// Which side of the bound is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {

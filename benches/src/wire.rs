@@ -1,4 +1,4 @@
-//! How the processes of one run talk: a line of JSON at a time.
+//! How the processes of one run communicate: one line of JSON at a time.
 
 use std::io::{BufRead, Write};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
-/// The moments between which is measured.
+/// The times at which the measurement starts and ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Go {
     pub(crate) from: u64,

@@ -1,6 +1,6 @@
-//! The benchmark measures every row, says so as JSON, and our line excludes while it does.
+//! The benchmark measures every row and reports it as JSON, and our line keeps exclusion meanwhile.
 //!
-//! No figure is tested: machines are noisy, and a timed test fails on the wrong day.
+//! No figure is tested: machines are noisy, and timed tests fail at random.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -24,12 +24,13 @@ fn every_row_is_measured() {
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), names.lines().count());
     let ours: u64 = rows.iter().map(check).sum();
-    // A window of a few milliseconds may fall into a stall of the machine, but not each of them.
+    // A window of a few milliseconds may fall into a stall of the machine, but not every window
+    // does.
     assert!(ours > 0, "we never got in");
     assert!(said.contains("targets met"), "{said}");
 }
 
-/// Checks a row, and returns how often we acquired in it.
+/// Checks a row, and returns how many times we acquired in it.
 fn check(row: &Value) -> u64 {
     let mut acquired = 0;
     let name = row["name"].as_str().expect("text");
@@ -38,7 +39,8 @@ fn check(row: &Value) -> u64 {
     for target in targets {
         let what = target["what"].as_str().expect("text");
         assert!(target["met"].is_boolean() && target["reach"].is_number(), "{name}: {target}");
-        // Ratios may be off in so short a run, or lack a rival that got in; these may not.
+        // Ratios may be wrong in such a short run, or lack a peer that acquired anything; these may
+        // not.
         if ["exclusion violations", "token inversions", "errors", "locks lost"].contains(&what) {
             assert_eq!(target["value"], 0.0, "{name}: {what}");
         }

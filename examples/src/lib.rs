@@ -1,4 +1,4 @@
-//! Compiles the code of the pages: of the README and of those in `docs/`.
+//! Compiles the code on the pages: the README and those in `docs/`.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

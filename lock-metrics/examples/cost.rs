@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The observer is called as the core calls it, through `dyn LockObserver` and `catch_unwind`, with
-//! events built anew each time. The loop without an observer is measured beside it and shown; it is
-//! not subtracted. Five rounds, interleaved; the median of each line. On Linux the time is that of the
-//! processor, so that what else runs on the machine does not count.
+//! events built anew each time. The loop without an observer is measured and shown beside it; it is
+//! not subtracted. Five rounds, interleaved; each line shows the median. On Linux the time is
+//! processor time, so that other work on the machine does not count.
 
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +36,7 @@ struct Work {
     threads: u64,
     names: usize,
     contended: bool,
-    /// Locks held all the while.
+    /// Locks held during the whole measurement.
     held: u64,
 }
 
@@ -87,7 +87,7 @@ fn cycles(work: Work, thread: u64, observer: &dyn LockObserver, labels: &[LockLa
     let kept = acquired(work.contended.then_some(&holder));
     let start = spent();
     for (cycle, label) in (0..CYCLES).zip(labels.iter().cycle()) {
-        // Numbered as a process numbers them: interleaved.
+        // Numbered as in a process: interleaved.
         let attempt = cycle * work.threads + thread;
         tell(observer, attempt, label, &key, LockEventKind::WaitStarted);
         if work.contended {
@@ -119,7 +119,7 @@ fn spent() -> Duration {
     clock.now().since(*start)
 }
 
-/// A process that holds very many locks, and what looking at them takes.
+/// Measures a process that holds very many locks, and how long looking at them takes.
 fn looks() -> Result<(), lock_metrics::InstallError> {
     let metrics = lock_metrics::builder().build()?;
     let observer = metrics.observer();

@@ -1,30 +1,30 @@
-//! Who may see keys through the listener.
+//! Decides who may see keys through the listener.
 //!
-//! A page of the open web can make a browser send requests to this machine, and by pointing a name
-//! of its own at 127.0.0.1 (DNS rebinding) it can read the answers too. Such a request carries that
-//! name as its `Host`.
+//! A page of the open web can make a browser send requests to this machine. By pointing a name of
+//! its own at 127.0.0.1 (DNS rebinding) it can read the answers too. Such a request has that name
+//! as its `Host`.
 
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::{Authority, Uri};
 
-/// What a listener answers to whom.
+/// What a listener answers, and to which callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
-    /// The address it is bound to.
+    /// The address that the listener is bound to.
     pub(crate) bound: SocketAddr,
     pub(crate) allowed: Allowed,
 }
 
-/// Who may see the live view besides this machine.
+/// The callers that may see the live view, besides this machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowed {
-    /// Everybody who reaches the listener.
+    /// Every caller that reaches the listener.
     pub(crate) all: bool,
-    /// Networks: an address in each, and how many of its first bits count.
+    /// Networks: an address in each, and how many of its leading bits count.
     pub(crate) networks: Vec<(IpAddr, u8)>,
-    /// Names by which the listener may be asked, in lower case.
+    /// Host names, in lower case, by which requests may address the listener.
     pub(crate) names: Vec<String>,
 }
 
@@ -49,21 +49,21 @@ fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
 }
 
 impl Access {
-    /// Returns whether metrics may be given. They contain no keys: where the listener was bound to a
-    /// network on purpose, they are for whoever reaches it, under whatever name.
+    /// Returns whether metrics may be served. They contain no keys: if the listener was bound to a
+    /// network on purpose, every caller that reaches it may have them, under any host name.
     pub(crate) fn allows_metrics(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         !self.bound.ip().to_canonical().is_loopback() || self.is_own_name(uri, headers)
     }
 
-    /// Returns whether keys may be given to a caller at this address of the network, who reached us at
-    /// that one: the same address is the same machine.
+    /// Returns whether keys may be served to the address `caller`, which connected to our address
+    /// `reached`: if both are the same, the caller is on this machine.
     pub(crate) fn allows_keys(&self, uri: &Uri, headers: &HeaderMap, caller: IpAddr, reached: IpAddr) -> bool {
         let (caller, reached) = (caller.to_canonical(), reached.to_canonical());
         let near = caller.is_loopback() || caller == reached || caller == self.bound.ip();
         (near || self.allowed.allows(caller)) && self.is_own_name(uri, headers)
     }
 
-    /// Returns whether the request was meant for this machine, by a name that nobody else can give
+    /// Returns whether the request was meant for this machine, by a name that nobody else can point
     /// to it.
     fn is_own_name(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut hosts = headers.get_all(HOST).iter();
@@ -76,8 +76,8 @@ impl Access {
     fn is_own_host(&self, host: &str) -> bool {
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         match address.parse::<IpAddr>().map(|address| address.to_canonical()) {
-            // Of all addresses we are bound to, none can be faked: a browser that was told an
-            // address asks no name server.
+            // No address that we are bound to can be faked: a browser that is given an address asks
+            // no name server.
             Ok(address) => address.is_loopback() || self.bound.ip().is_unspecified() || address == self.bound.ip(),
             Err(_) => {
                 let name = host.trim_end_matches('.').to_ascii_lowercase();

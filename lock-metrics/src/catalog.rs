@@ -1,7 +1,7 @@
 //! Every metric of this crate: its name, type, unit, labels, buckets and help, in one table.
 //!
-//! Dashboards, alert rules and documents are checked against this table, in both directions. The
-//! names are spelled in full so that a search for the name on a dashboard ends here.
+//! Tests check dashboards, alert rules and documents against this table, in both directions. The
+//! names are written in full so that a search for the name on a dashboard ends here.
 
 pub(crate) mod fleet;
 mod live;
@@ -27,7 +27,7 @@ pub struct Metric {
     help: &'static str,
 }
 
-/// What a [`Metric`] counts.
+/// The type of a [`Metric`].
 ///
 /// ```
 /// use lock_metrics::MetricKind;
@@ -100,7 +100,7 @@ impl Metric {
         self.labels
     }
 
-    /// Returns one sentence for a person.
+    /// Returns the description, in one sentence.
     #[must_use]
     pub const fn help(&self) -> &'static str {
         self.help
@@ -120,8 +120,8 @@ impl Metric {
 ///
 /// # Examples
 ///
-/// Gives the application's own exporter the buckets it needs, so that it does not turn our
-/// histograms into summaries (see [`Builder::with_existing_recorder`](crate::Builder::with_existing_recorder)):
+/// Gives the application's own exporter the buckets that it needs, so that it does not turn our histograms into
+/// summaries (see [`Builder::with_existing_recorder`](crate::Builder::with_existing_recorder)):
 ///
 /// ```
 /// use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -209,7 +209,8 @@ pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
 pub(crate) static WAIT: Metric = Metric::new(
     "distributed_lock_wait_seconds",
     MetricKind::Histogram(&[
-        // People wait for 1, 3 or 10 s: bounds a little above keep those in a bucket that looks like it.
+        // People wait for 1, 3 or 10 s: bounds slightly above these keep such waits in a bucket that
+        // looks right.
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.1, 1.6, 2.1, 2.6, 3.1, 4.1, 5.1, 7.6,
         10.5, 30.5,
     ]),

@@ -1,4 +1,4 @@
-//! Adds the shards up and tells every series to a sink.
+//! Adds up the shards and passes every series to a sink.
 
 mod live;
 
@@ -18,7 +18,7 @@ use crate::time::{Moment, nanos};
 /// Takes the value of every series, metric by metric.
 pub(crate) trait Sink {
     fn counter(&mut self, metric: &'static Metric, labels: &[&str], total: u64);
-    /// A total of seconds, which are no whole number.
+    /// A total of seconds, which is not a whole number.
     fn seconds(&mut self, metric: &'static Metric, labels: &[&str], total: f64);
     fn gauge(&mut self, metric: &'static Metric, labels: &[&str], value: f64);
     fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]);
@@ -35,18 +35,18 @@ struct Total<'a> {
 }
 
 impl Total<'_> {
-    /// Returns for how long the lock was held, that of holds which still last included.
+    /// Returns how long the lock was held, including holds that still last.
     fn held_seconds(&self) -> f64 {
         let ended: f64 = self.counts.holds.buckets().iter().map(|bucket| bucket.sum).sum();
         let total = Duration::from_secs_f64(ended.max(0.0)).saturating_add(self.live.held_for);
-        // A hold that ends is measured anew, by the lock itself: a total must not fall for that.
+        // The lock itself measures a hold again when it ends: that must not make a total fall.
         let told = self.family.held_nanos.fetch_max(nanos(total), Ordering::Relaxed);
         Duration::from_nanos(told.max(nanos(total))).as_secs_f64()
     }
 }
 
 impl Core {
-    /// Tells everything to `sink`.
+    /// Passes everything to `sink`.
     pub(crate) fn collect(&self, sink: &mut impl Sink) {
         let now = Moment::now();
         let (totals, lateness) = self.add_up(now);
@@ -133,7 +133,7 @@ impl Core {
     }
 }
 
-/// Tells what carries a lock name.
+/// Exports the series that have a lock name.
 fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
     let mut counters = |metric, values: &[&str], get: &dyn Fn(&Counts) -> Vec<u64>| {
         for total in totals {
@@ -201,8 +201,8 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
     by_holder(sink, totals);
 }
 
-/// Tells who holds, since when, and how many for too long: every call site known, so that an alert
-/// that names one ends.
+/// Exports who holds, since when, and how many hold for too long, for every known call site, so
+/// that an alert that names one ends.
 fn by_site(sink: &mut impl Sink, totals: &[Total<'_>]) {
     let mut each = |metric, get: &dyn Fn(live::OfSite) -> f64| {
         for total in totals {
@@ -218,7 +218,7 @@ fn by_site(sink: &mut impl Sink, totals: &[Total<'_>]) {
     each(&catalog::STUCK, &|site| f64::from(site.stuck));
 }
 
-/// Tells who waits for whom, while they wait: every holder known, others if somebody waits for them.
+/// Exports who waits for whom, for every known holder, and for others if callers wait for them.
 fn by_holder(sink: &mut impl Sink, totals: &[Total<'_>]) {
     let mut each = |metric, get: &dyn Fn(live::OfHolder) -> f64| {
         for total in totals {
@@ -239,7 +239,8 @@ fn by_holder(sink: &mut impl Sink, totals: &[Total<'_>]) {
     each(&catalog::WAITING_ON_OLDEST, &|holder| holder.oldest.to_unix_seconds());
 }
 
-/// Tells who made others wait: every holder's site known, so that its series starts at 0.
+/// Exports how long callers waited for each holder, for every known site, so that its series starts
+/// at 0.
 fn blocked(sink: &mut impl Sink, total: &Total<'_>) {
     let none = Histogram::default();
     for (site, number) in total.family.holders.iter() {

@@ -18,7 +18,7 @@ pub(crate) const RATIO_BUCKETS: usize = buckets(&catalog::LEASE_RATIO);
 pub(crate) const LATENESS_BUCKETS: usize = buckets(&catalog::RENEWAL_LATENESS);
 pub(crate) const COMMAND_BUCKETS: usize = buckets(&catalog::COMMAND);
 
-/// Plain numbers: whoever writes them holds the lock of their shard anyway.
+/// Plain numbers: code that writes them already holds the lock of their shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// By [`labels::ACQUIRE_OUTCOMES`].
@@ -37,7 +37,7 @@ pub(crate) struct Counts {
     pub(crate) waits: [Histogram<WAIT_BUCKETS>; 2],
     pub(crate) holds: Histogram<HOLD_BUCKETS>,
     pub(crate) lease_ratio: Histogram<RATIO_BUCKETS>,
-    /// By the number of the holder's site; grows when a site first blocks somebody.
+    /// By the number of the holder's site; grows when a site first makes a caller wait.
     pub(crate) blocked: Vec<Histogram<BLOCKED_BUCKETS>>,
 }
 
@@ -80,7 +80,7 @@ impl<const N: usize> Default for Counter<N> {
 }
 
 impl<const N: usize> Counter<N> {
-    /// Counts the value of this place in its set; see [`labels::place`].
+    /// Counts the value at this index in its set; see [`labels::place`].
     pub(crate) fn count(&mut self, place: usize) {
         if let Some(count) = self.0.get_mut(place) {
             *count += 1;

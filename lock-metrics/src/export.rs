@@ -1,8 +1,8 @@
-//! The two ways out: Prometheus text, and somebody else's recorder.
+//! The two ways out: Prometheus text, and the application's own recorder.
 //!
-//! Handles are asked for at every export and thrown away. That costs a few microseconds per lock
-//! name and scrape, and makes the worst traps of long-lived handles impossible: one taken before a
-//! recorder exists, or kept across its `idle_timeout`, is dead for ever.
+//! Handles are created for every export and thrown away. That costs a few microseconds per lock
+//! name and scrape, and avoids the worst traps of long-lived handles: one that is taken before a
+//! recorder exists, or kept beyond the recorder's `idle_timeout`, is dead for ever.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Write as _};
@@ -16,15 +16,15 @@ use crate::collect::Sink;
 use crate::histogram::Bucket;
 use crate::state::Core;
 
-/// The buckets of the application's own histograms, which would be summaries without.
+/// The buckets of the application's own histograms, which would otherwise be summaries.
 const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Renders everything as Prometheus text.
 ///
-/// What the application counts comes from the recorder of `metrics-exporter-prometheus`. Our own series
-/// do not go through it: it takes single samples of histograms and keeps each of them (16 bytes, 70 ns)
-/// until it is asked, while we have added them up already; and a gauge that it was told once it shows
-/// for ever, while ours end. They are written behind its text.
+/// The application's own metrics come from the recorder of `metrics-exporter-prometheus`. Our own
+/// series do not go through it. It takes single samples of histograms and keeps each of them (16 bytes,
+/// 70 ns) until it is read, while ours are added up already. And it shows a gauge for ever once it is
+/// set, while ours end. Our series are written after its text.
 pub(crate) struct Text {
     pub(crate) recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
@@ -41,7 +41,7 @@ impl Text {
         Self { recorder: Arc::new(recorder), handle, scrape: Mutex::default() }
     }
 
-    /// Takes in the samples of the application's own histograms.
+    /// Collects the samples of the application's own histograms.
     pub(crate) fn upkeep(&self) {
         self.handle.run_upkeep();
     }
@@ -56,12 +56,12 @@ impl Text {
 
 struct TextSink {
     text: String,
-    /// The metric whose head was written last.
+    /// The metric whose header was written last.
     last: &'static str,
 }
 
 impl TextSink {
-    /// Writes the head of a metric before its first series.
+    /// Writes the header of a metric before its first series.
     fn head(&mut self, metric: &'static Metric) {
         let name = metric.name();
         if self.last != name {
@@ -116,7 +116,7 @@ impl Sink for TextSink {
     }
 }
 
-/// Writes labels, each with a comma behind it. Prometheus leaves out those without a value.
+/// Writes labels, each followed by a comma. Prometheus drops labels without a value.
 fn pairs(metric: &Metric, values: &[&str]) -> String {
     let mut pairs = String::new();
     for (label, value) in metric.labels().iter().zip(values) {
@@ -125,16 +125,16 @@ fn pairs(metric: &Metric, values: &[&str]) -> String {
     pairs
 }
 
-/// Tells everything to the recorder that the application has installed, whenever it did.
+/// Passes everything to the recorder that the application installed, whenever that was.
 #[derive(Debug, Default)]
 pub(crate) struct Bridge {
-    /// Which recorder was told last, by address.
+    /// The address of the recorder that was fed last.
     recorder: usize,
-    /// What it was told of each histogram, because it takes only what is new.
+    /// What the recorder got of each histogram, because it takes only new samples.
     told: HashMap<(&'static str, Vec<String>), Vec<Bucket>>,
-    /// What it was told of each counter. Not every recorder takes totals: to some, a handle is new each time.
+    /// What the recorder got of each counter. Not every recorder takes totals: for some, each handle is new.
     totals: HashMap<Key, u64>,
-    /// The gauges that it was told last.
+    /// The gauges that the recorder got last.
     gauges: HashSet<Key>,
 }
 
@@ -143,7 +143,8 @@ impl Bridge {
         metrics::with_recorder(|recorder| {
             let address = std::ptr::from_ref(recorder).cast::<()>().addr();
             if self.recorder != address {
-                // A recorder was installed since: it must be told all there was before it.
+                // A recorder was installed since: it must get everything that was counted before
+                // it.
                 self.recorder = address;
                 self.told.clear();
                 self.totals.clear();
@@ -154,7 +155,7 @@ impl Bridge {
                 BridgeSink { recorder, told: &mut self.told, totals: &mut self.totals, gauges: HashSet::new() };
             core.collect(&mut sink);
             let BridgeSink { gauges, .. } = sink;
-            // A recorder knows no way to end a series; what is no number is in no result of a comparison.
+            // A recorder cannot end a series; NaN never makes a comparison true.
             for gone in self.gauges.difference(&gauges) {
                 gauge(recorder, gone).set(f64::NAN);
             }
@@ -180,7 +181,7 @@ impl Sink for BridgeSink<'_> {
     }
 
     fn seconds(&mut self, metric: &'static Metric, labels: &[&str], total: f64) {
-        // A recorder's counters are whole numbers.
+        // The counters of a recorder are whole numbers.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a total of seconds is small")]
         self.counter(metric, labels, total as u64);
     }
@@ -230,7 +231,8 @@ fn key(metric: &Metric, values: &[&str]) -> Key {
 
 fn describe(recorder: &dyn Recorder) {
     for metric in catalog() {
-        // An exporter may put the unit behind the name: names of counts and ratios say what they are.
+        // An exporter may append the unit to the name: the names of counts and ratios already say
+        // what they are.
         let unit = (metric.unit() == MetricUnit::Seconds).then_some(Unit::Seconds);
         let (name, help) = (metric.name().into(), metric.help().into());
         match metric.kind() {
@@ -241,7 +243,7 @@ fn describe(recorder: &dyn Recorder) {
     }
 }
 
-/// A label value as the text format wants it.
+/// Escapes a label value for the text format.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {

@@ -9,10 +9,10 @@ use crate::collect::Sink;
 use crate::state::Core;
 use crate::time::Moment;
 
-/// The last scan of a store by the instance that is elected.
+/// The last scan of a store by the elected instance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fleet {
-    /// By lock name: every one that was seen since the election.
+    /// By lock name: every name that was seen since the election.
     pub(crate) locks: BTreeMap<String, FleetLock>,
     pub(crate) scan_duration: Duration,
     pub(crate) truncated: bool,
@@ -25,14 +25,14 @@ pub(crate) struct FleetLock {
     pub(crate) held: u32,
     pub(crate) waiters: u32,
     pub(crate) oldest_hold: Moment,
-    /// Of those that have one.
+    /// Covers only the keys that have one.
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
 }
 
 impl Core {
-    /// Keeps what the elected inspector of a store found, or forgets it: another instance tells it now,
-    /// and zeros beside its numbers would be wrong ones.
+    /// Keeps what the elected inspector of a store found, or forgets it: another instance exports it
+    /// now, and zeros beside its numbers would be wrong.
     #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
     pub(crate) fn publish(&self, store: &str, found: Option<Fleet>) {
         let mut fleet = self.fleet.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl Core {
         }
     }
 
-    /// Tells what inspectors of this process found, if they are elected.
+    /// Exports what the elected inspectors of this process found.
     pub(crate) fn fleet_to(&self, sink: &mut impl Sink) {
         let stores = self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut each = |metric, get: &dyn Fn(&FleetLock) -> f64| {

@@ -1,4 +1,4 @@
-//! What an application keeps: the way to the numbers, and the threads that look after them.
+//! What an application keeps: access to the numbers, and the threads that maintain them.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::state::Core;
 use crate::time::{Moment, follow_system_time};
 use crate::view;
 
-/// How often the samples of the application's own histograms are taken in.
+/// How often the samples of the application's own histograms are collected.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Gives access to the metrics: as text for the application's own router, and as live rows.
@@ -45,7 +45,7 @@ struct Inner {
     listener: Option<(SocketAddr, listener::Running)>,
 }
 
-/// What handle, sampler and listener share.
+/// The state that the handle, the sampler and the listener share.
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     pub(crate) text: Text,
@@ -85,7 +85,7 @@ impl MetricsHandle {
         self.0.shared.render()
     }
 
-    /// Renders every hold and wait of this process as a page for people, what hurts most first.
+    /// Renders every hold and wait of this process as a page for people, the worst first.
     ///
     /// The page reloads itself, loads nothing and runs no script. It names keys, call sites and the
     /// first digits of owners, so serve it behind the application's authentication, as
@@ -107,7 +107,7 @@ impl MetricsHandle {
         self.0.shared.locks_html()
     }
 
-    /// Renders the same as JSON, also at most 500 rows. Serve it as `application/json`, behind the
+    /// Renders the same rows as JSON, also at most 500. Serve it as `application/json`, behind the
     /// application's authentication.
     ///
     /// # Examples
@@ -122,9 +122,9 @@ impl MetricsHandle {
         self.0.shared.locks_json()
     }
 
-    /// Lists every hold and wait of this process, with keys, in no order.
+    /// Lists every hold and wait of this process, with keys, in no particular order.
     ///
-    /// What begins or ends while the list is read may be missing.
+    /// A hold or wait that begins or ends while the list is read may be missing.
     pub fn live_locks(&self) -> impl Iterator<Item = LiveLock> + use<> {
         LiveLocks::new(Arc::clone(&self.0.shared.core))
     }
@@ -166,7 +166,7 @@ impl Shared {
 
     /// Reports stuck locks and feeds the application's recorder.
     pub(crate) fn tick(&self) {
-        // The application's subscriber and recorder run in here, and may panic.
+        // The application's subscriber and recorder run here, and may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             follow_system_time();
             self.core.sample(Moment::now());
@@ -176,8 +176,8 @@ impl Shared {
         }));
     }
 
-    /// Starts the sampler, on a thread of its own so that no runtime takes it along when it ends.
-    /// It ends when what is returned is dropped.
+    /// Starts the sampler, on a thread of its own so that it does not end with a runtime. It ends
+    /// when the returned value is dropped.
     pub(crate) fn start_sampler(self: &Arc<Self>, interval: Duration) -> io::Result<Sender<Infallible>> {
         let (alive, gone) = mpsc::channel();
         let shared = Arc::clone(self);

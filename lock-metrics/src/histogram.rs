@@ -1,11 +1,11 @@
-//! Fixed buckets, filled on the hot path and added up at scrape.
+//! Fixed buckets, filled on the hot path and added up at each scrape.
 
 use std::time::Duration;
 
 /// How many samples fell into a bucket, and their sum.
 ///
-/// The sum is kept per bucket because it lets a bucket be told to somebody else's recorder, which
-/// takes nothing but samples: `count` times the mean keeps bucket, count and sum right.
+/// The sum is kept per bucket so that a bucket can be passed on to another recorder, which accepts
+/// only samples: `count` times the mean keeps bucket, count and sum right.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bucket {
     pub(crate) count: u64,

@@ -1,4 +1,4 @@
-//! Wiring: what is installed, in which order, so that a failure leaves nothing behind.
+//! Installation: what is installed, in which order, so that a failure leaves nothing behind.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -27,8 +27,8 @@ const MIN_SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Installs the metrics of every lock of this process, with the defaults of [`builder`].
 ///
-/// It does not matter whether managers are connected before or after, and on which runtime: what
-/// runs in the background has threads of its own.
+/// Managers may be connected before or after this call, on any runtime: background work has its own
+/// threads.
 ///
 /// # Errors
 ///
@@ -57,13 +57,13 @@ pub fn builder() -> Builder {
     }
 }
 
-/// Returns what [`install`] gave, if it succeeded before.
+/// Returns the handle of [`install`], if it succeeded before.
 #[must_use]
 pub fn installed() -> Option<MetricsHandle> {
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Says how the metrics leave the process.
+/// Configures how the metrics leave the process.
 ///
 /// There is no setting for an idle time-out, on purpose: a counter that vanishes and comes back
 /// hides what it counted, and an alert on it never fires.
@@ -89,14 +89,15 @@ pub struct Builder {
 impl Builder {
     /// Serves `/metrics`, `/locks` and `/locks.json` at this address, from a thread of its own.
     ///
-    /// Keys are not for everybody: the live view answers only callers on the same machine, at whatever
-    /// address of it, and only if they ask for `localhost` or for an address, so that no web page can
-    /// read it through somebody's browser. [`with_live_view_for`](Self::with_live_view_for) lets a network
-    /// in. On loopback the same holds for the metrics.
+    /// Keys are not for everybody. The live view answers only callers on the same machine, at any of its
+    /// addresses, and only requests for `localhost` or for an address, so that no web page can read it
+    /// through a user's browser. [`with_live_view_for`](Self::with_live_view_for) lets a network in. On
+    /// loopback the same rule applies to the metrics.
     ///
     /// There is no authentication, so bind it to loopback (`([127, 0, 0, 1], 9090)`) unless the
-    /// network is yours. Port 0 lets the system choose; [`MetricsHandle::listener`] tells. An
-    /// application with an HTTP server of its own serves [`MetricsHandle::render`] there instead.
+    /// network is yours. Port 0 lets the system choose; [`MetricsHandle::listener`] returns the
+    /// choice. An application with its own HTTP server serves [`MetricsHandle::render`] there
+    /// instead.
     ///
     /// # Examples
     ///
@@ -112,9 +113,10 @@ impl Builder {
     }
 
     /// Lets other machines see the live view through the listener, with every key, without
-    /// authentication. For a network that is wholly yours, such as that of a demo's containers.
+    /// authentication. Use it only on a network that is entirely yours, such as that of a demo's
+    /// containers.
     ///
-    /// A name as `Host` is still refused: they ask for the address.
+    /// A request whose `Host` is a name is still refused: clients must use the address.
     #[cfg(feature = "listener")]
     pub fn with_live_view_for_all(mut self) -> Self {
         self.allowed.all = true;
@@ -122,9 +124,10 @@ impl Builder {
     }
 
     /// Lets the machines of a network see the live view through the listener, with every key: those whose
-    /// address has the same first bits. May be repeated.
+    /// address has the same leading bits. May be repeated.
     ///
-    /// They ask for the address, or for a name of [`with_live_view_name`](Self::with_live_view_name).
+    /// Requests must use the address, or a name set by
+    /// [`with_live_view_name`](Self::with_live_view_name).
     ///
     /// # Examples
     ///
@@ -143,31 +146,32 @@ impl Builder {
         self
     }
 
-    /// Lets the live view be asked for by this name. May be repeated.
+    /// Allows requests for the live view under this host name. May be repeated.
     ///
-    /// Give only names that you alone can point somewhere: a browser reads the live view for whoever
-    /// owns the name.
+    /// Give only names that you alone control: the owner of a name can read the live view through a
+    /// user's browser.
     #[cfg(feature = "listener")]
     pub fn with_live_view_name(mut self, name: impl Into<String>) -> Self {
         self.allowed.names.push(name.into().trim_end_matches('.').to_ascii_lowercase());
         self
     }
 
-    /// Feeds the recorder that the application installs, before or after, instead of ours.
+    /// Feeds the recorder that the application installs, before or after this call, instead of
+    /// ours.
     ///
-    /// A Prometheus recorder must be given our buckets, or it turns our histograms into summaries:
-    /// see the example of [`catalog`](crate::catalog()). What happened before the recorder was
-    /// installed is told to it then. A recorder that takes single samples takes some 70 ns for each,
-    /// once per sample interval, on our thread; within a bucket it sees their mean. Its `idle_timeout`
-    /// must be off: a histogram that rests would vanish, and begin anew. A recorder tells nobody how it
-    /// was built, so this is not checked here.
+    /// A Prometheus recorder must be given our buckets, or it turns our histograms into summaries: see
+    /// the example of [`catalog`](crate::catalog()). What happened before the recorder was installed is
+    /// passed to it then. A recorder that takes single samples needs about 70 ns for each, once per
+    /// sample interval, on our thread; within a bucket it sees their mean. Its `idle_timeout` must be
+    /// off: a histogram without new samples would vanish and start again. A recorder does not reveal
+    /// how it was built, so this is not checked here.
     ///
-    /// A series that ended, such as that of an inspector that is elected no more, stays with the recorder, as
-    /// NaN. [`MetricsHandle::render`] and a listener still give our series, exactly.
+    /// A series that ended, such as that of an inspector that is no longer elected, stays in the recorder as
+    /// NaN. [`MetricsHandle::render`] and a listener still serve our series, exactly.
     ///
     /// # Examples
     ///
-    /// Feeds OpenTelemetry, through a recorder that takes a meter provider. The view tells the SDK what it cannot
+    /// Feeds OpenTelemetry, through a recorder that takes a meter provider. The view gives the SDK what it cannot
     /// know: the buckets, and one description for all series of a metric.
     ///
     /// ```
@@ -200,22 +204,22 @@ impl Builder {
         self
     }
 
-    /// Sets how often stuck locks are looked for, and how often an existing recorder is fed. Default
-    /// 1 s, at least 10 ms.
+    /// Sets how often the sampler looks for stuck locks and feeds an existing recorder. Default 1 s,
+    /// at least 10 ms.
     pub fn with_sample_interval(mut self, interval: Duration) -> Self {
         self.sample_interval = interval.max(MIN_SAMPLE_INTERVAL);
         self
     }
 
-    /// Installs the recorder and observes every lock manager of this process, for good.
+    /// Installs the recorder and observes every lock manager of this process, permanently.
     ///
     /// The recorder also takes what the application records with the `metrics` macros, and shows
     /// its histograms in classic buckets.
     ///
     /// # Errors
     ///
-    /// The [`InstallError`] says what is in the way: metrics installed before (use [`installed`]),
-    /// another recorder, an address in use, or no thread to be had. Nothing is left behind.
+    /// The [`InstallError`] says what prevented it: metrics installed before (use [`installed`]),
+    /// another recorder, an address in use, or no thread available. Nothing is left behind.
     pub fn install(self) -> Result<MetricsHandle, InstallError> {
         let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
         if installed.is_some() {
@@ -229,7 +233,7 @@ impl Builder {
             }
             Ok(())
         })?;
-        // There is no way to take an observer back, so it comes last.
+        // An observer cannot be removed, so it is registered last.
         observe_all(handle.observer());
         *installed = Some(handle.clone());
         Ok(handle)
@@ -238,7 +242,7 @@ impl Builder {
     /// Builds metrics that touch nothing process-wide: no recorder is installed, no manager
     /// observed.
     ///
-    /// For tests, and for a process that keeps the metrics of two managers apart: give
+    /// Use it in tests, and to keep the metrics of two managers of a process apart: give
     /// [`MetricsHandle::observer`] to the manager.
     ///
     /// # Errors
@@ -285,10 +289,10 @@ pub enum InstallError {
     Listener {
         /// The address asked for.
         address: SocketAddr,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The operating system gave no thread, or none of what its runtime needs.
+    /// The operating system could not provide a thread, or the resources that its runtime needs.
     Thread(io::Error),
 }
 

@@ -1,6 +1,7 @@
-//! The closed sets of label values. What is not in them is never exported.
+//! The closed sets of label values. Other values are never exported.
 
-/// Returns the place of a label value in its closed set, beyond the end if it is not in it.
+/// Returns the index of a label value in its closed set, or an index beyond the end if it is not in
+/// the set.
 pub(crate) const fn place(set: &[&str], value: &str) -> usize {
     let mut place = 0;
     while place < set.len() && !same(set[place].as_bytes(), value.as_bytes()) {
@@ -9,7 +10,7 @@ pub(crate) const fn place(set: &[&str], value: &str) -> usize {
     place
 }
 
-/// Compares, in constants as well.
+/// Compares two strings; usable in constants.
 const fn same(one: &[u8], two: &[u8]) -> bool {
     let mut at = 0;
     while at < one.len() && at < two.len() && one[at] == two[at] {
@@ -26,7 +27,8 @@ pub(crate) const PATHS: [&str; 5] = ["uncontended", "granted", "polled", "handof
 pub(crate) const WAIT_OUTCOMES: [&str; 2] = ["acquired", "failed"];
 /// The values of `outcome` of `renewals_total`.
 pub(crate) const RENEWAL_OUTCOMES: [&str; 2] = ["ok", "error"];
-/// The values of `reason`. A shutdown that frees a lock is a release: nobody has to look at it.
+/// The values of `reason`. A shutdown that frees a lock counts as a release: nobody has to act on
+/// it.
 pub(crate) const LOSS_REASONS: [&str; 5] = ["expired", "stolen", "unreachable", "max_hold", "revoked"];
 /// The values of `outcome` of `releases_total`.
 pub(crate) const RELEASE_OUTCOMES: [&str; 5] = ["released", "dropped", "unconfirmed", "abandoned", "shut_down"];
@@ -34,7 +36,7 @@ pub(crate) const RELEASE_OUTCOMES: [&str; 5] = ["released", "dropped", "unconfir
 pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "holder", "other"];
 /// The values of `kind`.
 pub(crate) const ERROR_KINDS: [&str; 3] = ["unavailable", "misconfigured", "other"];
-/// The values of `policy`: what Redis may be set to, apart from `noeviction`.
+/// The values of `policy`: the eviction policies of Redis other than `noeviction`.
 pub(crate) const POLICIES: [&str; 8] = [
     "allkeys-lru",
     "allkeys-lfu",

@@ -8,37 +8,39 @@
 //! ```
 //!
 //! Every metric is in [`catalog`]. The label `lock` is a key template or a declared name, never a
-//! rendered key; at most 200 names are told apart, the rest is `other`. A lock name has about 120
-//! series, all of which exist from [`install`] on for every annotated function, at 0.
+//! rendered key; at most 200 names are kept apart, the rest are counted as `other`. A lock name has
+//! about 120 series. For every annotated function they all exist from [`install`] on, at 0.
 //!
 //! # Where to look when a lock is stuck
 //!
 //! - `/locks` and `/locks.json` of [`Builder::with_listener`], or [`MetricsHandle::locks_html`] and
 //!   [`MetricsHandle::locks_json`] in the application's own router: every hold and wait of this
-//!   process with its key, its call site, its lease and who waits for whom, what hurts most first.
+//!   process with its key, its call site, its lease and who waits for whom, the worst first.
 //! - `lockctl` (`cargo install lock-metrics --features cli`): every lock of the fleet, read from
-//!   Redis; and the way to release one whose holder is gone.
+//!   Redis; and a way to release one whose holder is gone.
 //! - [`Inspector`]: the same as metrics, for alerts on locks that no live process holds.
 //!
-//! Metrics never carry a key. The live view shows the first four digits of an owner; all 32 prove
+//! Metrics never contain a key. The live view shows the first four digits of an owner. All 32 prove
 //! ownership, so only `lockctl show` and `lockctl list --owners` print them, for `lockctl release`.
-//! That gives nothing away: who can run it can read Redis. Lists cut them because lists get pasted.
+//! That reveals nothing new: a person who can run these commands can read Redis. Lists cut them
+//! because lists get pasted.
 //!
-//! # How it works, and why so
+//! # How it works, and why
 //!
 //! An event costs a look-up in a table that takes no lock, and one short visit to a shard that holds
 //! both the row of the acquire and the counts. Nothing of the `metrics` crate is on that path: its
 //! macros cost ten times as much, its cached handles twice as much, its histograms keep every
-//! sample until they are asked, and a handle taken before a recorder is installed never counts.
+//! sample until they are read, and a handle taken before a recorder is installed never counts.
 //! `cargo run --release -p lock-metrics --example cost` measures it.
 //!
-//! At scrape the shards are added up and written behind what the application itself counts, which comes
-//! from `metrics-exporter-prometheus`. Gauges of what goes on now are counted from the rows, so they
-//! cannot drift. They carry start times, with the time of the same clock beside them: ages are
-//! differences, right whatever the clocks of other machines say and however long ago the scrape was.
+//! At scrape the shards are added up and written after the application's own metrics, which come from
+//! `metrics-exporter-prometheus`. Gauges of the current state are counted from the rows, so they cannot
+//! drift. They contain start times, and the time of the same clock is exported beside them: ages are
+//! differences, which are right whatever the clocks of other machines show and however long ago the
+//! scrape was.
 //!
-//! A thread looks for stuck locks and reports each with a `tracing` event, and another when it ends.
-//! A failure in here never reaches a lock: events are counted or left out.
+//! A thread looks for stuck locks and reports each with a `tracing` event, and with another one when
+//! it ends. A failure in this crate never reaches a lock: events are counted or left out.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

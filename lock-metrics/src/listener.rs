@@ -1,8 +1,8 @@
 //! Serves the metrics and the live view over HTTP, from a thread and a runtime of its own.
 //!
-//! On hyper rather than on the exporter's own listener, which answers every path and method, has no
-//! working time-outs and no cap on connections, and dies with the runtime that happened to call
-//! `install`. And rather than on a hand-written server, because HTTP is not ours to write.
+//! Built on hyper rather than on the exporter's own listener, which answers every path and method,
+//! has no working time-outs and no cap on connections, and dies with the runtime that happened to
+//! call `install`. It is not a hand-written server either, because HTTP is not ours to write.
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};
@@ -34,11 +34,11 @@ use crate::view::LIVE_VIEW_CSP;
 
 /// Connections served at a time; more wait in the kernel.
 const MAX_CONNECTIONS: usize = 16;
-/// For a client that connects and says nothing.
+/// The limit for a client that connects and sends nothing.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
-/// For a client that does not read its answer.
+/// The limit for a client that does not read its answer.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// After a failed accept, which means that the process has no file descriptors left.
+/// The pause after a failed accept, which means that the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -74,8 +74,8 @@ impl Prepared {
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
         thread::Builder::new().name("lock-metrics-http".to_owned()).spawn(move || {
-            // Built and dropped here: a runtime must not be dropped inside of the caller's.
-            // Views are made on a second thread, one at a time, so that they never hold a scrape up.
+            // Built and dropped here: a runtime must not be dropped inside the caller's. Views are
+            // rendered on a second thread, one at a time, so that they never delay a scrape.
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = match runtime.enable_all().max_blocking_threads(1).build() {
                 Ok(runtime) => runtime,
@@ -89,7 +89,7 @@ impl Prepared {
         Ok(Self { address, start, stop })
     }
 
-    /// Begins to answer.
+    /// Starts to answer.
     pub(crate) fn start(self) -> Running {
         let _ = self.start.send(());
         Running { _stop: self.stop }
@@ -142,11 +142,11 @@ async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>) {
         .keep_alive(false)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
-    // Whatever went wrong is the client's affair.
+    // Whatever went wrong concerns only the client.
     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
 }
 
-/// What there is to be asked for.
+/// What a client can ask for.
 #[derive(Clone, Copy)]
 enum Page {
     Metrics,
@@ -155,7 +155,7 @@ enum Page {
 }
 
 impl Site {
-    /// Returns what is asked for, or why it is not given.
+    /// Returns what the client asked for, or why it is refused.
     fn route(
         &self,
         request: &Request<Incoming>,
@@ -211,7 +211,8 @@ impl Site {
     }
 }
 
-/// Returns whether the caller unpacks what was packed. Prometheus does: a scrape is a tenth of the size.
+/// Returns whether the client accepts gzip. Prometheus does: the answer to a scrape is then a tenth of
+/// the size.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -228,7 +229,7 @@ fn gzip(text: &str) -> Bytes {
     packed.finish().unwrap_or_default().into()
 }
 
-/// Sends along what keeps an answer with keys in it from being shown elsewhere.
+/// Sends headers that keep an answer with keys in it from being shown elsewhere.
 fn shield(response: &mut Response<Full<Bytes>>) {
     let mut set = |name: HeaderName, value| response.headers_mut().insert(name, HeaderValue::from_static(value));
     set(CONTENT_SECURITY_POLICY, LIVE_VIEW_CSP);

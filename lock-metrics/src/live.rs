@@ -1,4 +1,4 @@
-//! The holds and waits of this moment, for people: with keys, which no metric carries.
+//! The current holds and waits, for people: with keys, which no metric contains.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -31,7 +31,7 @@ pub struct LiveLock {
     pub since: SystemTime,
     /// How long ago that was.
     pub age: Duration,
-    /// Whether it holds or waits, and what only one of them has.
+    /// Whether it holds or waits, with the details of that state.
     pub state: LiveState,
 }
 
@@ -42,7 +42,7 @@ pub enum LiveState {
     /// It waits.
     #[non_exhaustive]
     Waiting {
-        /// The last holder seen, if the store could tell.
+        /// The last holder seen, if the store returned one.
         waits_for: Option<Holder>,
     },
     /// It holds the lock.
@@ -50,15 +50,17 @@ pub enum LiveState {
     Held {
         /// The fencing token of the grant.
         token: FencingToken,
-        /// The first digits of the owner's identity: enough to recognise it, too few to act as it.
+        /// The first digits of the owner's identity: enough to recognise it, too few to act as the
+        /// owner.
         owner: String,
         /// The time left of the lease; zero if it should have been renewed by now.
         lease_left: Duration,
         /// The age at which it counts as stuck.
         stuck_after: Duration,
-        /// Whether it is older than that.
+        /// Whether the hold is older than that.
         stuck: bool,
-        /// Whether an enclosing hold of the same task is what really holds the lock.
+        /// Whether this hold is nested in another hold of the same task, which really holds the
+        /// lock.
         reentrant: bool,
     },
 }
@@ -85,7 +87,7 @@ impl LiveLock {
     }
 }
 
-/// Copies one shard at a time, so that a hundred thousand holds never stop an acquire for long.
+/// Copies one shard at a time, so that a hundred thousand holds never block an acquire for long.
 #[derive(Debug)]
 pub(crate) struct LiveLocks {
     core: Arc<Core>,

@@ -1,13 +1,13 @@
 //! A table of names that only grows, up to a limit: how labels are bounded.
 //!
-//! Looking up a known name takes no lock and writes nothing, so that it costs the same on every
-//! thread: a hash, a load, a comparison. That is what a cached handle would cost, without the trap
-//! of a handle that outlives what it points to.
+//! Looking up a known name takes no lock and writes nothing, so it costs the same on every thread:
+//! a hash, a load, a comparison. A cached handle would cost the same, but could outlive what it
+//! points to.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A name and its value, once they are there.
+/// A name and its value, once they are set.
 type Slot<T> = OnceLock<(Box<str>, T)>;
 
 /// At most `limit` names, each with a value. Nothing is ever removed.

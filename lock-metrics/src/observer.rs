@@ -19,7 +19,7 @@ use crate::state::{Core, INSPECTOR_KEY};
 use crate::table::{Hold, Phase, Row, Shard};
 use crate::time::Moment;
 
-// The hot path counts by place, found while compiling.
+// The hot path counts by index, which is found at compile time.
 const ACQUIRED: usize = place(&ACQUIRE_OUTCOMES, "acquired");
 const RELEASED: usize = place(&RELEASE_OUTCOMES, "released");
 const DROPPED: usize = place(&RELEASE_OUTCOMES, "dropped");
@@ -59,7 +59,8 @@ impl LockObserver for LockMetrics {
 
 impl Core {
     fn on_event(&self, event: &LockEvent<'_>) {
-        // Held for as long as an inspector lives, it would stand above every lock that people look for.
+        // Held for as long as an inspector lives, it would be listed above every lock that people look
+        // for.
         if event.label.as_str() == INSPECTOR_KEY {
             return;
         }
@@ -100,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Makes the row of an acquire that begins.
+    /// Creates the row of an acquire that begins.
     fn begin(&self, event: &LockEvent<'_>, phase: Phase) -> Row {
         let family = self.family(event.label.as_str());
         if std::ptr::eq(family, &self.other) {
@@ -115,8 +116,8 @@ impl Core {
         self.table.shard(event.attempt).rows.insert(event.attempt, row);
     }
 
-    /// Notes who is in the way. Adds no row: this may come after the caller's terminal event, from
-    /// another thread, and a row added then would stay for ever.
+    /// Records the holder that blocks an acquire. Adds no row: this may come after the caller's
+    /// terminal event, from another thread, and a row added then would stay for ever.
     fn contended(&self, event: &LockEvent<'_>, holder: Option<&Holder>) {
         let seen = holder.map(|holder| Box::new(holder.clone()));
         let mut shard = self.table.shard(event.attempt);
@@ -137,7 +138,7 @@ impl Core {
             charge(counts, charged, waited);
         }
         drop(shard);
-        // Freed outside of the lock.
+        // Freed outside the lock.
         drop(row);
     }
 
@@ -163,7 +164,7 @@ impl Core {
             row.phase = Phase::Held(hold);
             row.family()
         } else {
-            // Observed from the middle on: the wait began before the observer was there.
+            // The observer was registered during the wait: the wait began before that.
             let row = self.begin(event, Phase::Held(hold));
             let family = row.family();
             rows.insert(event.attempt, row);
@@ -245,7 +246,7 @@ impl Core {
     }
 }
 
-/// Charges a wait to the site that was waited for.
+/// Charges a wait to the call site that held the lock.
 fn charge(counts: &mut Counts, holder: Option<usize>, waited: Duration) {
     if let Some(holder) = holder {
         counts.blocked_by(holder).record_duration(catalog::BLOCKED.buckets(), waited);

@@ -1,4 +1,4 @@
-//! Looks for locks that are held for too long, off the hot path, and says so.
+//! Looks for locks that are held for too long, off the hot path, and reports them.
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The state that observer, sampler and exporter share.
+//! The state that the observer, the sampler and the exporter share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,28 +16,29 @@ use crate::sampler::Recovered;
 use crate::table::Table;
 use crate::time::{Moment, nanos};
 
-/// Distinct lock names before everything else is counted as `other`.
+/// The number of distinct lock names; any more are counted as `other`.
 pub(crate) const MAX_LOCKS: usize = 200;
-/// Distinct call sites of one lock name, and distinct holders' sites, before `other`.
+/// The number of distinct call sites of one lock name, and of distinct sites of holders, before
+/// `other`.
 pub(crate) const MAX_SITES: usize = 32;
-/// Distinct nodes of the store before `other`.
+/// The number of distinct nodes of the store before `other`.
 const MAX_NODES: usize = 64;
-/// Distinct stores of one process before `other`.
+/// The number of distinct stores of one process before `other`.
 pub(crate) const MAX_STORES: usize = 16;
 /// The name of everything beyond a limit.
 pub(crate) const OTHER: &str = "other";
 
-/// The lock by which the fleet's inspectors elect one.
+/// The lock with which the inspectors of a fleet elect one of them.
 pub(crate) const INSPECTOR_KEY: &str = "distributed-lock:inspector";
 
-/// Everything counted and everything going on.
+/// All counts, and everything that is going on now.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) families: Names<Family>,
     /// Lock names beyond the limit.
     pub(crate) other: Family,
     pub(crate) table: Table,
-    /// The stores that locks are taken in.
+    /// The stores in which locks are taken.
     pub(crate) stores: Names<usize>,
     pub(crate) nodes: Names<Mutex<Node>>,
     /// Nodes beyond the limit.
@@ -46,7 +47,7 @@ pub(crate) struct Core {
     pub(crate) recovered: Mutex<Vec<Recovered>>,
     pub(crate) label_overflow: AtomicU64,
     pub(crate) fencing_rejections: AtomicU64,
-    /// What inspectors of this process that are elected found last, by store.
+    /// What the elected inspectors of this process found last, by store.
     pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
     /// When counting began.
     pub(crate) start: Moment,
@@ -58,25 +59,25 @@ pub(crate) struct Core {
 #[derive(Debug)]
 pub(crate) struct Family {
     pub(crate) number: usize,
-    /// Who takes it in this process.
+    /// The call sites that take it in this process.
     pub(crate) sites: Names<CallSite>,
     /// Call sites beyond the limit.
     other_site: CallSite,
     /// The stores in which it was taken, one bit for each.
     stores: AtomicU32,
-    /// The time for which it was held, as told last: a total must not fall.
+    /// The time for which it was held, as last exported: a total must not fall.
     pub(crate) held_nanos: AtomicU64,
-    /// Who made callers of this process wait for it.
+    /// The call sites that made callers of this process wait for it.
     pub(crate) holders: Names<usize>,
     /// The largest lease seen, 0 before the first.
     ttl: AtomicU64,
 }
 
-/// Who takes a lock.
+/// A call site that takes a lock.
 #[derive(Debug)]
 pub(crate) struct CallSite {
     pub(crate) number: usize,
-    /// Whether it is a function under the attribute, so that its name is that of the function.
+    /// Whether it is a function with the attribute, so that its name is that of the function.
     pub(crate) is_function: bool,
     /// The largest threshold seen, 0 before the first.
     stuck_after: AtomicU64,
@@ -89,9 +90,9 @@ pub(crate) struct Node {
     pub(crate) commands: [Histogram<COMMAND_BUCKETS>; labels::OPS.len()],
     /// By [`labels::ERROR_KINDS`].
     pub(crate) errors: Counter<{ labels::ERROR_KINDS.len() }>,
-    /// Unknown until the watchdog says so: a false 0 would be a false alarm.
+    /// Unknown until the watchdog reports it: a false 0 would be a false alarm.
     pub(crate) connected: Option<bool>,
-    /// The place of its policy in [`labels::POLICIES`], if it may evict.
+    /// The index of its policy in [`labels::POLICIES`], if it may evict.
     pub(crate) policy: Option<usize>,
 }
 
@@ -129,7 +130,8 @@ impl Core {
         self.families.get_or_add(label, Family::new).unwrap_or(&self.other)
     }
 
-    /// Returns the number of a store, [`MAX_STORES`] beyond the limit, and notes that the family is in it.
+    /// Returns the number of a store, [`MAX_STORES`] beyond the limit, and records that the family uses
+    /// it.
     pub(crate) fn store(&self, family: &Family, store: &str) -> usize {
         let number = self.stores.get_or_add(store, |number| number).copied().unwrap_or(MAX_STORES);
         if family.stores.load(Ordering::Relaxed) >> number & 1 == 0 {
@@ -138,7 +140,8 @@ impl Core {
         number
     }
 
-    /// Returns the stores of a family with their names: all that are known until it was taken in one.
+    /// Returns the stores of a family with their names: all known stores until the family is taken in
+    /// one.
     pub(crate) fn stores_of(&self, family: &Family) -> Vec<(usize, &str)> {
         let used = family.stores.load(Ordering::Relaxed);
         let known = self.stores.iter().map(|(name, number)| (*number, name));
@@ -146,7 +149,7 @@ impl Core {
         let picked: Vec<_> = all.iter().copied().filter(|(number, _)| used >> number & 1 == 1).collect();
         match (picked.is_empty(), all.len()) {
             (false, _) => picked,
-            // A label without a value is one that is not there.
+            // A label without a value is the same as no label.
             (true, 1) => vec![(0, "")],
             (true, _) => all.into_iter().filter(|(number, _)| *number != MAX_STORES).collect(),
         }
@@ -183,7 +186,7 @@ impl Family {
         }
     }
 
-    /// Returns the number of a call site, [`MAX_SITES`] beyond the limit, and takes note of its settings.
+    /// Returns the number of a call site, [`MAX_SITES`] beyond the limit, and records its settings.
     pub(crate) fn site(&self, site: &str, ttl: Duration, stuck_after: Duration) -> usize {
         let site = self.sites.get_or_add(site, |number| CallSite::new(number, false)).unwrap_or(&self.other_site);
         raise(&self.ttl, nanos(ttl));
@@ -191,7 +194,7 @@ impl Family {
         site.number
     }
 
-    /// Returns every call site with its name, and that for the rest if there can be one.
+    /// Returns every call site with its name, and the one for the rest if there can be one.
     pub(crate) fn call_sites(&self) -> impl Iterator<Item = (&str, &CallSite)> {
         self.sites.iter().chain(self.sites.is_full().then_some((OTHER, &self.other_site)))
     }
@@ -215,7 +218,7 @@ impl CallSite {
         Self { number, is_function, stuck_after: AtomicU64::new(0) }
     }
 
-    /// Returns the largest threshold seen, that of the family's lease before the first.
+    /// Returns the largest threshold seen, or the default for the family's lease before the first.
     pub(crate) fn stuck_after(&self, family: &Family) -> Duration {
         match self.stuck_after.load(Ordering::Relaxed) {
             0 => threshold(family.ttl()),
@@ -231,8 +234,8 @@ fn threshold(ttl: Duration) -> Duration {
     options.stuck_threshold()
 }
 
-/// Writes only when the value grows, which it hardly ever does: a shared line that is only read
-/// stays in every core's cache.
+/// Writes only when the value grows, which is rare: a shared cache line that is only read stays in
+/// every core's cache.
 fn raise(cell: &AtomicU64, value: u64) {
     if cell.load(Ordering::Relaxed) < value {
         cell.fetch_max(value, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! The holds and waits of this moment, and the counts, in shards.
+//! The current holds and waits, and the counts, in shards.
 //!
-//! One mutex guards a shard's rows and its counts: a row has to be touched at every step anyway,
-//! and under its lock a count is a plain addition. Attempts are spread over the shards by number,
-//! so two threads seldom meet.
+//! One mutex guards the rows and the counts of a shard: a row has to be touched at every step
+//! anyway, and under its lock a count is a plain addition. Attempts are spread over the shards by
+//! number, so two threads seldom meet.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,7 +19,7 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(crate) struct Table(Box<[Padded]>);
 
-/// Keeps shards off each other's cache lines.
+/// Keeps shards on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
@@ -31,7 +31,7 @@ pub(crate) struct Shard {
     pub(crate) rows: HashMap<u64, Row, BuildHasherDefault<Spread>>,
     pub(crate) counts: PerName,
     pub(crate) lateness: Histogram<LATENESS_BUCKETS>,
-    /// Before this no hold becomes stuck that is not reported yet.
+    /// Before this time, no hold becomes stuck that has not been reported yet.
     pub(crate) next_stuck: Moment,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Makes a row of the lock name, the call site and the store of these numbers.
+    /// Creates a row with these numbers of a lock name, a call site and a store.
     pub(crate) fn new([family, site, store]: [usize; 3], key: LockKey, phase: Phase) -> Self {
         let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
         Self { family: small(family), site: small(site), store: small(store), key, phase }
@@ -75,9 +75,9 @@ impl Row {
 /// How far an acquire has come.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// It waits, for this holder if one was seen. Boxed: most acquires never see one.
+    /// The acquire waits, for this holder if one was seen. Boxed: most acquires never see one.
     Waiting { since: Moment, holder: Option<Box<Holder>> },
-    /// It holds the lock.
+    /// The acquire holds the lock.
     Held(Hold),
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Hold {
     pub(crate) owner: OwnerId,
     /// When it counts as stuck.
     pub(crate) stuck_at: Moment,
-    /// Whether an enclosing hold, which has a row of its own, is what really holds the lock.
+    /// Whether this hold is nested in another one, which has its own row and really holds the lock.
     pub(crate) reentrant: bool,
     /// Whether it was reported as stuck.
     pub(crate) reported: bool,
@@ -122,7 +122,7 @@ impl Table {
     }
 }
 
-/// An observer's panic is caught by the core; what it left half done is a count, not a lock.
+/// The core catches an observer's panic; what the panic leaves incomplete is a count, not a lock.
 fn lock(shard: &Padded) -> MutexGuard<'_, Shard> {
     shard.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -142,7 +142,7 @@ impl PerName {
     }
 }
 
-/// Spreads attempt numbers, which are sequential and not chosen by anybody.
+/// Spreads attempt numbers, which are sequential; nobody can choose them.
 #[derive(Default)]
 pub(crate) struct Spread(u64);
 

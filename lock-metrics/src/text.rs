@@ -1,4 +1,4 @@
-//! Text of others, made fit to be shown; and times for people.
+//! Makes text from outside safe to show, and formats times for people.
 //!
 //! Keys and call sites come from users and from Redis. What is shown of them must not move a
 //! cursor, end an attribute, or change the direction of the text around it.
@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Spells out characters that would act on a terminal or hide in a page instead of being seen.
+/// Escapes characters that would act on a terminal, or be invisible on a page.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -19,7 +19,8 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
-/// Control characters, and those that are zero wide, turn the direction of text or stand for nothing.
+/// Returns whether a character is a control character, has no width, changes the direction of text or
+/// is blank.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -28,7 +29,7 @@ fn is_invisible(c: char) -> bool {
             | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Writes a duration so that its size is seen at a glance.
+/// Writes a duration so that its size is clear at a glance.
 pub(crate) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -1,15 +1,15 @@
-//! Moments as Prometheus counts them. The only file that reads clocks.
+//! Times as Prometheus counts them. The only file that reads clocks.
 //!
-//! A moment is read from a clock that nobody sets, so that ages are right whatever happens to the
-//! system's time. What is exported is Unix time: the same moments, moved by one offset for all of them.
+//! A time is read from a clock that nobody sets, so that ages are right whatever happens to the
+//! system's time. What is exported is Unix time: the same times, all shifted by one offset.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How far the system's time may drift from what is exported before everything exported follows.
+/// How far the system's time may drift from the exported times before all of them are adjusted.
 const STEP: u64 = 50_000_000;
 
-/// What is added to a moment to make Unix time of it, 0 before the first use.
+/// The offset that turns a steady time into Unix time, 0 before the first use.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
 /// Nanoseconds on the steady clock; 0 means never.
@@ -24,8 +24,8 @@ impl Moment {
         Self::read(rustix::time::ClockId::Monotonic)
     }
 
-    /// Returns the time of the last clock tick, at most a few milliseconds old, for a fifth of the
-    /// price of [`now`](Self::now): this is read for every acquire.
+    /// Returns the time of the last clock tick, at most a few milliseconds old, at a fifth of the
+    /// cost of [`now`](Self::now): it is read for every acquire.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn coarse() -> Self {
         Self::read(rustix::time::ClockId::MonotonicCoarse)
@@ -45,11 +45,11 @@ impl Moment {
 
         #[expect(clippy::disallowed_methods, reason = "ages are measured here, not leases")]
         static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-        // A second, so that no moment after the start is taken for never.
+        // One second, so that no time after the start is mistaken for never.
         Self(nanos(START.elapsed()).saturating_add(1_000_000_000))
     }
 
-    /// Returns the time: there is no cheaper clock here.
+    /// Returns the time: this platform has no cheaper clock.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(crate) fn coarse() -> Self {
         Self::now()
@@ -59,7 +59,7 @@ impl Moment {
         Self(self.0.saturating_add(nanos(by)))
     }
 
-    /// Returns an earlier moment, as early as the clock reaches.
+    /// Returns an earlier time, or the earliest that the clock can represent.
     #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors are told ages"))]
     pub(crate) fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(by)).max(1))
@@ -92,7 +92,7 @@ impl Moment {
         self.0
     }
 
-    /// Returns the earlier of two moments, where never is later than everything.
+    /// Returns the earlier of two times; never is later than everything.
     pub(crate) fn earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::NEVER, some) | (some, Self::NEVER) => some,
@@ -101,8 +101,8 @@ impl Moment {
     }
 }
 
-/// Follows the system's time if it was set. Drift below that leaves timestamps as they are, so that a
-/// hold has the same start in every scrape.
+/// Follows the system's time if it was set. A drift below `STEP` leaves timestamps as they are, so
+/// that a hold has the same start in every scrape.
 pub(crate) fn follow_system_time() {
     let (fresh, known) = (read_offset(), offset());
     if fresh.wrapping_sub(known).min(known.wrapping_sub(fresh)) > STEP {

@@ -25,16 +25,16 @@ fn the_applications_recorder_gets_everything() {
     let theirs = exporter.install_recorder().unwrap();
     metrics::counter!("app_requests_total").increment(5);
 
-    // Ours would be a second recorder. It is refused, and nothing of it stays.
+    // Ours would be a second recorder. It is refused, and leaves nothing behind.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = builder().with_listener(free).install().unwrap_err();
     assert!(matches!(refused, InstallError::RecorderPresent), "{refused:?}");
     assert!(refused.to_string().contains("with_existing_recorder"), "{refused}");
     assert!(installed().is_none());
-    // Its thread closes the socket in its own time.
+    // Its thread closes the socket a little later.
     eventually("closing the listener", || TcpStream::connect(free).is_err().then_some(()));
 
-    // What the refused install would have seen twice is seen once.
+    // Events that the refused install would have seen twice are seen once.
     let ours = builder().with_existing_recorder().with_sample_interval(Duration::from_millis(10)).install().unwrap();
     let gate = FencingGate::new();
     gate.admit(FencingToken::new(2)).unwrap();
@@ -56,7 +56,7 @@ fn the_applications_recorder_gets_everything() {
         let rejected = seen.find("fencing_rejections_total", &[]);
         ((held, rejected) == (Some(99.0), Some(1.0))).then_some(())
     });
-    // And then only what is new: the last hold, whose bucket has samples already.
+    // After that only new samples: the last hold, whose bucket has samples already.
     Acquire::new(&observer, 99, "lock:user:<id>", "lock:user:1").release(Duration::from_millis(51));
     let run = || Scrape::read(&theirs.render()).get("sampler_last_run_timestamp_seconds", &[]);
     for _ in 0..3 {

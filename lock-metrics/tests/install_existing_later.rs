@@ -20,7 +20,7 @@ fn a_recorder_that_comes_later_is_told_everything() {
     let before = Acquire::new(&observer, 1, "lock", "key");
     before.take();
     before.release(Duration::from_secs(1));
-    // Let the sampler tell it to nobody.
+    // Let the sampler run once without a recorder.
     let run = || Scrape::read(&ours.render()).get("sampler_last_run_timestamp_seconds", &[]);
     let first = run();
     eventually("a sample", || (run() > first).then_some(()));

@@ -14,7 +14,7 @@ use lock_metrics::{InstallError, builder, install, installed};
 
 use support::{Acquire, Scrape};
 
-/// Says when the watchdog has connected and asked for the eviction policy.
+/// Reports when the watchdog has connected and asked for the eviction policy.
 struct Connected(mpsc::Sender<()>);
 
 impl LockObserver for Connected {
@@ -27,7 +27,7 @@ impl LockObserver for Connected {
     }
 }
 
-/// Makes the core tell its process-wide observers something, without a manager.
+/// Makes the core send an event to its process-wide observers, without a manager.
 fn reject_a_stale_write() {
     let gate = FencingGate::new();
     gate.admit(FencingToken::new(2)).unwrap();
@@ -37,7 +37,7 @@ fn reject_a_stale_write() {
 #[test]
 #[limit]
 fn once_for_good_and_nothing_left_of_what_failed() {
-    // A manager that has long been connected.
+    // A manager that was connected long before.
     let server = RedisServer::builder().with_maxmemory("100mb", "volatile-lru").start();
     let others = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let locks = others.block_on(LockManager::connect(&server.url())).unwrap();
@@ -45,7 +45,8 @@ fn once_for_good_and_nothing_left_of_what_failed() {
     locks.observe(Connected(tell));
     connected.recv_timeout(Duration::from_secs(30)).unwrap();
 
-    // Recorded before there is a recorder: lost, as `metrics` has it. Ours are not made this way.
+    // Recorded before there is a recorder: lost, as usual with `metrics`. Our metrics do not use
+    // its macros.
     let dead = metrics::counter!("app_requests_total");
 
     // A failed install leaves no recorder, no observer and no handle.
@@ -56,26 +57,27 @@ fn once_for_good_and_nothing_left_of_what_failed() {
     assert!(refused.to_string().contains(&address.to_string()), "{refused}");
     assert!(installed().is_none());
 
-    // On a runtime that ends right after.
+    // On a runtime that ends immediately afterwards.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let handle = runtime.block_on(async { builder().with_listener(([127, 0, 0, 1], 0)).install().unwrap() });
     drop(runtime);
     let address = handle.listener().unwrap();
     drop(handle);
 
-    // Installed for good: the handle can be had again, and nothing stops with the last one dropped.
+    // Installed permanently: the handle can be fetched again, and dropping the last one stops
+    // nothing.
     TcpStream::connect(address).unwrap();
     let handle = installed().unwrap();
     assert_eq!(handle.listener(), Some(address));
 
-    // What was told before is known all the same.
+    // Earlier events are still known.
     let node = format!("127.0.0.1:{}", server.port());
     let seen = Scrape::read(&handle.render());
     assert_eq!(seen.get("backend_connected", &[("node", &node)]), 1.0);
     assert_eq!(seen.get("backend_eviction_policy_info", &[("node", &node), ("policy", "volatile-lru")]), 1.0);
     others.block_on(locks.shutdown(Duration::from_secs(5)));
 
-    // Observed once, although it was tried three times.
+    // Observed once, although `install` was tried three times.
     // Before it is known whether the port is taken.
     for again in [
         install(),
@@ -97,7 +99,7 @@ fn once_for_good_and_nothing_left_of_what_failed() {
     assert_eq!(scrape.types["app_request_seconds"], "histogram");
     assert_eq!(scrape.get("held", &[("lock", "lock")]), 1.0);
 
-    // Another set of metrics in the same process counts on its own.
+    // A second set of metrics in the same process counts separately.
     let apart = builder().with_sample_interval(Duration::from_millis(1)).build().unwrap();
     assert_eq!(Scrape::read(&apart.render()).find("held", &[("lock", "lock")]), None);
     assert!(!apart.render().contains("app_requests_total"));

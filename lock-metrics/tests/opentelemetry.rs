@@ -1,4 +1,5 @@
-//! The way to OpenTelemetry: its exporter as the application's recorder, read back from the SDK's memory.
+//! Tests the way to OpenTelemetry: its exporter as the application's recorder, read back from the SDK's
+//! memory.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -22,7 +23,7 @@ fn view(instrument: &Instrument) -> Option<Stream> {
     let mut stream = Stream::builder()
         .with_description(metric.help())
         .with_unit(if metric.unit() == MetricUnit::Seconds { "s" } else { "" })
-        // 200 lock names, each with some call sites.
+        // 200 lock names, each with several call sites.
         .with_cardinality_limit(20_000);
     if !metric.buckets().is_empty() {
         let boundaries = metric.buckets().to_vec();
@@ -31,7 +32,8 @@ fn view(instrument: &Instrument) -> Option<Stream> {
     stream.build().ok()
 }
 
-/// What the last export says of a metric: the labels and the value of each series; of histograms, the buckets.
+/// What the last export contains for a metric: the labels and the value of each series, and the buckets of
+/// histograms.
 #[derive(Debug, Default)]
 struct Seen {
     unit: String,
@@ -101,7 +103,7 @@ fn counters_gauges_and_histograms_arrive_once_with_their_buckets() {
         exporter.get_finished_metrics().unwrap().last().map(read).unwrap_or_default()
     };
     let runs = |seen: &BTreeMap<String, Seen>| seen["distributed_lock_sampler_last_run_timestamp_seconds"].values[""];
-    // Told again and again, as long as it runs: nothing may be added twice.
+    // Fed again and again while it runs: nothing may be added twice.
     let first = eventually("the first export", || {
         Some(look()).filter(|seen| seen.get("distributed_lock_held").is_some_and(|held| !held.values.is_empty()))
     });
@@ -125,7 +127,7 @@ fn counters_gauges_and_histograms_arrive_once_with_their_buckets() {
         // An exporter to Prometheus appends the unit, unless the name ends with it.
         assert!(metric.unit.is_empty() || name.contains("_seconds"), "{name}: {}", metric.unit);
     }
-    // What is over has no value any more: this recorder knows no way to end a series.
+    // A series that has ended has no value any more: this recorder cannot end a series.
     wait.send(LockEventKind::Cancelled { waited: Duration::from_secs(1), holder: None });
     eventually("the end of the wait", || {
         (look()["distributed_lock_waiting_on"].values["shop::charge,lock:user:<id>,memory"] == 0.0).then_some(())

@@ -1,4 +1,4 @@
-//! What is asked of every contestant.
+//! The interface of every contestant.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use crate::Result;
 /// The lease that every contestant asks for, ms.
 pub(crate) const TTL_MS: u64 = 30_000;
 
-/// Something that takes and gives back locks. Clones share connections.
+/// Something that takes and releases locks. Clones share connections.
 pub(crate) trait Contestant: Clone + Send + Sync + 'static {
     /// The proof of a lock that is held.
     type Held: Send + 'static;
@@ -15,6 +15,6 @@ pub(crate) trait Contestant: Clone + Send + Sync + 'static {
     /// Takes a lock, however long that takes. Returns its fencing token, 0 if it has none.
     fn acquire(&self, key: &str) -> impl Future<Output = Result<(Self::Held, u64)>> + Send;
 
-    /// Gives a lock back.
+    /// Releases a lock.
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
 }

@@ -1,4 +1,4 @@
-//! The bound for one process: a mutex of tokio, which is fair and knows no store.
+//! The bound for one process: a tokio mutex, which is fair and uses no store.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::Result;
 use crate::contestant::contract::Contestant;
 
-/// One mutex for every key, so only for work on a single one.
+/// One mutex for every key, so it is only for work on a single key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Local(Arc<Mutex<()>>);
 

@@ -1,4 +1,4 @@
-//! Who is measured: all do the same work through the same loop.
+//! The contestants: all do the same work in the same loop.
 
 mod contract;
 mod local;
@@ -19,7 +19,7 @@ pub(crate) use rslock::Rslock;
 pub(crate) enum Kind {
     /// redis-rs alone: `SET NX PX`, and a script that compares and deletes.
     Raw {
-        /// Whether the connection sends without delay, which redis-rs 1.x does only if told to.
+        /// Whether the connection sends without delay, which redis-rs 1.x does only on request.
         nodelay: bool,
     },
     /// The crate rslock.
@@ -29,9 +29,9 @@ pub(crate) enum Kind {
     },
     /// A mutex of this process: no store at all.
     Local,
-    /// This library, with all that a user gets by default.
+    /// This library, with all defaults of a user.
     Ours {
-        /// Whether whoever releases goes on before the answer is there.
+        /// Whether a release returns before the answer of the store.
         background: bool,
     },
 }

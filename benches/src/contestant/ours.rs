@@ -7,7 +7,8 @@ use lock_core::{LockGuard, LockManager, RedisStore, Wait};
 use crate::Result;
 use crate::contestant::contract::{Contestant, TTL_MS};
 
-/// A manager with the default settings. Only the wait is longer, since others wait for ever too.
+/// A manager with the default settings, except for a longer wait, since the others wait for ever
+/// too.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
     locks: LockManager,

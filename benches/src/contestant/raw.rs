@@ -1,4 +1,4 @@
-//! The floor of the protocol: one command to take, one script to give back, nothing else.
+//! The floor of the protocol: one command to take, one script to release, nothing else.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,7 +14,7 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0")
 });
 
-/// The longest pause before a lock that is taken is asked for again, ms.
+/// The longest pause before a taken lock is tried again, ms.
 const RETRY_MS: u64 = 2;
 
 /// One multiplexed connection of redis-rs.

@@ -1,4 +1,4 @@
-//! The attribute beside the guard API that it stands for.
+//! Compares the attribute with the guard API that it replaces.
 
 use std::hint::black_box;
 
@@ -13,7 +13,7 @@ use crate::stats::{median, ratio};
 use crate::target::Target;
 use crate::{Result, clock};
 
-/// Nanoseconds of processor time of one call, and bytes of its future.
+/// Nanoseconds of processor time per call, and the size of its future in bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Attribute {
     by_hand: f64,
@@ -70,7 +70,7 @@ fn body(id: u64) -> u64 {
     black_box(id)
 }
 
-/// Measures in this process: the two in turn, in slices, so that both see the same disturbances.
+/// Measures in this process: both take turns, in slices, so that both see the same disturbances.
 pub(crate) fn measure(cycles: u64) -> Result<Attribute> {
     const SLICES: u64 = 10;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

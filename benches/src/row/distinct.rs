@@ -1,4 +1,4 @@
-//! Nobody contends: what the lock costs when it is free.
+//! No contention: what the lock costs when it is free.
 
 use crate::Result;
 use crate::bench::Bench;
@@ -73,7 +73,7 @@ pub(super) fn network(bench: &mut Bench) -> Result<Outcome> {
     Ok(Outcome { race, targets, ..Outcome::default() })
 }
 
-/// Raw, the peer, and us. The peer's retry makes no difference where nobody contends.
+/// Raw, the peer, and us. The peer's retry makes no difference without contention.
 fn trio(work: Work, port: u16) -> Vec<Line> {
     let line = |name, kind| Line { name, kind, work, port };
     vec![line(RAW, PLAIN), line(RSLOCK, PEER), line(OURS, US)]

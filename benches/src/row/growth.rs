@@ -1,4 +1,4 @@
-//! Whether an acquisition costs the same when there is more of everything.
+//! Whether an acquisition still costs the same with more keys and more waiters.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const RAW_MANY: &str = "raw, many";
 /// How long filling a server with keys may take.
 const FILL_WITHIN: Duration = Duration::from_secs(120);
 
-/// A line of the row: its name, whether it has many keys, and who runs.
+/// A line of the row: its name, whether it has many keys, and its contestant.
 const LINES: [(&str, bool, Kind); 4] = [
     (RAW_FEW, false, Kind::Raw { nodelay: false }),
     (RAW_MANY, true, Kind::Raw { nodelay: false }),
@@ -28,13 +28,13 @@ const LINES: [(&str, bool, Kind); 4] = [
     (OURS_MANY, true, Kind::Ours { background: false }),
 ];
 
-/// 1,000 keys and 1,000,000. What was locked leaves nothing in the server.
+/// 1,000 keys and 1,000,000. Locks that were released leave nothing in the server.
 pub(super) fn keys(bench: &mut Bench) -> Result<Outcome> {
     const TASKS: u32 = 64;
     let (few, many) = (1024 / TASKS, bench.scale.pick(1 << 20, 1 << 16, 1 << 12) / TASKS);
     let over = |keys_per_task| Work { keys_per_task, ..Work::distinct(TASKS) };
 
-    // A server of its own for each line and size, so that what one leaves does not meet another.
+    // Each line and size has its own server, so that one does not affect another.
     let mut lanes = Vec::new();
     for (name, is_many, kind) in LINES {
         let mut server = Server::start(&bench.program)?;
@@ -69,8 +69,8 @@ fn fill(server: &mut Server, kind: Kind, work: Work) -> Result<()> {
     Ok(())
 }
 
-/// 10 tasks and 10,000. So many tasks do not fit into a processor's caches, whatever they wait for: what
-/// that costs is seen by a mutex of this process.
+/// 10 tasks and 10,000. So many tasks do not fit into a processor's caches, whatever they wait for: a
+/// mutex of this process shows what that costs.
 pub(super) fn waiters(bench: &mut Bench) -> Result<Outcome> {
     let (few, many) = (10, bench.scale.pick(10_000, 10_000, 500));
     let (port, ours) = (bench.server.port(), Kind::Ours { background: false });

@@ -1,4 +1,4 @@
-//! Everybody wants the same key.
+//! All tasks want the same key.
 
 use crate::Result;
 use crate::bench::Bench;
@@ -47,14 +47,15 @@ pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
 pub(super) fn fleet_hold(bench: &mut Bench) -> Result<Outcome> {
     let (work, port) = (Work::hot(4, 16).holding(1000), bench.server.port());
     let mut lines = contestants(work, port);
-    // As many tasks, of one process: what no lock could beat.
+    // As many tasks in one process: no lock could be faster.
     let bound = Work::hot(1, work.waiters()).holding(work.hold_us);
     lines.push(Line { name: LOCAL, kind: Kind::Local, work: bound, port });
     // Long enough for every waiter to have had its turn a few times.
     let factor = bench.scale.pick(2, 3, 1);
     let pace = Pace { warm_up: bench.pace.warm_up, window: bench.pace.window * factor };
     let race = Race::run_at(bench, &lines, pace)?;
-    // A sleep of 1 ms takes longer, so the bound is computed from how long the lock was really held.
+    // A sleep of 1 ms takes longer, so the bound is computed from how long the lock was actually
+    // held.
     let queue = f64::from(work.waiters());
     let of_queue = |sample: &Sample| sample.found.wait_p99_us / (queue * sample.found.hold_mean_us);
     let mut targets = vec![
@@ -86,7 +87,7 @@ pub(super) fn remote_hold(bench: &mut Bench) -> Result<Outcome> {
     Ok(Outcome { race, targets, ..Outcome::default() })
 }
 
-/// What is to be reached where each process has a single task, so that no hand-off is local.
+/// The targets where each process has a single task, so that no hand-off is local.
 fn strict(race: &Race) -> Vec<Target> {
     let mut targets = vec![
         Target::at_least(
@@ -114,7 +115,7 @@ fn changes(sample: &Sample) -> f64 {
     sample.found.changes_per_second
 }
 
-/// A peer that changed its owner never in a short window is taken to have done it once a second.
+/// A peer whose owner never changed in a short window counts as one change per second.
 fn changes_or_one(sample: &Sample) -> f64 {
     changes(sample).max(1.0)
 }

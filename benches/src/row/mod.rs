@@ -1,4 +1,4 @@
-//! The rows: what is measured, and what is to be reached.
+//! The rows: what is measured, and the targets.
 
 pub(crate) mod attribute;
 mod distinct;

@@ -17,14 +17,14 @@ use crate::outcome::{Figure, Outcome};
 use crate::target::Target;
 use crate::{Result, clock};
 
-/// Nanoseconds of processor time of one cycle, which is an acquire and a release.
+/// Nanoseconds of processor time per cycle, which is an acquire and a release.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Telemetry {
-    /// The events of a cycle alone, told to an observer that does nothing.
+    /// Only the events of a cycle, sent to an observer that does nothing.
     nobody: f64,
-    /// The same, told to the metrics.
+    /// The same events, sent to the metrics.
     metrics: f64,
-    /// A whole lock in memory that nobody observes.
+    /// A whole lock in memory without an observer.
     lock: f64,
     /// The same with metrics.
     observed: f64,
@@ -60,7 +60,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
 pub(crate) fn measure(cycles: u64) -> Result<Telemetry> {
     let metrics = lock_metrics::builder().build()?;
     let observer: Arc<dyn LockObserver> = Arc::new(metrics.observer());
-    // Once for tables that grow to size.
+    // Runs once before, so that tables grow to their size.
     events(&*observer, cycles / 10)?;
     let [nobody, metrics_cost] = [events(&Nobody, cycles)?, events(&*observer, cycles)?];
 
@@ -75,13 +75,14 @@ pub(crate) fn measure(cycles: u64) -> Result<Telemetry> {
     })
 }
 
-/// Tells the events of uncontended cycles as the core does: through a dynamic call that may panic.
+/// Sends the events of uncontended cycles as the core does: through a dynamic call that may panic.
 fn events(observer: &dyn LockObserver, cycles: u64) -> Result<f64> {
     let (label, key) = (LockLabel::new("bench:<n>"), LockKey::new("bench:1")?);
     let owner = OwnerId::random();
     let tell = |attempt: u64, kind: LockEventKind<'_>| {
         let event = LockEvent::new(attempt, &label, &key, "bench::telemetry", kind);
-        // A panic would be the observer's bug, and show as a cycle that costs a thousand times more.
+        // A panic would be the observer's bug, and would show as a cycle that costs a thousand times
+        // more.
         let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(black_box(&event))));
     };
     let start = clock::cpu();

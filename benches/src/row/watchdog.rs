@@ -1,4 +1,4 @@
-//! Many locks held: what renewing them costs.
+//! Many locks held: what it costs to renew them.
 
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use crate::{Result, clock};
 /// A script that takes longer than this, in µs, is too slow.
 const SLOW_US: u64 = 500;
 
-/// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales renew as many in a second.
+/// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales do as many renewals per
+/// second.
 ///
-/// The server times scripts by the clock, so the slowest contain what else the machine did meanwhile. How
-/// long the server waited for a processor stands beside them.
+/// The server times scripts by the clock, so the slowest ones include other work of the machine. The
+/// table also shows how long the server waited for a processor.
 pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let locks: u32 = bench.scale.pick(100_000, 10_000, 500);
     let ttl_ms = bench.scale.pick(30_000, 3_000, 3_000);

@@ -1,9 +1,9 @@
-//! Fencing: what a lock alone cannot do, and a token can.
+//! Fencing: what a lock alone cannot do, but a token can.
 //!
-//! A holder may be paused for longer than its lease: by the scheduler, by a virtual machine that
-//! moves, by swapping. It wakes up, does not know that the lock has passed on, and writes. No lock
-//! with a lease can prevent that, but the resource can refuse: each grant has a greater token than
-//! all before it, and the resource remembers the greatest.
+//! A holder may be paused for longer than its lease: by the scheduler, by a virtual machine that is
+//! moved, by swapping. It wakes up, does not know that the lock has been granted to somebody else,
+//! and writes. No lock with a lease can prevent that, but the resource can refuse the write: each
+//! grant has a greater token than all before it, and the resource remembers the greatest.
 //!
 //! ```sh
 //! cargo run -p lock-examples --bin fencing
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use lock_core::{FencingGate, FencingToken, LockManager, Renew, StaleToken};
 
-/// The resource. In real life a database or a service of its own, which keeps the gate.
+/// The resource. In real life, this is a database or a separate service, which has the gate.
 #[derive(Debug, Default)]
 struct Document {
     gate: FencingGate,
@@ -25,9 +25,9 @@ struct Document {
 }
 
 impl Document {
-    /// Writes, unless a later holder has written before.
+    /// Writes, unless a later holder has already written.
     fn write(&self, token: FencingToken, text: &str) -> Result<(), StaleToken> {
-        // Checked and written in one step, as a database does it in one transaction.
+        // Checked and written in one step, as a database would do in one transaction.
         let mut current = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         self.gate.admit(token)?;
         text.clone_into(&mut current);
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&url).await?;
     let outcome = tokio::select! {
         outcome = pause_too_long(&locks) => outcome,
-        // Ctrl-C or SIGTERM: what is held is given back.
+        // On Ctrl-C or SIGTERM, held locks are released.
         report = locks.shutdown_on_signal(Duration::from_secs(5)) => report.map(drop).map_err(Into::into),
     };
     locks.shutdown(Duration::from_secs(5)).await;

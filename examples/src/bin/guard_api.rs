@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&url).await?;
     let outcome = tokio::select! {
         outcome = tour(&locks) => outcome,
-        // Ctrl-C or SIGTERM: what is held is given back.
+        // On Ctrl-C or SIGTERM, held locks are released.
         report = locks.shutdown_on_signal(Duration::from_secs(5)) => report.map(drop),
     };
     locks.shutdown(Duration::from_secs(5)).await;
@@ -29,16 +29,17 @@ async fn tour(locks: &LockManager) -> Result<(), LockError> {
     let guard = locks.lock("report:daily").with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(2)).await?;
     println!("acquired {} with token {}, {:.0?} left", guard.key(), guard.token(), guard.remaining());
 
-    // Who has it? Good for an error page, never for a decision: the answer is old when it arrives.
+    // Who holds it? Good for an error page, never for a decision: the answer is old when it
+    // arrives.
     if let Some(holder) = locks.holder("report:daily").await? {
         println!("held by {holder}");
     }
 
-    // Taken is not an error here ...
+    // A taken lock is not an error here ...
     assert!(locks.lock("report:daily").try_acquire().await?.is_none());
     println!("try_acquire found it taken");
 
-    // ... and is one here, after the time that the request is willing to wait.
+    // ... but it is one here, after the time that the request is willing to wait.
     let refused = locks.lock("report:daily").with_wait(Duration::from_millis(100)).acquire().await;
     match refused {
         Err(error) if error.kind() == LockErrorKind::Timeout => println!("refused: {error}"),
@@ -49,8 +50,8 @@ async fn tour(locks: &LockManager) -> Result<(), LockError> {
     // Before a step that must not happen twice: is the lock still ours? Reads the clock, sends nothing.
     guard.ensure_held()?;
 
-    // The watchdog renews a lease every third of it. Before a step in which nothing can renew, such
-    // as a long blocking call, take a longer one.
+    // The watchdog renews a lease every third of its ttl. Before a step in which nothing can renew
+    // it, such as a long blocking call, extend the lease.
     guard.extend(Duration::from_secs(60)).await?;
     println!("extended, {:.0?} left", guard.remaining());
 
@@ -58,7 +59,7 @@ async fn tour(locks: &LockManager) -> Result<(), LockError> {
     let outcome = guard.release().await?;
     println!("released: {outcome:?}");
 
-    // The same in one piece, and the body is dropped at its next await if the lock is lost.
+    // The same in one call; the body is dropped at its next await if the lock is lost.
     let pages = locks
         .lock("report:daily")
         .run(async |guard| {

@@ -1,19 +1,20 @@
-//! From a lock of another library to ours, without a moment in which nobody excludes anybody.
+//! Moves from a lock of another library to ours, without any moment at which nothing is locked.
 //!
 //! ```sh
 //! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-examples --bin migration
 //! ```
 //!
-//! The old lock is a hash, as Redisson keeps it: at its name no string can be, so old and new do not exclude each
-//! other there. Therefore every process takes *both* for a while: first the old one, then ours, always in this
-//! order. The fleet goes through three mixtures, and none of them may contain *old* beside *new*:
+//! The old lock is a hash, as in Redisson: the same name cannot hold a string too, so the old and the new lock
+//! cannot exclude each other there. Therefore every process takes *both* for a while: first the old one, then
+//! ours, always in this order. The fleet goes through three mixtures, and none of them may contain *old* beside
+//! *new*:
 //!
 //! 1. old and both: the first processes are deployed;
 //! 2. both and both;
 //! 3. both and new: the last old lock goes.
 //!
-//! Two workers count up one number in Redis, reading it and writing it back, which loses a step whenever both are
-//! inside at once. A library that keeps a plain string needs none of this: see `docs/migrating.md`.
+//! Two workers increment one number in Redis by reading it and writing it back, which loses a step whenever both
+//! are inside at once. A library that stores a plain string needs none of this: see `docs/migrating.md`.
 
 use std::env;
 use std::error::Error;
@@ -23,9 +24,9 @@ use std::time::Duration;
 use lock_core::{LockError, LockManager};
 use redis::aio::MultiplexedConnection;
 
-/// How often each worker counts in each mixture.
+/// How many times each worker counts in each mixture.
 const ROUNDS: u64 = 20;
-/// The old lock, and ours beside it, by another name.
+/// The old lock, and ours beside it, under another name.
 const OLD: &str = "migration:stock";
 const NEW: &str = "lock:migration:stock";
 const COUNTER: &str = "migration:counter";
@@ -47,7 +48,7 @@ enum WorkError {
     Busy,
 }
 
-/// A client of the old layout: a field of a hash that expires.
+/// A client of the old layout: a field of a hash with an expiry.
 struct OldLock {
     redis: MultiplexedConnection,
     owner: String,
@@ -76,13 +77,13 @@ impl OldLock {
     }
 }
 
-/// Enough to tell the workers of this example apart.
+/// Enough to tell apart the workers of this example.
 fn rand_number() -> u128 {
     use std::hash::{BuildHasher as _, RandomState};
     u128::from(RandomState::new().hash_one(0)) << 64 | u128::from(RandomState::new().hash_one(1))
 }
 
-/// Reads the number and writes the next one: wrong, unless nobody else is inside.
+/// Reads the number and writes the next one: wrong, unless no other worker is inside.
 async fn count_up(mut redis: MultiplexedConnection) -> Result<(), WorkError> {
     let number: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(&mut redis).await?;
     tokio::time::sleep(Duration::from_millis(2)).await;
@@ -99,7 +100,7 @@ async fn work(held: Locks, locks: LockManager, redis: MultiplexedConnection) -> 
             Locks::Old | Locks::Both => {
                 let old = OldLock::take(redis.clone()).await?;
                 let done = if matches!(held, Locks::Both) { under_new(inner).await } else { inner.await };
-                // Ours was given back before: in the reverse order.
+                // Ours was released before this: in the reverse order.
                 old.give_back().await?;
                 done?;
             }

@@ -1,16 +1,16 @@
-//! A job that every host starts at the same minute, and that one of them does.
+//! A job that every host starts at the same minute, and that only one of them runs.
 //!
 //! ```sh
 //! # crontab of every host
 //! 0 3 * * *  LOCK_URL=redis://redis.internal nightly_job /var/reports
 //! ```
 //!
-//! The host that comes first takes the lock and writes the report; the others see that it is taken and end, with
-//! code 0. The key stays taken for `min_hold`, so that a host whose clock is a little behind skips too, although
-//! the job took a second. If the host dies, the lock is free again after the ttl. Each report is written under the
-//! fencing token of its lock, and an older one never replaces a newer one.
+//! The first host takes the lock and writes the report; the others see that it is taken and end, with code 0. The
+//! key stays taken for `min_hold`, so that a host whose clock is a little behind skips the job too, even if the
+//! job took only a second. If the host dies, the lock is free again after the ttl. Each report is written under
+//! the fencing token of its lock, and an older one never replaces a newer one.
 //!
-//! Without `LOCK_URL` the lock is one of this process only: then the job always runs.
+//! Without `LOCK_URL` the lock is limited to this process: then the job always runs.
 
 use std::env;
 use std::error::Error;
@@ -27,7 +27,7 @@ enum JobError {
     Io(#[from] std::io::Error),
 }
 
-/// Writes the report, if no other host is doing so. `None`: another host has it.
+/// Writes the report, unless another host is doing so: then it returns `None`.
 #[distributed_lock(
     key = "cron:nightly-report",
     ttl = "30s",
@@ -39,12 +39,13 @@ enum JobError {
 )]
 async fn write_report(folder: &Path) -> Result<Option<PathBuf>, JobError> {
     let lines = collect().await;
-    // Loss drops this function at its next await. What follows has none, so look once more.
+    // A loss drops this function at its next await. There is none after this point, so check once
+    // more.
     lock.ensure_held()?;
     Ok(Some(save(folder, lock.token(), &lines)?))
 }
 
-/// What takes so long at night.
+/// Stands for the slow work at night.
 async fn collect() -> String {
     let mut lines = String::new();
     for region in ["north", "east", "south", "west"] {
@@ -55,7 +56,7 @@ async fn collect() -> String {
     lines
 }
 
-/// Files order themselves by token: readers take the last one, and a late writer changes nothing.
+/// Files are ordered by token: readers take the last one, and a late writer changes nothing.
 fn save(folder: &Path, token: FencingToken, lines: &str) -> std::io::Result<PathBuf> {
     let path = folder.join(format!("report-{:020}.txt", token.get()));
     let unfinished = path.with_extension("part");

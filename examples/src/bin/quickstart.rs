@@ -1,4 +1,4 @@
-//! Quickstart: one function of which at most one call runs at a time, for each user.
+//! Quickstart: a function that runs at most once at a time for each user.
 //!
 //! ```sh
 //! cargo run -p lock-examples --bin quickstart                                        # in this process only
@@ -24,10 +24,10 @@ async fn charge(user_id: u64, cents: u32) -> Result<String, LockError> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
     let locks = LockManager::connect(&url).await?;
-    // From here on the attribute finds it, anywhere in the process.
+    // From here on the attribute finds this manager, anywhere in the process.
     locks.clone().install()?;
 
-    // The two charges of user 42 run one after the other; user 7 waits for nobody.
+    // The two charges of user 42 run one after the other; user 7 does not wait.
     let charges = async { tokio::join!(charge(42, 1_250), charge(42, 300), charge(7, 999)) };
     tokio::select! {
         (first, second, other) = charges => {
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("{receipt}");
             }
         }
-        // Ctrl-C or SIGTERM: what has begun may finish, what waits is refused.
+        // On Ctrl-C or SIGTERM, calls in progress may finish and waiting calls are refused.
         report = locks.shutdown_on_signal(Duration::from_secs(5)) => println!("stopped: {:?}", report?),
     }
     // Waits until the store has confirmed every release.

@@ -1,4 +1,4 @@
-//! A web service in which each user is charged by one request at a time, and each cart changed by one.
+//! A web service in which at most one request at a time charges a user, and one changes a cart.
 //!
 //! ```sh
 //! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-examples --bin web_service
@@ -8,7 +8,7 @@
 //! open http://127.0.0.1:8080/locks                           # who holds what, and who waits
 //! ```
 //!
-//! `LISTEN` sets another address. Without `LOCK_URL` the locks are those of this process only.
+//! `LISTEN` sets another address. Without `LOCK_URL` the locks are limited to this process.
 
 use std::env;
 use std::error::Error;
@@ -24,8 +24,8 @@ use lock_core::{LockError, LockLayer, LockManager, distributed_lock, lock_key};
 use lock_metrics::LIVE_VIEW_CSP;
 use tokio::net::TcpListener;
 
-/// Charges a user. A caller who cannot have the lock soon is told so, instead of piling up: a `LockError` is
-/// a response, 409 or 503 with `Retry-After`.
+/// Charges a user. A caller that cannot get the lock soon gets an answer instead of piling up: a `LockError`
+/// is a response, 409 or 503 with `Retry-After`.
 #[distributed_lock(key = "charge:user:<user_id>", ttl = "10s", wait = "200ms")]
 async fn charge(user_id: u64) -> Result<String, LockError> {
     // The payment provider takes its time.
@@ -33,7 +33,7 @@ async fn charge(user_id: u64) -> Result<String, LockError> {
     Ok(format!("user {user_id} is charged\n"))
 }
 
-/// Changes a cart. Its route has a layer that holds the lock, so nothing is seen of it here.
+/// Changes a cart. A layer on its route holds the lock, so no lock appears here.
 async fn change_cart(Path(id): Path<u64>) -> String {
     format!("cart {id} is changed\n")
 }
@@ -45,7 +45,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&url).await?;
     locks.clone().install()?;
 
-    // The lock of a cart is made from the path, and waited for at most 5 s, as is the manager's default.
+    // The key of a cart's lock is made from the path; a request waits for it for at most 5 s, the
+    // manager's default.
     let carts = locks.clone();
     let one_at_a_time = LockLayer::new(move |request: &Request| {
         let path = request.uri().path();
@@ -56,12 +57,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/users/{id}/charge", post(async |Path(id): Path<u64>| charge(id).await))
         .route("/carts/{id}", put(change_cart).layer(one_at_a_time))
         .route("/metrics", get(async move || ([(CONTENT_TYPE, "text/plain; version=0.0.4")], scraped.render())))
-        // It shows keys: in a service that is open to the world, mount it on a listener of its own.
+        // This page shows keys: in a public service, mount it on a separate listener.
         .route("/locks", get(async move || ([(CONTENT_SECURITY_POLICY, LIVE_VIEW_CSP), (CACHE_CONTROL, "no-store")], Html(metrics.locks_html()))));
 
     let listener = TcpListener::bind(env::var("LISTEN").as_deref().unwrap_or("127.0.0.1:8080")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // Ctrl-C and SIGTERM: no new request is accepted, and those that hold a lock have five seconds to finish.
+    // On Ctrl-C and SIGTERM, no new request is accepted, and requests that hold a lock have five seconds to
+    // finish.
     let server = axum::serve(listener, app).with_graceful_shutdown(locks.stopping());
     let (served, report) = tokio::join!(server.into_future(), locks.shutdown_on_signal(Duration::from_secs(5)));
     served?;

@@ -1,4 +1,5 @@
-//! On a real Redis, a server for each test. Without `redis-server` these tests fail; they never skip.
+//! Tests on a real Redis, with a server for each test. Without `redis-server` these tests fail; they
+//! never skip.
 
 use lock_core::testing::{RedisServer, limit};
 
@@ -25,7 +26,7 @@ fn one_host_does_the_nightly_job() {
     let (job, url) = (env!("CARGO_BIN_EXE_nightly_job"), server.url());
     let start_job = || start(job, &[folder.path().to_str().unwrap()], &[("LOCK_URL", &url)]);
     let hosts = [start_job(), start_job(), start_job()].map(crate::program::Program::end);
-    // A host whose clock is behind comes when the others are done.
+    // A host whose clock is behind starts when the others are done.
     let late = start_job().end();
     let wrote = |ended: &crate::program::Ended| ended.stdout.starts_with("wrote ");
     for host in hosts.iter().chain([&late]) {
@@ -72,7 +73,7 @@ fn a_process_that_fails_fails_the_sale() {
 #[limit]
 fn ctrl_c_ends_every_process() {
     let server = RedisServer::start();
-    // A buyer each, so that the sale is not over before it is interrupted.
+    // One buyer per process, so that the sale is not over before it is interrupted.
     let mut program = start(FLASH_SALE, &["--processes=3", "--buyers=3", "--redis", &server.url()], &[]);
     wait_for_sales(&program);
     let clients = || server.command(&["CLIENT", "LIST"]).text().lines().count();
@@ -97,7 +98,8 @@ fn the_web_service_says_503_while_redis_is_away() {
     web_service::charge_at_once(&service);
     server.kill();
     let charge = || http(&service, "POST", "/users/42/charge");
-    // A service that gets no answer in time, for want of processor time, cannot tell what is away.
+    // A service that lacks processor time, and so gets no answer in time, cannot tell what has
+    // failed.
     let answer =
         eventually("the service says that Redis is away", || Some(charge()).filter(|(status, _)| *status == 503));
     assert!(answer.1.to_lowercase().contains("retry-after: 5"), "{answer:?}");

@@ -1,4 +1,4 @@
-//! What would be published.
+//! Tests the packages that would be published.
 
 use lock_core::testing::limit;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 const PUBLISHED: [&str; 3] = ["lock-macros", "lock-core", "lock-metrics"];
 
-/// How many crates a program has to link to hold locks on Redis, lock-core itself included; and with all of its
-/// defaults, which take signals too.
+/// How many crates a program has to link to hold locks on Redis, including lock-core itself; and with all
+/// default features, which include signal handling.
 const BUDGETS: [(&str, usize); 2] = [("redis,macros", 60), ("default", 62)];
 
 fn cargo(arguments: &[&str]) -> String {

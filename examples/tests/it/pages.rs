@@ -1,4 +1,4 @@
-//! The pages of this repository, which must be true of each other.
+//! The pages of this repository, which must agree with each other.
 
 use lock_core::testing::limit;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The blocks of code of a page: what they are, and what is in them.
+/// The code blocks of a page: their kinds and contents.
 pub(crate) fn blocks(page: &str) -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
@@ -59,7 +59,7 @@ fn the_readme_is_short_and_says_the_same_in_both_languages() {
     }
 }
 
-/// What does not change with the language: code, targets of links and the cells of numbers.
+/// The parts that do not change with the language: code, link targets and table cells with numbers.
 fn facts(section: &str) -> Vec<String> {
     let mut facts: Vec<String> = section.split('`').skip(1).step_by(2).map(str::to_owned).collect();
     facts.extend(links(section));
@@ -74,7 +74,7 @@ fn facts(section: &str) -> Vec<String> {
 fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let local = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
-    // The page in the other language is itself.
+    // The links between the two READMEs differ on purpose.
     local.filter(|target| !target.starts_with("README.")).map(str::to_owned).collect()
 }
 

@@ -1,4 +1,4 @@
-//! A program under test: started, talked to, and never left behind.
+//! A program under test: started, controlled, and never left running.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long a program may take for anything, on a machine that is busy with other tests.
+/// How long any step of a program may take, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A running program with a folder for temporary files of its own. It is killed when this is dropped.
+/// A running program with its own folder for temporary files. It is killed when this is dropped.
 pub(crate) struct Program {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -21,7 +21,7 @@ pub(crate) struct Program {
     interrupted: bool,
 }
 
-/// What a program that has ended left behind.
+/// The outcome of a program that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -31,7 +31,7 @@ pub(crate) struct Ended {
     pub(crate) litter: Vec<String>,
 }
 
-/// Starts a program with nothing of the test's own environment that could change what it does.
+/// Starts a program without anything from the test's environment that could change its behaviour.
 pub(crate) fn start(path: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(path)
@@ -55,7 +55,7 @@ pub(crate) fn run(path: &str, arguments: &[&str], environment: &[(&str, &str)]) 
 }
 
 impl Program {
-    /// Waits for a line on standard output that starts with this, and returns the rest of it.
+    /// Waits for a line on standard output that starts with this text, and returns the rest of it.
     pub(crate) fn wait_for_line(&mut self, start: &str) -> String {
         loop {
             let mut line = String::new();
@@ -70,8 +70,8 @@ impl Program {
         }
     }
 
-    /// Presses Ctrl-C, and again until the program ends: one that comes between two of its steps may be
-    /// lost.
+    /// Presses Ctrl-C repeatedly until the program ends: one that arrives between two steps of the
+    /// program may be lost.
     pub(crate) fn interrupt(&mut self) {
         self.interrupted = true;
         self.press_ctrl_c();
@@ -98,7 +98,7 @@ impl Program {
         Ended { code: status.code(), stdout, stderr, litter }
     }
 
-    // The examples print far less than a pipe holds, so they never block on one that is read late.
+    // The examples print far less than a pipe holds, so a late reader never blocks them.
     fn wait(&mut self) -> ExitStatus {
         let since = Instant::now();
         for tick in 1.. {
@@ -169,7 +169,7 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// Sends a request to `http://host:port` and returns the status and everything else of the answer.
+/// Sends a request to `http://host:port` and returns the status and the rest of the answer.
 pub(crate) fn http(server: &str, method: &str, path: &str) -> (u16, String) {
     let address = server.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::pages::blocks;
 
-/// The statements of one database, by what their first line says that they are.
+/// The statements of one database, by the name in their first line.
 fn statements(database: &str) -> BTreeMap<String, String> {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/fencing.md")).unwrap();
     let sql = blocks(&page).into_iter().filter(|(language, _)| language == "sql");
@@ -24,7 +24,7 @@ fn statements(database: &str) -> BTreeMap<String, String> {
     named.filter_map(ours).collect()
 }
 
-/// Takes the statement whose name begins so.
+/// Takes the statement whose name begins with this text.
 fn take(statements: &mut BTreeMap<String, String>, name: &str) -> String {
     let name = statements.keys().find(|key| key.as_str() == name || key.starts_with(&format!("{name}:"))).cloned();
     let name = name.unwrap_or_else(|| panic!("the page has no such statement"));
@@ -35,7 +35,7 @@ fn take(statements: &mut BTreeMap<String, String>, name: &str) -> String {
 fn program(names: &[&str]) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    // Where Debian puts the servers.
+    // The path where Debian puts the servers.
     if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
         folders.splice(0..0, versions.flatten().map(|version| version.path().join("bin")));
     }
@@ -62,7 +62,7 @@ fn is_root() -> bool {
     String::from_utf8_lossy(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0"
 }
 
-/// Makes a folder that the server may write to, with a name short enough for a socket in it.
+/// Creates a folder that the server may write to, with a name short enough for a socket in it.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("lock-sql-").tempdir().unwrap();
     if is_root() {

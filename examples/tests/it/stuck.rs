@@ -1,4 +1,5 @@
-//! The program in which locks go wrong, against a real Redis. Without `redis-server` this fails; it never skips.
+//! Runs the program in which locks go wrong, against a real Redis. Without `redis-server` this fails; it never
+//! skips.
 
 use lock_core::testing::{RedisServer, Reply, limit};
 
@@ -29,7 +30,7 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
     eventually("every kind of trouble", || {
         let (_, metrics) = http(&server, "GET", "/metrics");
         for (seen, (series, least)) in seen.iter_mut().zip(wanted) {
-            // Whatever other labels it has, such as that of the store.
+            // Whichever other labels it has, such as that of the store.
             let name = format!("distributed_lock_{}", series.trim_end_matches('}'));
             let values =
                 metrics.lines().filter(|line| line.starts_with(&name)).filter_map(|line| line.rsplit(' ').next());

@@ -11,8 +11,8 @@ pub(crate) fn serve(store: &[(&str, &str)]) -> (Program, String) {
     (program, server)
 }
 
-/// Many charges of one user at once: some are made, and whoever comes while one is made is refused.
-/// Another user is not concerned.
+/// Sends many charges of one user at once: some are made, and requests that arrive during one are
+/// refused. Another user is not affected.
 pub(crate) fn charge_at_once(server: &str) {
     let (mut made, mut refused) = (0, 0);
     let charges = || {
@@ -33,7 +33,7 @@ pub(crate) fn charge_at_once(server: &str) {
             let problem = ["retry-after: 1", "content-type: application/problem+json", r#""code":"locked""#];
             assert!(status == 200 || problem.iter().all(|part| answer.to_lowercase().contains(part)), "{answer}");
         }
-        // On a machine that lets them come one after the other, all are made.
+        // On a machine that runs them one after the other, all are made.
         (refused > 0).then_some(())
     };
     eventually("a charge is refused", charges);
@@ -61,13 +61,13 @@ fn charges_one_request_at_a_time_and_stops_cleanly() {
         "{metrics}"
     );
 
-    // A request that is under way is answered before the service ends.
+    // A request in progress is answered before the service ends.
     let metrics = || http(&server, "GET", "/metrics").1;
     let held = r#"distributed_lock_held{lock="charge:user:<user_id>",store="memory"} "#;
     eventually("no charge is made", || metrics().contains(&format!("{held}0\n")).then_some(()));
     let service = server.clone();
     let last = thread::spawn(move || http(&service, "POST", "/users/1/charge"));
-    // Or it is over already.
+    // Or the service has already ended.
     eventually("it is under way", || (last.is_finished() || metrics().contains(&format!("{held}1\n"))).then_some(()));
     let (status, page) = http(&server, "GET", "/locks");
     assert!(status == 200 && page.contains("content-security-policy"), "{page}");

@@ -9,7 +9,7 @@ use crate::state::MAX_SITES;
 use crate::table::{Phase, Row};
 use crate::time::Moment;
 
-/// The number of the holder that nobody could name.
+/// The number of a holder whose call site is unknown.
 pub(super) const UNKNOWN: usize = MAX_SITES + 1;
 
 /// What goes on now under one lock name.
@@ -23,7 +23,7 @@ pub(super) struct Live {
     pub(super) held_for: Duration,
     /// By the numbers of store and call site.
     sites: BTreeMap<(usize, usize), OfSite>,
-    /// By the numbers of store and holder's call site, [`UNKNOWN`] for none.
+    /// By the numbers of the store and of the holder's call site, [`UNKNOWN`] for none.
     holders: BTreeMap<(usize, usize), OfHolder>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct OfSite {
     pub(super) oldest: Moment,
 }
 
-/// Who waits for one call site in one store.
+/// The waits for one call site in one store.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OfHolder {
     pub(super) waiters: u32,
@@ -82,8 +82,8 @@ impl Live {
     }
 }
 
-/// Finds whom those wait for who have seen no holder: they stand behind another waiter of this process,
-/// who has.
+/// Finds the holder for waits that have seen none: they are queued behind another waiter of this
+/// process, which has seen it.
 #[derive(Default)]
 pub(super) struct Blame {
     seen: HashMap<LockKey, usize>,
@@ -98,7 +98,7 @@ struct Wait {
 }
 
 impl Blame {
-    /// Takes note of a wait under the lock name of this place, for this holder if it has seen one.
+    /// Records a wait under the lock name at this index, for this holder if the wait has seen one.
     pub(super) fn add(&mut self, lock: usize, row: &Row, since: Moment, holder: Option<usize>) {
         if let Some(holder) = holder
             && !self.seen.contains_key(&row.key)
@@ -109,7 +109,7 @@ impl Blame {
         self.waits.push(Wait { lock, store: row.store(), since, whom });
     }
 
-    /// Calls `charge` for every wait, with the place of its lock name, its store, its holder and when it began.
+    /// Calls `charge` for every wait, with the index of its lock name, its store, its holder and its start.
     pub(super) fn charge_waits(self, mut charge: impl FnMut(usize, usize, usize, Moment)) {
         for Wait { lock, store, since, whom } in self.waits {
             let whom = whom.or_else(|key| self.seen.get(&key).copied().ok_or(())).unwrap_or(UNKNOWN);

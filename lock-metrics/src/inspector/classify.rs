@@ -1,8 +1,8 @@
-//! From a rendered key back to the name that metrics show.
+//! Maps a rendered key back to the name that metrics show.
 
 use crate::state::OTHER;
 
-/// The names of an inspector, and which keys belong to them.
+/// The names of an inspector, and the rules that say which keys belong to them.
 #[derive(Clone, Debug)]
 pub(super) struct Classes {
     names: Vec<String>,
@@ -15,7 +15,7 @@ struct Pattern {
     /// The number of its name.
     name: usize,
     shape: Shape,
-    /// The literal bytes of it: the more, the more specific.
+    /// The number of its literal bytes: the more, the more specific.
     literal: usize,
 }
 
@@ -28,12 +28,12 @@ enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
     Text(String),
-    /// One or more characters that an encoded value may have.
+    /// One or more characters that are allowed in an encoded value.
     Value,
 }
 
 impl Classes {
-    /// Starts with the name for everything else.
+    /// Starts with the name for all keys that match nothing.
     pub(super) fn new() -> Self {
         Self { names: vec![OTHER.to_owned()], patterns: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Classes {
         self.add(name, Shape::Template(pieces(template)));
     }
 
-    /// Counts keys that begin with this under this name.
+    /// Counts keys that begin with this prefix under this name.
     pub(super) fn add_prefix(&mut self, prefix: &str, name: &str) {
         self.add(name, Shape::Prefix(prefix.to_owned()));
     }
@@ -61,7 +61,7 @@ impl Classes {
         self.patterns.insert(at, Pattern { name: number, shape, literal });
     }
 
-    /// Returns every name, the one for everything else first.
+    /// Returns every name, the one for unmatched keys first.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
@@ -87,7 +87,7 @@ impl Piece {
     }
 }
 
-/// Follows every way through the pieces at once, so that no key takes long, whatever the template.
+/// Follows every path through the pieces at once, so that no key takes long, whatever the template.
 fn fits(pieces: &[Piece], key: &[u8]) -> bool {
     let mut ends = vec![false; key.len() + 1];
     ends[0] = true;
@@ -114,12 +114,12 @@ fn fits(pieces: &[Piece], key: &[u8]) -> bool {
     ends[key.len()]
 }
 
-/// What a value may consist of once it is encoded.
+/// The characters that an encoded value may contain.
 fn is_of_value(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b'-' | b'%')
 }
 
-/// Takes a template apart: `<…>` is a value, `<<` and `>>` are brackets.
+/// Parses a template: `<…>` is a value, `<<` and `>>` are brackets.
 fn pieces(template: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -136,7 +136,7 @@ fn pieces(template: &str) -> Vec<Piece> {
                 }
                 pieces.push(Piece::Value);
                 let mut depth = 1;
-                // An expression may have brackets of its own.
+                // An expression may contain brackets itself.
                 while depth > 0 {
                     match chars.next() {
                         Some('<') => depth += 1,

@@ -27,12 +27,11 @@ const TERM: Duration = Duration::from_secs(30);
 
 /// Counts the locks that Redis holds for the whole fleet, and exports them per lock name.
 ///
-/// Every process may start one: they elect one among them, by the lock
-/// `distributed-lock:inspector`, and the others export nothing. That lock, held for as long as its
-/// holder lives, is in no metric and no live view. The elected one walks through the keys
-/// with a paced `SCAN` in a thread of its own, never during a scrape. Its numbers show what no
-/// process can know of itself: locks of processes that died, locks without an expiry, locks of other
-/// libraries.
+/// Every process may start one: they elect one of them, with the lock `distributed-lock:inspector`,
+/// and the others export nothing. That lock is held for as long as its holder lives, and is left out
+/// of every metric and live view. The elected one walks through the keys with a paced `SCAN` on a
+/// thread of its own, never during a scrape. Its numbers show what no process can know of itself:
+/// locks of processes that died, locks without an expiry, locks of other libraries.
 ///
 /// ```no_run
 /// let metrics = lock_metrics::install()?;
@@ -44,15 +43,16 @@ const TERM: Duration = Duration::from_secs(30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A key counts under the name that its holder stored with it, whichever program that is. Keys without
-/// one, of other libraries, belong to the most specific template or prefix that they fit, else to
-/// `other`: see [`with_template`](Self::with_template) and [`with_prefix`](Self::with_prefix).
+/// A key counts under the name that its holder stored with it, whichever program that is. A key
+/// without a stored name, which belongs to another library, counts under the most specific template or
+/// prefix that matches it, else under `other`: see [`with_template`](Self::with_template) and
+/// [`with_prefix`](Self::with_prefix).
 ///
 /// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
-/// after the other, and the numbers are of all of them. See [`FleetReader`].
+/// after the other, and the numbers cover all of them. See [`FleetReader`].
 ///
-/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCARD` besides what taking a lock needs, in a cluster also
-/// `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
+/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCARD` besides what taking a lock needs; in a cluster it
+/// also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]
 pub struct Inspector {
@@ -64,10 +64,10 @@ pub struct Inspector {
     interval: Duration,
 }
 
-/// Keeps an [`Inspector`] at work until it is dropped.
+/// Keeps an [`Inspector`] running until it is dropped.
 #[derive(Debug)]
 pub struct InspectorHandle {
-    /// Ends it when dropped.
+    /// Stops it when dropped.
     stop: oneshot::Sender<Infallible>,
     /// Closed when its thread has ended.
     ended: oneshot::Receiver<Infallible>,
@@ -77,11 +77,11 @@ impl InspectorHandle {
     /// Stops the inspector, and waits until another instance can be elected.
     ///
     /// Dropping the handle does the same without waiting. At the end of a program the thread may then
-    /// be cut off, and nobody inspects until the lease of the election is over, 30 s later.
+    /// be cut off, and no instance inspects until the lease of the election ends, 30 s later.
     ///
     /// # Cancel safety
     ///
-    /// Safe: it stops all the same.
+    /// Safe: the inspector stops in any case.
     pub async fn stop(self) {
         drop(self.stop);
         let _ = self.ended.await;
@@ -91,8 +91,8 @@ impl InspectorHandle {
 impl Inspector {
     /// Prepares to inspect a Redis server, or the cluster of a node. Opens nothing yet.
     ///
-    /// With `?key_prefix=prod:` in the URL it looks at that namespace, whose inspector it then is; names, templates and
-    /// prefixes are without it.
+    /// With `?key_prefix=prod:` in the URL it inspects only that namespace; names, templates and prefixes are given
+    /// without the key prefix.
     ///
     /// # Errors
     ///
@@ -110,24 +110,24 @@ impl Inspector {
 
     /// Names the store in metrics. Default: the address in the URL.
     ///
-    /// It must be the name under which the managers know it, see
-    /// [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name): what Redis holds is
-    /// compared with what their processes hold.
+    /// It must be the name under which the managers know the store, see
+    /// [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name): the locks in Redis
+    /// are compared with what those managers' processes hold.
     pub fn with_store_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.store = name.into();
         self
     }
 
-    /// Counts keys rendered from a template, as in `lock:user:<user_id>`, under a lock name, where the
+    /// Counts keys rendered from a template, such as `lock:user:<user_id>`, under a lock name, if the
     /// holder stored none.
     ///
-    /// The name should be the one that the holders' own metrics carry, so that both can be compared.
+    /// The name should be the one in the holders' own metrics, so that both can be compared.
     pub fn with_template(mut self, template: &str, lock: &str) -> Self {
         self.classes.add_template(template, lock);
         self
     }
 
-    /// Counts keys that begin with this under a lock name. Strings in them that are not in our
+    /// Counts keys that begin with this prefix under a lock name. String values that are not in our
     /// format count too, as locks of other clients.
     pub fn with_prefix(mut self, prefix: &str, lock: &str) -> Self {
         self.classes.add_prefix(prefix, lock);
@@ -135,7 +135,7 @@ impl Inspector {
         self
     }
 
-    /// Looks only at keys that begin with this. Default: at all.
+    /// Limits the scan to keys that begin with this prefix. Default: no limit.
     pub fn with_keys_below(mut self, prefix: &str) -> Self {
         self.scan = self.scan.with_prefix(prefix);
         self
@@ -147,8 +147,8 @@ impl Inspector {
         self
     }
 
-    /// Sets how many keys one scan looks at, about, on all servers together. Default a million. A scan
-    /// that has to stop there says so in `distributed_lock_inspector_truncated`.
+    /// Sets about how many keys one scan looks at, on all servers together. Default a million. A scan
+    /// that stops at this limit is reported by `distributed_lock_inspector_truncated`.
     pub fn with_max_keys(mut self, max_keys: u64) -> Self {
         self.scan = self.scan.with_max_keys(max_keys);
         self
@@ -160,7 +160,7 @@ impl Inspector {
         self
     }
 
-    /// Starts to take part in the election, on a thread of its own.
+    /// Joins the election, on a thread of its own.
     ///
     /// A server that cannot be reached is tried again for ever; see the age of
     /// `distributed_lock_inspector_last_success_timestamp_seconds`.
@@ -175,7 +175,7 @@ impl Inspector {
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::Builder::new().name("lock-inspector".to_owned()).spawn(move || {
             let _ending = ending;
-            // Built and dropped here: a runtime must not be dropped inside of the caller's.
+            // Built and dropped here: a runtime must not be dropped inside the caller's.
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(error))),
@@ -190,12 +190,12 @@ impl Inspector {
         Ok(InspectorHandle { stop, ended })
     }
 
-    /// Scans once, without an election, and exports what it finds. For programs that run now and
-    /// then, and for tests.
+    /// Scans once, without an election, and exports what it finds. It is meant for programs that
+    /// run now and then, and for tests.
     ///
     /// # Errors
     ///
-    /// What the store answers. The numbers of before stay.
+    /// The error of the store. The earlier numbers stay.
     ///
     /// # Cancel safety
     ///
@@ -227,14 +227,14 @@ impl Inspector {
                 Err(error) => {
                     // Another master of a cluster may serve the key by now.
                     manager = None;
-                    // Once: the age of the last scan says that it goes on.
+                    // Logged once: the age of the last scan shows that the failure goes on.
                     if !complained {
                         tracing::warn!(node = self.reader.node(), %error, "cannot take part in the inspector's election");
                     }
                     complained = true;
                 }
             }
-            // Jitter, so that instances started together do not ask together for ever.
+            // Jitter, so that instances started together do not keep asking at the same time.
             pause(self.interval.min(TERM / 2).mul_f64(0.75 + jitter() / 2.0)).await;
         }
     }
@@ -257,7 +257,7 @@ impl Inspector {
 
     /// Scans until the term ends.
     async fn serve(&self, core: &Core, term: &LockGuard) {
-        // Until the first scan is done it is known that none is.
+        // Until the first scan ends, the metrics show that there was none.
         core.publish(&self.store, Some(Fleet::default()));
         let scans = async {
             let mut names = BTreeSet::new();
@@ -275,7 +275,7 @@ impl Inspector {
         }
     }
 
-    /// Scans once. `names` are the lock names of the scans before, which are shown at 0 from now on.
+    /// Scans once. `names` are the lock names of earlier scans, which are exported as 0 from now on.
     async fn inspect(&self, core: &Core, names: &mut BTreeSet<String>) -> Result<(), LockError> {
         let clock = Clock::system();
         let begun = clock.now();
@@ -285,13 +285,14 @@ impl Inspector {
         while let Some(batch) = scan.next().await? {
             let now = Moment::now();
             for entry in &batch {
-                // Templates and names are without the prefix of a namespace.
+                // Templates and names do not contain the prefix of a namespace.
                 let key = entry.key.as_str();
                 let key = key.strip_prefix(self.reader.key_prefix()).unwrap_or(key);
                 if key == INSPECTOR_KEY {
                     continue;
                 }
-                // As its holder calls it; an older one, or another library, leaves that to be guessed.
+                // The name that the holder stored; older holders and other libraries store none, so it
+                // is guessed.
                 let guess = || self.classes.names()[self.classes.of(key)].as_str();
                 let name = entry.holder.lock().unwrap_or_else(guess);
                 let room = found.locks.len() < MAX_LOCKS || found.locks.contains_key(name);
@@ -314,7 +315,7 @@ impl FleetLock {
         if entry.is_without_ttl() {
             self.without_ttl = self.without_ttl.saturating_add(1);
         }
-        // Nobody holds what was released and only stays taken for the rest of its `min_hold`.
+        // A released key that only stays taken for the rest of its `min_hold` has no holder.
         if entry.state == EntryState::Kept {
             return;
         }
@@ -328,7 +329,7 @@ impl FleetLock {
     }
 }
 
-/// Hides the URL, which may carry a password.
+/// Hides the URL, which may contain a password.
 impl fmt::Debug for Inspector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inspector")
@@ -343,7 +344,7 @@ async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Returns a number between 0 and 1 that differs from instance to instance and from time to time.
+/// Returns a number between 0 and 1 that differs between instances and over time.
 fn jitter() -> f64 {
     let mix =
         (Moment::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);

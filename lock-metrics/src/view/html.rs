@@ -1,4 +1,4 @@
-//! The live view for people: one page without scripts, that reloads itself.
+//! The live view for people: one page without scripts that reloads itself.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -121,18 +121,18 @@ fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
     }
 }
 
-/// Returns the command that says everything about a key, to be pasted into a shell.
+/// Returns the shell command that shows everything about a key.
 fn lockctl(key: &str) -> String {
     format!("lockctl show '{}'", key.replace('\'', "'\\''"))
 }
 
-/// Writes the time of the day.
+/// Writes the time of day.
 fn clock(unix_seconds: u64) -> String {
     let seconds = unix_seconds % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Text of others, as text of the page.
+/// Escapes text from outside as text of the page.
 struct Shield<'a>(&'a str);
 
 impl Display for Shield<'_> {
@@ -141,7 +141,7 @@ impl Display for Shield<'_> {
     }
 }
 
-/// A call site, which may be broken where its parts end and nowhere else.
+/// Writes a call site, which may be broken only between its parts.
 struct Breakable<'a>(&'a str);
 
 impl Display for Breakable<'_> {
@@ -156,7 +156,7 @@ impl Display for Breakable<'_> {
     }
 }
 
-/// Text of others, exactly, as the value of an attribute.
+/// Escapes text from outside, exactly, as the value of an attribute.
 struct Attribute<'a>(&'a str);
 
 impl Display for Attribute<'_> {
@@ -174,7 +174,7 @@ fn escape(f: &mut fmt::Formatter<'_>, text: impl Iterator<Item = char>) -> fmt::
             '"' => f.write_str("&quot;")?,
             '\'' => f.write_str("&#39;")?,
             '`' => f.write_str("&#96;")?,
-            // There is no reference to this one in HTML.
+            // HTML has no named reference for this one.
             '\0' => f.write_char('\u{fffd}')?,
             c if c.is_control() => write!(f, "&#{};", u32::from(c))?,
             c => f.write_char(c)?,

@@ -30,7 +30,7 @@ fn row(Shown { live, waiters }: &Shown) -> Value {
     match &live.state {
         LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant } => {
             set("owner", owner.as_str().into());
-            // As text: a token exceeds what JavaScript holds exactly.
+            // As text: JavaScript cannot represent every token exactly.
             set("token", token.to_string().into());
             set("lease_left_seconds", json!(lease_left.as_secs_f64()));
             set("stuck_after_seconds", json!(stuck_after.as_secs_f64()));

@@ -17,17 +17,17 @@ use crate::time::Moment;
 
 pub use html::LIVE_VIEW_CSP;
 
-/// The most rows: more than anybody reads, few enough for a phone, and for an answer at once.
+/// The most rows: more than anybody reads, but few enough for a phone and for an immediate answer.
 const MAX_SHOWN: usize = 500;
 
-/// What hurts most in this process.
+/// The worst rows of this process.
 struct View {
     at: Moment,
     rows: Vec<Shown>,
     totals: Totals,
 }
 
-/// How much is going on, also beyond the rows that are shown.
+/// The totals, which include rows that are not shown.
 #[derive(Default)]
 struct Totals {
     stuck: usize,
@@ -42,7 +42,7 @@ struct Shown {
     waiters: usize,
 }
 
-/// How much one key hurts; the greatest comes first.
+/// How bad the state of one key is; the worst comes first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Hurt {
     stuck: bool,
@@ -54,11 +54,11 @@ struct Hurt {
 #[derive(Default)]
 struct Wanted {
     hurt: Hurt,
-    /// The holder that one of them has seen: those who stand behind it have not.
+    /// The holder that one of the waiters has seen: those queued behind it have not seen one.
     holder: Option<Box<Holder>>,
 }
 
-/// The order of rows: a key's waiters stand below its holder.
+/// The order of rows: the waiters of a key are below its holder.
 type Place = (Reverse<Hurt>, LockKey, bool, Reverse<Duration>, u64);
 
 pub(crate) fn html(core: &Arc<Core>) -> String {
@@ -70,7 +70,7 @@ pub(crate) fn json(core: &Arc<Core>) -> String {
 }
 
 impl View {
-    /// Looks at the rows three times, shard by shard, and copies only what is shown.
+    /// Looks at the rows three times, shard by shard, and copies only those that are shown.
     fn new(core: &Arc<Core>) -> Self {
         let at = Moment::now();
         let mut totals = Totals::default();
@@ -79,7 +79,7 @@ impl View {
         for shard in core.table.shards() {
             for (attempt, row) in &shard.rows {
                 let hurt = wanted.get(&row.key).map_or_else(|| hurt(row, at), |wanted| wanted.hurt);
-                // Most rows are no worse than what is found already: nothing of them is copied.
+                // Most rows are no worse than those already found: nothing of them is copied.
                 let last = worst.last_key_value().filter(|_| worst.len() == MAX_SHOWN);
                 if last.is_some_and(|((Reverse(least), ..), _)| hurt < *least) {
                     continue;
@@ -145,7 +145,7 @@ fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<LockKey, Want
     wanted
 }
 
-/// Returns how much a row hurts by itself.
+/// Returns how bad a row is by itself.
 fn hurt(row: &Row, at: Moment) -> Hurt {
     let stuck = matches!(&row.phase, Phase::Held(hold) if at >= hold.stuck_at);
     Hurt { stuck, waiters: 0, oldest: age(row, at) }
@@ -174,7 +174,7 @@ fn short_owner(holder: &Holder) -> Option<String> {
     holder.owner.map(|owner| owner.to_hex().chars().take(4).collect())
 }
 
-/// Returns the name of this host, where the system tells it.
+/// Returns the name of this host, if the system provides it.
 fn host() -> Option<String> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return Some(rustix::system::uname().nodename().to_string_lossy().into_owned());

@@ -1,4 +1,4 @@
-//! Every query and every text, against the catalogue, in both directions.
+//! Checks every query and every text against the catalogue, in both directions.
 
 use lock_core::testing::limit;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use crate::generate::{Rule, dashboards, rules};
 use crate::labels::{self, Labels};
 use crate::promql::{Expr, parse};
 
-/// Replaces what Grafana fills in by what Prometheus reads.
+/// Replaces Grafana's variables with values that Prometheus can read.
 pub(crate) fn filled(expr: &str) -> String {
     expr.replace("$__rate_interval", "5m").replace("$__interval", "1m")
 }
@@ -45,7 +45,7 @@ fn totals_are_only_looked_at_as_rates_and_only_they_are() {
         parse(&expr).unwrap().visit("", &mut |part, inside| {
             let Expr::Selector { name, range, .. } = part else { return };
             let is_rate = ["rate", "irate", "increase"].contains(&inside);
-            // A total as it is says something only beside the age of its process.
+            // A total by itself means something only beside the age of its process.
             let is_young = expr.contains("distributed_lock_start_timestamp_seconds <");
             assert!(labels::series(name).unwrap().is_total == is_rate || is_young, "{name} in {expr}");
             let wants_range = is_rate || inside == "deriv" || inside.ends_with("_over_time");
@@ -155,7 +155,7 @@ fn alerts_name_labels_that_they_have_and_metrics_that_exist() {
     }
 }
 
-/// Returns the names behind a mark.
+/// Returns the names that follow a mark.
 fn placeholders<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(mark).skip(1).map(|rest| {
         let rest = rest.trim_start();

@@ -1,4 +1,4 @@
-//! What lies in `dashboards/`.
+//! Tests the files in `dashboards/`.
 
 use lock_core::testing::limit;
 use std::collections::BTreeSet;
@@ -164,7 +164,7 @@ fn what_clusters_take_is_what_the_plain_files_say() {
         let given: serde_json::Value = serde_json::from_str(text).unwrap();
         let plain: serde_json::Value = serde_json::from_str(&read(&format!("grafana/dashboards/{file}"))).unwrap();
         assert_eq!(given, plain, "{file}");
-        // kubectl writes it into an annotation again, and there is a limit to those.
+        // kubectl copies it into an annotation, and annotations have a size limit.
         assert!(text.len() < 200_000, "{file} has {} bytes", text.len());
     }
     let monitor = yaml("kubernetes/service-monitor.yaml");

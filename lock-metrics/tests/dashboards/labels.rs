@@ -1,4 +1,5 @@
-//! Which labels a query gives, from those of the catalogue. A label that does not exist is an error.
+//! Derives which labels a query returns from those in the catalogue. A label that does not exist is
+//! an error.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ pub(crate) struct Series {
     pub(crate) buckets: &'static [f64],
 }
 
-/// Looks a series up: in the catalogue, among what comes, among recorded ones.
+/// Looks up a series: in the catalogue, among coming metrics, among recorded ones.
 pub(crate) fn series(name: &str) -> Result<Series, String> {
     let scraped = |labels: &[&str]| {
         labels.iter().chain(&["cluster", "namespace", "job", "instance"]).map(|label| (*label).to_owned()).collect()
@@ -40,7 +41,7 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
                     return Ok(found(metric.name(), labels, true, buckets));
                 }
                 Some("_sum" | "_count") => return Ok(found(metric.name(), labels, true, &[])),
-                // What it is called once a server has turned it into a native one.
+                // Its name once a server has converted it to a native one.
                 Some("") => return Ok(found(metric.name(), labels, false, &[])),
                 _ => {}
             },
@@ -48,7 +49,7 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
             _ => {}
         }
     }
-    // What Prometheus says of every target.
+    // The series that Prometheus adds for every target.
     if name == "up" {
         return Ok(found(name, scraped(&[]), false, &[]));
     }
@@ -91,7 +92,7 @@ pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
         Expr::Aggregate { by, parameter, of: inner } => {
             let labels = of(inner)?;
             require(by, &labels, "an aggregation")?;
-            // topk keeps the labels of what it picks.
+            // topk keeps the labels of the series that it picks.
             Ok(if parameter.is_some() { labels } else { by.iter().cloned().collect() })
         }
         Expr::Binary { operator, left, right, matching, group } => {

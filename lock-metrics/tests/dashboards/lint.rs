@@ -1,6 +1,6 @@
-//! The rules of grafana/dashboard-linter, written anew from their descriptions: its own code needs a
-//! Go toolchain and is not meant to be built from source. Stricter where that costs nothing: every
-//! kind of panel is checked, and only one rule has an exception.
+//! The rules of grafana/dashboard-linter, rewritten from their descriptions: its own code needs a Go
+//! toolchain and is not meant to be built from source. The rules are stricter where that costs
+//! nothing: every kind of panel is checked, and only one rule has an exception.
 
 use lock_core::testing::limit;
 use serde_json::Value;
@@ -9,10 +9,10 @@ use crate::expressions::filled;
 use crate::generate::dashboards;
 use crate::promql::{Expr, parse};
 
-/// The units that Grafana knows, as far as they are used here.
+/// The units of Grafana that are used here.
 const UNITS: [&str; 4] = ["short", "s", "percentunit", "ops"];
 
-/// Checks something of every dashboard.
+/// Runs a check on every dashboard.
 #[track_caller]
 fn each_dashboard(check: impl Fn(&Value)) {
     let all = dashboards();
@@ -20,7 +20,7 @@ fn each_dashboard(check: impl Fn(&Value)) {
     all.iter().for_each(|dashboard| check(&dashboard.json()));
 }
 
-/// Returns every panel, those inside of collapsed rows included.
+/// Returns every panel, including those inside collapsed rows.
 fn every_panel(dashboard: &Value) -> Vec<&Value> {
     let mut all = Vec::new();
     for panel in dashboard["panels"].as_array().unwrap() {
@@ -30,7 +30,7 @@ fn every_panel(dashboard: &Value) -> Vec<&Value> {
     all
 }
 
-/// Checks something of every panel; a row is none.
+/// Runs a check on every panel; a row is not a panel.
 fn each_panel(check: impl Fn(&Value)) {
     each_dashboard(|dashboard| {
         let panels = every_panel(dashboard);
@@ -39,7 +39,7 @@ fn each_panel(check: impl Fn(&Value)) {
     });
 }
 
-/// Checks something of every query.
+/// Runs a check on every query.
 fn each_target(check: impl Fn(&Value, &str)) {
     each_panel(|panel| {
         for target in panel["targets"].as_array().unwrap() {
@@ -50,7 +50,7 @@ fn each_target(check: impl Fn(&Value, &str)) {
 
 fn each_selector(check: impl Fn(&str, &str, &[(String, String)], Option<&str>)) {
     each_target(|_, expr| {
-        // Kept apart from other ranges.
+        // Kept separate from other ranges.
         let marked = expr.replace("$__rate_interval", "7777s");
         parse(&filled(&marked)).unwrap().visit("", &mut |part, inside| {
             if let Expr::Selector { name, matchers, range } = part {
@@ -65,7 +65,7 @@ fn variable(dashboard: &Value, name: &str) -> Value {
     list.iter().find(|variable| variable["name"] == name).unwrap_or_else(|| panic!("no variable {name}")).clone()
 }
 
-/// What `template-job-rule` and `template-instance-rule` both ask for.
+/// The check that `template-job-rule` and `template-instance-rule` share.
 fn chooses_targets(name: &str, label: &str) {
     each_dashboard(|dashboard| {
         let variable = variable(dashboard, name);
@@ -101,7 +101,7 @@ fn template_instance() {
     chooses_targets("instance", "Instance");
 }
 
-/// Not of the linter: where these labels are not there, all of them is nothing.
+/// Not from the linter: where these labels do not exist, All must match nothing too.
 #[test]
 #[limit]
 fn template_cluster_and_namespace() {
@@ -201,8 +201,8 @@ fn target_rate_interval() {
     });
 }
 
-/// The one exception: the inspector tells of the store from whichever service it runs in, and what is
-/// compared with it is that of all services.
+/// The one exception: the inspector reports the store from whichever service it runs in, so series
+/// that are compared with it cover all services.
 fn is_of_the_fleet(name: &str, matchers: &[(String, String)]) -> bool {
     let everywhere = matchers.contains(&("cluster".to_owned(), "$cluster".to_owned()));
     let compared = ["held", "waiting_on", "now_timestamp_seconds"].map(|name| format!("distributed_lock_{name}"));
@@ -241,7 +241,7 @@ fn uneditable() {
     each_dashboard(|dashboard| assert_eq!(dashboard["editable"], false));
 }
 
-/// Not of the linter: panels lie beside each other, and no id is there twice.
+/// Not from the linter: panels do not overlap, and no id is used twice.
 #[test]
 #[limit]
 fn panels_do_not_overlap() {

@@ -1,5 +1,5 @@
-//! Dashboards, rules and runbooks: that they are what the code generates, that Grafana's linter would
-//! pass them, that each name in them exists, and that each metric is looked at somewhere.
+//! Dashboards, rules and runbooks: they are what the code generates, they satisfy the rules of
+//! Grafana's linter, each name in them exists, and each metric is used somewhere.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 

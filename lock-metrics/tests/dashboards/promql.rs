@@ -1,10 +1,10 @@
-//! A parser for the part of PromQL that dashboards and rules here are written in.
+//! A parser for the part of PromQL that these dashboards and rules use.
 //!
-//! It is strict: what it does not know it refuses. `promtool` judges the same text end to end.
+//! It is strict: it refuses what it does not know. `promtool` checks the same text end to end.
 
 use lock_core::testing::limit;
 
-/// A query, taken apart.
+/// A parsed query.
 #[derive(Debug)]
 pub(crate) enum Expr {
     Number,
@@ -34,7 +34,7 @@ pub(crate) enum Expr {
     Subquery(Box<Expr>),
 }
 
-/// By which labels two sides match.
+/// The labels by which two sides match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Matching {
     All,
@@ -65,7 +65,7 @@ const FUNCTIONS: [&str; 14] = [
     "timestamp",
     "vector",
 ];
-/// By how weakly they bind.
+/// Binary operators, the weakest binding first.
 const OPERATORS: [&[&str]; 5] =
     [&["or"], &["and", "unless"], &["==", "!=", ">=", "<=", ">", "<"], &["+", "-"], &["*", "/"]];
 

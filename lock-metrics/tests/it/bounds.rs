@@ -57,7 +57,7 @@ fn sites_and_nodes_beyond_the_limit_are_other() {
             .filter_map(|(_, l)| l.get(label))
             .collect()
     };
-    // The oldest hold of the sites beyond the limit is one more.
+    // The oldest hold of the sites beyond the limit adds one more.
     assert_eq!(values("site").len(), 33);
     assert_eq!(values("holder_site").len(), 33);
     assert_eq!(values("node").len(), 65);

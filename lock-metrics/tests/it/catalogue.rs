@@ -1,4 +1,4 @@
-//! The catalogue, what is rendered, and what is written about it agree, in every direction.
+//! The catalogue, the rendered metrics, and the documents agree, in every direction.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,7 +10,7 @@ use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
 
 use crate::support::{Acquire, Scrape, holder};
 
-/// Feeds everything there is.
+/// Feeds every kind of event.
 fn synthetic_run(observer: &impl LockObserver) {
     let (second, node) = (Duration::from_secs(1), "redis:6379");
     let label = "lock:user:<id>".into();

@@ -1,4 +1,4 @@
-//! The listener, spoken to as a stranger would.
+//! Tests the listener as an unknown client would use it.
 
 use lock_core::testing::limit;
 use std::io::{Read, Write};
@@ -148,7 +148,8 @@ fn rubbish_and_silence_do_not_stop_it() {
     let (_metrics, address) = serve();
     assert!(!talk(address, "\0\u{1}rubbish\r\n\r\n").contains(" 200 "));
     assert!(!talk(address, &format!("GET /metrics HTTP/1.1\r\nX: {}", "a".repeat(40_000))).contains(" 200 "));
-    // More silent clients than there are places: they are turned out and the next one is served.
+    // More silent clients than there are places: they are disconnected and the next client is
+    // served.
     let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     let (head, _) = ask(address, "GET", "/metrics");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -163,7 +164,7 @@ fn closes_with_the_last_handle() {
     drop(metrics);
     assert!(ask(address, "GET", "/metrics").0.starts_with("HTTP/1.1 200"));
     drop(clone);
-    // The thread closes the socket in its own time.
+    // The thread closes the socket a little later.
     eventually("closing the listener", || TcpStream::connect(address).is_err().then_some(()));
 }
 

@@ -11,7 +11,7 @@ use lock_metrics::{Inspector, MetricsHandle, builder};
 
 use crate::support::{Scrape, eventually};
 
-/// How long to wait for what must come.
+/// How long to wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn scrape(metrics: &MetricsHandle) -> Scrape {
@@ -22,7 +22,7 @@ fn of(scrape: &Scrape, name: &str, lock: &str) -> f64 {
     scrape.find(&format!("inspector_{name}"), &[("lock", lock)]).unwrap_or(0.0)
 }
 
-/// When the last scan ended, 0 where none is told of.
+/// When the last scan ended, 0 if no scan is exported.
 fn last(metrics: &MetricsHandle) -> f64 {
     scrape(metrics).find("inspector_last_success_timestamp_seconds", &[]).unwrap_or(0.0)
 }
@@ -41,7 +41,7 @@ async fn the_fleet_is_counted_by_lock_name() {
     server.command(&["SET", "lock:user:9", "nonce", "PX", "60000"]);
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let mut guards = Vec::new();
-    // The names of a program that this inspector knows nothing of.
+    // The names of a program that this inspector does not know.
     let user = "lock:user:<user_id>";
     for (key, name) in [("lock:user:1", user), ("lock:user:2", user), ("lock:order:7", "orders"), ("here", "else")] {
         guards.push(locks.lock(key).with_label(name).with_ttl(Duration::from_secs(20)).acquire().await.unwrap());
@@ -59,7 +59,7 @@ async fn the_fleet_is_counted_by_lock_name() {
 
     let seen = scrape(&metrics);
     let held = |lock| of(&seen, "held", lock);
-    // A foreign string counts only below a prefix that says so, so lock:user:9 does not.
+    // A foreign string counts only below a configured prefix, so lock:user:9 does not count.
     assert_eq!((held("lock:user:<user_id>"), held("orders"), held("legacy")), (2.0, 1.0, 2.0));
     assert_eq!((held("else"), held("other"), held("never"), held("wrong")), (1.0, 0.0, 0.0, 0.0));
     assert_eq!((of(&seen, "keys_without_ttl", "legacy"), of(&seen, "keys_without_ttl", "orders")), (1.0, 0.0));
@@ -76,10 +76,10 @@ async fn the_fleet_is_counted_by_lock_name() {
     assert!(took > 0.0 && took < 30.0, "{took}");
     println!("10,006 keys in {took:.3} s without pauses");
 
-    // Told by the address that the managers told their own.
+    // Exported under the same address that the managers export for their locks.
     let store = format!("store=\"127.0.0.1:{}\"", server.url().rsplit_once(':').unwrap().1.trim_end_matches('/'));
     assert!(metrics.render().contains(&store), "{store}");
-    // What is gone is 0, not its last value.
+    // A lock that is gone is exported as 0, not as its last value.
     for guard in guards {
         guard.release().await.unwrap();
     }
@@ -147,7 +147,7 @@ fn one_of_two_is_elected_and_the_other_takes_over() {
     eventually("ten more scans", || (last(&one) > before + 0.5).then_some(()));
     assert!(!two.render().contains("distributed_lock_inspector"), "only the elected one tells anything");
     assert_eq!(of(&scrape(&one), "held", "legacy"), 1.0);
-    // Its own lock is nobody's concern.
+    // The inspector's own lock is not counted.
     assert!(!one.render().contains("distributed-lock:inspector"));
     assert_eq!(of(&scrape(&one), "held", "other"), 0.0);
     drop(first);
@@ -165,7 +165,7 @@ fn an_election_that_is_lost_stops_the_scans_and_ends_the_numbers() {
     let inspector = inspector(&server).with_prefix("legacy:", "legacy").with_interval(Duration::from_millis(50));
     let _running = inspector.start(&metrics).unwrap();
     eventually("a scan", || (of(&scrape(&metrics), "held", "legacy") == 1.0).then_some(()));
-    // Somebody else is elected; the holder learns of it with its next renewal, after a third of 30 s.
+    // Another instance is elected; the holder notices at its next renewal, after a third of 30 s.
     server.command(&["SET", "distributed-lock:inspector", "somebody", "PX", "60000"]);
     eventually("the numbers are gone", || (!metrics.render().contains("distributed_lock_inspector")).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! Metrics that touch nothing process-wide. What does has a test binary of its own.
+//! Tests of metrics that change nothing process-wide. Tests that do have their own test binaries.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 

@@ -1,4 +1,4 @@
-//! A real manager, observed: what the core sends is what these metrics expect.
+//! A real manager, observed: the core sends the events that these metrics expect.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What goes on now: by whose clock, who is stuck, who waits for whom, in which store.
+//! The current state: whose clock counts, who is stuck, who waits for whom, in which store.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Random streams that follow the grammar of events: no gauge leaks, no count is missed.
+//! Random streams that follow the grammar of events: no gauge leaks, and no count is missed.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn step<O: lock_core::LockObserver>(
     };
     acquire.send(kind);
     if next == State::Ended && rng.u8(..4) == 0 {
-        // The keeper's last words may arrive after the caller's terminal event.
+        // The keeper's last events may arrive after the caller's terminal event.
         let late = Duration::ZERO;
         acquire.send(match state {
             State::Held => LockEventKind::Renewed { lease_was_left: late, lease_left: late, lateness: late },

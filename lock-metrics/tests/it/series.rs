@@ -1,4 +1,4 @@
-//! Streams of events, and exactly the series they give.
+//! Streams of events, and the exact series that they produce.
 
 use std::time::Duration;
 
@@ -135,7 +135,7 @@ fn renewals_and_every_end() {
         LockEventKind::Abandoned { held: SECOND },
         LockEventKind::Lost { held: SECOND, reason: LossReason::Stolen },
         LockEventKind::Lost { held: SECOND, reason: LossReason::MaxHold },
-        // Somebody stopped the process, which gave its locks back: nothing to look at.
+        // Somebody stopped the process, which released its locks: nobody has to act on it.
         LockEventKind::Lost { held: SECOND, reason: LossReason::ShutDown },
     ];
     for (attempt, end) in (1..).zip(ends) {
@@ -227,7 +227,7 @@ fn notices() {
     assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("node", node)]), 1.0);
     assert_eq!(scrape.get("backend_errors_total", &[("node", node), ("kind", "unavailable")]), 1.0);
     assert_eq!(scrape.get("backend_errors_total", &[("node", node), ("kind", "misconfigured")]), 0.0);
-    // Nothing was said about the connection, so nothing is claimed.
+    // No event about the connection was sent, so no state is exported.
     assert_eq!(scrape.find("backend_connected", &[("node", node)]), None);
     observer.on_notice(&Notice::Connection { node, up: true });
     assert_eq!(Scrape::read(&metrics.render()).get("backend_connected", &[("node", node)]), 1.0);

@@ -1,4 +1,4 @@
-//! Annotated functions have their series before they are called.
+//! Annotated functions have their series before they are first called.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn every_series_of_an_annotated_function_starts_at_zero() {
     for lock in ["site:spelled:<id>", "site:defaults", "site:short"] {
         assert_eq!(scrape.moved(lock), [""; 0], "{lock}");
         for metric in catalog().filter(|metric| metric.labels().first() == Some(&"lock")) {
-            // Only an inspector that is elected tells what Redis holds.
+            // Only an elected inspector exports what Redis holds.
             if metric.name().contains("_inspector_") {
                 continue;
             }

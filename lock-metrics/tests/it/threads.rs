@@ -1,4 +1,4 @@
-//! Several threads at once, scraped all the while: every count arrives.
+//! Several threads at once, scraped throughout: every count arrives.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The live view as an application serves it: what it says, in which order, and that it stays text.
+//! The live view as an application serves it: its contents, their order, and that all of it stays
+//! text.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ fn json(metrics: &MetricsHandle) -> Value {
     serde_json::from_str(&metrics.locks_json()).unwrap()
 }
 
-/// Keys and states of the JSON, in its order.
+/// The keys and states of the JSON, in its order.
 fn order(json: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     json["locks"].as_array().unwrap().iter().map(|row| (text(&row["key"]), text(&row["state"]))).collect()
@@ -30,7 +31,7 @@ fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
 fn what_hurts_most_comes_first() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
-    // The inspector's own lock is nobody's concern.
+    // The inspector's own lock is not shown.
     Acquire::new(&observer, 1, "distributed-lock:inspector", "distributed-lock:inspector").take();
     Acquire::new(&observer, 2, "job", "job:old").take();
     let mut stuck = Acquire::new(&observer, 3, "job", "job:stuck");
@@ -152,7 +153,7 @@ fn the_page_needs_nothing_from_anywhere() {
     assert!(LIVE_VIEW_CSP.starts_with(meta));
 }
 
-/// Encodes without line breaks, as CSP wants it.
+/// Encodes without line breaks, as CSP requires.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -183,7 +184,7 @@ fn a_hundred_thousand_holds_are_cut_to_what_can_be_read() {
     assert!(page.contains("and 99500 more") && page.contains("100000 held"), "{}", &page[page.len() - 200..]);
     let json = json(&metrics);
     assert_eq!((json["locks"].as_array().unwrap().len(), &json["not_shown"]), (500, &Value::from(99_500)));
-    // The worst, whatever comes first.
+    // The worst row, whichever comes first.
     let waits = Acquire::new(&observer, 100_001, "job", "job:77777");
     waits.send(LockEventKind::WaitStarted);
     let mut stuck = Acquire::new(&observer, 100_002, "job", "job:stuck");

@@ -45,7 +45,7 @@ async fn every_command_works_through_any_node() {
     let ended = lockctl(first, &["release", &keys[2], "--expect-owner", &owner, "--reason", "x"]);
     ended.assert_code(0);
     assert_eq!(last.command(&["EXISTS", &keys[2]]), Reply::Int(0));
-    // The audit log says where.
+    // The audit log says on which node.
     assert!(ended.stderr.contains(&format!("node={:?}", names[2])), "{ended:?}");
 
     cluster.kill(2);
@@ -64,7 +64,7 @@ async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
     let file =
         |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/tests/it/tls").join(name);
     let authority = file("authority.pem");
-    // One master, so that its certificate need not serve for the bus of the cluster too.
+    // One master, so that its certificate need not cover the cluster bus too.
     let settings = lock_core::testing::RedisServer::builder()
         .with_tls(&file("server.pem"), &file("server.key"))
         .with("tls-ca-cert-file", &authority.display().to_string())
@@ -79,7 +79,7 @@ async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
     assert_eq!(json["locks"][0]["key"], "lock:user:1");
     let name = url.strip_prefix("rediss://").unwrap();
     assert_eq!((&json["server"], &json["servers"][0]), (&name.into(), &name.replace("localhost", "LOCALHOST").into()));
-    // The certificate is not for an address.
+    // The certificate is not valid for an address.
     master.command(&["CONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]);
     master.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", "ip"]);
     let ended = lockctl_trusting(&authority, &url, &["list"]);

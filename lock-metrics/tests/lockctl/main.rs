@@ -1,4 +1,4 @@
-//! `lockctl` as a person and as a script runs it, on a real Redis.
+//! Runs `lockctl` as a person and as a script would, on a real Redis.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -31,7 +31,7 @@ fn shown_owner(server: &RedisServer, key: &str) -> String {
     shown["owner"].as_str().unwrap().to_owned()
 }
 
-/// Waits until a process hears of operators: who was told nothing reports a theft.
+/// Waits until a process listens to operators: a process that gets no message reports a theft.
 fn until_it_listens(server: &RedisServer) {
     let channels = || format!("{:?}", server.command(&["PUBSUB", "CHANNELS", "distributed-lock:inbox:revoked"]));
     while !channels().contains("revoked") {
@@ -71,7 +71,7 @@ async fn list_shows_what_is_held_and_by_whom() {
     assert!(lock["ttl_left_seconds"].as_f64().unwrap() > 5.0 && lock["held_for_seconds"].as_f64().unwrap() < 60.0);
     assert_eq!(lockctl(&server, &["list", "--json", "--owners"]).json()["locks"][0]["owner"], owner);
 
-    // Below a prefix that a person names, strings of other clients are locks too.
+    // Below a prefix that a person gives, strings of other clients are locks too.
     let ended = lockctl(&server, &["list", "--prefix", "lock:"]);
     let rows: Vec<&str> = ended.stdout.lines().collect();
     assert!(
@@ -117,7 +117,7 @@ async fn show_tells_all_of_one_lock_and_how_to_release_it() {
     assert_eq!(ended.json(), serde_json::json!({ "key": "free", "state": "free" }));
     server.command(&["HSET", "hash", "a", "b"]);
     let ended = lockctl(&server, &["show", "hash"]);
-    // That is no matter of reaching the server.
+    // This has nothing to do with reaching the server.
     ended.assert_code(4);
     assert!(ended.stderr.contains("another type than a string"), "{ended:?}");
 }

@@ -16,7 +16,7 @@ fn a_lock_of_another_library_is_released_by_its_value() {
         let shown = lockctl(&server, &["show", key]);
         assert!(shown.stdout.contains(spelled), "{shown:?}");
         assert_eq!(lockctl(&server, &["show", key, "--json"]).json()["value"], spelled);
-        // The command that `show` prints, run by a shell as it stands.
+        // The command that `show` prints, run by a shell unchanged.
         let hint = shown.stdout.lines().find_map(|line| line.trim().strip_prefix("lockctl ")).unwrap().to_owned();
         let ended = shell(&server, &hint);
         ended.assert_code(0);

@@ -1,4 +1,4 @@
-//! Runs the program with nothing of the test's own environment that could change what it does.
+//! Runs the program without anything from the test's environment that could change its behaviour.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use lock_core::testing::RedisServer;
 use serde_json::Value;
 
-/// What a run left behind.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -42,14 +42,14 @@ pub(crate) fn lockctl_at(url: &str, arguments: &[&str]) -> Ended {
     end(&mut command(url, arguments))
 }
 
-/// Runs a command line of `lockctl` by a shell.
+/// Runs a command line of `lockctl` in a shell.
 pub(crate) fn shell(server: &RedisServer, line: &str) -> Ended {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec \"$0\" {line}")]).arg(env!("CARGO_BIN_EXE_lockctl"));
     end(shell.env("LOCK_URL", server.url()).stdin(Stdio::null()))
 }
 
-/// Runs it where another authority is trusted than those of this machine.
+/// Runs it with another certificate authority than those that this machine trusts.
 #[cfg(feature = "tls")]
 pub(crate) fn lockctl_trusting(authority: &std::path::Path, url: &str, arguments: &[&str]) -> Ended {
     end(command(url, arguments).env("SSL_CERT_FILE", authority))
@@ -61,7 +61,7 @@ fn end(command: &mut Command) -> Ended {
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A run that goes on until it is interrupted, or killed when this is dropped.
+/// A run that continues until it is interrupted, or killed when this is dropped.
 pub(crate) struct Watching {
     child: Child,
     stdout: BufReader<ChildStdout>,

@@ -1,5 +1,5 @@
-//! `lockctl run`, with real commands, signals and servers. What went wrong with `consul lock`, by the numbers of its
-//! threads, is in here by name.
+//! Tests `lockctl run` with real commands, signals and servers. Known problems of `consul lock`, by the numbers of
+//! their threads, have tests here.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,7 +13,7 @@ use crate::take;
 
 const KEY: &str = "lock:backup";
 
-/// A run that goes on. Killed when this is dropped.
+/// A run in progress. Killed when this is dropped.
 struct Run {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -43,7 +43,7 @@ impl Run {
         signal(self.pid(), name);
     }
 
-    /// Waits for the end, which also means that nobody is left who could write.
+    /// Waits for the end, which also means that no process is left that could write.
     fn end(mut self) -> Ended {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.stdout.read_to_string(&mut stdout).unwrap();
@@ -64,7 +64,7 @@ fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is not a zombie.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
@@ -80,7 +80,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The parts of a run, by what they were called with.
+/// The parts of a run, by their arguments.
 fn part_of(parent: u32, name: &str) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     let is_part = |pid: &u32| {
@@ -94,7 +94,7 @@ fn is_free(server: &RedisServer) -> bool {
     server.command(&["EXISTS", KEY]) == Reply::Int(0)
 }
 
-/// A command that starts another and tells its process id, and waits for it.
+/// A command that starts another, prints its process id, and waits for it.
 const FAMILY: &str = "sleep 600 & echo $!; wait";
 
 #[test]
@@ -175,7 +175,7 @@ fn consul_797_and_2489_every_signal_reaches_the_command() {
         run.end().assert_code(3);
         assert!(!is_alive(command) && is_free(&server), "{name}");
 
-        // One that takes no signals dies of it, and so does what it started.
+        // A command that handles no signals is ended by it, and so is what it started.
         let mut run = start(&server, &["--", "sh", "-c", "sleep 600 & echo $!; exec sleep 600"]);
         let other: u32 = run.line().parse().unwrap();
         run.signal(name);

@@ -65,7 +65,7 @@ async fn keys_cannot_act_on_the_terminal() {
         assert!(ended.stdout.contains("<script>"), "{ended:?}");
     }
     assert!(lockctl(&server, &["list"]).stdout.contains("lock:\\u{1b}[2J\\u{9b}31m\\r\\n\\u{7}<script>\\u{202e}é"));
-    // JSON names it exactly, so that a script can go on with it.
+    // JSON contains it exactly, so that a script can use it.
     assert_eq!(lockctl(&server, &["list", "--json"]).json()["locks"][0]["key"], evil);
     let owner = lockctl(&server, &["show", evil, "--json"]).json()["owner"].as_str().unwrap().to_owned();
     let ended = lockctl(&server, &["release", evil, "--expect-owner", &owner, "--reason", "\u{1b}[2J"]);

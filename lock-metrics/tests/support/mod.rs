@@ -1,4 +1,5 @@
-//! What several test binaries need: events to feed, and a reader of what Prometheus would read.
+//! Shared by several test binaries: events to feed, and a reader of the text that Prometheus would
+//! read.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -54,7 +55,7 @@ impl<'a, O: LockObserver> Acquire<'a, O> {
         });
     }
 
-    /// Waits for nobody and gets it.
+    /// Gets the lock without waiting.
     pub(crate) fn take(&self) {
         self.send(LockEventKind::WaitStarted);
         self.acquired(GrantPath::Uncontended, Duration::from_millis(2), None);
@@ -82,11 +83,11 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     panic!("{what} did not happen in two minutes");
 }
 
-/// A scrape, checked while it is read.
+/// A scrape, checked while it is parsed.
 #[derive(Debug)]
 pub(crate) struct Scrape {
     pub(crate) series: HashMap<(String, Labels), f64>,
-    /// Name to type, for every metric that has a head.
+    /// The type of every metric that has a header, by name.
     pub(crate) types: HashMap<String, String>,
     pub(crate) helps: HashMap<String, String>,
 }
@@ -167,7 +168,7 @@ impl Scrape {
         one.map(|(_, value)| *value)
     }
 
-    /// Returns the series of one lock name that are not zero, as `name{other labels} value`, sorted;
+    /// Returns the series of one lock name that are not zero, as `name{other labels} value`, sorted,
     /// without buckets, times and settings.
     pub(crate) fn moved(&self, lock: &str) -> Vec<String> {
         let still = ["ttl_seconds", "stuck_after_seconds", "site_info", "held_seconds_total"];

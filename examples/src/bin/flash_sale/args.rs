@@ -70,7 +70,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.
+    /// Reads the command line. Ends the process with usage and status 2 if it is invalid.
     pub(crate) fn parse_or_exit() -> Self {
         let args = Self::parse();
         if args.processes > 1 && !args.without_lock && args.store.starts_with(IN_MEMORY) {
@@ -85,7 +85,7 @@ impl Args {
         args
     }
 
-    /// Returns the store's URL without the password it may carry.
+    /// Returns the store's URL without the password that it may contain.
     pub(crate) fn store_name(&self) -> String {
         match (self.store.split_once("://"), self.store.rsplit_once('@')) {
             (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

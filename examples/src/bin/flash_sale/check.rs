@@ -1,4 +1,4 @@
-//! The audit: compares what buyers were told with what the ledger says, independently of both.
+//! The audit: compares the buyers' answers with the ledger, independently of both.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,9 +15,9 @@ pub(crate) struct Audit {
     pub(crate) failed: usize,
     /// Pieces promised to buyers that never existed.
     pub(crate) oversold: u32,
-    /// Sales that the ledger has forgotten.
+    /// Sales that are missing in the ledger.
     pub(crate) lost_updates: u32,
-    /// What does not add up, in sentences.
+    /// Inconsistencies, in sentences.
     pub(crate) problems: Vec<String>,
 }
 
@@ -68,7 +68,8 @@ impl Audit {
         audit
     }
 
-    /// Finds the answer of each order, and what is answered twice, never, or unasked.
+    /// Finds the answer of each order, and reports orders answered twice or never, and answers
+    /// without an order.
     fn pair<'a>(&mut self, orders: &'a [Order], answers: &'a [Answered]) -> Vec<(&'a Order, &'a Answer)> {
         let mut by_order: HashMap<u32, Vec<&Answer>> = HashMap::new();
         for answered in answers {
@@ -108,7 +109,8 @@ impl Audit {
                 .push(format!("{name}: {opening} at the start, {pieces} sold, and the ledger has {left} left"));
         }
 
-        // The receipts must form one sequence: first sale, second sale, each from where the last ended.
+        // The receipts must form one sequence: first sale, second sale, each starting where the last
+        // ended.
         receipts.sort_by_key(|receipt| receipt.sale);
         let (mut sale, mut left) = (0, Some(opening));
         for receipt in receipts {
@@ -123,7 +125,8 @@ impl Audit {
             }
         }
 
-        // Stock never grows, so an order that could be filled at the end could be filled all along.
+        // Stock never grows, so an order that could be filled at the end could have been filled at
+        // any time.
         if let Some(order) = refused.into_iter().find(|order| order.quantity <= entry.remaining) {
             self.problems.push(format!("{order} was refused although {} were left", entry.remaining));
         }
@@ -149,7 +152,7 @@ mod tests {
         Answered { order, answer: Answer::Refused }
     }
 
-    /// Three orders, 2 + 1 + 2 pieces, of a stock of 3.
+    /// Three orders, of 2 + 1 + 2 pieces, from a stock of 3.
     fn audit(answers: &[Answered], remaining: u32, sales: u32) -> Audit {
         let folder = tempfile::tempdir().unwrap();
         let stock = Stock::from([("lamp".to_owned(), 3)]);

@@ -1,4 +1,4 @@
-//! The input: the orders that arrive, and the stock there is.
+//! The input: the incoming orders, and the stock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,11 @@ use serde::de::DeserializeOwned;
 
 const STOCK: &str = include_str!("../../../data/stock.csv");
 
-/// How many orders are drawn if none are read, and from how many buyers.
+/// How many orders are drawn if no file is given, and from how many buyers.
 const ORDERS: u32 = 3_000;
 const BUYERS: u32 = 1_800;
 
-/// Every run draws the same orders.
+/// The seed: every run draws the same orders.
 const SEED: u64 = 20;
 
 /// How many of a hundred orders are for each product. Eight products and the one first edition sell out,
@@ -41,7 +41,7 @@ const DEMAND: [(&str, u32); 14] = [
 /// Opening stock by product.
 pub(crate) type Stock = BTreeMap<String, u32>;
 
-/// What is on offer, and who wants it.
+/// The products on offer, and the orders for them.
 #[derive(Debug)]
 pub(crate) struct Data {
     /// In the order of their arrival.

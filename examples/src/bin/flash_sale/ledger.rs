@@ -15,7 +15,7 @@ pub(crate) struct Ledger {
     folder: PathBuf,
 }
 
-/// What the ledger says of one product.
+/// The ledger's entry for one product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Pieces left.
@@ -47,9 +47,9 @@ impl Ledger {
         Ok(ledger)
     }
 
-    // Plain blocking calls, on purpose. The files have 30 bytes; and a write by `tokio::fs` goes on
-    // in its thread after the future that asked for it was dropped, which is how a body ends whose
-    // lock was lost.
+    // Plain blocking calls, on purpose. The files have 30 bytes. A write by `tokio::fs` goes on in
+    // its thread after the future that requested it was dropped, and that is how a body ends when
+    // its lock is lost.
     pub(crate) fn read(&self, product: &str) -> Result<Entry, LedgerError> {
         let text = fs::read_to_string(self.file(product)).map_err(|source| error(product, source))?;
         Entry::parse(&text).ok_or_else(|| {

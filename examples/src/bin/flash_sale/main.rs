@@ -1,8 +1,8 @@
-//! A flash sale: thousands of orders for a few products of which there is not enough.
+//! A flash sale: thousands of orders for a few products in short supply.
 //!
 //! The stock is kept in plain files that are read, changed and written back. Two purchases of one
 //! product at once would lose one of them, or sell what is not there. One line prevents that, above
-//! `purchase` in `sale.rs`. Everything else here sets the sale up, measures it, and checks it.
+//! `purchase` in `sale.rs`. Everything else here prepares the sale, measures it, and checks it.
 //!
 //! ```sh
 //! cargo run -p lock-examples                                # one process, the store built in
@@ -54,11 +54,11 @@ async fn main() -> ExitCode {
     })
 }
 
-/// Opens the ledger, sells, audits, and reports.
+/// Opens the ledger, runs the sale, audits it, and reports.
 async fn hold_sale(args: &Args) -> Result<ExitCode> {
     let data = Data::load(args.data.as_deref())?;
     let orders = placed(args, &data)?;
-    // Removed when it goes out of scope, also after an error or Ctrl-C.
+    // Removed when it goes out of scope, even after an error or Ctrl-C.
     let folder =
         tempfile::Builder::new().prefix("flash-sale-").tempdir().context("cannot make a folder for the ledger")?;
     let ledger = Ledger::create(folder.path(), &data.stock)?;
@@ -85,7 +85,7 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
     Ok(verdict)
 }
 
-/// Sells the share of one process, and hands the outcome to the parent.
+/// Places the orders of one process, and hands the results to the parent.
 async fn work(args: &Args, worker: u32, folder: &Path) -> Result<()> {
     let data = Data::load(args.data.as_deref())?;
     install_metrics(args)?;
@@ -100,11 +100,12 @@ async fn work(args: &Args, worker: u32, folder: &Path) -> Result<()> {
     processes::hand_over(worker, folder, &outcome)
 }
 
-/// Connects to the lock store, sells in this process, and gives every lock back.
+/// Connects to the lock store, runs the sale in this process, and releases every lock.
 async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progress: &Progress) -> Result<Outcome> {
     let locked = !args.without_lock;
     let stopwatch = Stopwatch::default();
-    // Without the lock the store is not needed, so its place is taken by the one that is always there.
+    // Without the lock no store is needed, so the in-memory store, which is always available, takes
+    // its place.
     let store = if locked { args.store.as_str() } else { "memory://" };
     let locks = LockManager::connect(store).await.context("cannot use the lock store")?;
     locks.observe(stopwatch.clone());
@@ -115,11 +116,11 @@ async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progr
     let takings = tokio::select! {
         takings = sale.run(progress) => tokio::select! {
             biased;
-            // Whoever is refused because of it ends the sale as well.
+            // A buyer that is refused because of the signal ends the sale as well.
             () = locks.stopping() => Err(off()),
             takings = ready(takings) => Ok(takings),
         },
-        // Drains: purchases that have begun are finished.
+        // Drains: purchases that have begun are completed.
         _ = locks.shutdown_on_signal(Duration::from_secs(5)) => Err(off()),
     };
     let shutdown = locks.shutdown(Duration::from_secs(5)).await;
@@ -150,7 +151,7 @@ fn announce(args: &Args, orders: usize, products: usize) {
     eprintln!("{orders} orders for {products} products, {buyers} buyers in {processes} process{plural}, {store}");
 }
 
-/// Waits for Ctrl-C or, on Unix, for a polite request to end.
+/// Waits for Ctrl-C or, on Unix, for SIGTERM.
 pub(crate) async fn interrupted() {
     #[cfg(unix)]
     if let Ok(mut terminate) = signal::unix::signal(signal::unix::SignalKind::terminate()) {

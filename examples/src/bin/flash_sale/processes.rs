@@ -1,5 +1,5 @@
-//! The sale by several processes: the parent starts them, each takes its share of the orders, and
-//! writes what it has to say into files next to the ledger.
+//! Runs the sale in several processes: the parent starts them, each takes its share of the orders
+//! and writes its results into files next to the ledger.
 
 use std::env;
 use std::fs;
@@ -20,19 +20,19 @@ use crate::stopwatch::Times;
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-/// What a process hands over.
+/// The results that a process hands over.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) takings: Takings,
     pub(crate) times: Times,
 }
 
-/// Returns the share of one of `processes` in something that is counted.
+/// Returns the share of one of `processes` in a number of items.
 pub(crate) fn share(total: u32, processes: u32, worker: u32) -> u32 {
     total / processes + u32::from(worker < total % processes)
 }
 
-/// Starts the processes and waits for all of them. The first failure, and Ctrl-C, end the others.
+/// Starts the processes and waits for all of them. The first failure, or Ctrl-C, ends the others.
 pub(crate) async fn run(args: &Args, folder: &Path, progress: &Progress) -> Result<Outcome> {
     let mut children = Vec::new();
     for worker in 0..args.processes {
@@ -44,8 +44,8 @@ pub(crate) async fn run(args: &Args, folder: &Path, progress: &Progress) -> Resu
         () = interrupted() => Err(anyhow!("interrupted, the sale is off")),
     };
     if let Err(error) = ended {
-        // Awaited, so that nobody writes into the folder any more when it is removed. What they
-        // held is free again when its lease ends.
+        // Awaited, so that no process still writes into the folder when it is removed. The locks
+        // that they held are free again when their leases end.
         for child in &mut children {
             let _ = child.kill().await;
         }
@@ -74,21 +74,21 @@ async fn watch(children: &mut [Child], folder: &Path, progress: &Progress) -> Re
     }
 }
 
-/// Reads how far a process is, if it has told.
+/// Reads the progress of a process, if it has reported any.
 fn told(folder: &Path, worker: u32) -> Option<usize> {
     fs::read_to_string(progress_file(folder, worker)).ok()?.parse().ok()
 }
 
-/// Tells the parent how far this process is, for as long as it is awaited.
+/// Reports the progress of this process to the parent, for as long as the future is awaited.
 pub(crate) async fn report_progress(worker: u32, folder: &Path, progress: &Progress) {
     loop {
         tokio::time::sleep(PROGRESS_EVERY).await;
-        // A courtesy: without it the parent shows an older number.
+        // Optional: without it the parent shows an older number.
         let _ = fs::write(progress_file(folder, worker), progress.get().to_string());
     }
 }
 
-/// Hands the outcome of this process over to the parent.
+/// Hands the results of this process over to the parent.
 pub(crate) fn hand_over(worker: u32, folder: &Path, outcome: &Outcome) -> Result<()> {
     fs::write(progress_file(folder, worker), outcome.takings.answers.len().to_string())?;
     let text = serde_json::to_vec(outcome)?;
@@ -104,7 +104,7 @@ fn command(args: &Args, folder: &Path, worker: u32) -> Result<Command> {
         .arg(format!("--worker={worker}"))
         .arg("--ledger")
         .arg(folder)
-        // Not as an argument: it may carry a password, and everybody can list arguments.
+        // Not as an argument: the URL may contain a password, and every user can list arguments.
         .env("LOCK_URL", &args.store)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -1,4 +1,4 @@
-//! How far the sale is, told on standard error.
+//! Shows the progress of the sale on standard error.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Progress {
     }
 
     /// Awaits `work` and shows its progress meanwhile: one line that changes on a terminal, a new
-    /// line now and then elsewhere, and the last one when it has ended.
+    /// line now and then elsewhere, and a final one at the end.
     pub(crate) async fn show_while<T>(&self, orders: usize, work: impl Future<Output = T>) -> T {
         let terminal = std::io::stderr().is_terminal();
         let every = Duration::from_millis(if terminal { 100 } else { 2_000 });
@@ -49,7 +49,7 @@ impl Progress {
         let (answered, seconds) = (self.get(), started.elapsed().as_secs_f64());
         let text = format!("{answered:>6} of {orders} orders answered, {seconds:.1} s");
         let mut stderr = std::io::stderr().lock();
-        // Progress is a courtesy: a closed standard error must not stop the sale.
+        // Progress is optional: a closed standard error must not stop the sale.
         let _ = if terminal { write!(stderr, "\r{text} ") } else { writeln!(stderr, "{text}") };
         let _ = stderr.flush();
     }

@@ -10,7 +10,7 @@ use crate::stopwatch::Times;
 /// How many problems are printed in full.
 const SHOWN: usize = 8;
 
-/// Everything there is to say about a sale.
+/// The complete result of a sale.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) orders: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Prints the figures to standard output and the verdict behind them; problems go to standard error.
+    /// Prints the figures to standard output, followed by the verdict; problems go to standard error.
     pub(crate) fn print(mut self) -> ExitCode {
         self.print_figures();
         if self.locked { self.verdict_with_lock() } else { self.verdict_without_lock() }

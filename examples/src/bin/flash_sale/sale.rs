@@ -12,9 +12,9 @@ use crate::data::Order;
 use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::progress::Progress;
 
-/// Buys `quantity` pieces of one product, if there are as many.
+/// Buys `quantity` pieces of one product, if that many are left.
 ///
-/// The attribute is all there is to it: at most one call at a time for one product, in however many
+/// The attribute is all it takes: at most one call runs at a time for one product, in any number of
 /// processes; calls for different products do not wait for each other.
 #[distributed_lock(key = "sale:product:<product>", ttl = "10s", wait = "60s", when = locked)]
 async fn purchase(ledger: &Ledger, product: &str, quantity: u32, locked: bool) -> Result<Answer, SaleError> {
@@ -33,7 +33,7 @@ async fn payment(before: Entry) {
     tokio::time::sleep(Duration::from_millis(varied)).await;
 }
 
-/// What a buyer was told.
+/// The answer that a buyer got.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Answer {
     /// The order was filled.
@@ -45,11 +45,11 @@ pub(crate) enum Answer {
     },
     /// There were not enough pieces left.
     Refused,
-    /// Something went wrong; here is what.
+    /// Something went wrong, with the reason.
     Failed(String),
 }
 
-/// An order and what became of it.
+/// An order and its result.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Answered {
     /// The number of the order.
@@ -66,7 +66,7 @@ enum SaleError {
     Ledger(#[from] LedgerError),
 }
 
-/// What is sold from where, by how many.
+/// What is sold, from which ledger, to how many buyers.
 #[derive(Debug)]
 pub(crate) struct Sale {
     pub(crate) ledger: Ledger,
@@ -84,11 +84,11 @@ pub(crate) struct Takings {
 }
 
 impl Sale {
-    /// Lets all buyers place orders until every order has its answer.
+    /// Lets all buyers place orders until every order is answered.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops all buyers; purchases on their way are dropped and unlocked.
+    /// Dropping the future stops all buyers; purchases in progress are dropped and unlocked.
     pub(crate) async fn run(self, progress: &Progress) -> Takings {
         let opened = SystemTime::now();
         let (sale, next) = (Arc::new(self), Arc::new(AtomicUsize::new(0)));

@@ -6,25 +6,25 @@ use std::time::Duration;
 use lock_core::{GrantPath, LockEvent, LockEventKind, LockObserver};
 use serde::{Deserialize, Serialize};
 
-/// Notes how long each grant took and lasted. Clones share their notes.
+/// Records how long each grant took and lasted. Clones share their records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stopwatch(Arc<Mutex<Times>>);
 
-/// What a [`Stopwatch`] noted.
+/// The times that a [`Stopwatch`] recorded.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Times {
-    /// From asking to being granted, one for each grant.
+    /// From the request to the grant, one for each grant.
     waits: Vec<Duration>,
     /// From grant to release, one for each release.
     holds: Vec<Duration>,
-    /// Grants that were not had at the first attempt.
+    /// Grants that needed more than one attempt.
     contended: usize,
     /// Locks lost while they were held.
     pub(crate) lost: usize,
 }
 
 impl LockObserver for Stopwatch {
-    // Called on the hot path: note it and return.
+    // Called on the hot path: record it and return.
     fn on_event(&self, event: &LockEvent<'_>) {
         match event.kind {
             LockEventKind::Acquired { waited, path, .. } => {
@@ -44,7 +44,7 @@ impl LockObserver for Stopwatch {
 }
 
 impl Stopwatch {
-    /// Returns what was noted so far.
+    /// Returns the times recorded so far.
     pub(crate) fn read(&self) -> Times {
         self.times().clone()
     }
@@ -55,7 +55,7 @@ impl Stopwatch {
 }
 
 impl Times {
-    /// Takes in the times of another process.
+    /// Adds the times of another process.
     pub(crate) fn add(&mut self, other: Self) {
         self.waits.extend(other.waits);
         self.holds.extend(other.holds);
@@ -67,7 +67,7 @@ impl Times {
         self.waits.len()
     }
 
-    /// Returns the percentage of grants that had to be waited for.
+    /// Returns the percentage of grants that had to wait.
     #[expect(clippy::cast_precision_loss, reason = "a percentage for people")]
     pub(crate) fn contention(&self) -> f64 {
         100.0 * self.contended as f64 / self.grants().max(1) as f64
@@ -82,7 +82,7 @@ impl Times {
     }
 }
 
-/// The smallest value that at least `percent` of all values do not exceed.
+/// Returns the smallest value that at least `percent` of all values do not exceed.
 fn quantile(values: &mut [Duration], percent: usize) -> Duration {
     values.sort_unstable();
     let rank = (values.len() * percent).div_ceil(100);

@@ -73,12 +73,12 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.
+    /// Reads the command line. Ends the process with usage and status 2 if it is invalid.
     pub(crate) fn parse_or_exit() -> Self {
         Self::parse()
     }
 
-    /// Returns the store's URL without the password it may carry.
+    /// Returns the store's URL without the password that it may contain.
     pub(crate) fn store_name(&self) -> String {
         match (self.store.split_once("://"), self.store.rsplit_once('@')) {
             (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

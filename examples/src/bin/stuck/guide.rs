@@ -1,4 +1,4 @@
-//! Which locks there are, and where to look at them.
+//! Lists the locks, and says where to look at them.
 
 use std::net::SocketAddr;
 use std::process;
@@ -33,7 +33,7 @@ impl Keys {
         format!("demo:eternal:migration:{}", self.run)
     }
 
-    /// A key made of what somebody typed, without escaping. Views must show it as the text that it is.
+    /// A key made from user input, without escaping. Views must show it as plain text.
     pub(crate) fn hostile(&self) -> String {
         format!("demo:typed:<img src=x onerror=\"document.title='pwned'\">:{}", self.run)
     }
@@ -43,7 +43,7 @@ impl Keys {
     }
 }
 
-/// Says what to look at.
+/// Prints what to look at.
 pub(crate) fn print(args: &Args, keys: &Keys, address: SocketAddr) {
     let stuck = keys.stuck();
     println!("serving http://{address}/metrics");

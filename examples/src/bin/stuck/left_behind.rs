@@ -1,4 +1,4 @@
-//! Locks that nobody will give back: that of a process that was killed, and one without a lease.
+//! Locks that nobody will release: one of a process that was killed, and one without a lease.
 
 use std::env;
 use std::process::Stdio;
@@ -16,10 +16,10 @@ use crate::guide::Keys;
 const LABEL: &str = "demo:orphaned:export:<run>";
 const READY: &str = "the lock is taken";
 
-/// Makes the orphan, and the lock that never expires.
+/// Creates the orphan, and the lock that never expires.
 pub(crate) async fn leave_behind(args: &Args, locks: &LockManager, keys: &Keys) -> Result<()> {
     make_an_orphan(args, locks, keys).await?;
-    // What a hand-written lock does that forgets the expiry. Ours always set one.
+    // A hand-written lock that forgets the expiry does this. Ours always set one.
     let _: () = connection(args).await?.set(keys.eternal(), "somebody").await?;
     Ok(())
 }
@@ -30,7 +30,7 @@ async fn make_an_orphan(args: &Args, locks: &LockManager, keys: &Keys) -> Result
     let mut child = Command::new(program)
         .args(["--orphan", "--key", &keys.orphaned()])
         .arg(format!("--orphan-ttl={}ms", args.orphan_ttl.as_millis()))
-        // Not as an argument: it may carry a password, and everybody can list arguments.
+        // Not as an argument: the URL may contain a password, and every user can list arguments.
         .env("LOCK_URL", &args.store)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -46,18 +46,18 @@ async fn make_an_orphan(args: &Args, locks: &LockManager, keys: &Keys) -> Result
     Ok(())
 }
 
-/// What the child does.
+/// Runs in the child.
 pub(crate) async fn hold_until_killed(args: &Args) -> Result<()> {
     let locks = LockManager::connect(&args.store).await?;
     let request = locks.lock(args.key.as_str()).with_label(LABEL).with_ttl(args.orphan_ttl).with_renew(Renew::Off);
     let _guard = request.await?;
     println!("{READY}");
-    // Not for ever, in case that the parent is gone.
+    // Not for ever, in case the parent is gone.
     tokio::time::sleep(Duration::from_secs(60)).await;
     Ok(())
 }
 
-/// Deletes both. Their keys are of this run only.
+/// Deletes both. Their keys belong to this run only.
 pub(crate) async fn clean_up(args: &Args, keys: &Keys) -> Result<()> {
     let _: u32 = connection(args).await?.del(&[keys.orphaned(), keys.eternal()]).await?;
     Ok(())

@@ -1,7 +1,8 @@
-//! Locks with a problem each, made on purpose: stuck, lost, orphaned, without a lease, contended.
+//! Creates locks with one problem each, on purpose: stuck, lost, orphaned, without a lease,
+//! contended.
 //!
-//! For watching what alerts, dashboards, the live view and `lockctl` tell of them, before the first
-//! night on which it matters. `dashboards/README.md` says how to bring the whole stack up.
+//! Use it to see what alerts, dashboards, the live view and `lockctl` show, before the first night
+//! on which it matters. `dashboards/README.md` explains how to start the whole stack.
 //!
 //! ```sh
 //! redis-server &
@@ -41,18 +42,18 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Plays the scenes until it is time to stop, then leaves nothing behind.
+/// Plays the scenes until it is time to stop, then cleans up.
 async fn run(args: &Args) -> Result<()> {
     let mut metrics = lock_metrics::builder().with_listener(SocketAddr::new(args.address, args.port));
     if !args.address.is_loopback() {
-        // In a container, whose neighbours are all ours. A real service keeps its keys to itself.
+        // In a container all neighbours are ours. A real service keeps its keys to itself.
         metrics = metrics.with_live_view_for_all();
     }
     let metrics = metrics
         .install()
         .context("cannot serve the metrics; is the port taken? --port sets another one, 0 any free one")?;
     let locks = connect(args).await?;
-    // To the store another process: it waits in the store's queue, where `lockctl` sees it.
+    // To the store this is another process: it waits in the store's queue, where `lockctl` sees it.
     let others = connect(args).await?;
     let keys = Keys::of_this_process();
     left_behind::leave_behind(args, &locks, &keys).await?;
@@ -78,8 +79,8 @@ async fn run(args: &Args) -> Result<()> {
     outcome
 }
 
-/// Looks into Redis for what no process knows of itself. Holders store the names of their locks; what another program
-/// wrote is told apart by what it begins with.
+/// Looks in Redis for what no process knows of itself. Holders store the names of their locks; keys of other programs
+/// are recognised by their prefix.
 fn inspector(args: &Args) -> Result<Inspector> {
     let inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
     Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>"))
@@ -97,7 +98,7 @@ async fn connect(args: &Args) -> Result<LockManager> {
     Ok(locks)
 }
 
-/// Waits for a scene that cannot go on. They never end otherwise.
+/// Waits for a scene that fails. Otherwise scenes never end.
 async fn first_failure(scenes: &mut JoinSet<Result<()>>) -> Result<()> {
     match scenes.join_next().await {
         Some(ended) => ended?,
@@ -114,13 +115,13 @@ async fn time_to_stop(run_for: Option<Duration>) {
     };
     tokio::select! {
         () = timer => {}
-        // Without signals it cannot be asked to stop; it runs until it is killed.
+        // Without signals there is no way to ask it to stop; it runs until it is killed.
         Ok(()) = signal::ctrl_c() => {}
         () = terminated() => {}
     }
 }
 
-/// What a container is sent instead of Ctrl-C.
+/// Waits for the signal that a container gets instead of Ctrl-C.
 #[cfg(unix)]
 async fn terminated() {
     match signal::unix::signal(signal::unix::SignalKind::terminate()) {

@@ -1,4 +1,4 @@
-//! What goes wrong with each lock, told by a task each.
+//! The problems of the locks, each played by a task.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tokio::time::sleep;
 use crate::args::Args;
 use crate::guide::Keys;
 
-/// Short, so that a lost lock is noticed while one watches.
+/// Short, so that a lost lock is noticed while somebody watches.
 const TTL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The name of the lock whose key somebody typed.
+/// The name of the lock whose key is user input.
 const TYPED: &str = "demo:typed:<text>";
 
-/// Starts every scene. `others` is a manager that the store takes for another process.
+/// Starts every scene. `others` is a manager that looks like another process to the store.
 pub(crate) fn play(
     scenes: &mut JoinSet<Result<()>>,
     args: &Args,
@@ -41,7 +41,7 @@ pub(crate) fn play(
     }
 }
 
-/// The stuck holder: it takes the lock and then does not come to an end.
+/// The stuck holder: it takes the lock and then does not finish.
 async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()> {
     loop {
         let request = locks.lock(lock_key!("demo:stuck:books:<run>")).with_stuck_after(args.stuck_after);
@@ -51,7 +51,7 @@ async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()>
             () = sleep(args.stuck_for) => {}
             reason = guard.lost() => println!("lost the stuck lock: {reason:?}"),
         }
-        // A lock that was lost, perhaps because somebody forced it, is nothing to release.
+        // A lock that was lost, perhaps because somebody forced it, cannot be released.
         if guard.ensure_held().is_ok() {
             let key = guard.key().clone();
             guard.release().await?;
@@ -70,7 +70,7 @@ async fn write_invoices(args: Args, locks: LockManager, run: u32) -> Result<()> 
     }
 }
 
-/// A holder whose lock is taken away. It stops as soon as it knows.
+/// A holder whose lock is taken away. It stops as soon as it notices.
 async fn import(locks: LockManager, run: u32) -> Result<()> {
     loop {
         let guard = locks.lock(lock_key!("demo:lost:import:<run>")).with_ttl(TTL).with_wait(PATIENCE).await?;
@@ -86,7 +86,7 @@ async fn import(locks: LockManager, run: u32) -> Result<()> {
     }
 }
 
-/// What no program should do, and an operator in a hurry does: it deletes the key of a lock.
+/// Deletes the key of a lock: no program should do this, but an operator in a hurry does.
 async fn take_away(args: Args, key: String) -> Result<()> {
     let client = redis::Client::open(args.store.as_str()).context("cannot read the URL of the store")?;
     loop {
@@ -114,7 +114,7 @@ async fn reindex(locks: LockManager, run: u32) -> Result<()> {
     }
 }
 
-/// The call site that is made to wait.
+/// The call site that has to wait.
 async fn check_out(locks: LockManager, run: u32) -> Result<()> {
     loop {
         let request = locks.lock(lock_key!("demo:contended:stock:<run>")).with_ttl(TTL).with_wait(PATIENCE);
@@ -123,7 +123,7 @@ async fn check_out(locks: LockManager, run: u32) -> Result<()> {
     }
 }
 
-/// A key that was built by hand from what somebody typed, so that nothing in it is escaped.
+/// A key that was built by hand from user input, so that nothing in it is escaped.
 async fn search(locks: LockManager, key: String) -> Result<()> {
     loop {
         let request = locks.lock(key.as_str()).with_label(TYPED).with_ttl(TTL).with_wait(PATIENCE);
@@ -132,7 +132,8 @@ async fn search(locks: LockManager, key: String) -> Result<()> {
     }
 }
 
-/// Holds a lock for a while. That it could not be had, or was lost, is what this program is about.
+/// Holds a lock for a while. A lock that cannot be taken, or is lost, is what this program is
+/// about.
 async fn hold_for(request: LockRequest, time: Duration) -> Result<()> {
     let outcome: Result<(), LockError> = request
         .run(async |_| {

@@ -1,4 +1,4 @@
-//! MariaDB, with what MySQL understands too.
+//! MariaDB, with statements that MySQL understands too.
 
 use lock_core::testing::limit;
 use std::process::{Child, Command, Stdio};
@@ -97,7 +97,7 @@ fn mariadb_refuses_whoever_is_not_the_newest_holder() {
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         let begin = format!("SET TRANSACTION ISOLATION LEVEL {level}; BEGIN; SELECT COUNT(*) FROM account;");
         one.run("DELETE FROM fence;");
-        // The newer holder is first: the older one waits for its commit, and is refused.
+        // The newer holder comes first: the older one waits for its commit, and is refused.
         assert_eq!(one.run(&format!("BEGIN; {}", fence(20))), ["1"]);
         two.run(&begin);
         two.send(&fence(10));
@@ -105,7 +105,8 @@ fn mariadb_refuses_whoever_is_not_the_newest_holder() {
         one.run("COMMIT;");
         assert_eq!(two.answers(), ["0"], "{level}");
         two.run("ROLLBACK;");
-        // The older holder is first, in the middle of its write: the newer one waits, and then goes on.
+        // The older holder comes first, and is in the middle of its write: the newer one waits, and
+        // then goes on.
         assert_eq!(one.run(&format!("BEGIN; {}", fence(30))), ["1"], "{level}");
         two.run(&begin);
         two.send(&fence(40));

@@ -85,11 +85,11 @@ fn postgresql_refuses_whoever_is_not_the_newest_holder() {
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         let begin = format!("BEGIN ISOLATION LEVEL {level};");
         one.run("TRUNCATE fence;");
-        // The newer holder is first: the older one waits for its commit, and is refused.
+        // The newer holder comes first: the older one waits for its commit, and is refused.
         let name = "EXECUTE fence ('account:7', 20);";
         assert_eq!(one.run(&format!("{begin} {name}"))[1..], ["20", "INSERT 0 1"]);
         two.run(&begin);
-        // At the stricter levels the refusal is an error, after which only a rollback is heard.
+        // At the stricter levels the refusal is an error, after which only a rollback is accepted.
         two.send("EXECUTE fence ('account:7', 10); ROLLBACK;");
         waits(&postgres);
         one.run("COMMIT;");
@@ -98,7 +98,8 @@ fn postgresql_refuses_whoever_is_not_the_newest_holder() {
             !refused.contains(&"10".to_owned()) && !refused.contains(&"INSERT 0 1".to_owned()),
             "{level}: {refused:?}"
         );
-        // The older holder is first, in the middle of its write: the newer one waits, and then goes on.
+        // The older holder comes first, and is in the middle of its write: the newer one waits, and
+        // then goes on.
         assert_eq!(one.run(&format!("{begin} EXECUTE fence ('account:7', 30);"))[1..], ["30", "INSERT 0 1"]);
         two.send("EXECUTE fence ('account:7', 40);");
         waits(&postgres);

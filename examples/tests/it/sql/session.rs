@@ -1,4 +1,4 @@
-//! One connection to a database, through its own command line.
+//! One connection to a database, through the database's own command line.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -25,7 +25,8 @@ impl Session {
         self.stdin.flush().unwrap();
     }
 
-    /// Waits for the answers to what was sent last: the rows, and what the client says of each statement.
+    /// Waits for the answers to the last statements: the rows, and the client's message about each
+    /// statement.
     pub(super) fn answers(&mut self) -> Vec<String> {
         let end = format!("answered {}", self.asked);
         let mut answers = Vec::new();

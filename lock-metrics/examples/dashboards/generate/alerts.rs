@@ -1,4 +1,4 @@
-//! The alerts. Each names the lock, who holds it, and what to do; its runbook says the rest.
+//! The alerts. Each names the lock, who holds it, and what to do; its runbook has the details.
 
 mod budget;
 mod plumbing;
@@ -25,8 +25,8 @@ pub(crate) fn groups() -> Vec<Group> {
     ]
 }
 
-/// What a total has grown by within some minutes, also of a process that is younger than its first scrape:
-/// its total was never seen at 0.
+/// The growth of a total within some minutes. It includes a process that is younger than its first scrape,
+/// whose total was never seen at 0.
 fn happened(total: &str, minutes: u32, by: &str) -> String {
     let seconds = minutes * 60;
     format!(

@@ -11,9 +11,9 @@ pub(crate) struct Dashboard {
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
-    /// Whether it shows what the store holds, whichever services run.
+    /// Whether it shows the locks in the store, whichever services run.
     pub(crate) of_store: bool,
-    /// Whether it is about one lock, chosen on top.
+    /// Whether it is about one lock, chosen at the top.
     pub(crate) one_lock: bool,
     pub(crate) rows: Vec<(&'static str, Vec<Panel>)>,
 }
@@ -31,7 +31,7 @@ impl Dashboard {
             "tags": ["distributed-lock"],
             "schemaVersion": 39,
             "version": 1,
-            // What is edited by hand in Grafana would be lost with the next version of the file.
+            // Edits by hand in Grafana would be lost with the next version of the file.
             "editable": false,
             "graphTooltip": 1,
             "refresh": "10s",
@@ -47,7 +47,7 @@ impl Dashboard {
         })
     }
 
-    /// Puts panels beside each other until a row of 24 columns is full.
+    /// Places panels side by side until a row of 24 columns is full.
     fn grid(&self) -> Vec<Value> {
         let mut placed = Vec::new();
         let mut y = 0;
@@ -69,7 +69,7 @@ impl Dashboard {
                 height = height.max(panel.height);
             }
             y += height;
-            // Only the first row is open: it answers the question with which people come.
+            // Only the first row is open: it answers the question that people come with.
             let collapsed = number > 0;
             let (below, within) = if collapsed { (Vec::new(), inside) } else { (inside, Vec::new()) };
             placed.push(json!({
@@ -144,12 +144,13 @@ impl Dashboard {
     }
 }
 
-/// `all` is what choosing all of many values means; a label that may be missing is matched by nothing, too.
+/// `all` is the value for choosing all of many values; a label that may be missing also matches an empty
+/// value.
 fn variable(name: &str, label: &str, query: &str, all: Option<&str>) -> Value {
     let many = all.is_some();
     let mut variable = json!({
         "name": name, "label": label, "type": "query", "datasource": source(), "query": query,
-        // On every change of the time range: what ran an hour ago has other instances.
+        // Refreshed when the time range changes: processes of an hour ago have other instances.
         "refresh": 2, "sort": 1, "hide": 0, "regex": "", "options": [],
         "multi": many, "includeAll": many, "current": {},
     });

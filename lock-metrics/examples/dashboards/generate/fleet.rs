@@ -1,4 +1,4 @@
-//! *Fleet*: what the store says, whoever holds the locks. From the fleet inspector.
+//! *Fleet*: what the store holds, whichever process holds the locks. From the fleet inspector.
 
 use super::dashboard::Dashboard;
 use super::names::age_in_fleet;
@@ -52,7 +52,7 @@ fn oldest() -> String {
     age_in_fleet("inspector_oldest_hold_start_timestamp_seconds")
 }
 
-/// While the election moves, two instances may tell of one store.
+/// During a new election, two instances may report one store.
 fn by_lock(how: &str, what: &str) -> String {
     format!("{how} by (cluster, store, lock) ({what})")
 }

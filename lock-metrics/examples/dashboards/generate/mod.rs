@@ -18,16 +18,16 @@ use serde_json::{Value, json};
 pub(crate) use dashboard::Dashboard;
 pub(crate) use rule::Rule;
 
-/// What a run of the generator may change.
+/// The settings of one run of the generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// What stands before the name of a runbook in an alert.
+    /// The address before the name of a runbook in an alert.
     pub(crate) runbooks: String,
-    /// Where the dashboards are, for a link in each alert.
+    /// The address of the dashboards, for a link in each alert.
     pub(crate) dashboards: Option<String>,
-    /// The live view of the alert's process.
+    /// The address of the live view of the alert's process.
     pub(crate) live_view: String,
-    /// With seconds for the minutes that keep alerts calm, for tests that have no time.
+    /// Whether to use seconds instead of the minutes that keep alerts calm, for tests.
     pub(crate) fast: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for Settings {
     }
 }
 
-/// Returns every generated file: its path below `dashboards/`, and its text.
+/// Returns every generated file: its path below `dashboards/` and its text.
 pub(crate) fn files(settings: &Settings) -> Vec<(String, String)> {
     let mut files: Vec<_> = dashboards()
         .into_iter()

@@ -1,29 +1,29 @@
-//! The names of series. One that is not in the catalogue does not get into a query.
+//! The names of series. A name that is not in the catalogue cannot be used in a query.
 
 use lock_metrics::{MetricKind, catalog};
 
-/// Metrics that are on a dashboard before they are in the catalogue: name and labels. None at the moment.
+/// Metrics that dashboards use before they are in the catalogue: name and labels. None at the moment.
 pub(crate) const COMING: &[(&str, &[&str])] = &[];
 
-/// What every selector of a dashboard carries.
+/// The matchers of every selector on a dashboard.
 const SELECTED: &str = r#"cluster=~"$cluster", namespace=~"$namespace", job=~"$job", instance=~"$instance""#;
 
-/// What a selector carries that is about the whole fleet.
+/// The matchers of a selector for the whole fleet.
 const EVERYWHERE: &str = r#"cluster=~"$cluster""#;
-/// Marks such a selector, in place of its first matcher.
+/// Marks a selector for the whole fleet, in place of its first matcher.
 const FLEET: &str = "FLEET";
 
-/// What tells services apart, wherever they run: the labels that are not there are empty.
+/// The labels that tell services apart, wherever they run: missing labels are empty.
 pub(crate) const SERVICE: &str = "cluster, namespace, job";
-/// What tells processes apart.
+/// The labels that tell processes apart.
 pub(crate) const PROCESS: &str = "cluster, namespace, job, instance";
 
-/// The age of a timestamp by the clock of the process that tells it, where it is set.
+/// Returns the age of a timestamp by the clock of the process that exports it, where it is set.
 pub(crate) fn age(short: &str) -> String {
     age_of(short, "")
 }
 
-/// The same of all services, whichever are looked at.
+/// Returns the same age over all services, whichever are selected.
 pub(crate) fn age_in_fleet(short: &str) -> String {
     age_of(short, "{FLEET}")
 }
@@ -37,7 +37,7 @@ fn age_of(short: &str, marker: &str) -> String {
     format!("(@now_timestamp_seconds{marker} - {matching}(@{short}{marker} > 0))")
 }
 
-/// A histogram under its bare name, which it has only if a server turned it into a native one.
+/// A histogram under its bare name, which exists only if a server converted it to a native one.
 pub(crate) const CONVERTED: &str = "wait_seconds";
 
 /// Returns the full name of a series: `held` gives `distributed_lock_held`. Histograms are named with
@@ -65,8 +65,8 @@ fn on_with(short: &str, matchers: &str) -> String {
     format!("{}{{{SELECTED}, {matchers}}}", series(short))
 }
 
-/// Takes what is to be selected whatever service is looked at: what the inspector found, since it runs in
-/// any of them, and what is compared with that.
+/// Selects series of all services, whichever are selected: what the inspector found, since it runs in any
+/// of them, and what is compared with that.
 fn of_the_fleet(short: &str, matchers: &str) -> Option<String> {
     let more = matchers.strip_prefix(FLEET).map(|more| more.trim_start_matches([',', ' ']));
     let more = more.or_else(|| short.starts_with("inspector_").then_some(matchers))?;
@@ -92,7 +92,7 @@ pub(crate) fn selected(template: &str) -> String {
     })
 }
 
-/// Replaces every `@name` and `@name{matchers}`. A marker of our own, because a query is full of
+/// Replaces every `@name` and `@name{matchers}`. The marker is our own, because queries are full of
 /// the braces and dollars that other templates use.
 fn fill(template: &str, replace: &dyn Fn(&str, &str) -> String) -> String {
     let mut parts = template.split('@');

@@ -1,4 +1,4 @@
-//! *Locks: on call*: what a person asks at night, in the order of asking.
+//! *Locks: on call*: what a person asks at night, in the order of the questions.
 
 use super::dashboard::Dashboard;
 use super::names::{PROCESS, age};
@@ -67,7 +67,7 @@ fn stuck() -> Vec<Panel> {
             "Stuck after",
             &format!("max by ({PROCESS}, lock, site) (@stuck_after_seconds) and on ({PROCESS}, lock, site) {}", held()),
         )
-        // Wherever they wait: hardly ever in the process that holds it.
+        // Wherever they wait: rarely in the process that holds the lock.
         .rare(
             "Waiters",
             &beside_holds(
@@ -80,7 +80,7 @@ fn stuck() -> Vec<Panel> {
     ]
 }
 
-/// The time until the first lease ends, by the clock of its process: as it was when it was scraped.
+/// The time until the first lease ends, by the clock of its process, at the time of the scrape.
 pub(super) const LEASE_LEFT: &str =
     "((@lease_min_expiry_timestamp_seconds > 0) - ignoring (lock) group_left () @now_timestamp_seconds)";
 
@@ -246,7 +246,7 @@ fn plumbing() -> Vec<Panel> {
     ]
 }
 
-/// Keys that the store holds beyond those of the processes, by store and lock.
+/// Keys in the store beyond those that the processes hold, by store and lock.
 pub(super) const ORPHANS: &str = "(max by (cluster, store, lock) (@inspector_held{lock!=\"other\"}) \
     - on (cluster, store, lock) sum by (cluster, store, lock) (@held{FLEET}) > 0) \
     or (max by (cluster, store, lock) (@inspector_held{lock!=\"other\"}) > 0 \

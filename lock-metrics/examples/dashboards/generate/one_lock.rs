@@ -1,4 +1,4 @@
-//! *One lock*: the same questions, about the lock chosen on top.
+//! *One lock*: the same questions, about the lock that is chosen at the top.
 
 use super::dashboard::Dashboard;
 use super::names::age;
@@ -16,7 +16,7 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// Narrows every series with a marker to the lock.
+/// Limits every series with a marker to the chosen lock.
 fn of_lock(template: &str) -> String {
     let mut narrowed = String::new();
     for (number, part) in template.split('@').enumerate() {
@@ -24,7 +24,7 @@ fn of_lock(template: &str) -> String {
             narrowed.push_str(part);
             continue;
         }
-        // The time belongs to no lock.
+        // The current time has no lock.
         if part.starts_with("now_timestamp_seconds") {
             narrowed.extend(["@", part]);
             continue;

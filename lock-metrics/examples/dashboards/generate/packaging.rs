@@ -1,4 +1,4 @@
-//! The same dashboards and rules, in the forms in which clusters take them.
+//! The same dashboards and rules, in the forms that clusters use.
 
 use std::fmt::Write as _;
 
@@ -16,8 +16,8 @@ pub(super) fn files(dashboards: &[Dashboard], rules: &[(&str, &str)]) -> Vec<(St
     ]
 }
 
-/// Objects of the kind `PrometheusRule`. The operator tells its users to write no templates into them, so the
-/// files go in as they are.
+/// Writes objects of the kind `PrometheusRule`. The operator tells its users not to write templates into
+/// them, so the files go in as they are.
 fn prometheus_rules(rules: &[(&str, &str)]) -> String {
     let mut yaml = HEAD.to_owned();
     for (file, text) in rules {
@@ -34,7 +34,7 @@ fn prometheus_rules(rules: &[(&str, &str)]) -> String {
     yaml
 }
 
-/// Scrapes every service that says it has locks, by the name of its port.
+/// Scrapes every service with the label for locks, by the name of its port.
 fn service_monitor() -> String {
     format!(
         "{HEAD}# Give your services the label, and a port named lock-metrics that serves lock_metrics' /metrics.\n\
@@ -45,7 +45,8 @@ fn service_monitor() -> String {
     )
 }
 
-/// One object per dashboard, each small enough for `kubectl apply`, which writes it into an annotation again.
+/// Writes one object per dashboard, each small enough for `kubectl apply`, which copies it into an
+/// annotation.
 fn config_maps(dashboards: &[Dashboard]) -> String {
     let mut yaml = HEAD.to_owned();
     for dashboard in dashboards {
@@ -60,7 +61,8 @@ fn config_maps(dashboards: &[Dashboard]) -> String {
     yaml
 }
 
-/// A mixin as kubernetes-mixin and others are: `grafanaDashboards`, `prometheusAlerts`, `prometheusRules`.
+/// Writes a mixin like kubernetes-mixin and others: `grafanaDashboards`, `prometheusAlerts`,
+/// `prometheusRules`.
 fn mixin(dashboards: &[Dashboard], rules: &[(&str, &str)]) -> String {
     let mut text = HEAD.replace('#', "//");
     text.push_str("{\n  grafanaDashboards+:: {\n");

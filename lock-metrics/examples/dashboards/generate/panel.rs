@@ -14,7 +14,7 @@ pub(crate) struct Panel {
     pub(crate) queries: Vec<Query>,
     pub(crate) width: u32,
     pub(crate) height: u32,
-    /// From which value on it turns orange, and red.
+    /// The values at which it turns orange, and red.
     pub(crate) thresholds: (Option<f64>, Option<f64>),
 }
 
@@ -26,14 +26,14 @@ pub(crate) enum Kind {
     BarGauge,
     Heatmap,
     StateTimeline,
-    /// A row for each set of labels: the headings of the values, one for each query, and the labels
-    /// shown before them.
+    /// One row for each set of labels: the headings of the values, one for each query, and the
+    /// labels shown before them.
     Table {
         labels: &'static [(&'static str, &'static str)],
     },
 }
 
-/// What the values of a panel are.
+/// The unit of the values of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Count,
@@ -48,7 +48,7 @@ pub(crate) enum Unit {
 pub(crate) struct Query {
     pub(crate) expr: String,
     pub(crate) legend: &'static str,
-    /// Nothing is good news here: there may be nothing to show.
+    /// No data is good news here: there may be nothing to show.
     pub(crate) may_be_empty: bool,
 }
 
@@ -170,7 +170,7 @@ impl Panel {
         match self.kind {
             Kind::Stat => json!({ "reduceOptions": last, "colorMode": "background", "graphMode": "none" }),
             Kind::TimeSeries => json!({
-                // What is worst stands first, where a long list is cut.
+                // The worst comes first, in case a long list is cut.
                 "legend": {
                     "displayMode": "table", "placement": "bottom", "showLegend": true,
                     "calcs": ["max"], "sortBy": "Max", "sortDesc": true,
@@ -180,7 +180,7 @@ impl Panel {
             Kind::BarGauge => {
                 json!({
                     "reduceOptions": last, "orientation": "horizontal", "displayMode": "basic", "showUnfilled": true,
-                    // Beside the bar there is no room for a call site.
+                    // There is no room for a call site beside the bar.
                     "namePlacement": "top",
                 })
             }
@@ -219,7 +219,7 @@ impl Panel {
         self.queries.iter().enumerate().map(target).collect()
     }
 
-    /// Columns of a table: colours for the first value, a link to the process.
+    /// Defines the columns of a table: colours for the first value, a link to the process.
     fn overrides(&self) -> Vec<Value> {
         let Kind::Table { labels } = &self.kind else { return Vec::new() };
         let mut overrides = Vec::new();
@@ -260,7 +260,7 @@ impl Panel {
                 "properties": [{ "id": "links", "value": [link] }],
             }));
         }
-        // Names of locks and call sites are what people read, and they are long.
+        // People read the names of locks and call sites, and these are long.
         for (label, heading) in *labels {
             let width = match *label {
                 "lock" => 220,
@@ -286,7 +286,8 @@ impl Panel {
         overrides
     }
 
-    /// One row for each set of labels, columns in the order of a question: which, where, how long.
+    /// Shows one row for each set of labels, with columns in the order of the questions: which,
+    /// where, how long.
     fn transformations(&self, labels: &[(&str, &str)]) -> Value {
         let mut order = json!({});
         let mut names = json!({});
@@ -313,7 +314,7 @@ fn letter(number: usize) -> char {
     char::from(b'A' + u8::try_from(number).unwrap_or(25))
 }
 
-/// The data source that the dashboard's variable names.
+/// Returns the data source that the dashboard's variable names.
 pub(crate) fn source() -> Value {
     json!({ "type": "prometheus", "uid": "${datasource}" })
 }

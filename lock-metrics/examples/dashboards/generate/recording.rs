@@ -3,10 +3,11 @@
 use super::names::{SERVICE, plain};
 use super::rule::{Group, Rule};
 
-/// Waits up to 250 ms are fine. A bound that is no integer, because Prometheus 3 rewrites those.
+/// Waits up to 250 ms are fine. The bound is not an integer, because Prometheus 3 rewrites
+/// integers.
 const FAST: &str = "0.25";
 
-/// The windows, and how often each is worth evaluating.
+/// The windows, and how often each is evaluated.
 const WINDOWS: [(&str, &[&str]); 2] = [("30s", &["5m", "30m", "1h", "2h"]), ("5m", &["6h", "1d", "3d"])];
 
 pub(crate) fn groups() -> Vec<Group> {
@@ -18,7 +19,7 @@ pub(crate) fn groups() -> Vec<Group> {
     names.into_iter().zip(WINDOWS).map(group).collect()
 }
 
-/// Failed acquires count as slow: they are in the count, and in no bucket of those that acquired.
+/// Failed acquires count as slow: they are in the total count, but in no bucket of acquired ones.
 fn rules(window: &str) -> Vec<Rule> {
     let slow = plain(&format!(
         "1 - sum by ({SERVICE}, lock) (rate(@wait_seconds_bucket{{outcome=\"acquired\", le=\"{FAST}\"}}[{window}])) \
@@ -32,12 +33,12 @@ fn rules(window: &str) -> Vec<Rule> {
     rules
 }
 
-/// Names the share of waits that were slow.
+/// Returns the name of the share of waits that were slow.
 pub(crate) fn slow_share(window: &str) -> String {
     format!("job_lock:distributed_lock_slow_waits:ratio_rate{window}")
 }
 
-/// Names the rate of waits that came to an end.
+/// Returns the name of the rate of waits that ended.
 pub(crate) fn answered(window: &str) -> String {
     format!("job_lock:distributed_lock_waits:rate{window}")
 }

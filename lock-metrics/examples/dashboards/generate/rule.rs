@@ -26,24 +26,25 @@ pub(crate) struct Alert {
     pub(crate) name: &'static str,
     pub(crate) expr: String,
     pub(crate) wait: &'static str,
-    /// For how long it stays after its cause is gone, so that it does not flicker.
+    /// How long the alert stays after its cause is gone, so that it does not flicker.
     pub(crate) keep: Option<&'static str>,
     pub(crate) severity: Severity,
     pub(crate) summary: &'static str,
     pub(crate) description: String,
 }
 
-/// Who is to be woken.
+/// How urgent an alert is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// Somebody, now.
+    /// Wakes a person now.
     Critical,
-    /// Nobody before the morning.
+    /// Waits until the morning.
     Warning,
 }
 
 impl Alert {
-    /// `template` names series as `@held`; the description says what it means, then what to do.
+    /// `template` writes series as `@held`; the description says what the alert means, then what to
+    /// do.
     pub(crate) fn new(name: &'static str, severity: Severity, template: &str, summary: &'static str) -> Self {
         let expr = plain(template);
         Self { name, expr, wait: "0s", keep: None, severity, summary, description: String::new() }
@@ -105,7 +106,7 @@ fn write_alert(yaml: &mut String, alert: &Alert, settings: &Settings) {
         Severity::Warning => "warning",
     };
     let _ = writeln!(yaml, "      - alert: {}\n        expr: {}", alert.name, text(&alert.expr));
-    // Zero and left out are the same.
+    // Zero and no value mean the same.
     if alert.wait != "0s" {
         let _ = writeln!(yaml, "        for: {}", delay(alert.wait, settings));
     }
@@ -118,7 +119,7 @@ fn write_alert(yaml: &mut String, alert: &Alert, settings: &Settings) {
     }
 }
 
-/// Returns what an alert tells people, with the links of the settings.
+/// Returns the annotations of an alert, with the links from the settings.
 pub(crate) fn annotations(alert: &Alert, settings: &Settings) -> Vec<(&'static str, String)> {
     let live = format!("`lockctl list` and {} name the key and the owner.", settings.live_view);
     let mut all = vec![
@@ -137,12 +138,12 @@ pub(crate) fn annotations(alert: &Alert, settings: &Settings) -> Vec<(&'static s
     all
 }
 
-/// Makes seconds of minutes and minutes of hours, for tests.
+/// Turns minutes into seconds and hours into minutes, for tests.
 fn delay(time: &str, settings: &Settings) -> String {
     if settings.fast { time.replace('m', "s").replace('h', "m") } else { time.to_owned() }
 }
 
-/// Quotes a text. What JSON quotes, YAML reads.
+/// Quotes a text. YAML can read JSON strings.
 fn text(value: &str) -> String {
     serde_json::Value::from(value).to_string()
 }

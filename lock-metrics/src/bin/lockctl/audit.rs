@@ -1,4 +1,4 @@
-//! Prints audit events, and nothing else that is traced, as lines of `name=value`.
+//! Prints audit events, and no other traced events, as lines of `name=value`.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 const TARGET: &str = "lock_core::audit";
 
-/// Sends audit events of this process to standard error from now on.
+/// Writes audit events of this process to standard error from now on.
 pub(crate) fn print_to_stderr() {
     // There is no other subscriber in this program.
     let _ = tracing::subscriber::set_global_default(Printer);
@@ -40,7 +40,7 @@ impl Subscriber for Printer {
     fn exit(&self, _: &Id) {}
 }
 
-/// `Debug` of text keeps control characters out of the line.
+/// The `Debug` form of text keeps control characters out of the line.
 struct Line(String);
 
 impl Visit for Line {
@@ -51,7 +51,7 @@ impl Visit for Line {
     }
 }
 
-/// Returns who runs this program, as well as the system tells it.
+/// Returns the user who runs this program, as far as the system knows.
 pub(crate) fn actor() -> String {
     let name = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let name = name.unwrap_or_else(|| "unknown".to_owned());

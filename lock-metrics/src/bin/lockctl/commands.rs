@@ -13,9 +13,9 @@ use crate::{End, Failure, record, values};
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
     pub(crate) truncated: bool,
-    /// How many strings look like locks of other clients but were not asked for, and one of them.
+    /// How many strings look like locks of other clients but were not requested, and one of them.
     left_out: (u64, Option<LockKey>),
-    /// Who was read: the masters of a cluster, or one server.
+    /// The servers that were read: the masters of a cluster, or one server.
     servers: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Listing {
         })
     }
 
-    /// Says how much there is, in one line.
+    /// Returns a summary, in one line.
     pub(crate) fn summary(&self, fleet: &FleetReader) -> String {
         let node = match self.servers.as_slice() {
             [_, _, ..] => format!("{} masters of the cluster of {}", self.servers.len(), visible(fleet.node())),
@@ -148,7 +148,7 @@ fn details(entry: &LockEntry) -> String {
     table.render().trim_start().to_owned()
 }
 
-/// Spells the command that would release this lock, if a shell can be told its key.
+/// Returns the command that would release this lock, if its key can be written in a shell.
 fn release_hint(entry: &LockEntry) -> Option<String> {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let key = entry.key.as_str();
@@ -167,7 +167,7 @@ fn release_hint(entry: &LockEntry) -> Option<String> {
     })
 }
 
-/// Returns what a foreign client wrote, if it was read to its end.
+/// Returns the value that a foreign client wrote, if it was read completely.
 fn whole_value(entry: &LockEntry) -> Option<&[u8]> {
     entry.foreign_value.as_deref().filter(|value| (1..=1024).contains(&value.len()))
 }

@@ -1,7 +1,7 @@
-//! `lockctl`: who holds which lock in the whole fleet, who waits, and the way to force one free.
+//! `lockctl`: who holds which lock in the whole fleet, who waits, and a way to force one free.
 //!
-//! It reads Redis and asks no process. What it prints of others is made fit for a terminal first. `run` is the
-//! exception: it takes a lock itself, and runs a command under it.
+//! It reads Redis and contacts no process. Text from outside is made safe for a terminal before it is printed.
+//! `run` is the exception: it takes a lock itself, and runs a command under it.
 
 mod args;
 mod audit;
@@ -35,14 +35,14 @@ enum End {
     NotFound = 1,
     Usage = 2,
     Unavailable = 3,
-    /// Reached, and refused: credentials, permissions, a key that is no lock.
+    /// Reached, but refused: credentials, permissions, a key that is not a lock.
     Refused = 4,
 }
 
 /// Why a command could not go on.
 enum Failure {
     Lock(LockError),
-    /// Whoever reads our output has gone, or the disk is full.
+    /// The reader of our output has gone, or the disk is full.
     Output(io::Error),
 }
 
@@ -88,7 +88,7 @@ fn written(written: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Does what needs an answer of the store.
+/// Runs a command that needs the store.
 fn ask(args: Args) -> End {
     audit::print_to_stderr();
     let fleet = match FleetReader::new(&args.url()) {
@@ -140,7 +140,7 @@ async fn act(fleet: &FleetReader, action: Action, out: &mut Output) -> Result<En
     }
 }
 
-/// Tells a person what went wrong.
+/// Prints an error for a person.
 fn complain(what: &str) {
     eprintln!("lockctl: {}", visible(what));
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::text::visible;
 
-/// Standard output, in the form asked for.
+/// Standard output, in the requested form.
 pub(crate) struct Output {
     json: bool,
     out: io::Stdout,
@@ -25,19 +25,19 @@ impl Output {
         self.out.is_terminal()
     }
 
-    /// Writes a line as it is: whoever calls this has made it fit for a terminal.
+    /// Writes a line as it is: the caller has made it safe for a terminal.
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         let mut out = self.out.lock();
         writeln!(out, "{text}")?;
         out.flush()
     }
 
-    /// Writes a document for people who read JSON too.
+    /// Writes a JSON document, indented so that people can read it too.
     pub(crate) fn document(&mut self, document: &Value) -> io::Result<()> {
         self.line(&safe(&format!("{document:#}")))
     }
 
-    /// Writes a document on one line, for a stream of them.
+    /// Writes a document on one line, for a stream of documents.
     pub(crate) fn record(&mut self, document: &Value) -> io::Result<()> {
         self.line(&safe(&document.to_string()))
     }
@@ -67,7 +67,7 @@ impl Table {
         Self { headings: headings.iter().map(|heading| (*heading).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row; what its cells contain is made fit for a terminal.
+    /// Adds a row; the contents of its cells are made safe for a terminal.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into_iter().map(|cell| visible(&cell)).collect());
     }

@@ -12,7 +12,7 @@ use crate::values;
 
 const NOTHING: &str = "-";
 
-/// Returns the identity, or so much of it that holders can be told apart.
+/// Returns the identity, or enough of it to tell holders apart.
 pub(crate) fn owner(owner: OwnerId, full: bool) -> String {
     let text = owner.to_hex();
     if full { text } else { format!("{}…", &text[..4]) }
@@ -52,7 +52,7 @@ pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
     record
 }
 
-/// A cut identity has another name, so that no program takes it for a whole one.
+/// A shortened identity has another name, so that no program takes it for a complete one.
 fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
     let text = owner.map(OwnerId::to_hex);
     if full {
@@ -109,7 +109,7 @@ pub(crate) fn lease_left(entry: &LockEntry) -> String {
     entry.holder.ttl_left.map_or("for ever".to_owned(), human)
 }
 
-/// Sorts by what hurts most: what never ends by itself, what many wait for, what is old.
+/// Sorts the worst first: locks that never end by themselves, locks with many waiters, old locks.
 pub(crate) fn sort(entries: &mut [LockEntry]) {
     entries.sort_by_cached_key(|entry| {
         let age = entry.held_for.unwrap_or(Duration::ZERO);

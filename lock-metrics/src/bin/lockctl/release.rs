@@ -18,7 +18,7 @@ pub(crate) async fn release(
     reason: &str,
     out: &mut Output,
 ) -> Result<End, Failure> {
-    // Read first, to say afterwards what was released; the server compares again.
+    // Read first, to report afterwards what was released; the server compares again.
     let before = fleet.entry(key).await?;
     let actor = audit::actor();
     let freed = match (expected.owner, &expected.value) {

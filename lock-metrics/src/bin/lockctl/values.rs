@@ -1,4 +1,4 @@
-//! Values of the command line.
+//! Values on the command line.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use lock_core::{LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
 
 use crate::text::visible;
 
-/// What a foreign value that is no plain text is written with.
+/// The prefix of a foreign value that is not plain text.
 const HEX: &str = "hex:";
 
 /// Bytes that were written as text.
@@ -18,7 +18,7 @@ pub(crate) fn key(text: &str) -> Result<LockKey, String> {
     LockKey::new(text).map_err(|error| error.to_string())
 }
 
-/// Returns a key of a namespace as it is in Redis. Lists show it so, and it may be given either way.
+/// Returns a key of a namespace as it is in Redis. Lists show this form; a command accepts both.
 pub(crate) fn within(prefix: &str, key: &LockKey) -> Result<LockKey, LockError> {
     if key.as_str().starts_with(prefix) { Ok(key.clone()) } else { LockKey::new(format!("{prefix}{key}")) }
 }
@@ -39,7 +39,7 @@ pub(crate) fn value(text: &str) -> Result<Bytes, String> {
     (0..digits.len()).step_by(2).map(pair).collect::<Result<_, _>>().map(Bytes)
 }
 
-/// Writes a foreign value so that it fits a terminal, and can be given back to `release`.
+/// Writes a foreign value so that it is safe for a terminal and can be passed to `release`.
 pub(crate) fn spell(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) if visible(text) == text && !text.starts_with(HEX) && !text.is_empty() => text.to_owned(),
@@ -76,7 +76,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(SHAPE.to_owned()) } else { Ok(total) }
 }
 
-/// Reads a lease that can be renewed.
+/// Reads a lease that is long enough to be renewed.
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     let ttl = duration(text)?;
     if !(MIN_RENEWED_TTL..=MAX_TTL).contains(&ttl) {

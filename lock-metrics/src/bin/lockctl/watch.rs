@@ -1,4 +1,4 @@
-//! The command that goes on.
+//! The command that keeps running.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{End, Failure, commands, complain, record};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// One look, in the form asked for.
+/// One snapshot, in the requested form.
 enum Look {
     Json(Value),
     Text(String),
@@ -35,7 +35,7 @@ pub(crate) async fn watch(
         match look {
             Ok(Look::Json(document)) => out.record(&document)?,
             Ok(Look::Text(text)) => frame(&text, out)?,
-            // A server that goes away while somebody watches is what they want to see the end of.
+            // When a server fails during `watch`, people still want to see when it comes back.
             Err(error) if !first && error.kind() == LockErrorKind::Unavailable => unavailable(&error, out)?,
             Err(error) => return Err(error.into()),
         }
@@ -76,7 +76,7 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
     Ok(Look::Text(text))
 }
 
-/// Shows a look in the place of the one before, or below it where there is no screen.
+/// Shows a snapshot in place of the one before, or below it where there is no screen.
 fn frame(text: &str, out: &mut Output) -> Result<(), Failure> {
     let clear = if out.is_terminal() { "\u{1b}[H\u{1b}[2J" } else { "" };
     let end = if out.is_terminal() { "\nCtrl-C ends" } else { "\n" };

@@ -40,14 +40,14 @@ fn the_locks_of_all_masters_are_counted_together() {
     });
     let seen = scrape(&metrics);
     assert_eq!((of(&seen, "held", "legacy"), of(&seen, "keys_without_ttl", "legacy")), (3.0, 3.0));
-    // Its own lock, which is on one of them, is nobody's concern.
+    // The inspector's own lock, which is on one of them, is not counted.
     assert_eq!((of(&seen, "held", "other"), seen.get("inspector_truncated", &[])), (0.0, 0.0));
     // A token begins with the millisecond of its grant.
     let oldest = guards.iter().map(|guard| guard.token().get() >> 20).min().unwrap();
     #[expect(clippy::cast_precision_loss, reason = "a double of seconds has milliseconds")]
     let oldest = oldest as f64 / 1e3;
     let start = of(&seen, "oldest_hold_start_timestamp_seconds", "order");
-    // An age by the server's clock, moved to that of the process, a moment later.
+    // An age by the server's clock, converted to the clock of the process, a moment later.
     assert!((start - oldest).abs() < 1.0, "{start} is not the oldest of all, {oldest}");
     assert!((1.0..=600.0).contains(&of(&seen, "min_ttl_seconds", "order")));
     assert!(seen.get("inspector_last_success_timestamp_seconds", &[]) > 0.0);
@@ -57,7 +57,7 @@ fn the_locks_of_all_masters_are_counted_together() {
         assert!(matches!(found, Reply::Int(0) | Reply::Error(_)), "the lock is given back: {found:?}");
     }
 
-    // One budget for all.
+    // One budget for all masters.
     runtime.block_on(inspector.with_max_keys(200).inspect_once(&metrics)).unwrap();
     let seen = scrape(&metrics);
     assert_eq!((of(&seen, "held", "order"), seen.get("inspector_truncated", &[])), (2.0, 1.0));
@@ -76,7 +76,7 @@ fn the_election_follows_its_lock_to_another_master() {
     let asks = || old.command(&["INFO", "commandstats"]).text().contains("cmdstat_evalsha:");
     eventually("it asks to be elected", || asks().then_some(()));
     cluster.open_slot(ELECTION, from, to);
-    // With what else the lock left behind.
+    // Together with the other keys that the lock left behind.
     let Reply::List(keys) = old.command(&["KEYS", "*"]) else { panic!("no list of keys") };
     cluster.move_keys(&keys.iter().map(Reply::text).collect::<Vec<_>>(), from, to);
     cluster.close_slot(ELECTION, from, to);

@@ -1,4 +1,4 @@
-//! Alerts on waiting that is too slow for too many: 99 % within 250 ms, over a month.
+//! Alerts on too many slow waits: the goal is 99 % within 250 ms, over a month.
 
 use super::SITES;
 use crate::generate::names::SERVICE;
@@ -9,7 +9,8 @@ use crate::generate::rule::{Alert, Severity};
 const BUDGET: &str = "0.01";
 
 pub(crate) fn alerts() -> Vec<Alert> {
-    // A month's budget is gone in two days at 14.4, in five at 6, in ten at 3, on the last day at 1.
+    // A month's budget is used up in two days at 14.4, in five at 6, in ten at 3, on the last day at
+    // 1.
     let fast = [("14.4", "1h", "5m"), ("6", "6h", "30m")];
     let slow = [("3", "1d", "2h"), ("1", "3d", "6h")];
     vec![
@@ -20,7 +21,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
     ]
 }
 
-/// Over the long window it matters, over the short one it still goes on.
+/// The long window shows that it matters, the short one that it still goes on.
 fn burn(name: &'static str, windows: &[(&str, &str, &str)], summary: &'static str) -> Alert {
     let conditions: Vec<String> = windows
         .iter()
@@ -31,7 +32,7 @@ fn burn(name: &'static str, windows: &[(&str, &str, &str)], summary: &'static st
         .collect();
     let busy = answered("5m");
     let template = format!("({}) and on ({SERVICE}, lock) {busy} > 0.05", conditions.join(" or "));
-    // Waiting costs time, not data: nobody is woken.
+    // Waiting costs time, not data: nobody needs to be woken.
     Alert::new(name, Severity::Warning, &template, summary).says(&format!(
         "{{{{ $value | humanizePercentage }}}} of the waits for the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} \
          took more than 250 ms or failed, and 1 % may. It is taken by:{SITES} The panel \"Who makes them wait\" names the \

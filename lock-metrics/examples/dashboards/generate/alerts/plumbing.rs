@@ -1,4 +1,4 @@
-//! Alerts on what the locks and these alerts stand on.
+//! Alerts on the infrastructure that the locks and these alerts depend on.
 
 use super::happened;
 use crate::generate::names::{CONVERTED, SERVICE, age};
@@ -12,7 +12,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
             &format!("count by ({SERVICE}, node) (@backend_connected == 0)"),
             "{{ $value | humanize }} processes of {{ $labels.job }} have no connection to the lock store {{ $labels.node }}",
         )
-        // Soon: it explains whatever is lost when the leases end.
+        // Fires early: it explains all locks that are lost when the leases end.
         .after("15s")
         .keep("1m")
         .says(
@@ -94,7 +94,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
     ]
 }
 
-/// Judged by store: which instance is elected, of which service, does not matter.
+/// Judged by store: it does not matter which instance of which service is elected.
 fn inspector() -> Alert {
     let fresh = format!("({} < 300)", age("inspector_last_success_timestamp_seconds"));
     Alert::new(

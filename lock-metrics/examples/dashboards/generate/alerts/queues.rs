@@ -1,4 +1,4 @@
-//! Alerts on callers who wait too long, or in vain.
+//! Alerts on callers that wait too long, or in vain.
 
 use super::SITES;
 use crate::generate::names::{SERVICE, age};

@@ -1,4 +1,4 @@
-//! Alerts on what endangers data.
+//! Alerts on dangers to data.
 
 use super::{SITES, happened};
 use crate::generate::names::{PROCESS, SERVICE};
@@ -10,7 +10,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
     alerts
 }
 
-/// It has happened.
+/// Alerts on damage that has happened.
 fn lost() -> Vec<Alert> {
     let by_reason = format!("{PROCESS}, lock, reason");
     let lost = |reasons: &str| happened(&format!("lost_total{{reason=~\"{reasons}\"}}"), 10, &by_reason);
@@ -19,7 +19,7 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockLost",
             Severity::Critical,
-            // That the store was away is said by its own alert, once for all of its locks.
+            // A separate alert reports that the store was away, once for all of its locks.
             &format!(
                 "({}) or (({}) unless on ({PROCESS}) (min_over_time(@backend_connected[15m]) == 0))",
                 lost("expired|stolen"),
@@ -101,7 +101,7 @@ fn lost() -> Vec<Alert> {
     ]
 }
 
-/// It will, if nobody does anything.
+/// Alerts on damage that will happen unless somebody acts.
 fn near() -> Vec<Alert> {
     let by_lock = format!("{SERVICE}, lock");
     vec![

@@ -1,16 +1,16 @@
-//! Alerts on locks that do not come free.
+//! Alerts on locks that are not released.
 
 use crate::generate::names::{PROCESS, SERVICE, age};
 use crate::generate::rule::{Alert, Severity};
 
-/// How many wait for the alert's lock because of its call site, and in which service.
+/// How many callers wait for the alert's lock because of its call site, and in which service.
 const WAITERS: &str = "{{ with query (printf \"sum by (job) (@waiting_on{cluster=%q, store=%q, lock=%q, \
                        holder_site=%q}) > 0\" $labels.cluster $labels.store $labels.lock $labels.site) \
                        | sortByLabel \"job\" }}{{ range . }}{{ .Value | humanize }} in {{ .Labels.job }}; \
                        {{ end }}{{ else }}nobody. {{ end }}";
 
 pub(crate) fn alerts() -> Vec<Alert> {
-    // No `for`: an age has waited already, and one missed scrape would begin it anew.
+    // No `for`: an age already includes waiting, and one missed scrape would start it again.
     let stuck = format!("({} and (@stuck > 0))", age("site_oldest_hold_start_timestamp_seconds"));
     let waited_for = "label_replace(sum by (cluster, store, lock, holder_site) (@waiting_on) > 0, \
                       \"site\", \"$1\", \"holder_site\", \"(.*)\")";
@@ -46,7 +46,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
     ]
 }
 
-/// Whoever tells nothing any more cannot be stuck by its own account.
+/// A process that exports nothing any more cannot report that it is stuck.
 fn silent() -> Alert {
     let gone = "((last_over_time(@held[15m]) > 0) unless @held)";
     Alert::new(
@@ -63,13 +63,14 @@ fn silent() -> Alert {
     )
 }
 
-/// What the store has and no process tells of, store by store.
+/// Locks that the store has and no process reports, store by store.
 fn orphaned() -> Alert {
     let by = "cluster, store, lock";
     let held = format!("max by ({by}) (min_over_time(@inspector_held{{lock!=\"other\"}}[2m]))");
     let old = format!("{} > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
-    // More than the processes say; a name that no process of this store knows; a store of which no
-    // process tells anything, where only age can say that something is wrong.
+    // Three cases: more locks than the processes report; a name that no process of this store
+    // knows; a store for which no process reports anything, where only the age can show that
+    // something is wrong.
     let more = format!("{held} - on ({by}) sum by ({by}) (max_over_time(@held[2m])) > 0");
     let unknown = format!("({held} > 0 unless on ({by}) @held) and on (cluster, store) @held");
     let unseen = format!("({held} > 0 and on ({by}) ({old})) unless on (cluster, store) @held");

@@ -9,17 +9,17 @@ use tokio::process::Child;
 
 use crate::run::{LAUNCHER, part};
 
-/// Whom signals go to.
+/// The receiver of signals.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// The command and all that it started and that did not leave its process group.
+    /// The command and everything it started that did not leave its process group.
     Group(Pid),
     /// The command alone, which shares the group of this process.
     Process(Pid),
 }
 
 impl Target {
-    /// Sends a signal. There may be nobody left to get it.
+    /// Sends a signal. There may be no process left to receive it.
     pub(super) fn signal(self, signal: Signal) {
         let _ = match self {
             Self::Group(group) => kill_process_group(group, signal),
@@ -27,7 +27,7 @@ impl Target {
         };
     }
 
-    /// Returns whether somebody is left, once the command itself has been waited for.
+    /// Returns whether a process is left, once the command itself has been waited for.
     pub(super) fn is_left(self) -> bool {
         match self {
             Self::Group(group) => test_kill_process_group(group).is_ok(),
@@ -36,7 +36,8 @@ impl Target {
     }
 }
 
-/// Starts a command with more in its environment. It is killed when the thread that calls this ends.
+/// Starts a command with more environment variables. It is killed when the thread that calls this
+/// ends.
 pub(super) fn start(
     command: &[OsString],
     environment: &[(&str, String)],

@@ -19,13 +19,14 @@ use crate::run::signals::Signals;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, UNAVAILABLE};
 use crate::text::visible;
 
-/// How long what is left behind may take to go once it was killed, and the release to be answered.
+/// How long remaining processes may take to end after they were killed, and how long the release
+/// may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often is looked whether something is left behind.
+/// How often to check whether processes remain.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Takes the lock, runs the command, and returns the code to end with.
+/// Takes the lock, runs the command, and returns the exit code.
 pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
     if url.starts_with("memory:") {
         complain("memory:// is a store of this process alone; name the Redis server with --url or LOCK_URL");
@@ -42,7 +43,7 @@ pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
 }
 
 async fn under_lock(url: &str, wanted: &Run) -> u8 {
-    // Before anything else, so that no moment is left in which a signal is not heeded.
+    // Before anything else, so that no signal is missed.
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -75,7 +76,7 @@ async fn take(url: &str, wanted: &Run) -> Result<(LockManager, LockGuard), LockE
     let locks = LockManager::connect(url).await?;
     let program = wanted.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
     let site = format!("lockctl run {}", program.unwrap_or_default().to_string_lossy());
-    // The manager puts the namespace before it, and it may have been given with it.
+    // The manager adds the namespace, and the key may have been given with it.
     let reader = FleetReader::new(url)?;
     let key = wanted.key.as_str().strip_prefix(reader.key_prefix()).unwrap_or(wanted.key.as_str());
     let mut request = locks.lock(key).with_ttl(wanted.ttl).with_wait(wanted.wait).with_site(site.leak());
@@ -149,7 +150,7 @@ fn deadline(guard: &LockGuard) -> u128 {
 }
 
 impl Running {
-    /// Waits until the command and all that it started has ended, or ends it.
+    /// Waits until the command and everything it started have ended, or ends them.
     async fn finish(mut self, guard: &LockGuard, signals: &mut Signals, grace: Duration) -> u8 {
         let (mut ended, mut lost): (Option<ExitStatus>, Option<LossReason>) = (None, None);
         let (mut kill_at, mut give_up_at) = (None, None);
@@ -190,7 +191,7 @@ impl Running {
             }
         }
         self.sentinel.dismiss();
-        // Both may be seen at once, after this process was stopped.
+        // Both may be seen at once after this process was stopped and continued.
         if lost.is_none()
             && let Err(error) = guard.ensure_held()
         {
@@ -211,7 +212,7 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// What shells say of a command that a signal ended.
+/// Returns the code that shells report for a command that was ended by a signal.
 fn killed_by(signal: i32) -> u8 {
     low_byte(128 + signal)
 }

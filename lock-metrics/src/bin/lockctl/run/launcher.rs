@@ -8,7 +8,8 @@ use std::process::{Command, ExitCode};
 use crate::complain;
 use crate::run::{LOST, NOT_EXECUTABLE, NOT_FOUND};
 
-/// Arranges to die with the parent, and becomes the command. Returns only if that fails.
+/// Makes the kernel kill this process with its parent, then becomes the command. Returns only if
+/// that fails.
 pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
     let Some(program) = arguments.next() else { return ExitCode::from(NOT_FOUND) };
@@ -17,7 +18,7 @@ pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
         complain(&format!("the command was not run: it could not be tied to this process: {error}"));
         return ExitCode::from(NOT_EXECUTABLE);
     }
-    // It may have died before that.
+    // The parent may have died before that.
     if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != parent {
         return ExitCode::from(LOST);
     }

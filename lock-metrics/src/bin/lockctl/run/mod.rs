@@ -1,9 +1,9 @@
 //! Runs a command under a lock.
 //!
 //! Three processes of this program take part. The *holder* takes the lock, keeps it, and ends the command when
-//! the lock is lost. The command itself begins as a *launcher*, which asks the kernel to be killed with its
-//! parent and then becomes the command. And the *sentinel* sees to it that nothing of the command outlives the
-//! lock when the holder cannot: because it was killed, or is stopped.
+//! the lock is lost. The command itself starts as a *launcher*, which asks the kernel to kill it with its
+//! parent and then becomes the command. The *sentinel* ensures that no process of the command outlives the
+//! lock when the holder cannot do so, because it was killed or is stopped.
 
 mod command;
 mod holder;
@@ -19,17 +19,17 @@ pub(crate) use holder::run;
 const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 76;
-/// The store could not be reached, or refused.
+/// The store could not be reached, or refused the request.
 const UNAVAILABLE: u8 = 69;
-/// The command cannot be executed, or is not there.
+/// The command cannot be executed, or does not exist.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// What a part of this program is called with, in the place of a command.
+/// The argument with which a part of this program is started, in place of a command.
 const LAUNCHER: &str = "@launcher";
 const SENTINEL: &str = "@sentinel";
 
-/// Plays another part of a run, if this process was started for that.
+/// Runs another part, if this process was started for that.
 pub(crate) fn play_part() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let part = arguments.next()?;
@@ -42,7 +42,7 @@ pub(crate) fn play_part() -> Option<ExitCode> {
     }
 }
 
-/// Prepares to start a part of this very program, also if its file was replaced since.
+/// Prepares to start a part of this same program, even if its file was replaced since.
 fn part(name: &str) -> Command {
     let itself = if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() };
     let mut command = Command::new(itself.unwrap_or_else(|_| "lockctl".into()));

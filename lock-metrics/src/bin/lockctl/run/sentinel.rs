@@ -1,7 +1,7 @@
 //! The process that ends the command when the holder cannot.
 //!
-//! The holder tells it over a pipe how long the lease lasts. The pipe ends when the holder is killed, and says
-//! nothing for too long when the holder is stopped.
+//! The holder writes the remaining lease into a pipe. The pipe closes when the holder is killed, and stays
+//! silent for too long when the holder is stopped.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -17,7 +17,7 @@ use crate::complain;
 use crate::run::command::Target;
 use crate::run::{SENTINEL, part};
 
-/// How much later than the holder it acts, which knows better why.
+/// How much later than the holder the sentinel acts: the holder knows better why the lease ended.
 const LATER: Duration = Duration::from_millis(250);
 
 /// The sentinel, as its holder sees it. When this is dropped without having been dismissed, it kills the command.
@@ -27,18 +27,19 @@ pub(super) struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts it, out of the reach of what signals this process, its command and its terminal get.
+    /// Starts the sentinel, where signals for this process, its command and its terminal do not
+    /// reach it.
     pub(super) fn start(grace: Duration) -> io::Result<Self> {
         let mut sentinel = part(SENTINEL);
         sentinel.arg(grace.as_millis().to_string()).env_clear().current_dir("/").process_group(0);
         let mut process = sentinel.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let orders = process.stdin.take().ok_or_else(|| io::Error::other("it has no standard input"))?;
-        // Should it be stopped, the holder must not wait for it.
+        // If the sentinel is stopped, the holder must not wait for it.
         rustix::io::ioctl_fionbio(&orders, true)?;
         Ok(Self { process, orders })
     }
 
-    /// Says whom to end.
+    /// Tells the sentinel which processes to end.
     pub(super) fn watch(&mut self, target: Target) {
         let (kind, pid) = match target {
             Target::Group(group) => ("group", group),
@@ -47,38 +48,38 @@ impl Sentinel {
         self.order(&format!("{kind} {}\n", pid.as_raw_nonzero()));
     }
 
-    /// Says how long the lock is held, if nothing more is said.
+    /// Tells the sentinel how long the lock is held, unless a later message extends it.
     pub(super) fn lease(&mut self, left: Duration) {
         self.order(&format!("lease {}\n", left.as_millis()));
     }
 
-    /// Says that the command has ended, and waits until the sentinel has.
+    /// Tells the sentinel that the command has ended, and waits until the sentinel has ended too.
     pub(super) fn dismiss(mut self) {
         self.order("done\n");
         drop(self.orders);
         let _ = self.process.wait();
     }
 
-    /// Whole lines of a few bytes: a pipe takes them whole, or not at all.
+    /// Writes a whole line of a few bytes: a pipe takes it completely, or not at all.
     fn order(&mut self, line: &str) {
-        // If it has gone there is still the kernel, which kills the command with this process.
+        // If the sentinel has gone, the kernel still kills the command together with this process.
         let _ = self.orders.write_all(line.as_bytes());
     }
 }
 
-/// What it knows, and what it has done.
+/// What the sentinel knows, and what it has done.
 struct Watch {
     clock: Clock,
     grace: Duration,
     target: Option<Target>,
     /// When the lease ends.
     ends_at: Option<Timestamp>,
-    /// When who did not end by himself is killed.
+    /// When processes that have not ended by themselves are killed.
     kill_at: Option<Timestamp>,
     done: bool,
 }
 
-/// Plays the sentinel.
+/// Runs as the sentinel.
 pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let grace = arguments.next().and_then(|grace| grace.to_str()?.parse().ok());
     let grace = Duration::from_millis(grace.unwrap_or_default());
@@ -86,7 +87,8 @@ pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut watch = Watch { clock, grace, target: None, ends_at: None, kill_at: None, done: false };
     let (mut orders, mut text, mut chunk) = (io::stdin().lock(), String::new(), [0; 256]);
     loop {
-        // Not for longer: this clock stands still while the machine sleeps, and the lease does not.
+        // At most one second: this clock stands still while the machine sleeps, and the lease does
+        // not.
         let pause = watch.next().map_or(Duration::MAX, |at| at.since(watch.clock.now())).min(Duration::from_secs(1));
         let pause = Timespec { tv_sec: i64::from(pause.as_secs() > 0), tv_nsec: pause.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&io::stdin(), PollFlags::IN)], Some(&pause)) {
@@ -114,7 +116,7 @@ pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 impl Watch {
-    /// When there is something to do.
+    /// Returns when there is something to do next.
     fn next(&self) -> Option<Timestamp> {
         [self.ends_at, self.kill_at].into_iter().flatten().min()
     }
@@ -125,7 +127,7 @@ impl Watch {
         match word {
             "group" => self.target = pid().map(Target::Group),
             "process" => self.target = pid().map(Target::Process),
-            // What is over is never revived.
+            // A lease that is over is never revived.
             "lease" if self.kill_at.is_none() => {
                 let left = Duration::from_millis(number.parse().unwrap_or_default());
                 self.ends_at = Some(self.clock.now().after(left + LATER));

@@ -7,7 +7,7 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Takes signals from the moment it is made.
+/// Receives signals from the moment it is created.
 pub(super) struct Signals(Vec<(Signal, tokio::signal::unix::Signal)>);
 
 impl Signals {
@@ -23,7 +23,7 @@ impl Signals {
         all.into_iter().map(|(name, kind)| Ok((name, signal(kind)?))).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             let ready = self.0.iter_mut().find_map(|(name, stream)| stream.poll_recv(cx).is_ready().then_some(*name));
