@@ -69,9 +69,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 ///
 /// # Permissions
 ///
-/// For keys that begin with `lock:`, a user needs no more than this. Each line has one purpose: the first is for
-/// holding locks; the second for waiting without polling; the third for learning of losses at once, having a name in
-/// `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
+/// For keys that begin with `lock:`, a user needs no more than this. Each line of commands has one purpose: the
+/// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
+/// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
 /// [`FleetReader`](crate::inspect::FleetReader), where its last three words are for clusters. Without the second and
 /// third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
 /// whatever their prefix: the last key pattern permits that.
