@@ -1,7 +1,8 @@
 //! The contract between the machinery and a store.
 //!
-//! A store knows keys, owners, leases and tokens. It knows nothing of waiting, renewal schedules or
-//! guards: that is the machinery's part, which in turn knows no store.
+//! A store knows keys, owners, leases and tokens. It knows nothing about waiting, renewal schedules
+//! or guards: those belong to the machinery, which in turn knows nothing about any particular
+//! store.
 
 mod attempt_all;
 mod erased;
@@ -26,7 +27,8 @@ pub(crate) use inbox::Message;
 /// A store of locks.
 ///
 /// Implementations write plain `async fn`s. Every method must be safe to drop at any await point
-/// and safe to repeat with the same claim: the machinery retries, the store's own client must not.
+/// and safe to repeat with the same claim: the machinery retries, so the store's own client must
+/// not.
 ///
 /// An `Err` always means *unknown* (or, built with [`LockError::not_executed`], *certainly not
 /// done*). It never means that a lock is lost.
@@ -51,8 +53,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Opens and keeps the connections for background work, until it fails.
     ///
-    /// Runs on the keeper, and is run again after a pause when it returns. `inbox` takes what the
-    /// store reports by itself.
+    /// Runs on the keeper, which runs it again after a pause when it returns. `inbox` receives what
+    /// the store reports by itself.
     fn drive(&self, inbox: Inbox) -> impl Future<Output = LockError> + Send;
 
     /// Checks that the store answers and accepts our credentials.
@@ -75,22 +77,22 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         self.kind()
     }
 
-    /// Takes the lock if it is free and nobody who can be reached waits for it, or if it already
+    /// Takes the lock if it is free and no reachable waiter is queued for it, or if it already
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///
-    /// Repeating it with the same claim answers `Granted` again, with a new and greater token, and raises
-    /// the lease to the full ttl; or it confirms the place in the queue.
+    /// A repeat with the same claim either answers `Granted` again, with a new and greater token, and
+    /// raises the lease to the full ttl, or confirms the place in the queue.
     ///
-    /// A grant owns [`FencingToken::PER_GRANT`] consecutive numbers, of which its token is the first. Those of
-    /// the next grant of the key are all greater.
+    /// A grant owns [`FencingToken::PER_GRANT`] consecutive numbers, of which its token is the first. The
+    /// numbers of the key's next grant are all greater.
     fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send;
 
     /// Takes the locks of several claims in one step, or none of them. Nobody queues.
     ///
     /// Each lock counts as free under the rules of [`try_acquire`](Self::try_acquire). The claims are
-    /// fresh and their keys distinct; the requests agree in everything but the claim. A store
-    /// that cannot, or not for these keys, answers [`AttemptAll::Apart`], and they are asked for one
-    /// after the other.
+    /// fresh and their keys distinct; the requests agree in everything but the claim. A store that
+    /// cannot do this, or not for these keys, answers [`AttemptAll::Apart`], and the machinery then
+    /// asks for the locks one after the other.
     fn try_acquire_all(&self, requests: &[AcquireRequest]) -> impl Future<Output = Result<AttemptAll>> + Send {
         let _ = requests;
         async { Ok(AttemptAll::Apart) }
@@ -99,7 +101,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Ends one claim and makes another for the same key, which queues behind all others, in one call.
     ///
     /// Idempotent in both claims. The new one counts as arrived before the lock moves on, so it is
-    /// granted at once where nobody else waits.
+    /// granted at once if nobody else waits.
     fn requeue(&self, release: &Release, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send {
         async {
             self.release(release).await?;
@@ -112,8 +114,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Never re-creates a key and never shortens a lease.
     fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send;
 
-    /// Frees the lock if it belongs to this claim, and leaves the queue. A lock that is free then
-    /// passes to the first in the queue that can be reached.
+    /// Frees the lock if it belongs to this claim, and leaves the queue. The freed lock passes to
+    /// the first waiter in the queue that can be reached.
     ///
     /// Must work when the store refuses writes because it is out of memory.
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
@@ -196,10 +198,10 @@ pub struct AcquireRequest {
     pub claim: Claim,
     /// Who asks, stored beside the owner for people to read.
     pub info: HolderInfo,
-    /// The newest token that the caller knows of the key from elsewhere: the grant must exceed it. Zero if it
-    /// knows of none. What lies more than an hour ahead of the store's clock is refused.
+    /// The newest token of the key that the caller knows from elsewhere: the grant's token must exceed it.
+    /// Zero if it knows none. The store refuses a floor more than an hour ahead of its clock.
     pub floor: FencingToken,
-    /// Whether the claim was sent before. It may stand in the queue, or hold the lock.
+    /// Whether the claim was sent before. It may then already be in the queue, or hold the lock.
     pub repeated: bool,
     /// How long the store may take to execute this. After that it must refuse, because the caller
     /// may be gone.
@@ -208,17 +210,17 @@ pub struct AcquireRequest {
     pub ticket: Option<Ticket>,
 }
 
-/// How a claim stands in the store's queue. A grant uses what the ticket says, never what the
-/// releaser would want for itself.
+/// How a claim stands in the store's queue. A grant uses the ticket's settings, never those of the
+/// caller that releases the lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ticket {
     /// The inbox that gets the grant: [`Inbox::id`].
     pub inbox: Arc<str>,
-    /// When the caller sent this, on a clock of its own. The queue keeps the newest and the grant
-    /// echoes it: that is what the lease is counted from.
+    /// When the caller sent this, on a clock of its own. The queue keeps the newest stamp and the
+    /// grant echoes it: the lease is counted from that moment.
     pub stamp: u64,
-    /// For how long the lock is granted until the process takes it up.
+    /// How long the lock stays granted while the process has not yet taken it up.
     pub grant_ttl: Duration,
 }
 
@@ -299,8 +301,8 @@ pub struct Release {
     /// How long the key stays taken before it frees itself, by the store's time: what is left of a `min_hold`,
     /// which may be more than what is left of the lease. Zero frees it at once.
     pub keep_for: Duration,
-    /// Whether nobody waits for the answer. The store may then send it along with the next command, but
-    /// must send it soon in any case.
+    /// Whether nobody waits for the answer. The store may then send the release along with the next
+    /// command, but must send it soon in any case.
     pub in_background: bool,
 }
 

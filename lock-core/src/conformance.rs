@@ -1,7 +1,7 @@
 //! What every store must do: feature `test-util`.
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes a test of each rule. The tests take a few seconds of
-//! real time, and no machine is too slow for them: what a stall excuses is excused.
+//! real time. They pass on slow machines too: a failure that a stall of the machine explains does not count.
 
 mod all;
 mod contract;
@@ -38,7 +38,7 @@ pub mod rules {
 /// call of the closure makes one more handle on *the same* locks, as another process would have. The
 /// closure owns what was started, and is dropped at the end of the test.
 ///
-/// A store that is new here is tested by these lines, in a file of its `tests/` folder:
+/// To test a new store, put these lines into a file of its `tests/` folder:
 ///
 /// ```
 /// use lock_core::MemoryStore;
@@ -51,8 +51,8 @@ pub mod rules {
 /// lock_core::conformance_tests!(my_store);
 /// ```
 ///
-/// `cargo test` then runs `exclusion`, `fairness`, `fixed_lease` and the others, each by its name. Put two
-/// stores into two modules. A rule that does not come to an end fails within a minute.
+/// `cargo test` then runs `exclusion`, `fairness`, `fixed_lease` and the others, each by its name. To test
+/// two stores, use two modules. A rule that does not finish fails within a minute.
 #[macro_export]
 macro_rules! conformance_tests {
     ($store:path) => {
@@ -75,7 +75,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// Checks what the machinery relies on, asked of the store itself.
+/// Checks what the machinery relies on, by calling the store itself.
 #[doc(hidden)]
 pub fn check_store<B, M, F>(name: &'static str, start: impl FnOnce() -> M + Send + 'static, rule: fn(B) -> F)
 where

@@ -27,8 +27,8 @@ use crate::lease::Lease;
 use crate::options::HandoffLimits;
 use crate::timer::Timer;
 
-/// The time a command must have had before the lack of an answer counts against the store. One that is
-/// sent in the last moments of a wait says nothing of it.
+/// The time a command must have had before a missing answer counts against the store. A command sent
+/// in the last moments of a wait says nothing about the store.
 pub(crate) const FAIR_TIME: Duration = Duration::from_millis(100);
 
 /// The shared engine of one manager: what callers, guards and the keeper work on together.
@@ -52,7 +52,7 @@ pub(crate) struct Engine {
     /// How much of it is on its way.
     room: Room,
     closed: AtomicBool,
-    /// Wakes those who wait when the manager is shut down.
+    /// Wakes all waiting callers when the manager is shut down.
     closing: Notify,
     /// Whether the keeper has a thread of its own.
     threaded: bool,
@@ -76,14 +76,14 @@ pub(crate) enum Interrupted {
 /// Where a command to the store is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// By an asynchronous caller: on its own runtime if it has one.
+    /// By an asynchronous caller, on its own runtime if it has one.
     Async,
-    /// By a caller that blocks its thread, and with it perhaps the runtime: on the keeper.
+    /// On the keeper, for a caller that blocks its thread and perhaps the runtime with it.
     Blocking,
 }
 
 impl Engine {
-    /// Makes an engine, and what its keeper takes from it.
+    /// Makes an engine, and the receiving end for its keeper.
     pub(crate) fn new(
         backend: Arc<dyn DynBackend>,
         observers: Arc<Observers>,
@@ -116,7 +116,7 @@ impl Engine {
         (Arc::new(engine), Mail { jobs: job_queue, messages })
     }
 
-    /// Tells this engine from others that live at the same time.
+    /// Returns a number that distinguishes this engine from others that live at the same time.
     pub(crate) fn identity(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -127,7 +127,7 @@ impl Engine {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs cleanup on the keeper, which is waited for when the program ends.
+    /// Runs cleanup on the keeper. The program waits for it before it ends.
     pub(crate) fn clean_up(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         self.room.take();
         let cleanup = Cleanup(self.enter());
@@ -135,11 +135,13 @@ impl Engine {
             work.await;
             drop(cleanup);
         });
-        // Refused only when the runtime that drove the keeper has ended: then nothing can be sent.
+        // The send fails only when the runtime that drove the keeper has ended: then nothing can be
+        // sent to the store.
         let _ = self.jobs.send(job);
     }
 
-    /// Waits until not too much cleanup is on its way for a new claim, at most until a moment.
+    /// Waits until there is little enough cleanup on its way to allow a new claim, at most until a
+    /// moment.
     pub(crate) async fn room(&self, until: Timestamp) -> Result<()> {
         let waited = if self.room.is_left() { Ok(()) } else { self.until(until, self.room.left()).await };
         waited.map_err(|why| match why {
@@ -151,7 +153,7 @@ impl Engine {
         })
     }
 
-    /// Runs something on the keeper for as long as that lives.
+    /// Runs something on the keeper for as long as the keeper lives.
     #[cfg(feature = "signal")]
     pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
         let _ = self.jobs.send(Box::pin(work));
@@ -193,7 +195,7 @@ impl Engine {
     }
 
     /// Awaits a command to the store, at most until a moment, and tells the observers how it went,
-    /// unless it had no time to go anyhow.
+    /// unless it had too little time to count.
     pub(crate) async fn bounded<T>(
         &self,
         op: &'static str,
@@ -232,8 +234,8 @@ impl Engine {
         self.observers.notice(&Notice::Command { op, node, elapsed, error });
     }
 
-    /// Blocks until all cleanup is done, or time is up. Does nothing where blocking would keep the
-    /// keeper itself from working.
+    /// Blocks until all cleanup is done or time is up. Does nothing on a thread where blocking
+    /// would stop the keeper itself.
     pub(crate) fn drain_blocking(&self, within: Duration) {
         if self.threaded && !self.birthplace.is_left() && std::thread::current().name() != Some("lock-keeper") {
             self.pending.wait(within);

@@ -33,13 +33,13 @@ pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
 pub enum ReleaseOutcome {
     /// The lock was held until now, and is free or passed on.
     Released,
-    /// The lock was held until now. The store is told in the background, as the request asked for.
+    /// The lock was held until now. The store is told in the background, as the request asked.
     InBackground,
     /// The lock had been lost before, for this reason.
     AlreadyLost(LossReason),
 }
 
-/// What is known about the caller that released, for its answer and its event.
+/// How a caller released, for its answer and its event.
 pub(crate) struct Ended<E> {
     /// Until when the key stays taken.
     pub(crate) keep_until: Timestamp,
@@ -52,7 +52,7 @@ pub(crate) struct Ended<E> {
 /// Frees a lease that nobody holds at the moment, in the background.
 pub(crate) async fn release_unheld(engine: &Arc<Engine>, lease: &Arc<Lease>) {
     let ended = Ended { keep_until: PAST, in_background: false, then: |_: &Result<ReleaseOutcome>, _: bool| {} };
-    // Its notices report a failure; what is not freed ends with its lease.
+    // Notices report a failure; a lock that is not freed ends with its lease.
     let _ = release_until_answered(engine, lease, Caller::Async, ended).await;
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn release_until_answered(
     };
     let answer = retry.run(engine, caller).await;
     let outcome = match &answer {
-        // If an earlier try did it and its answer got lost, nothing is held now either.
+        // If an earlier try freed the lock and its answer got lost, nothing is held now either.
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
         Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
         Ok(_) => Ok(ReleaseOutcome::AlreadyLost(LossReason::Stolen)),
@@ -95,7 +95,8 @@ struct ReleaseRetry {
     keep_until: Timestamp,
     /// How long one try may take.
     timeout: Duration,
-    /// From when on the store executes no earlier acquire of the claim: only then can an answer be final.
+    /// The moment from which the store executes no earlier acquire of the claim: only then can an answer
+    /// be final.
     settled_at: Timestamp,
     /// When the store has freed the key by itself.
     give_up_at: Timestamp,
@@ -143,15 +144,15 @@ impl ReleaseRetry {
     }
 }
 
-/// From when on the store executes no unanswered acquire of a lease's claim.
+/// Returns the moment from which the store executes no unanswered acquire of a lease's claim.
 pub(crate) fn settled_at(lease: &Lease) -> Timestamp {
     lease.unsettled_until.unwrap_or(PAST)
 }
 
 /// Makes sure that no earlier send of the claim, executed late, takes or keeps a lock that nobody uses.
 ///
-/// `answered` is when the release was sent that the store has answered. Without one the key may
-/// outlive the lease that was believed in: a renewal may have been executed and its answer lost.
+/// `answered` is when the answered release was sent. Without an answer the key may outlive the
+/// lease as we know it: a renewal may have been executed and its answer lost.
 pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option<Timestamp>) {
     let settled_at = settled_at(lease);
     if answered.is_some_and(|sent_at| sent_at >= settled_at) {
@@ -164,7 +165,7 @@ pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option
 }
 
 /// Frees whatever a claim may hold, or keeps it taken until a moment. Repeats until an answer is certainly
-/// final: the release that it answers was sent after `settled_at`.
+/// final, that is, until it answers a release sent after `settled_at`.
 pub(crate) async fn free(
     engine: &Arc<Engine>,
     claim: Claim,
@@ -182,7 +183,7 @@ pub(crate) async fn free(
     retry.run(engine, Caller::Async).await.map(|_| ())
 }
 
-/// Frees what a claim of the past was granted.
+/// Frees a lock that was granted to a claim that has already ended.
 pub(crate) async fn free_stray_grant(engine: &Arc<Engine>, claim: Claim) {
     if let Err(error) = free(engine, claim, PAST, PAST).await {
         tracing::debug!(%error, "a claim that has ended could not be freed; its lease runs out by itself");

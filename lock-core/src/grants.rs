@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::backend::Grant;
 use crate::owner::OwnerId;
 
-/// The claims of this process that stand, or stood, in the store's queue.
+/// The claims of this process that are, or were, in the store's queue.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     claims: Mutex<HashMap<OwnerId, Arc<Mailbox>, OwnerHash>>,
@@ -29,9 +29,9 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct MailboxState {
     grant: Option<Box<Grant>>,
-    /// Whether earlier news can no longer be relied on.
+    /// Whether earlier news is no longer reliable.
     verify: bool,
-    /// Whether the claim holds the lock, so that a late grant tells nothing new.
+    /// Whether the claim holds the lock, so that a late grant says nothing new.
     held: bool,
 }
 
@@ -39,7 +39,7 @@ struct MailboxState {
 #[derive(Debug)]
 pub(crate) enum News {
     Granted(Grant),
-    /// The connection was made anew: ask again.
+    /// The connection was reopened: the claim must ask again.
     Verify,
 }
 
@@ -52,8 +52,8 @@ impl Grants {
         Listener { grants: Arc::clone(self), mailbox }
     }
 
-    /// Delivers a grant. Gives it back if no claim waits for it or holds the lock: then it must be
-    /// released.
+    /// Delivers a grant. Returns the grant if no claim waits for it or holds the lock: the caller
+    /// must then release it.
     pub(crate) fn deliver(&self, grant: Grant) -> Result<(), Grant> {
         let Some(mailbox) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
         let mut state = mailbox.state();
@@ -81,7 +81,7 @@ impl Grants {
     }
 }
 
-/// Uses owners as hashes: each is random, and only our own are entered.
+/// Uses owners as their own hashes: each is random, and the map holds only our own.
 type OwnerHash = BuildHasherDefault<FirstBytes>;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The sole owner of a hold, which releases it whatever becomes of its caller.
+//! The sole owner of a hold, which releases it whatever happens to its caller.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,7 +41,7 @@ impl OwnedHold {
         if first_of_lease || hold.ends_by != Timestamp::NEVER {
             watchdog::watch(engine, &hold.lease, hold.granted_at);
         }
-        // Lost between two holders, when there was nobody to tell.
+        // The lock was lost between two holders, when there was no holder to notify.
         if let Some(Ending::Lost(reason)) = lost {
             hold.lose(reason);
         }
@@ -61,8 +61,8 @@ impl OwnedHold {
         Self { hold, joined, ended: false, handle }
     }
 
-    /// Releases the lock. The keeper finishes it if the future is dropped, and does all of it if nobody
-    /// is to wait for it.
+    /// Releases the lock. The keeper finishes the release if the future is dropped, and does all of it
+    /// for a release in the background.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = (!self.engine().birthplace.is_left()).then(|| self.begin(caller, false));
         let in_background = self.hold.release_in_background;
@@ -89,11 +89,12 @@ impl OwnedHold {
             Left::Released(turn) => release(engine, hold, turn, caller, dropped),
             Left::Lost(reason) => {
                 // The key may have outlived the loss, so the claim is ended all the same. Only after
-                // a max_hold is it certainly still ours: then whoever releases waits for that.
+                // a max_hold is the key certainly still ours: then the release waits for the claim's
+                // end.
                 let claim = hold.lease.claim.clone();
                 let (worker, keep_until, settled_at) = (Arc::clone(engine), hold.keep_until(), settled_at(&hold.lease));
                 let end = async move {
-                    // What cannot be freed now ends with its lease.
+                    // A lock that cannot be freed now ends with its lease.
                     let _ = free(&worker, claim, keep_until, settled_at).await;
                 };
                 if reason == LossReason::MaxHold {
@@ -111,7 +112,7 @@ impl OwnedHold {
 
 impl Drop for OwnedHold {
     fn drop(&mut self) {
-        // In a forked child there is nobody to do it, and nothing to do: the lock is the parent's.
+        // A forked child has no keeper to do this, and nothing to do: the lock is the parent's.
         if !self.ended && !self.engine().birthplace.is_left() {
             let begun = self.begin(Caller::Async, true);
             drop(Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background: true });
@@ -133,7 +134,7 @@ impl Future for Finished {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.begun.take() {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
-            // By the keeper, whatever becomes of the caller and its runtime.
+            // The keeper does it, whatever happens to the caller and its runtime.
             Some(begun @ Begun::Settling(_)) if self.in_background => {
                 self.begun = Some(begun);
                 Poll::Ready(Ok(ReleaseOutcome::InBackground))
@@ -155,7 +156,7 @@ impl Drop for Finished {
     fn drop(&mut self) {
         if let Some(Begun::Settling(work)) = self.begun.take() {
             self.handle.engine.clean_up(async move {
-                // Told by its event.
+                // The event reports the outcome.
                 let _ = work.await;
             });
         }

@@ -1,4 +1,4 @@
-//! The end of a hold: its lock passes to the next of this process, or back to the store.
+//! The end of a hold: its lock passes to the next caller of this process, or back to the store.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::watchdog;
 pub(crate) enum Begun {
     /// The lock passed to another caller of this process, or was lost before.
     Done(ReleaseOutcome),
-    /// The store is told.
+    /// The release is on its way to the store.
     Settling(BoxFuture<'static, Result<ReleaseOutcome>>),
 }
 
-/// Releases a hold: to the next of this process if that is fair, else to the store.
+/// Releases a hold: to the next caller of this process if that is fair, else to the store.
 pub(crate) fn release(
     engine: &Arc<Engine>,
     hold: &Arc<Hold>,
@@ -59,7 +59,8 @@ pub(crate) fn release(
                     },
                 };
                 let outcome = release_until_answered(&engine, &hold.lease, caller, ended).await;
-                // Only now may the next of this process ask: before, it would find the lock taken by us.
+                // Only now may the next caller of this process ask: earlier it would have found the lock
+                // taken by us.
                 drop(turn);
                 outcome
             }))
@@ -72,8 +73,8 @@ pub(crate) fn release(
     }
 }
 
-/// Passes a lease to the next in the local queue: the lock itself if it may go on, else its
-/// release, which the next sends along with a claim of its own.
+/// Passes a lease to the next caller in the local queue: the lock itself if it may be passed on,
+/// else its release, which that caller sends along with a claim of its own.
 fn pass_on(engine: &Arc<Engine>, lease: &Arc<Lease>, mut turn: Turn<Handoff>, now: Timestamp) {
     if lease.may_pass(engine.handoff, now) && !engine.is_closed() {
         let handoff = Handoff::new(engine, Carried::Lease(Arc::clone(lease)));
@@ -85,7 +86,7 @@ fn pass_on(engine: &Arc<Engine>, lease: &Arc<Lease>, mut turn: Turn<Handoff>, no
     retire(engine, lease, turn);
 }
 
-/// Takes a lock away from its holder, who learns of it, and frees it.
+/// Takes a lock away from its holder, notifies the holder, and frees the lock.
 pub(crate) async fn revoke(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
     watchdog::end(engine, lease, LossReason::ShutDown);
     free(engine, lease.claim.clone(), PAST, settled_at(lease))

@@ -102,7 +102,7 @@ impl Args {
         self.options.read(name, value)
     }
 
-    /// Lets `on_refused` stand for those of the three that are not written.
+    /// Uses `on_refused` for each of the three options that is not written.
     fn spread_on_refused(&mut self) {
         if let Some(refused) = &self.options.on_refused {
             for option in [&mut self.options.on_busy, &mut self.options.on_error, &mut self.options.on_lost] {
@@ -118,7 +118,7 @@ struct Name {
     order: usize,
 }
 
-/// Fills one option. It is the only way to, so no option can be written twice.
+/// Fills one option. Nothing else does, so no option can be written twice.
 fn fill<T>(slot: &mut Option<Arg<T>>, name: Name, value: Result<T>) -> Result<()> {
     let Name { ident, order } = name;
     if slot.is_some() {
@@ -128,7 +128,7 @@ fn fill<T>(slot: &mut Option<Arg<T>>, name: Name, value: Result<T>) -> Result<()
     Ok(())
 }
 
-/// Complains of two options that are both written, at the later one.
+/// Reports two options that are both written, at the later one.
 fn clash<L, R>(left: &Option<Arg<L>>, right: Option<&Arg<R>>, sentence: &str) -> Option<Error> {
     let (left, right) = (left.as_ref()?, right?);
     let later = if left.order > right.order { left.name } else { right.name };

@@ -15,8 +15,8 @@ use crate::args::{Action, Arg, Args, FunctionForm, KeysArg};
 use crate::function::{Form, Function, error_of_result};
 use parts::Parts;
 
-/// Expands the attribute. On any mistake the original item is given back next to the errors, so
-/// that whatever uses it still finds it.
+/// Expands the attribute. On any mistake the original item is returned next to the errors, so that
+/// code that uses it still finds it.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let original = item.clone();
     let (args, mut errors) = Args::parse(arguments);
@@ -60,7 +60,7 @@ fn check(args: &Args, function: &Function) -> Vec<Error> {
         ));
     }
     if let Type::Never(never) = output(function, &form) {
-        // A synchronous body that never returns has no end at which a loss could be told.
+        // A synchronous body that never returns has no end at which a loss could be reported.
         let lost = if synchronous { &args.on_error } else { &args.on_lost };
         let diverges = [&args.on_busy, &args.on_error, lost].into_iter().all(|option| {
             option.as_ref().is_some_and(|option| !option.value.returns_error() && !matches!(option.value, Action::Skip))
@@ -75,7 +75,7 @@ fn check(args: &Args, function: &Function) -> Vec<Error> {
     errors
 }
 
-/// Complains of an error type that is a text: no `From` can be added to it.
+/// Reports an error type that is a text: no `From` can be added to it.
 fn text_as_error(args: &Args, returned: &Type) -> Option<Error> {
     let error = error_of_result(returned)?;
     let text = error.to_token_stream().to_string().replace(' ', "");
@@ -99,7 +99,8 @@ fn text_as_error(args: &Args, returned: &Type) -> Option<Error> {
     ))
 }
 
-/// Returns what the body gives: the type after the arrow, or the output of the future there.
+/// Returns the type of the body's result: the type after the arrow, or the output of the future
+/// there.
 fn output(function: &Function, form: &Form) -> Type {
     match form {
         Form::Future { output, .. } => (**output).clone(),

@@ -32,7 +32,8 @@ pub(crate) fn check(expr: &Expr) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the plain names whose values an expression starts from, functions that it calls left out.
+/// Returns the plain names whose values an expression starts from, without the functions that it
+/// calls.
 pub(crate) fn roots(expr: &Expr) -> Vec<String> {
     let mut found = Vec::new();
     collect(expr, &mut found);

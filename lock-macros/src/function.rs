@@ -15,9 +15,9 @@ use crate::template::Names;
 /// Attributes that commit when the function returns: above them, a lock ends too early.
 const TRANSACTIONS: &[&str] = &["transactional", "transaction", "in_transaction", "with_transaction"];
 
-/// Traits whose values run when they are polled, and so after the function that made them.
+/// Traits whose values run when polled, and so after the function that made them has returned.
 const STREAM_TRAITS: &[&str] = &["Stream", "TryStream", "FusedStream"];
-/// Types that are boxes of such.
+/// Types that are boxes of such values.
 const STREAM_TYPES: &[&str] = &["BoxStream", "LocalBoxStream"];
 
 /// An annotated function. The body is not parsed, so that half-typed code still gets its help.
@@ -30,7 +30,7 @@ pub(crate) struct Function {
     pub(crate) body_span: Span,
 }
 
-/// How a function gives its result.
+/// How a function returns its result.
 pub(crate) enum Form {
     /// `async fn`.
     Async,
@@ -46,7 +46,7 @@ impl Function {
         parse.parse2(item)
     }
 
-    /// Returns how the function gives its result.
+    /// Returns how the function returns its result.
     pub(crate) fn form(&self) -> Form {
         if self.sig.asyncness.is_some() {
             return Form::Async;
@@ -128,7 +128,7 @@ fn parse(input: ParseStream<'_>) -> Result<Function> {
     }
 }
 
-/// Takes off what is invisible around the variable of a `macro_rules` macro.
+/// Removes the invisible group around the variable of a `macro_rules` macro.
 fn bare(tree: TokenTree) -> TokenTree {
     match &tree {
         TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
@@ -157,7 +157,7 @@ fn not_a_function(input: ParseStream<'_>) -> Error {
     input.error(format!("#[distributed_lock] needs a function: {advice}"))
 }
 
-/// The type `()`, at a place that an error about it should name.
+/// Returns the type `()`, at the place that an error about it should show.
 fn unit(span: Span) -> Type {
     Type::Tuple(syn::TypeTuple {
         attrs: Vec::new(),
@@ -227,8 +227,8 @@ fn future_output<'a>(bounds: impl Iterator<Item = &'a TypeParamBound>) -> Option
     })
 }
 
-/// Complains of every stream in a return type. A type whose name only ends in it, such as a socket, is
-/// none, and an alias cannot be seen.
+/// Reports every stream in a return type. A type whose name only ends in `Stream`, such as a socket,
+/// is not one, and an alias cannot be recognised.
 fn streams(output: &ReturnType) -> Vec<Error> {
     struct Find(Vec<Error>);
     impl Find {

@@ -1,4 +1,4 @@
-//! `lock_key!`: a template outside of the attribute.
+//! `lock_key!`: a template outside the attribute.
 
 use proc_macro2::TokenStream;
 use syn::parse::{ParseStream, Parser};

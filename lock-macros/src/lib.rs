@@ -1,8 +1,8 @@
 //! The attribute of `lock-core`. Use it through that crate: `use lock_core::distributed_lock;`.
 //!
-//! An expansion goes from [`distributed_lock`] through `args` (what was written), `function` (what
-//! it was written on) and `expand` (what becomes of it); `template` reads keys. Everything that an
-//! expansion calls lives in `lock_core::__private`.
+//! An expansion starts at [`distributed_lock`]: `args` reads the arguments, `function` reads the
+//! annotated function, `template` reads keys, and `expand` writes the result. Everything that an
+//! expansion calls is in `lock_core::__private`.
 
 mod args;
 mod duration;
@@ -56,10 +56,10 @@ use proc_macro::TokenStream;
 /// before the lock is acquired. An empty value is refused, because it would turn a lock per user into one
 /// for all. Braces in the text are Redis hash tags: `"{<tenant>}:order:<id>"`.
 ///
-/// The key that is locked is the key that is written. In a value, only that is percent-encoded which would
-/// let it imitate another key or move it to another slot: `%`, braces, control characters, and the
-/// delimiters of the template's own text, which are all its characters but letters and digits. (`-`, `_`
-/// and `.` join words: they count only next to a value.) `<expr:raw>` encodes nothing.
+/// The key that is locked is the key that is written. Only the characters that would let a value imitate
+/// another key, or move its key to another slot, are percent-encoded: `%`, braces, control characters, and
+/// the delimiters of the template's own text, which are all its characters but letters and digits. (`-`,
+/// `_` and `.` join words: they count only next to a value.) `<expr:raw>` encodes nothing.
 ///
 /// | template | value | key |
 /// |---|---|---|
@@ -82,8 +82,8 @@ use proc_macro::TokenStream;
 #[doc = args::table_of_options!()]
 ///
 /// **A bare attribute waits up to 5 s** for a lock that is taken. `wait = "none"` refuses at once,
-/// `wait = "forever"` waits until the caller drops the future; `LockManagerBuilder` changes the default of
-/// every call, and [`overriding`] that of one call:
+/// `wait = "forever"` waits until the caller drops the future; `LockManagerBuilder` changes the default for every
+/// call, and [`overriding`] changes it for one call:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -98,32 +98,32 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// * `"skip"` returns `()`, `None`, `Ok(())` or `Ok(None)`. Any other value stands for itself: `on_busy = None`,
-///   `on_refused = Err(Refused)`. A return type that is no `Result` needs `"skip"`, a value or a closure for
-///   all three of `on_busy`, `on_error` and `on_lost`, which `on_refused` sets at once.
-/// * Closures get the `LockError` and give a value of the return type. Those of `on_busy` and
+/// * `"skip"` returns `()`, `None`, `Ok(())` or `Ok(None)`. Any other value is returned as it is:
+///   `on_busy = None`, `on_refused = Err(Refused)`. A return type that is not a `Result` needs `"skip"`, a value or a
+///   closure for all three of `on_busy`, `on_error` and `on_lost`, which `on_refused` sets at once.
+/// * Closures get the `LockError` and return a value of the return type. Those of `on_busy` and
 ///   `on_error` may use the parameters; for `on_lost` they have moved into the body. A path may name a
 ///   function of the error or a value: its type decides.
-/// * `"skip"` and values stand for a lock that is taken and for a store that cannot be reached. **A mistake in
-///   the program is never skipped**: without a manager, with an invalid key or invalid options, a call fails
-///   with that error, and where its return type cannot carry one, it panics and says what to do. Closures see
-///   every error.
+/// * `"skip"` and values apply when the lock is taken or the store cannot be reached. **A mistake in the
+///   program is never skipped**: without a manager, with an invalid key or invalid options, a call fails with
+///   that error, and where its return type cannot carry one, it panics and says what to do. Closures see every
+///   error.
 /// * `on_error = "run_unlocked"` runs the body **without** a lock while the store is unavailable. It
 ///   is counted and logged. Every other failure still refuses.
 /// * `min_hold` is for work that must not run again too soon, such as a job that every instance starts. It may
 ///   be longer than the ttl: the lease stays short while the body runs, so that a crash frees the key soon,
-///   and at the end the server keeps the key for what is left.
+///   and at the end the server keeps the key for the rest of the `min_hold`.
 /// * `keys` takes an iterator of strings or of what [`lock_key!`] gives, such as
 ///   `keys = ids.iter().map(|id| lock_key!("order:<id>"))`. The label is then the function's path, unless
 ///   `label` is set.
 /// * `on_lost = "cancel"` and `"skip"` drop the body; `"error"` lets it end and then fails;
-///   `"ignore"` lets it end and says nothing. A synchronous body always runs to its end.
+///   `"ignore"` lets it end and reports nothing. A synchronous body always runs to its end.
 /// * Without `client`, the manager is that of the task (`LockManager::scope`), of the thread
 ///   (`LockManager::set_default`), or the one installed. With none of them a call fails with
 ///   `LockErrorKind::NotInstalled`.
 /// * Metrics, traces and other processes name the annotated site with its type, as in
 ///   `billing::Billing::charge`.
-/// * A nested call for a key that the task holds already fails with `LockErrorKind::WouldDeadlock`
+/// * A nested call for a key that the task already holds fails with `LockErrorKind::WouldDeadlock`
 ///   at once. With `reentrant` it enters; beware of `join!`, whose branches are one task and would
 ///   enter together.
 ///
@@ -137,9 +137,9 @@ use proc_macro::TokenStream;
 /// other function blocks its thread while it waits, so inside an async runtime give it a short
 /// `wait`.
 ///
-/// What a function returns to be run later is run without the lock. A stream in the return type
-/// (`impl Stream`, `dyn Stream`, `BoxStream`) is an error therefore, unless an alias hides it; an iterator
-/// or a closure may be complete already, so watch for those.
+/// Code that a function returns to be run later runs without the lock. A stream in the return type
+/// (`impl Stream`, `dyn Stream`, `BoxStream`) is therefore an error, unless an alias hides it. An iterator or a
+/// closure is not an error, because it may be harmless, so check those yourself.
 ///
 /// Futures stay `Send` if they were, and grow by about 250 bytes, however large arguments, locals and
 /// output are.
@@ -147,10 +147,10 @@ use proc_macro::TokenStream;
 /// # Other attributes
 ///
 /// The attribute nearest to `fn` runs outermost. So write this one **below** `#[transactional]` and
-/// the like: the other way round the lock is released before the commit, and that is an error for
-/// attributes of that name. Below `#[instrument]` the span covers the body, above it the waiting too.
-/// Below `#[tokio::main]` or `#[tokio::test]` it meets a synchronous function, and blocks around the
-/// runtime; above them it is awaited inside.
+/// the like: the other way round the lock would be released before the commit, and for attributes
+/// with such names that is an error. Below `#[instrument]` the span covers the body, above it the
+/// waiting too. Below `#[tokio::main]` or `#[tokio::test]` it meets a synchronous function, and
+/// blocks around the runtime; above them it is awaited inside.
 ///
 /// # Testing
 ///

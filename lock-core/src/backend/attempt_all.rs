@@ -9,8 +9,8 @@ use crate::owner::Holder;
 pub enum AttemptAll {
     /// Every lock belongs to its claim, for the whole ttl from now.
     Granted {
-        /// For each claim, in order: the first number of its grant. Tokens are ordered by key, so they may
-        /// all be the same.
+        /// The first number of each claim's grant, in order. Tokens are only compared within one key, so
+        /// they may all be the same.
         tokens: Vec<FencingToken>,
     },
     /// One of the locks belongs to somebody else, so none was taken.

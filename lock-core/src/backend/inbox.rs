@@ -12,7 +12,7 @@ use crate::owner::OwnerId;
 #[derive(Clone, Debug)]
 pub struct Inbox {
     id: Arc<str>,
-    /// Whether grants would arrive.
+    /// Whether grants can arrive.
     open: Arc<AtomicBool>,
     sender: tokio::sync::mpsc::UnboundedSender<Message>,
     observers: Arc<Observers>,
@@ -27,7 +27,7 @@ pub(crate) enum Message {
     Suspect(LockKey),
     /// An operator takes a lock away.
     Revoked { owner: OwnerId, actor: String, reason: String },
-    /// The connection was made anew: nothing that was pushed before can be relied on.
+    /// The connection was reopened: nothing pushed before can be relied on.
     Reconnected,
 }
 
@@ -74,15 +74,15 @@ impl Inbox {
         let _ = self.sender.send(Message::Suspect(key));
     }
 
-    /// Reports that an operator takes the lock of this owner away: who, and why. If it is ours, its holder
-    /// learns it at once, without asking the store.
+    /// Reports that an operator takes this owner's lock away: who does so, and why. If the lock is ours,
+    /// its holder learns of the loss at once, without asking the store.
     pub fn revoked(&self, owner: OwnerId, actor: &str, reason: &str) {
         let (actor, reason) = (actor.to_owned(), reason.to_owned());
         let _ = self.sender.send(Message::Revoked { owner, actor, reason });
     }
 
-    /// Reports that the connection was made anew, or that all keys may have changed: every lease
-    /// is verified at once.
+    /// Reports that the connection was reopened, or that all keys may have changed: every lease is
+    /// then verified at once.
     pub fn reconnected(&self) {
         let _ = self.sender.send(Message::Reconnected);
     }

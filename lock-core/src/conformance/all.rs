@@ -12,7 +12,7 @@ use crate::free::ReleaseOutcome;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 
-/// Takes several locks in one step: all or none. A store that never does so is left alone.
+/// Takes several locks in one step: all or none. A store that never does so passes.
 pub async fn all_or_nothing(store: impl LockBackend) {
     let store = &store;
     let claims = ["one", "two", "three"].map(|name| Claim::new(key(&format!("together, {name}")), 60 * SECOND));
@@ -54,8 +54,8 @@ pub async fn all_or_nothing(store: impl LockBackend) {
     }
 }
 
-/// Takes overlapping sets of keys, some by trying, some by waiting: who has a set has each of its keys
-/// alone, and nobody waits for ever.
+/// Takes overlapping sets of keys, some by trying, some by waiting: a holder of a set is the only
+/// holder of each of its keys, and nobody waits forever.
 pub async fn overlapping_sets(managers: [LockManager; 3]) {
     let keys: Vec<LockKey> = ["a", "b", "c", "d"].iter().map(|name| key(&format!("several, {name}"))).collect();
     let inside: Arc<Vec<AtomicU32>> = Arc::new(keys.iter().map(|_| AtomicU32::new(0)).collect());

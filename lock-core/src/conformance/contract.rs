@@ -1,4 +1,4 @@
-//! What the machinery relies on, asked of the store itself.
+//! What the machinery relies on, checked by calling the store itself.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) async fn refused(store: &impl LockBackend, claim: &Claim) -> bool {
     matches!(store.try_acquire(&ask(claim)).await, Ok(Attempt::Held { .. }))
 }
 
-/// One owner, whatever is repeated and whoever else asks.
+/// A lock has one owner, whatever is repeated and whichever other claims ask.
 pub async fn identity(store: impl LockBackend) {
     let store = &store;
     let claim = Claim::new(key("idempotent acquire"), TTL);
@@ -82,7 +82,7 @@ pub async fn floors(store: impl LockBackend) {
     assert!(i64::try_from(spared.get()).is_ok(), "nor does it spoil the tokens of other keys: {spared}");
 }
 
-/// Leases last as long as they are said to.
+/// Leases last as long as promised.
 pub async fn leases(store: impl LockBackend) {
     let store = &store;
     let claim = Claim::new(key("min hold"), TTL);

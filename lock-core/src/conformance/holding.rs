@@ -1,4 +1,4 @@
-//! What a holder may rely on, and the others.
+//! What a holder, and the other callers, may rely on.
 
 use tokio::task::JoinSet;
 
@@ -8,7 +8,8 @@ use crate::free::ReleaseOutcome;
 use crate::manager::LockManager;
 use crate::options::Renew;
 
-/// Refuses a lock that is taken: trying answers nothing, not waiting answers `Busy` and names the holder.
+/// Refuses a lock that is taken: a try returns nothing, an acquire without waiting returns `Busy` and
+/// names the holder.
 pub async fn refusals([one, two, _]: [LockManager; 3]) {
     let key = key("refusals");
     let guard = take(&one, &key).await;
@@ -58,7 +59,7 @@ pub async fn fixed_lease([one, two, _]: [LockManager; 3]) {
     assert!(matches!(two.lock(&key).try_acquire().await, Ok(None)), "an extended lock must stay taken");
 }
 
-/// Ends a lock at its `max_hold`, although its body hangs, and keeps it until its `min_hold`.
+/// Ends a lock at its `max_hold` even if its body hangs, and keeps it until its `min_hold`.
 pub async fn limits([one, two, _]: [LockManager; 3]) {
     let body = key("max hold");
     let hanging = one.lock(&body).with_max_hold(300 * MS).run(async |_| std::future::pending().await);
@@ -97,7 +98,7 @@ pub async fn endings([one, two, _]: [LockManager; 3]) {
     assert!(next.is_ok(), "a body that panics must free its lock: {next:?}");
 }
 
-/// Releases without waiting for the answer: the lock is free soon all the same, also for its last holder.
+/// Releases without waiting for the answer: the lock is still free soon, also for its last holder.
 pub async fn in_background([one, two, _]: [LockManager; 3]) {
     let key = key("in background");
     let acquire = || one.lock(&key).with_wait(PATIENCE).release_in_background();

@@ -8,11 +8,11 @@ use crate::conformance::contract::{ask, granted};
 use crate::conformance::tools::{MS, SECOND, key, pause, soon};
 use crate::testing::{EventLog, inbox};
 
-/// For how long an unconfirmed place counts.
+/// How long an unconfirmed place counts.
 const GRANT_TTL: Duration = Duration::from_millis(500);
 
 /// Drops waiters that no longer confirm their places, however many stand in a row: the lock passes to the
-/// first behind them that does. A store without a queue is left alone.
+/// first waiter behind them that still does. A store without a queue passes.
 pub async fn stopped_waiters(store: impl LockBackend) {
     if !store.capabilities().queue {
         return;

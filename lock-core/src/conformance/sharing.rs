@@ -1,4 +1,5 @@
-//! Many who want the same lock: one at a time, everybody in turn, each with the lease it asked for.
+//! Many callers want the same lock: they hold it one at a time and in turn, each with the lease it
+//! asked for.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,7 @@ use crate::guard::LockGuard;
 use crate::manager::LockManager;
 use crate::options::Renew;
 
-/// Records who is inside the critical section, and the tokens of all who entered.
+/// Records who is inside the critical section, and the tokens of all holders that entered.
 #[derive(Default)]
 struct Section {
     inside: Mutex<Option<Arc<LockGuard>>>,
@@ -19,8 +20,8 @@ struct Section {
 }
 
 impl Section {
-    /// Lets a holder in. That another is still there, or was there with a greater token, is wrong only
-    /// while the leases of both run: a stall of the machine ends leases.
+    /// Lets a holder in. Another holder that is still there, or was there with a greater token, is a
+    /// mistake only while both leases run: a stall of the machine ends leases.
     fn enter(&self, guard: LockGuard) -> Arc<LockGuard> {
         let guard = Arc::new(guard);
         let before = self.inside.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&guard));
@@ -40,7 +41,7 @@ impl Section {
                 *inside = None;
             }
         }
-        // Another that came in meanwhile may be looking at it, and drops it.
+        // Another holder that came in meanwhile may be looking at the guard, and then drops it.
         if let Some(guard) = Arc::into_inner(guard) {
             give_back(guard).await;
         }
@@ -96,7 +97,8 @@ pub async fn fairness(managers: [LockManager; 3]) {
     let turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
     let bypassed = |(asked, granted): &(usize, usize)| turns.iter().filter(|(a, g)| a > asked && g < granted).count();
     let longest = turns.iter().map(bypassed).max().unwrap_or(0);
-    // Two turns of the others would be fair; the rest is for a thread that is held up before it has asked.
+    // Two turns of the others would be fair; the rest allows for a thread that is delayed before it has
+    // asked.
     assert!(longest <= rounds, "{longest} who came later were served first: {turns:?}");
 }
 
@@ -115,7 +117,7 @@ pub async fn handoff([manager, ..]: [LockManager; 3]) {
         });
     }
     finish(tasks).await;
-    // Also those that another had to drop, in the background.
+    // This includes guards that another holder had to drop, which are released in the background.
     give_back(take(&manager, &key).await).await;
 }
 

@@ -14,7 +14,8 @@ use crate::owner::OwnerId;
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// How long to wait for what must come: less than the default lease, which would end by itself.
+/// How long to wait for something that must happen: less than the default lease, which would end by
+/// itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Names a key that no other run uses.
@@ -32,7 +33,8 @@ pub(super) fn now() -> Timestamp {
     Clock::system().now()
 }
 
-/// Checks what must be so for a while after `since`, and is excused when the machine looked too late.
+/// Checks what must hold for a while after `since`. A failure is excused if the machine was so slow
+/// that the check came too late.
 #[track_caller]
 pub(super) fn lasts(so: bool, since: Timestamp, at_least: Duration, rule: &str) {
     assert!(so || now().since(since) >= at_least, "{rule}");
@@ -51,7 +53,7 @@ pub(super) async fn give_back(guard: LockGuard) {
     assert!(released.as_ref().is_ok_and(allowed), "a lock that is held must be released: {released:?}");
 }
 
-/// Waits for what must come.
+/// Waits for something that must happen.
 pub(super) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     #[expect(clippy::disallowed_methods, reason = "the suite measures stores that live in real time")]
     let output = tokio::time::timeout(PATIENCE, future).await;

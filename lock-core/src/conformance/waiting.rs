@@ -1,4 +1,4 @@
-//! What a waiter may rely on, also one that does not wait to the end.
+//! What a waiter may rely on, even if it does not wait to the end.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -43,7 +43,8 @@ pub async fn turn([one, two, _]: [LockManager; 3]) {
     assert!(remote.token() > token);
 }
 
-/// Lets waiters with different budgets queue: each gives up in its own time, and costs nobody else.
+/// Lets waiters with different budgets queue: each gives up at its own time, without delaying the
+/// others.
 pub async fn patience([one, two, _]: [LockManager; 3]) {
     let key = key("patience");
     let guard = take(&one, &key).await;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(super) struct Pending {
     count: AtomicUsize,
-    /// How many wait for the count to fall to zero. Nobody is told while nobody waits.
+    /// How many wait for the count to fall to zero. While it is zero, nobody is notified.
     waiting: AtomicUsize,
     /// Held by blocking waiters while they look at the count.
     lock: Mutex<()>,
@@ -29,7 +29,8 @@ impl Pending {
     /// Counts it as done.
     pub(super) fn finish(&self) {
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.waiting.load(Ordering::SeqCst) > 0 {
-            // Taken, so that no waiter falls asleep between its look at the count and this.
+            // The lock is taken so that no waiter falls asleep between its look at the count and
+            // this notification.
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.empty.notify_all();
             self.changed.notify_waiters();
@@ -57,14 +58,14 @@ impl Pending {
         }
     }
 
-    /// In one order with the counting of those who wait: either they see that the last is done, or the
-    /// last sees that they wait.
+    /// Ordered with the count of waiters: either a waiter sees that the last work is done, or the last
+    /// work sees that somebody waits.
     fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 }
 
-/// Somebody who waits.
+/// One waiter, counted until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {

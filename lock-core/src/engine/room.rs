@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// How many releases and other cleanups may be on their way before new claims wait. Guards that are
-/// dropped faster than the store frees them then cost time, not memory.
+/// How many releases and other cleanups may be on their way before new claims wait. If guards are
+/// dropped faster than the store frees their locks, this costs time, not memory.
 const LIMIT: usize = 4096;
 
-/// How many are on their way when those who wait go on.
+/// The number on their way at which waiting claims continue.
 const RESUME: usize = LIMIT / 4 * 3;
 
 /// Counts the cleanups that are on their way.
 #[derive(Default)]
 pub(super) struct Room {
     used: AtomicUsize,
-    /// Tells those who wait that there is room again.
+    /// Tells waiting claims that there is room again.
     freed: Notify,
 }
 

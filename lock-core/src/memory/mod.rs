@@ -52,10 +52,10 @@ struct Shared {
 struct State {
     locks: HashMap<LockKey, Slot>,
     queues: HashMap<LockKey, Queue>,
-    /// The processes that can be told of a grant.
+    /// The processes that can receive grants.
     inboxes: HashMap<Arc<str>, Inbox>,
-    /// The clock from which tokens are drawn, as milliseconds and 13 bits of sequence. One for all keys
-    /// also grows for each of them, and costs no memory for keys long forgotten.
+    /// The clock from which tokens are drawn, as milliseconds and 13 bits of sequence. One clock serves
+    /// all keys: it also rises for each single key, and forgotten keys cost no memory.
     drawn: u64,
     /// The number of entries at which expired ones are swept out.
     sweep_at: usize,
@@ -77,9 +77,9 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Fails the next commands, as a store that is away for a moment. Nothing of them is carried out.
+    /// Fails the next commands, like a store that is briefly unreachable. None of them is executed.
     ///
-    /// Acquires try again while they may wait, so one that waits sees more than one of these failures.
+    /// An acquire that may still wait tries again, so it can use up several of these failures.
     #[cfg(feature = "test-util")]
     pub fn fail_next(&self, count: u32) {
         self.shared.faults.fail_next(count);
@@ -97,7 +97,7 @@ impl MemoryStore {
         self.state().locks.remove(key);
     }
 
-    /// Returns how many keys are taken now, or waited for.
+    /// Returns how many keys are taken or waited for now.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -106,7 +106,7 @@ impl MemoryStore {
         state.locks.values().filter(|slot| slot.expires > now).count() + state.queues.len()
     }
 
-    /// Returns whether no key is taken now, nor waited for.
+    /// Returns whether no key is taken or waited for now.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -153,7 +153,7 @@ impl State {
         Attempt::Held { holder }
     }
 
-    /// Raises the lease of a lock if it belongs to the claim already.
+    /// Raises the lease of a lock if it already belongs to the claim.
     fn confirm(&mut self, claim: &Claim, now: Timestamp) -> bool {
         let slot = self.locks.get_mut(&claim.key);
         let Some(slot) = slot.filter(|slot| slot.expires > now && slot.owner == Some(claim.owner)) else {
@@ -175,7 +175,7 @@ impl State {
                 return AttemptAll::Held { index, holder: slot.holder(now) };
             }
         }
-        // Not by way of `acquire`, which would move the queue on once more.
+        // This does not call `acquire`, which would move the queue on once more.
         let take = |request: &AcquireRequest| {
             self.leave_queue(&request.claim.key, request.claim.owner);
             if self.confirm(&request.claim, now) {
@@ -194,7 +194,8 @@ impl State {
         self.leave_queue(&release.claim.key, release.claim.owner);
         let key = &request.claim.key;
         if request.ticket.is_some() && !self.owns(&request.claim, now) {
-            // It enters before the walk, or a walk that finds nobody else would leave it waiting.
+            // The claim enters before the walk: otherwise a walk that finds nobody else would leave
+            // it waiting.
             self.queues.entry(key.clone()).or_default().enter(request, now);
         }
         self.acquire(request, now)
@@ -234,14 +235,14 @@ impl State {
         self.locks.get(&claim.key).is_some_and(|slot| slot.expires > now && slot.owner == Some(claim.owner))
     }
 
-    /// Draws a token greater than all before it, and than what the caller knows.
+    /// Draws a token greater than every earlier one and than the caller's floor.
     fn draw(&mut self, request: &AcquireRequest, now: Timestamp) -> FencingToken {
         let known = request.floor.get() / FencingToken::PER_GRANT;
         self.drawn = (self.drawn + 1).max(millis(now) * SEQUENCE).max(known + 1);
         FencingToken::new(self.drawn * FencingToken::PER_GRANT)
     }
 
-    /// Draws a new token for a lock that the claim has already.
+    /// Draws a new token for a lock that the claim already has.
     fn draw_again(&mut self, request: &AcquireRequest, now: Timestamp) -> FencingToken {
         let token = self.draw(request, now);
         if let Some(slot) = self.locks.get_mut(&request.claim.key) {
@@ -279,7 +280,7 @@ impl Slot {
     }
 }
 
-/// How many numbers of one millisecond there are.
+/// How many sequence numbers one millisecond has.
 const SEQUENCE: u64 = 1 << 13;
 
 /// How far ahead of the clock a known token may lie, ms.
@@ -289,7 +290,7 @@ fn millis(now: Timestamp) -> u64 {
     now.as_nanos() / 1_000_000
 }
 
-/// Refuses a known token to which the clock may not be set.
+/// Refuses a floor to which the clock must not be set.
 fn check_floor(request: &AcquireRequest, now: Timestamp) -> Result<()> {
     if request.floor.get() / FencingToken::PER_GRANT / SEQUENCE <= millis(now) + HOUR {
         return Ok(());
@@ -359,7 +360,7 @@ impl LockBackend for MemoryStore {
     }
 }
 
-/// Takes an inbox off the list when its process goes.
+/// Removes an inbox from the list when its process goes away.
 struct Registered<'a> {
     store: &'a MemoryStore,
     inbox: &'a Inbox,

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::memory::{MemoryStore, Shared};
 
 impl MemoryStore {
-    /// Returns the one store of a name in this process. It lives as long as somebody uses it: two stores of one
-    /// name would both give the lock.
+    /// Returns the one store of a name in this process. It lives as long as anything uses it. There must never
+    /// be two: both would grant the same lock.
     pub(crate) fn named(name: &str) -> Self {
         static STORES: Mutex<Option<HashMap<String, Weak<Shared>>>> = Mutex::new(None);
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use crate::key::LockKey;
 use crate::memory::State;
 use crate::owner::OwnerId;
 
-/// How many entries one move looks at: what follows is the next one's work.
+/// How many entries one move looks at; the next move looks at the rest.
 const WALK: usize = 32;
 
 #[derive(Debug, Default)]
@@ -23,13 +23,13 @@ struct Entry {
     reach: Reach,
 }
 
-/// Whether the process of an entry could be told of its grant.
+/// Whether the process of an entry could be notified of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Unknown,
-    /// It could not, and was passed over. It keeps its place.
+    /// It could not be notified, and was passed over. It keeps its place.
     PassedOver,
-    /// It asked again after that: it lives, and will learn of a grant by asking.
+    /// It asked again after that: it is alive, and learns of a grant by asking.
     Polling,
 }
 
@@ -66,14 +66,14 @@ impl State {
     }
 
     /// Grants a free lock to the first in its queue that can be reached. Returns whether that is
-    /// `caller`, who is granted in the reply instead.
+    /// `caller`, which gets the grant in the reply instead.
     pub(super) fn move_on(&mut self, key: &LockKey, now: Timestamp, caller: Option<OwnerId>) -> bool {
         let Some(mut queue) = self.queues.remove(key) else { return false };
         let mut reached_caller = false;
         let mut index = 0;
         for _ in 0..WALK {
             let Some(entry) = queue.0.get_mut(index) else { break };
-            // Three confirmations are missing: its process is gone.
+            // The entry missed three confirmations: its process is gone.
             if now.since(entry.confirmed_at) > entry.grant_ttl() {
                 queue.0.remove(index);
                 continue;

@@ -34,7 +34,7 @@ impl RedisStore {
         {
             let server_time = connection.link.time.estimate(clock.now());
             let call = Call::Take(request.claim.owner, steps::take(&keys, request, server_time / 1000));
-            // What is known before it is sent: one draw may serve several locks.
+            // Read before sending, because one draw may serve several locks.
             let known = self.floor.at_least(request.floor, server_time);
             if !in_time(begun, request.execute_within) {
                 return Err(self.too_late(request.execute_within));
@@ -45,7 +45,7 @@ impl RedisStore {
                         self.floor.raise(token);
                         return Ok(Attempt::Granted { token });
                     }
-                    // The lock is taken. The script repeats the claim and sets the clock right.
+                    // The lock is taken. The script repeats the claim and corrects the clock.
                     let repeated = self.acquire_by_script(&connection, &keys, request, None, begun).await;
                     if repeated.is_err() {
                         self.give_back(&connection, keys, request).await;
@@ -102,7 +102,7 @@ impl RedisStore {
                 }
                 Acquired::Held(holder) => Ok(Attempt::Held { holder }),
                 Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
-                // Together with its answer came what time it is.
+                // The answer also brought the server's time.
                 Acquired::Stale => continue,
                 refused => Err(self.refused(request, refused)),
             };
@@ -110,7 +110,8 @@ impl RedisStore {
         Err(self.too_late(request.execute_within))
     }
 
-    /// Frees what a claim took that could not be granted. By itself it would stay taken for the ttl.
+    /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
+    /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, keys: Keys, request: &AcquireRequest) {
         let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
         if let Answer::Failed(error) = answer {
@@ -118,8 +119,8 @@ impl RedisStore {
         }
     }
 
-    /// Takes all locks in one script. A server that is no cluster does so for any keys; a node of a
-    /// cluster only for keys of one slot, and refuses others before it does anything.
+    /// Takes all locks in one script. A single server does this for any keys. A node of a cluster
+    /// does it only for keys of one slot, and refuses others before it does anything.
     pub(super) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
         let Some(first) = requests.first().filter(|_| requests.len() <= MOST) else { return Ok(AttemptAll::Apart) };
         let of =
@@ -162,7 +163,7 @@ impl RedisStore {
         Err(self.too_late(first.execute_within))
     }
 
-    /// Describes an answer with which nothing was taken.
+    /// Describes an answer that took no lock.
     fn refused(&self, request: &AcquireRequest, answer: Acquired) -> LockError {
         match answer {
             Acquired::Mistyped(name) => error::mistyped(&name),
@@ -190,7 +191,7 @@ fn in_time(begun: Timestamp, execute_within: Duration) -> bool {
     Clock::system().now() < begun.after(execute_within)
 }
 
-/// The clock of a server, in a cluster that of the slot.
+/// Returns the key of the server's clock, or in a cluster, of the slot's clock.
 fn clock_of(connection: &Coalescer, keys: &Keys) -> Cow<'static, str> {
     if connection.link.is_cluster() { keys.clock_of_slot() } else { CLOCK.into() }
 }

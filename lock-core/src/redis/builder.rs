@@ -1,4 +1,4 @@
-//! What a URL cannot say of how to reach a server.
+//! How to reach a server, where a URL cannot say it.
 
 use std::error::Error;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::redis::RedisStore;
 use crate::redis::connect::Target;
 use crate::redis::credentials::{Credentials, Provider};
 
-/// Puts a [`RedisStore`] together that needs more than a URL. Made by [`RedisStore::builder`].
+/// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
 ///
 /// ```no_run
 /// use lock_core::{Credentials, LockManager, RedisStore};
@@ -75,7 +75,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Shows the server a certificate of ours, with its chain and its key (PEM).
+    /// Presents a client certificate to the server, with its chain and its key (PEM).
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let (client_cert, client_key) = (certificate.into(), key.into());
@@ -88,8 +88,9 @@ impl RedisStoreBuilder {
         self.settings.certificates.get_or_insert(redis::TlsCertificates { client_tls: None, root_cert: None })
     }
 
-    /// Asks for credentials instead of taking those of the URL: before a connection is opened, and again before
-    /// they end, when every open connection logs in again. Refused credentials are asked for again too.
+    /// Gets credentials from `provider` instead of the URL: before a connection is opened, and again before
+    /// they expire, when every open connection logs in again. If the server refuses credentials, the provider
+    /// is asked again too.
     pub fn credentials<F, Fut>(mut self, provider: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -105,8 +106,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Limits how long opening a connection may take, look-up of the name, handshakes and log-in included.
-    /// Default 5 s.
+    /// Limits how long opening a connection may take, including name lookup, handshakes and login. Default
+    /// 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_within = timeout;
         self
@@ -117,7 +118,7 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL, a certificate, a key or a
-    /// name that cannot be used. The text repeats none of them.
+    /// name that cannot be used. The message repeats none of them.
     pub fn build(self) -> Result<RedisStore> {
         let Settings { connect_within, client_name, .. } = &self.settings;
         if take_key_prefix(&self.url)?.1.is_some() {

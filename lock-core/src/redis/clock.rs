@@ -1,4 +1,4 @@
-//! The clock of a server, a stream: what its ids mean as fencing tokens.
+//! The clock of a server, which is a stream: how its ids become fencing tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::fencing::FencingToken;
 /// How far ahead of the server's time a token known from elsewhere may lie. As in `clock.lua`.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How many numbers of one millisecond have tokens.
+/// How many sequence numbers of one millisecond can become tokens.
 const SEQUENCE: u64 = 1 << 13;
 
 /// The id of an entry of the stream.
@@ -31,8 +31,8 @@ impl Draw {
         Self { ms: numbers / SEQUENCE, seq: numbers % SEQUENCE }
     }
 
-    /// Makes the first token of the grant, of which there are 128. `None` if it would exceed 63 bits or
-    /// collide with that of another millisecond.
+    /// Makes the first of the grant's 128 tokens. `None` if it would exceed 63 bits or collide with a
+    /// token of another millisecond.
     pub(super) fn token(self) -> Option<FencingToken> {
         let fits = self.ms < 1 << 43 && self.seq < SEQUENCE;
         fits.then(|| FencingToken::new((self.ms * SEQUENCE + self.seq) * FencingToken::PER_GRANT))
@@ -45,8 +45,8 @@ impl std::fmt::Display for Draw {
     }
 }
 
-/// The newest token that this process knows of a server. The clock can be lost, by a flush, an eviction
-/// or a failover, while the server's time is behind: then tokens go on above this.
+/// The newest token of a server that this process knows. The clock can be lost by a flush, an eviction
+/// or a failover while the server's time is behind: then tokens continue above this one.
 #[derive(Debug, Default)]
 pub(super) struct Floor(AtomicU64);
 
@@ -55,9 +55,9 @@ impl Floor {
         self.0.fetch_max(token.get(), Ordering::Relaxed);
     }
 
-    /// Returns what the next token must exceed: this, or what the caller knows. What lies so far ahead of
-    /// the server's time that the clock may not be set there is nonsense that somebody wrote, and
-    /// forgotten.
+    /// Returns what the next token must exceed: this token, or the one that the caller knows. A token too
+    /// far ahead of the server's time for the clock to be set there is invalid data that somebody wrote,
+    /// and is forgotten.
     pub(super) fn at_least(&self, callers: FencingToken, server_micros: u64) -> FencingToken {
         let newest = FencingToken::new(self.0.load(Ordering::Relaxed));
         let hour = u64::try_from(HOUR.as_millis()).unwrap_or(u64::MAX);

@@ -1,16 +1,14 @@
-//! Calls that leave together: what is pending for one connection goes as one message.
+//! Calls that leave together: everything pending for one connection goes as one message.
 //!
-//! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls
-//! gather, until everything else that is ready has run: then a task of its own sends what there is. If
-//! that task cannot run, or many batches are on their way already, the next answer of the connection
-//! sends them.
+//! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls gather
+//! until everything else that is ready has run: then a separate task sends them. If that task cannot
+//! run, or many batches are on their way already, the next answer of the connection sends them.
 //!
-//! A call whose answer nobody waits for gathers also on an idle connection. The next call takes it
+//! A call whose answer nobody waits for also gathers on an idle connection. The next call takes it
 //! along.
 //!
-//! A batch belongs to none of its callers. It is polled by whoever wakes it, which is the driver of
-//! the connection, so that its answers arrive no matter which of the callers have gone. When all
-//! have, it is dropped.
+//! A batch belongs to none of its callers. The driver of the connection wakes and polls it, so its
+//! answers arrive no matter which callers have gone. When all callers have gone, it is dropped.
 
 use std::future::poll_fn;
 use std::mem;
@@ -30,14 +28,14 @@ use crate::redis::inline_task::InlineTask;
 use crate::redis::link::Link;
 use crate::redis::unsettled::Unsettled;
 
-/// How many calls go in one message: the server does nothing else meanwhile, for about 0.3 ms.
+/// How many calls go in one message. The server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
 
-/// How many batches may be in flight before calls wait for one to land, unless they fill a batch: the
-/// fewer, the fuller they are, and the longer the wait where a round trip takes long.
+/// How many batches may be in flight before calls wait for one to land, unless they fill a batch. A
+/// lower limit makes batches fuller, but calls wait longer where a round trip is slow.
 const IN_FLIGHT: usize = 16;
 
-/// When a call leaves that finds the connection idle.
+/// When a call leaves if the connection is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
     /// At once.
@@ -51,7 +49,7 @@ pub(super) enum Flush {
 pub(super) struct Coalescer {
     pub(super) link: Link,
     state: Mutex<State>,
-    /// Attempts that nobody awaits any more, of all connections of the store.
+    /// Attempts on all connections of the store that nobody awaits any more.
     unsettled: Arc<Unsettled>,
 }
 
@@ -127,8 +125,8 @@ impl Coalescer {
         }
     }
 
-    /// Counts a batch that is over. What has gathered must not depend on a task that a busy worker
-    /// thread keeps from running.
+    /// Counts a batch as finished. Sends gathered calls itself, because a busy worker thread may
+    /// keep their own task from running.
     fn landed(&self) {
         let mut state = self.lock();
         state.in_flight -= 1;
@@ -146,11 +144,11 @@ impl Coalescer {
 struct Part {
     answer: oneshot::Receiver<Answer>,
     batch: Arc<Batch>,
-    /// The claim, of a call that takes a lock and is not answered.
+    /// The claim, if the call takes a lock and is not answered yet.
     taking: Option<OwnerId>,
 }
 
-/// Sends a batch when it is dropped: by a task that was run, or by a runtime that ends.
+/// Sends a batch when dropped: by a task that has run, or by a runtime that ends.
 struct FlushOnDrop(Arc<Batch>);
 
 impl FlushOnDrop {
@@ -195,7 +193,7 @@ struct Batch {
     task: InlineTask,
 }
 
-/// Who awaits the answer to a call, and the claim if it takes a lock.
+/// The receiver of a call's answer, and the claim if the call takes a lock.
 type Caller = (oneshot::Sender<Answer>, Option<OwnerId>);
 
 enum Stage {
@@ -218,7 +216,7 @@ impl Batch {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a call along. Returns whether there is room for no other.
+    /// Adds a call. Returns whether the batch is now full.
     fn add(&self, call: Call, caller: oneshot::Sender<Answer>) -> bool {
         self.callers.fetch_add(1, Ordering::AcqRel);
         match &mut *self.lock() {
@@ -243,7 +241,7 @@ impl Batch {
                 })
                 .unzip();
             let connection = Arc::clone(&self.connection);
-            // It is polled by the driver of the connection, whose own budget is not to be used up.
+            // The driver of the connection polls it, and must not use up its own budget on it.
             let work = Box::pin(unconstrained(async move { run(&connection.link, calls).await }));
             *stage = Stage::Sent { work, callers };
         }
@@ -274,11 +272,11 @@ impl Batch {
         Poll::Ready(())
     }
 
-    /// Drops a batch that was sent and that nobody waits for any more.
+    /// Drops a batch that was sent and that no caller waits for any more.
     fn abandon(&self) {
         let mut stage = self.lock();
-        // Until it is sent, somebody may have joined after the last had gone. One that takes locks goes on:
-        // those who undo that wait for its answer.
+        // Before it is sent, a caller may join after the last one has gone. A batch that takes locks
+        // continues: the cleanup of those locks waits for its answer.
         if matches!(&*stage, Stage::Sent { callers, .. } if callers.iter().all(|(_, taking)| taking.is_none()))
             && self.callers.load(Ordering::Acquire) == 0
         {
@@ -301,7 +299,7 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// Goes behind all that is ready to run.
+/// Yields to everything that is ready to run.
 async fn step_back() {
     let mut stepped = false;
     poll_fn(|context| {

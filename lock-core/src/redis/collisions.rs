@@ -1,4 +1,4 @@
-//! Which keys somebody else was met at a short while ago: the next attempt at them goes to the script at once.
+//! Keys that were recently found taken: the next attempt at one of them goes to the script at once.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use crate::key::LockKey;
 
 const PLACES: usize = 1024;
 
-/// For how long a key is remembered.
+/// How long a key is remembered.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// A table of bounded size, in which keys may share a place: a wrong entry costs a little speed.
+/// A table of fixed size, in which keys may share a place: a wrong entry only costs a little speed.
 #[derive(Debug)]
 pub(super) struct Collisions {
     /// Until when the keys of a place count as contended, in ns.

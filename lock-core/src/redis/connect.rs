@@ -1,4 +1,4 @@
-//! Where a store connects to: its URL, the settings of its sockets, the first exchange.
+//! Where and how a store connects: its URL, the settings of its sockets, the first exchange.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::redis::keys::CLOCK;
 use crate::redis::link::{ClientId, ServerTime};
 use crate::redis::steps;
 
-/// How long the operating system waits for a peer that acknowledges nothing. A link that silently
-/// drops everything would otherwise look alive for a quarter of an hour.
+/// How long the operating system waits for a peer that acknowledges nothing. Without this limit, a
+/// link that silently drops everything would look alive for a quarter of an hour.
 const PEER_SILENCE: Duration = Duration::from_secs(10);
 
 /// How many commands may queue before callers wait. The client's own default of 50 caps what is
@@ -43,8 +43,8 @@ pub(super) struct Target {
 impl Target {
     /// Reads a URL. Opens nothing.
     ///
-    /// No error repeats any part of the URL but its scheme: a password with a forgotten
-    /// percent-encoding can end up in any other.
+    /// No error repeats any part of the URL but its scheme: a password that should have been
+    /// percent-encoded can end up in any other part.
     pub(super) fn parse(url: &str, settings: Settings) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(misconfigured(format!("this is not a URL of a Redis server; {SUPPORTED}")));
@@ -91,7 +91,7 @@ impl Target {
         if login.db() != 0 {
             node = format!("{node}/{}", login.db());
         }
-        // RESP3, because the end of a connection is noticed through its push channel.
+        // RESP3, because its push channel shows the end of a connection.
         let login = login.set_protocol(ProtocolVersion::RESP3).set_lib_name("lock-core", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(login).set_tcp_settings(tcp_settings());
         #[cfg(feature = "tls")]
@@ -112,7 +112,7 @@ impl Target {
     }
 
     #[cfg(any(test, feature = "inspect"))]
-    /// Names another server, with the same credentials and settings.
+    /// Returns a target for another server, with the same credentials and settings.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
         let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
         let address = match info.addr().clone() {
@@ -138,12 +138,12 @@ impl Target {
         &self.node
     }
 
-    /// Returns what gives us credentials, if the URL does not.
+    /// Returns the provider of credentials, if they do not come from the URL.
     pub(super) fn provider(&self) -> Option<&Provider> {
         self.settings.provider.as_deref()
     }
 
-    /// Opens a connection, with credentials of now.
+    /// Opens a connection with the current credentials.
     async fn connect(&self, config: &AsyncConnectionConfig) -> std::result::Result<MultiplexedConnection, RedisError> {
         let Some(provider) = self.provider() else {
             return self.client.get_multiplexed_async_connection_with_config(config).await;
@@ -164,12 +164,13 @@ impl Target {
         opened
     }
 
-    /// Opens a connection whose driver runs on the current runtime and owns `presence`: what is to be dropped
-    /// when it ends.
+    /// Opens a connection whose driver runs on the current runtime and owns `presence`, which is dropped when
+    /// the driver ends.
     pub(super) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Greeting> {
         #[cfg(feature = "tls")]
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Lost only to another thread that installs one at this moment, which serves as well.
+            // Fails only if another thread installs a provider at the same moment, which works just
+            // as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
@@ -224,14 +225,15 @@ impl Target {
         let mut connection = self.connect(&config).await?;
         let mut greeting = redis::pipe();
         greeting.cmd("TIME");
-        // For people who read CLIENT LIST. A user without the permission goes unnamed.
+        // For people reading CLIENT LIST. A user without the permission stays unnamed.
         greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
         greeting.cmd("CLIENT").arg("INFO");
-        // Whether we may have connections closed: a command that nobody awaits must not take a lock later.
+        // Checks whether we may close connections: a command that nobody awaits must not take a lock
+        // later.
         greeting.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
         // Every user may ask what the server is.
         greeting.cmd("HELLO");
-        // The script that leaves together with attempts, so that it is known. Called with nothing it does nothing.
+        // Loads the script that is sent together with attempts. Called without locks it does nothing.
         greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
         let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
         let received = Clock::system().now();
@@ -254,11 +256,11 @@ impl Target {
     }
 }
 
-/// A connection that was opened, and what the server said.
+/// An opened connection, and what the server said.
 pub(super) struct Greeting {
     pub(super) connection: MultiplexedConnection,
     pub(super) time: ServerTime,
-    /// How the server knows the connection, if it would close it.
+    /// How the server identifies the connection, if it is willing to close it.
     pub(super) client: Option<ClientId>,
     /// Whether the server is a node of a cluster.
     pub(super) cluster: bool,
@@ -275,17 +277,17 @@ fn is_cluster(hello: &Value) -> bool {
 /// A connection that listens.
 pub(super) struct Listening {
     pub(super) connection: MultiplexedConnection,
-    /// What it hears, and its end.
+    /// The messages that it receives, and its end.
     pub(super) pushes: UnboundedReceiver<PushInfo>,
-    /// Whether the server tells it of changes to the keys it reads.
+    /// Whether the server reports changes to the keys that were read over it.
     pub(super) tracks: bool,
 }
 
-/// Asks the server to tell of changes to keys that are read over this connection from now on.
+/// Asks the server to report changes to keys that are read over this connection from now on.
 /// Returns whether it will.
 async fn track(connection: &mut MultiplexedConnection) -> std::result::Result<bool, RedisError> {
     let mut asking = redis::pipe();
-    // Known since 7.0, which renewals that track need for `PEXPIRE GT`.
+    // This variable exists since 7.0, the version that tracking renewals need for `PEXPIRE GT`.
     asking.cmd("EVAL").arg("return redis.REDIS_VERSION_NUM and 1 or 0").arg(0);
     asking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
     let answers = connection.send_packed_commands(&asking, 0, 2).await?;

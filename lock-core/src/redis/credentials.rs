@@ -1,4 +1,4 @@
-//! Credentials that end, and are asked for again before they do.
+//! Credentials that expire, and are renewed before they do.
 
 use std::error::Error;
 use std::fmt;
@@ -13,15 +13,15 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::redis::RedisStore;
 
-/// How long to wait after a provider that failed.
+/// How long to wait after a provider has failed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long logging in again may take, on all connections together.
 const LOG_IN_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a Redis server is told to let us in.
+/// A user name and password for a Redis server.
 ///
-/// For servers whose passwords are tokens that end, as those of managed services. See
+/// For servers whose passwords are tokens that expire, as managed services use them. See
 /// [`RedisStoreBuilder::credentials`](crate::RedisStoreBuilder::credentials).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -31,7 +31,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Creates credentials of the default user, which never end.
+    /// Creates credentials of the default user, which never expire.
     #[must_use]
     pub fn new(password: impl Into<String>) -> Self {
         Self { username: None, password: password.into(), valid_for: None }
@@ -44,7 +44,8 @@ impl Credentials {
         self
     }
 
-    /// Says how long they are valid from now on. The provider is asked again when a fifth of that is left.
+    /// Sets how long they are valid from now on. The provider is asked again when a fifth of that time is
+    /// left.
     #[must_use]
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
@@ -75,9 +76,9 @@ type Asked = Pin<Box<dyn Future<Output = std::result::Result<Credentials, Box<dy
 /// Gives credentials, and remembers the last ones while they are good.
 pub(super) struct Provider {
     ask: Box<dyn Fn() -> Asked + Send + Sync>,
-    /// Held while the provider is asked, so that connections which open together ask once.
+    /// Held while the provider is asked, so that connections that open together ask once.
     asking: AsyncMutex<()>,
-    /// The last ones, and when to ask again.
+    /// The last credentials, and when to ask again.
     known: Mutex<Option<(Credentials, Timestamp)>>,
     changed: Notify,
 }
@@ -117,7 +118,7 @@ impl Provider {
         }
     }
 
-    /// Waits until the known credentials are about to end.
+    /// Waits until the known credentials are about to expire.
     async fn due(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -148,7 +149,7 @@ impl fmt::Debug for Provider {
 }
 
 impl RedisStore {
-    /// Logs every open connection in again before its credentials end. Never ends.
+    /// Logs every open connection in again before its credentials expire. Never returns.
     pub(super) async fn rotate_credentials(&self) {
         let Some(provider) = self.pool.target().provider() else { return pending().await };
         let clock = Clock::system();
@@ -175,7 +176,7 @@ impl RedisStore {
             refused.extend(self.listeners.send_to_all(&log_in).await);
             refused
         };
-        // One that does not answer is given up by whoever uses it next.
+        // A connection that does not answer is given up by its next user.
         #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
         let refused = tokio::time::timeout(LOG_IN_WITHIN, everywhere).await;
         for error in refused.unwrap_or_default() {

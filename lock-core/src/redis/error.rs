@@ -1,4 +1,4 @@
-//! What a failure of Redis means: not executed, unknown, or a mistake that repeating cannot mend.
+//! What a failure of Redis means: not executed, unknown, or a mistake that repeating cannot fix.
 
 use redis::{ErrorKind, RedisError};
 
@@ -40,7 +40,7 @@ pub(super) fn executing(node: &str, op: &str, error: &RedisError) -> LockError {
     }
 }
 
-/// Describes the text of an error that a script gave back as an answer.
+/// Describes an error whose text a script returned as its answer.
 pub(super) fn answered(node: &str, op: &str, text: &str) -> LockError {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
     refused(node, op, code, detail)
@@ -54,7 +54,7 @@ pub(super) fn unreadable(node: &str, op: &str) -> LockError {
     ))
 }
 
-/// Describes a key that holds something else than a lock, or a clock that is none.
+/// Describes a key that holds something other than a lock, or a clock key that holds no clock.
 pub(super) fn mistyped(name: &str) -> LockError {
     let (expected, advice) = if name.starts_with(keys::CLOCK) {
         ("stream", "delete it, and find out who writes to it")
@@ -85,7 +85,7 @@ enum Meaning {
 const FORBIDDEN: Meaning =
     Meaning::Misconfigured("the user may not do that; the documentation of RedisStore lists what it needs");
 
-/// Every code that says something definite. What is not here is *unknown*.
+/// Every code that says something definite. Any other code means *unknown*.
 const CODES: &[(&str, Meaning)] = &[
     ("LOADING", Meaning::NotExecuted("it is loading its data; wait until it has started")),
     ("READONLY", Meaning::NotExecuted("it is a replica; connect to the master, or wait for the failover to end")),
@@ -107,7 +107,7 @@ const CODES: &[(&str, Meaning)] = &[
     ("CROSSSLOT", Meaning::Misconfigured("the keys lie in different slots; connect to the cluster by its own URL")),
 ];
 
-/// The same for errors that only carry the general code, by what their text contains.
+/// The same for errors that only have the general code, by what their text contains.
 const TEXTS: &[(&str, Meaning)] = &[
     ("max number of clients", Meaning::NotExecuted("it has no connection left; raise maxclients")),
     ("unknown command", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
@@ -133,7 +133,8 @@ fn refused(node: &str, op: &str, code: &str, detail: &str) -> LockError {
     })
 }
 
-/// The same while connecting, where the server may echo the password in what it does not understand.
+/// The same while connecting, when the server may echo the password in an error about a command that
+/// it does not understand.
 fn greeted(node: &str, code: &str, detail: &str) -> LockError {
     known(node, "connect", code, detail).unwrap_or_else(|| {
         LockError::not_executed(format!("{node} refused to connect with the error {code}; see the log of the server"))
@@ -149,14 +150,14 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     })
 }
 
-/// Returns whether an error says that the server is no master.
+/// Returns whether an error says that the server is not a master.
 pub(super) fn is_of_replica(text: &str) -> bool {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
     meaning(code, detail).is_some_and(|(name, _)| matches!(name, "READONLY" | "MASTERDOWN"))
 }
 
-/// Looks the code up; inside the text when a script raised the error, because then servers before 7
-/// put the line of the script first and the code behind it.
+/// Looks the code up. If a script raised the error, looks inside the text too, because servers
+/// before 7 then put the line of the script first and the code behind it.
 fn meaning(code: &str, detail: &str) -> Option<(&'static str, &'static Meaning)> {
     let lookup = |word: &str| CODES.iter().find(|(name, _)| *name == word).map(|(name, meaning)| (*name, meaning));
     if let Some(found) = lookup(code) {
@@ -171,7 +172,8 @@ fn meaning(code: &str, detail: &str) -> Option<(&'static str, &'static Meaning)>
     TEXTS.iter().find(|(part, _)| detail.contains(part)).map(|(_, meaning)| ("ERR", meaning))
 }
 
-/// The TLS layer reports a certificate that it does not trust as plain text.
+/// Returns whether an error is about a certificate: the TLS layer reports one that it does not
+/// trust as plain text.
 fn is_certificate(error: &RedisError) -> bool {
     error.to_string().to_ascii_lowercase().contains("certificate")
 }

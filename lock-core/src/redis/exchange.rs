@@ -1,6 +1,6 @@
-//! What becomes of the calls of one batch: one packed message, and an answer to each.
+//! Sends the calls of one batch as one packed message, and reads an answer to each.
 //!
-//! First the releases, by one script. Then the attempts at locks that nobody is expected to have, in one
+//! First the releases, by one script. Then the attempts at locks that are probably free, in one
 //! transaction. Then all other scripts, each by itself.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
 pub(super) enum Call {
     /// Takes a lock without a script. Answered by [`Answer::Taken`].
     Take(OwnerId, redis::Cmd),
-    /// Frees a lock at once. Answered as [`steps::freed`] reads it.
+    /// Frees a lock at once. [`steps::freed`] reads the answer.
     Release(Keys, OwnerId),
     /// A script by itself.
     Eval(Eval),
@@ -95,7 +95,7 @@ impl Sorted {
             let taken: Vec<Answer> = match transaction {
                 Ok(transaction) => {
                     if !matches!(transaction[0], Value::Okay) {
-                        // Does not know transactions, or may not use them.
+                        // The server does not know transactions, or does not let us use them.
                         link.refuse_native();
                     }
                     steps::read_taken(&transaction, count).into_iter().map(Answer::Taken).collect()
@@ -107,7 +107,8 @@ impl Sorted {
                 if let Answer::Taken(Taken::With(draw)) = &answer
                     && draw.seq == 0
                 {
-                    // The first number of a millisecond is drawn in it: the clock was not ahead of the time.
+                    // The first number of a millisecond is drawn within that millisecond, so the clock was
+                    // not ahead of the time.
                     link.time.observe(draw.ms.saturating_mul(1000), received);
                 }
                 answers[*place] = Some(answer);
@@ -123,7 +124,7 @@ impl Sorted {
         }
     }
 
-    /// Sends everything as one message. A failure of the connection is the reply to each.
+    /// Sends everything as one message. If the connection fails, that failure is the reply to each.
     async fn ask(&self, link: &Link, releases: &[Eval]) -> Vec<Result<Value, RedisError>> {
         let scripts = releases.iter().chain(self.evals.iter().map(|(_, eval)| eval));
         if self.takes.is_empty()
@@ -158,7 +159,8 @@ fn release(link: &Link, group: &[(usize, Keys, OwnerId)]) -> Eval {
     steps::release(group.iter().map(|(_, keys, owner)| (keys, *owner)), &clock, Duration::ZERO)
 }
 
-/// Reads the answers to some releases. What is refused for the keys of one, each finds out alone.
+/// Reads the answers to some releases. If the server refuses them together because of one release's
+/// keys, each is sent again by itself.
 async fn released(
     link: &Link,
     group: &[(usize, Keys, OwnerId)],
@@ -190,8 +192,8 @@ async fn released(
 }
 
 impl Link {
-    /// Sends a script with its text if the server does not know the hash: after a restart, a failover or
-    /// SCRIPT FLUSH.
+    /// Sends a script with its text if the server does not know the hash, as after a restart, a failover
+    /// or SCRIPT FLUSH.
     async fn unless_unknown(&self, eval: &Eval, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
         match reply.and_then(Value::extract_error) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
@@ -207,8 +209,8 @@ impl Link {
         self.unless_unknown(eval, reply).await
     }
 
-    /// Notes that the server is a node of a cluster, if this is how it refuses keys. Returns whether it was not
-    /// known before.
+    /// Notes that the server is a node of a cluster, if this error shows it. Returns whether that was not known
+    /// before.
     pub(super) fn crosses(&self, error: &RedisError) -> bool {
         error.code() == Some("CROSSSLOT") && self.note_cluster()
     }

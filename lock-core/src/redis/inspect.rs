@@ -1,7 +1,7 @@
 //! Reads the locks of a whole fleet from Redis, for people and for inspectors.
 //!
-//! Nothing in here lies on the way of an acquire. A scan is paced and bounded, reads at most a
-//! kilobyte of a value, and changes nothing.
+//! Nothing here is part of an acquire. A scan is paced and bounded, reads at most a kilobyte of a
+//! value, and changes nothing.
 
 mod entry;
 mod release;
@@ -31,10 +31,10 @@ const VALUE_READ: isize = 1024;
 
 /// Reads the locks of every process that uses one Redis server, or one Redis Cluster.
 ///
-/// The URL of any node stands for its cluster. A scan reads the masters one after the other, and what
-/// concerns one key goes to the master that serves it. Every node is reached with the credentials and
-/// settings of the URL, at the address that the cluster announces. Replicas are never read. Should the
-/// node of the URL be away, the masters of the last scan are asked in its place.
+/// The URL of any node stands for its cluster. A scan reads the masters one after the other, and a
+/// command for one key goes to the master that serves it. Every node is reached with the credentials
+/// and settings of the URL, at the address that the cluster announces. Replicas are never read. If the
+/// node of the URL cannot be reached, the masters of the last scan are asked instead.
 ///
 /// ```no_run
 /// use lock_core::inspect::{FleetReader, ScanOptions};
@@ -52,7 +52,7 @@ const VALUE_READ: isize = 1024;
 /// ```
 pub struct FleetReader {
     servers: Servers,
-    /// What comes before every key that is looked at.
+    /// The prefix of every key that is read.
     prefix: String,
 }
 
@@ -65,7 +65,7 @@ impl FleetReader {
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
-    /// read. The text never repeats the URL.
+    /// read. The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         let (url, prefix) = take_key_prefix(url)?;
         Ok(Self { servers: Servers::new(&url)?, prefix: prefix.unwrap_or_default() })
@@ -122,8 +122,8 @@ impl FleetReader {
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), also for a key that
-    /// holds another type than a string.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), also for a key whose
+    /// type is not a string.
     ///
     /// # Cancel safety
     ///
@@ -139,7 +139,7 @@ impl FleetReader {
         }
     }
 
-    /// Lists who stands in the server's queue for a key, first come first.
+    /// Lists the waiters in the server's queue for a key, in order of arrival.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl FleetReader {
             Value::Int(left) => steps::time_left(*left),
             _ => return Err(left.refusal("read")),
         };
-        // Without a queue, or with something else in its place, nobody waits in it.
+        // If there is no queue, or something else in its place, nobody waits.
         let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
         let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
         entry.foreign_value = (entry.state == EntryState::Foreign).then(|| text.clone());
@@ -197,10 +197,10 @@ impl fmt::Debug for FleetReader {
     }
 }
 
-/// What lies at a key.
+/// What was found at a key.
 enum Found {
     Entry(Box<LockEntry>),
     Nothing,
-    /// Another type than a string.
+    /// A type other than a string.
     Mistyped,
 }

@@ -1,17 +1,17 @@
 //! The names of Redis keys. No other file spells one.
 //!
 //! The lock itself lies at exactly the key the user wrote, so that clients of the classic protocol
-//! exclude us and we them. What else a lock needs lies beside it, under names that hash to the same
-//! cluster slot:
+//! exclude us and we exclude them. Everything else that a lock needs lies beside it, under names
+//! that hash to the same cluster slot:
 //!
 //! | user's key | queue | waiters |
 //! |---|---|---|
 //! | `lock:user:42` | `{lock:user:42}@queue` | `{lock:user:42}@waiters` |
 //! | `lock:{user:42}` | `lock:{user:42}:@queue` | `lock:{user:42}:@waiters` |
 //!
-//! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. A
-//! pattern of an ACL must therefore allow `~lock:*` and `~{lock:*`. The names of the queue and of the
-//! waiters differ only in their last word: `free.lua` makes the one of the other.
+//! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
+//! patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
+//! of the waiters differ only in their last word: `free.lua` derives one from the other.
 //!
 //! One more key serves all locks of a server: the clock, `distributed-lock:clock`, from which tokens are
 //! drawn. Its name depends on no prefix, since two managers with different prefixes can lock one key. In a
@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
 
-/// What companion names end in.
+/// How companion names end.
 const COMPANIONS: [&str; 2] = ["queue", "waiters"];
 
 /// The clock of a server.
@@ -32,13 +32,13 @@ pub(super) const CLOCK: &str = "distributed-lock:clock";
 /// How many slots a cluster has.
 const SLOTS: usize = 16384;
 
-/// What the names of channels begin with.
+/// How the names of channels begin.
 pub(super) const INBOX: &str = "distributed-lock:inbox:";
 
-/// The channel on which every process hears which locks an operator took away.
+/// The channel on which every process learns which locks an operator took away.
 pub(super) const REVOKED: &str = "distributed-lock:inbox:revoked";
 
-/// Names the channel on which a process hears of its grants.
+/// Names the channel on which a process receives its grants.
 pub(super) fn inbox_channel(id: &str) -> String {
     format!("{INBOX}{id}")
 }
@@ -134,7 +134,7 @@ fn is_companion(key: &str, name: &str) -> bool {
     key.strip_suffix(name).is_some_and(|rest| rest.ends_with(":@") || rest.ends_with("}@"))
 }
 
-/// The slot of what Redis Cluster hashes of a key: its CRC-16 (XMODEM) modulo the number of slots.
+/// Returns the slot of the hashed part of a key: its CRC-16 (XMODEM) modulo the number of slots.
 fn slot(hashed: &[u8]) -> u16 {
     let crc = hashed.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(
@@ -145,8 +145,8 @@ fn slot(hashed: &[u8]) -> u16 {
     crc % 16384
 }
 
-/// Returns the part of a key that Redis Cluster hashes, if it is not all of it: what stands between its
-/// first `{` and the next `}`, unless that is nothing.
+/// Returns the part of a key that Redis Cluster hashes, if that is not the whole key: the text between
+/// the first `{` and the next `}`, unless it is empty.
 fn hash_tag(key: &str) -> Option<&str> {
     let (tag, _) = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'))?;
     Some(tag).filter(|tag| !tag.is_empty())

@@ -14,11 +14,12 @@ use crate::clock::{Clock, Timestamp};
 /// commands takes a millisecond, so this is a stalled server or a dead path.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A command that is dropped sooner than this was cancelled by its caller, and by itself says
+/// A command that is dropped sooner than this was cancelled by its caller, which by itself says
 /// nothing about the connection.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How the server knows a connection. Ids begin anew when it restarts, so the address belongs to it.
+/// How the server identifies a connection. Ids start again when the server restarts, so the address
+/// is part of this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClientId {
     pub(super) id: u64,
@@ -39,19 +40,19 @@ pub(super) struct Link {
     /// Counts the connections of the store: what was sent on one is not ordered with another.
     pub(super) generation: u64,
     pub(super) opened_at: Timestamp,
-    /// The server's clock, as last heard on this connection.
+    /// The server's clock, as last read on this connection.
     pub(super) time: ServerTime,
-    /// When the oldest command was sent that no answer has followed, in ns; 0 if there is none.
+    /// When the oldest command was sent that has had no answer after it, in ns; 0 if there is none.
     silent_since: AtomicU64,
-    /// When the first command was sent that was cancelled early and that no answer has followed, in
+    /// When the first command was sent that was cancelled early and has had no answer after it, in
     /// ns; 0 if there is none.
     first_cancelled: AtomicU64,
     /// When the last command was cancelled early.
     last_cancelled: AtomicU64,
     /// Closes when the driver of the connection has ended.
     gone: watch::Receiver<()>,
-    /// How the server knows it. Without, the server cannot be asked to close it, and no command may be sent
-    /// over it whose execution could come too late.
+    /// How the server identifies the connection. Without this, the server cannot be asked to close it, so
+    /// no command may be sent over it that could be executed too late.
     client: Option<ClientId>,
     /// Whether the server refuses transactions.
     refuses_native: AtomicBool,
@@ -88,7 +89,7 @@ impl Link {
             0 => false,
             since => until(self).since(Timestamp::from_nanos(since)) >= SILENCE,
         };
-        // Leases so short that their commands are given up early cancel one after the other.
+        // With very short leases, commands are given up early, so one cancellation follows another.
         lasted(&self.silent_since, |_| Clock::system().now())
             || lasted(&self.first_cancelled, |link| Timestamp::from_nanos(link.last_cancelled.load(Ordering::Relaxed)))
     }
@@ -98,7 +99,7 @@ impl Link {
         self.gone.clone()
     }
 
-    /// How the server knows this connection, if it can be asked to close it.
+    /// Returns how the server identifies this connection, if it can be asked to close it.
     pub(super) fn client(&self) -> Option<&ClientId> {
         self.client.as_ref()
     }
@@ -126,7 +127,8 @@ impl Link {
         self.watched(self.connection.clone().send_packed_command(command)).await?.extract_error()
     }
 
-    /// Sends several commands at once. An error of one is its answer, and leaves the others alone.
+    /// Sends several commands at once. An error of one command is its answer, and does not affect
+    /// the others.
     pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
         self.watched(self.connection.clone().send_packed_commands(commands, 0, commands.len())).await
     }
@@ -176,8 +178,8 @@ const READING_KEPT: Duration = Duration::from_secs(10);
 /// An estimate of the server's clock that is never late.
 ///
 /// It counts from the *receipt* of an answer, while the server wrote its time before: the estimate
-/// lags by the way back. A deadline computed from it is therefore never later than meant, however
-/// long the answer took; at worst the server calls it stale, and says what time it is.
+/// lags by the way back. A deadline computed from it is therefore never later than intended,
+/// however long the answer took. At worst the server calls it stale, and reports its time.
 #[derive(Debug)]
 pub(super) struct ServerTime(Mutex<Reading>);
 

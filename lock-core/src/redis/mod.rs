@@ -48,11 +48,11 @@ use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
 use crate::redis::steps::Unrenewed;
 
-/// How many locks one script renews: about a quarter of a millisecond, in which the server serves nobody
-/// else.
+/// How many locks one script renews. This takes about a quarter of a millisecond, in which the server
+/// serves nobody else.
 const RENEW_BATCH: usize = 50;
 
-/// The pause before reconnecting, at most: the first, and the longest.
+/// The upper limits of the pause before reconnecting: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A store on one Redis server, version 6.2 or later.
@@ -63,19 +63,19 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// Each tokio runtime that uses the store gets its own connection, opened at the first call. A
 /// manager adds one that listens.
 ///
-/// A server of version 7 or later that permits `CLIENT TRACKING` and `MGET` tells of a lock that is
-/// deleted, overwritten, evicted or expired, and of `FLUSHALL`, within milliseconds. That covers every
-/// lock that has been held for a fifth of a second, with or without renewal. Otherwise, and while the
-/// listening connection is down, the next renewal finds out.
+/// A server of version 7 or later that permits `CLIENT TRACKING` and `MGET` reports within
+/// milliseconds that a lock was deleted, overwritten, evicted or expired, and reports `FLUSHALL` too.
+/// That covers every lock that has been held for a fifth of a second, with or without renewal.
+/// Otherwise, and while the listening connection is down, the next renewal finds out.
 ///
 /// # Permissions
 ///
-/// For keys that begin with `lock:`, a user needs no more than this. The lines say what for: to hold
-/// locks, to wait for them without polling, to hear of losses at once, be named in `CLIENT LIST` and take
-/// free locks without a script, and to read them with [`FleetReader`](crate::inspect::FleetReader), where the last three words are for
-/// clusters. Without the second and third, waiters poll and renewals find losses. All locks of a
-/// server draw their fencing tokens from one key, whatever their prefix: that is what the last pattern of
-/// keys permits.
+/// For keys that begin with `lock:`, a user needs no more than this. Each line of commands has one purpose: the
+/// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
+/// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
+/// [`FleetReader`](crate::inspect::FleetReader), where its last three words are for clusters. Without the second and
+/// third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
+/// whatever their prefix: the last key pattern permits that.
 ///
 /// ```text
 #[doc = include_str!("acl.txt")]
@@ -91,23 +91,23 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 pub struct RedisStore {
     pool: Pool,
     listeners: ChangeListeners,
-    /// The newest token of the server that this process knows of.
+    /// The newest token of the server that this process knows.
     floor: Floor,
     collisions: Collisions,
-    /// Whether the log has been told of the server's eviction policy.
+    /// Whether the server's eviction policy has been logged.
     warned_of_eviction: AtomicBool,
 }
 
 impl RedisStore {
     /// Names a server by its URL. Opens nothing yet.
     ///
-    /// Understood are `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for
-    /// TLS (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
+    /// Accepts `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for TLS
+    /// (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`] if the URL cannot be
-    /// read or its scheme is not compiled in. The text never repeats the URL.
+    /// [`LockErrorKind::Misconfigured`] if the URL cannot be read or its scheme is not compiled in.
+    /// The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         Self::builder(url).build()
     }
@@ -158,7 +158,7 @@ impl RedisStore {
         steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
     }
 
-    /// Reports whether the server may throw locks away when its memory is full.
+    /// Reports whether the server may evict locks when its memory is full.
     async fn check_eviction(&self, link: &Link, inbox: &Inbox) {
         let Some(policy) = eviction_policy(link).await else { return };
         inbox.notice(&Notice::EvictionPolicy { node: self.pool.node(), policy: &policy });
@@ -190,7 +190,7 @@ impl RedisStore {
                     let opened_at = clock.now();
                     let (mut gone, mut retirements) = (link.gone(), self.pool.retirements());
                     self.check_eviction(link, inbox).await;
-                    // Held no longer: a connection that was given up must be able to close.
+                    // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
                     tokio::select! {
                         _ = gone.changed() => {}
@@ -209,7 +209,7 @@ impl RedisStore {
                 inbox.notice(&Notice::Connection { node, up: false });
                 told_down = true;
             }
-            // Full jitter, so that a fleet does not come back in step.
+            // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
             clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
             pause = (pause * 2).min(BACKOFF.1);
         }
@@ -307,7 +307,8 @@ impl LockBackend for RedisStore {
     }
 }
 
-/// Asks for the eviction policy, in the way that managed servers allow if the direct one is barred.
+/// Asks for the eviction policy, in the way that managed servers allow if they forbid the direct
+/// one.
 async fn eviction_policy(link: &Link) -> Option<String> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("maxmemory-policy");

@@ -32,7 +32,7 @@ pub(super) struct Pool {
     pub(super) unsettled: Arc<Unsettled>,
 }
 
-/// What a runtime's callers wait for: nothing yet, or how connecting ended.
+/// The result that a runtime's callers wait for: nothing yet, or how connecting ended.
 type Outcome = Option<Result<Arc<Coalescer>>>;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Slots {
     /// Never locked while a link is dropped: the end of a link locks it too.
     by_runtime: Mutex<HashMap<Id, Slot>>,
     generations: AtomicU64,
-    /// When the server was last found to be no master: older connections are used no more.
+    /// When the server was last found not to be a master: older connections are no longer used.
     retired: watch::Sender<Timestamp>,
 }
 
@@ -68,8 +68,8 @@ impl Pool {
 
     /// Returns the connection of the current runtime, opening it if there is none.
     ///
-    /// Callers that come while it is being opened share the result. Dropping the future lets the
-    /// attempt go on, for the next caller.
+    /// Callers that arrive while it is being opened share the result. If the future is dropped, the
+    /// attempt continues for the next caller.
     pub(super) async fn connection(&self) -> Result<Arc<Coalescer>> {
         let runtime = Handle::try_current().map_err(|_| {
             LockError::misconfigured(
@@ -125,7 +125,7 @@ impl Pool {
             Presence { slots: Arc::downgrade(&self.slots), runtime: runtime.id(), generation, _alive: alive };
         let (target, unsettled) = (self.target.clone(), Arc::clone(&self.unsettled));
         // A runtime without I/O or timers panics at the first socket: in a task of its own, so that
-        // the panic is an answer and not the end of the caller.
+        // the panic becomes an answer and does not end the caller.
         let opening = runtime.spawn(async move { target.open(presence).await });
         let node = self.node().to_owned();
         runtime.spawn(async move {
@@ -144,16 +144,17 @@ impl Pool {
                 ))),
                 Err(_) => return,
             };
-            // Nobody is left to tell when the store was dropped meanwhile.
+            // This fails if the store was dropped meanwhile, when nobody waits for the result.
             let _ = publish.send(Some(opened));
         });
     }
 
-    /// Replaces every connection of now, because the server at its other end is no master any more. A virtual
-    /// address that has moved leads new ones elsewhere.
+    /// Replaces every current connection, because the server at the other end is no longer a master. If a
+    /// virtual address has moved, new connections lead to the new master.
     pub(super) fn retire(&self) {
         let now = Clock::system().now();
-        // A server that stays a replica is not asked for connections at the pace of its refusals.
+        // Limits the rate, so that a server that stays a replica does not get a new connection for
+        // each refusal.
         self.slots.retired.send_if_modified(|retired| {
             let due = now.since(*retired) >= RETIRE_EVERY;
             if due {
@@ -163,7 +164,7 @@ impl Pool {
         });
     }
 
-    /// Tells when connections are retired.
+    /// Returns a receiver of the moment at which connections were last retired.
     pub(super) fn retirements(&self) -> watch::Receiver<Timestamp> {
         self.slots.retired.subscribe()
     }
@@ -213,12 +214,12 @@ impl Slots {
 }
 
 impl Slot {
-    /// Returns whether the next caller should use this, rather than connect anew.
+    /// Returns whether the next caller should use this slot rather than open a new connection.
     fn is_usable(&self, slots: &Slots) -> bool {
         match self.outcome.borrow().as_ref() {
             Some(Ok(open)) => slots.serves(&open.link),
             Some(Err(_)) => false,
-            // The connecting task ends without a word when its runtime shuts down.
+            // The connecting task ends without a result when its runtime shuts down.
             None => self.outcome.has_changed().is_ok(),
         }
     }

@@ -1,10 +1,11 @@
-//! The connection that hears: grants of the queue, what operators take away, and changes to locks that were
-//! renewed over it.
+//! The connection that listens: for grants from the queue, for locks that operators take away, and for
+//! changes to locks that were renewed over it.
 //!
-//! Redis remembers who read a key (`CLIENT TRACKING`) and tells of its next change: `DEL`, `SET`,
-//! expiry, eviction, `FLUSHALL`. It remembers per connection. On this one nothing is read but by
-//! renewals, so a lock that is released before its first renewal costs nothing, and `NOLOOP` keeps
-//! our own renewals quiet. What is heard is only a hint: the keeper asks before it believes.
+//! Redis remembers which connection read a key (`CLIENT TRACKING`) and reports the key's next
+//! change to it: `DEL`, `SET`, expiry, eviction, `FLUSHALL`. Only renewals read anything over this
+//! connection, so a lock that is released before its first renewal costs nothing, and `NOLOOP`
+//! keeps our own renewals quiet. Such a report is only a hint: the keeper asks the server before it
+//! believes it.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -27,25 +28,26 @@ use crate::redis::{BACKOFF, RedisStore, keys, steps};
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
 
-/// The connections of one store that hear, one for each runtime with a keeper.
+/// The listening connections of one store, one for each runtime with a keeper.
 #[derive(Debug, Default)]
 pub(super) struct ChangeListeners {
     open: Mutex<HashMap<Id, Arc<ChangeListener>>>,
-    /// Whether the server does not tell of changes, or does not let us ask for it.
+    /// Whether the server does not report changes, or does not let us ask for reports.
     refused: AtomicBool,
 }
 
-/// A connection on which the server tells of changes.
+/// A connection on which the server reports changes.
 #[derive(Debug)]
 struct ChangeListener {
     link: Link,
-    /// Whether a renewal got no answer. Until there is proof of life, others go another way.
+    /// Whether a renewal got no answer. Until the connection proves alive, other renewals go over
+    /// another connection.
     in_doubt: AtomicBool,
     doubted: Notify,
 }
 
 impl ChangeListeners {
-    /// Returns whether changes are told of, as far as is known.
+    /// Returns whether the server reports changes, as far as is known.
     pub(super) fn can_hear(&self) -> bool {
         !self.refused.load(Ordering::Relaxed)
     }
@@ -54,7 +56,7 @@ impl ChangeListeners {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a command over every connection that hears, and returns what was refused.
+    /// Sends a command over every listening connection, and returns what was refused.
     pub(super) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
         let all: Vec<_> = self.open().values().cloned().collect();
         let mut refused = Vec::new();
@@ -85,7 +87,8 @@ impl<'a> Opened<'a> {
         Self { listeners, runtime, listener }
     }
 
-    /// Demands proof of life after each renewal that got no answer. Ends when there is none.
+    /// Checks that the connection is alive after each renewal that got no answer. Ends when it is
+    /// not.
     async fn prove_alive(&self) {
         loop {
             self.listener.doubted.notified().await;
@@ -105,7 +108,7 @@ impl<'a> Opened<'a> {
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
         let mut open = self.listeners.open();
-        // Another manager on the same runtime may have put its own here.
+        // Another manager on the same runtime may have put its own connection here.
         let removed = match open.get(&self.runtime) {
             Some(listener) if Arc::ptr_eq(listener, &self.listener) => open.remove(&self.runtime),
             _ => None,
@@ -115,7 +118,7 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Casts doubt on a connection when it is dropped before the answer has come.
+/// Marks a connection as doubtful if this is dropped before the answer has come.
 struct Unanswered<'a>(Option<&'a ChangeListener>);
 
 impl Drop for Unanswered<'_> {
@@ -128,8 +131,8 @@ impl Drop for Unanswered<'_> {
 }
 
 impl RedisStore {
-    /// Listens for grants to this process, and for changes to its locks. While it cannot, callers
-    /// poll and renewals discover losses.
+    /// Listens for grants to this process, and for changes to its locks. While this is not
+    /// possible, callers poll and renewals discover losses.
     pub(super) async fn listen(&self, inbox: &Inbox) {
         let clock = Clock::system();
         let channel = keys::inbox_channel(inbox.id());
@@ -157,7 +160,7 @@ impl RedisStore {
                     });
                     inbox.set_open(true);
                     if was_open {
-                        // Grants and changes may have been missed, and nothing tells which.
+                        // Some grants and changes may have been missed, and nothing says which.
                         inbox.reconnected();
                     }
                     was_open = true;
@@ -192,8 +195,8 @@ impl RedisStore {
         }
     }
 
-    /// Renews claims over the connection that then hears of changes to them. `None` if there is no
-    /// such connection, or the server refuses.
+    /// Renews claims over the listening connection, which then receives changes to them. `None` if
+    /// there is no such connection, or the server refuses.
     pub(super) async fn renew_tracked(&self, claims: &[Claim]) -> Option<Result<Vec<Result<Renewal>>>> {
         let listener = self.listeners.current()?;
         let mut unanswered = Unanswered(Some(&listener));
@@ -207,7 +210,8 @@ impl RedisStore {
             Err(error) => denied(error),
         };
         if refused {
-            // MGET may be forbidden where GET is not. The other way tells whether that is all.
+            // MGET may be forbidden where GET is not. Renewing without tracking shows whether that
+            // is the only problem.
             unanswered.0 = None;
             self.listeners.refused.store(true, Ordering::Relaxed);
             let removed = self.listeners.open().remove(&Handle::current().id());
@@ -218,7 +222,7 @@ impl RedisStore {
     }
 }
 
-/// Passes on what the server tells, until the connection ends.
+/// Passes on the server's messages, until the connection ends.
 async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
     while let Some(push) = pushes.recv().await {
         match push.kind {

@@ -1,4 +1,4 @@
-//! The end of a claim, and what must come before it: an attempt that nobody awaits any more.
+//! The end of a claim, and what must come first: settling an attempt that nobody awaits any more.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl RedisStore {
         freed.map_err(|text| self.script_failed(op, &text))
     }
 
-    /// Sees to it that the server executes no attempt of a claim any more, or executes it before what this
-    /// runtime sends next.
+    /// Makes sure that the server executes no further attempt of a claim, or executes it before anything
+    /// that this runtime sends next.
     pub(super) async fn settle(&self, owner: OwnerId) -> Result<()> {
         let unsettled = &self.pool.unsettled;
         if unsettled.get(owner).is_none() {
@@ -65,8 +65,8 @@ impl RedisStore {
         }
     }
 
-    /// Has the server close a connection. When it has, or knows none of that name, it executes nothing more
-    /// that was sent over it.
+    /// Has the server close a connection. When the server has closed it, or knows no such connection, it
+    /// executes nothing more that was sent over it.
     async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);

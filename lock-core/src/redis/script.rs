@@ -28,9 +28,9 @@ pub(super) struct Eval {
 }
 
 impl Eval {
-    /// Begins a call with its keys. What is behind them is added to the command.
+    /// Begins a call with its keys. The arguments are added to the command after them.
     pub(super) fn new<'a>(script: &'static Script, keys: impl ExactSizeIterator<Item = &'a str>) -> Self {
-        // About as many words and bytes as most are called with, so that it need not grow.
+        // Enough words and bytes for most calls, so that the command need not grow.
         let mut command = Cmd::with_capacity(8 + 4 * keys.len(), 192 + 96 * keys.len());
         command.arg("EVALSHA").arg(&script.sha).arg(keys.len());
         for key in keys {

@@ -1,7 +1,8 @@
 //! Attempts that nobody awaits any more and that the server may still execute.
 //!
-//! A native attempt has no deadline that the server could compare. So whatever ends its claim goes behind it
-//! on its connection, or waits until it is answered, or has the server close that connection first.
+//! A native attempt has no deadline that the server could compare. So the command that ends its claim
+//! follows it on the same connection, or waits until it is answered, or has the server close that connection
+//! first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ use crate::redis::link::{ClientId, Link};
 pub(super) struct Sent {
     pub(super) generation: u64,
     pub(super) client: ClientId,
-    /// Since when nobody awaits it.
+    /// When its caller stopped awaiting it.
     pub(super) since: Timestamp,
     /// Closes when the connection has ended.
     pub(super) gone: watch::Receiver<()>,
@@ -28,9 +29,9 @@ pub(super) struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
     by_owner: Mutex<HashMap<OwnerId, Sent>>,
-    /// How many there are. Nearly always none.
+    /// How many there are, nearly always none.
     count: AtomicUsize,
-    /// Told when one of them is settled.
+    /// Notified when one of them is settled.
     pub(super) settled: Notify,
 }
 
@@ -53,7 +54,7 @@ impl Unsettled {
         self.count.store(by_owner.len(), Ordering::Release);
     }
 
-    /// Returns where a claim was sent that is not settled.
+    /// Returns where an unsettled claim was sent.
     pub(super) fn get(&self, owner: OwnerId) -> Option<Sent> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -66,7 +67,7 @@ impl Unsettled {
         self.retain(|settling, _| *settling != owner);
     }
 
-    /// Notes that the server executes nothing more of a connection.
+    /// Notes that the server executes nothing more from a connection.
     pub(super) fn closed(&self, generation: u64) {
         self.retain(|_, sent| sent.generation != generation);
     }

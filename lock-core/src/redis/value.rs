@@ -1,6 +1,7 @@
 //! The text stored in a lock: `owner|since|ttl|host|pid|site|lock name`, at most 512 bytes.
 //!
-//! Since is when it was taken, server time in ms: as the client estimates it, or as a script reads it.
+//! `since` is when the lock was taken, in ms of server time: as the client estimates it, or as a
+//! script reads it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -18,7 +19,7 @@ const MAX_NAME: usize = 200;
 /// Later than every instant in ms, earlier than every recent one in µs.
 const LATEST: u64 = 1 << 43;
 
-/// Writes what the values of an owner's locks begin with.
+/// Writes the beginning of the values of an owner's locks.
 pub(super) fn head(owner: OwnerId) -> [u8; 33] {
     let mut head = [b'|'; 33];
     head[..32].copy_from_slice(&owner.digits());
@@ -34,7 +35,7 @@ pub(super) fn whole(owner: OwnerId, since: u64, ttl: Duration, info: &HolderInfo
     text
 }
 
-/// Writes the part of the value that follows the instant. The script puts owner and instant before it.
+/// Writes the part of the value after `since`. The script puts the owner and `since` before it.
 pub(super) fn tail(ttl: Duration, info: &HolderInfo) -> String {
     let mut tail = String::with_capacity(128);
     write_tail(&mut tail, ttl, info);
@@ -48,7 +49,7 @@ fn write_tail(text: &mut String, ttl: Duration, info: &HolderInfo) {
     let _ = write!(text, "{}|{host}|{}|{site}|{lock}", millis(ttl), info.pid);
 }
 
-/// Reads who stands behind a value. Text that is not ours belongs to a client of the classic
+/// Reads the holder from a value. Text that is not in our format belongs to a client of the classic
 /// protocol.
 pub(super) fn holder(value: &[u8], ttl_left: Option<Duration>) -> Holder {
     read(value, ttl_left).unwrap_or_else(|| Holder::foreign(ttl_left))
@@ -58,28 +59,28 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     let mut parts = std::str::from_utf8(value).ok()?.split('|');
     let owner = OwnerId::from_hex(parts.next()?)?;
     let since: u64 = parts.next()?.parse().ok()?;
-    // Older versions wrote a token in its place, which was the same in µs.
+    // Older versions wrote a token here, which was the same moment in µs.
     let since = Duration::from_millis(if since > LATEST { since / 1000 } else { since });
     let info = Some(info(&mut parts)?);
     let mut holder = Holder { info, owner: Some(owner), token: None, since: UNIX_EPOCH.checked_add(since), ttl_left };
     if value.starts_with(&[b'0'; 32]) {
-        // Released, but kept for the rest of its `min_hold`: no grant stands behind it.
+        // Released, but kept for the rest of its `min_hold`: no claim holds it any more.
         holder.owner = None;
     }
     Some(holder)
 }
 
 #[cfg(any(test, feature = "inspect"))]
-/// Reads who waits, and when it last said so in server µs, from the text that `queue.lua` keeps of a
-/// claim.
+/// Reads a waiter, and when it last confirmed in server µs, from the text that `queue.lua` keeps for
+/// a claim.
 pub(super) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
     let mut parts = std::str::from_utf8(entry).ok()?.split('|');
     let confirmed = parts.nth(2)?.parse().ok()?;
     Some((info(parts.by_ref().skip(3))?, confirmed))
 }
 
-/// Reads the fields that a holder and a waiter have in common. The lock's name is not there in values
-/// that older versions wrote, and empty of a lock that has none.
+/// Reads the fields that a holder and a waiter have in common. The lock's name is missing from values
+/// that older versions wrote, and empty for a lock that has none.
 fn info<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<HolderInfo> {
     let mut parts = parts.into_iter();
     let _ttl: u64 = parts.next()?.parse().ok()?;
@@ -97,7 +98,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Takes out what would end the field or garble a terminal.
+/// Removes characters that would end the field or garble a terminal.
 fn plain(text: &str, most: usize) -> Cow<'_, str> {
     let bad = |c: char| c == '|' || c.is_control();
     if text.len() <= most && !text.contains(bad) {

@@ -8,8 +8,8 @@ const SLOTS: i64 = 16384;
 
 /// Masters that share the slots evenly, and perhaps replicas. They are killed when this is dropped.
 ///
-/// Nobody is taken for failed sooner than a minute, however slow the machine is, so a failover is a
-/// thing that a test does.
+/// No node counts as failed within a minute, however slow the machine is, so a failover happens
+/// only when a test makes it happen.
 #[derive(Debug)]
 pub struct RedisCluster {
     masters: Vec<RedisServer>,
@@ -17,7 +17,7 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts so many masters and waits until each of them knows that the cluster is complete.
+    /// Starts that many masters and waits until each of them knows that the cluster is complete.
     ///
     /// # Panics
     ///
@@ -27,7 +27,7 @@ impl RedisCluster {
         Self::with(RedisServer::builder(), masters)
     }
 
-    /// Starts masters with settings that they have in common.
+    /// Starts masters that share the same settings.
     ///
     /// # Panics
     ///
@@ -35,14 +35,14 @@ impl RedisCluster {
     #[must_use]
     pub fn with(settings: RedisServerBuilder, masters: usize) -> Self {
         let mut settings = settings.with("cluster-enabled", "yes").with("cluster-node-timeout", "60000");
-        // A replica need not wait for others that come later.
+        // A replica need not wait for others that may come later.
         settings = settings.with("repl-diskless-sync-delay", "0");
         if let Some(password) = settings.password().map(str::to_owned) {
             settings = settings.with("masterauth", &password);
         }
         let cluster = Self { masters: (0..masters).map(|_| settings.clone().start()).collect(), settings };
         for (index, master) in cluster.masters.iter().enumerate() {
-            // Two nodes of one epoch would first have to agree who gets another.
+            // Two nodes with the same epoch would first have to agree which of them gets another.
             ok(master, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             let [first, next] = [index, index + 1].map(|index| SLOTS * index as i64 / masters as i64);
             let slots: Vec<String> = (first..next).map(|slot| slot.to_string()).collect();
@@ -82,7 +82,7 @@ impl RedisCluster {
         self.masters[master].kill();
     }
 
-    /// Returns a key with this prefix that lay on a master in the beginning.
+    /// Returns a key with this prefix whose slot was on a master at the start.
     ///
     /// # Panics
     ///
@@ -126,7 +126,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// If there are still keys of the slot where it was.
+    /// If the old master still has keys of the slot.
     pub fn close_slot(&self, key: &str, from: usize, to: usize) {
         let (slot, owner) = (self.slot(key).to_string(), id(&self.masters[to]));
         for master in [to, from] {

@@ -25,7 +25,7 @@ impl EventLog {
         self.entries().iter().map(|entry| entry.name).collect()
     }
 
-    /// Returns how many events of a name there were so far.
+    /// Returns how many events with a name there were so far.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         self.entries().iter().filter(|entry| entry.name == name).count()

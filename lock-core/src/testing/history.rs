@@ -3,9 +3,9 @@
 //! Every process appends lines to a file. All of them run on one machine, so that their readings of
 //! its clock can be compared. One checker reads the lines of all.
 //!
-//! An acquire that got no answer never entered its critical section. So exclusion needs no search
-//! for an order of operations: it is enough that no two intervals *[granted, end]* of a key overlap,
-//! where the end is the earliest of: release sent, loss signalled, deadline passed.
+//! An acquire without an answer never entered its critical section. So checking exclusion needs no
+//! search for an order of operations: it is enough that no two intervals *[granted, end]* of a key
+//! overlap, where the end is the earliest of: release sent, loss signalled, deadline passed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -33,9 +33,10 @@ pub enum Record {
     End { process: u32, attempt: u64, at: u64, how: String },
     /// A resource admitted or refused a write that carried a token.
     Write { resource: String, at: u64, token: u64, accepted: bool },
-    /// A process was killed: its acquires need not end.
+    /// A process was killed, so its acquires need not end.
     Killed { process: u32, at: u64 },
-    /// The store lost data on purpose: those granted a lock in this time may meet another holder.
+    /// The store lost data on purpose: a caller granted a lock in this time may meet another
+    /// holder.
     Excuse { from: u64, until: u64 },
 }
 
@@ -59,7 +60,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// Keys may hold anything, lines must not.
+/// Keys may contain any character, lines must not.
 fn one_line(text: &str) -> String {
     text.escape_default().to_string().replace(' ', "\\u{20}")
 }
@@ -100,13 +101,13 @@ pub struct History {
     records: Vec<Record>,
 }
 
-/// What a [`History`] amounts to.
+/// The result of checking a [`History`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Verdict {
     /// How many grants were checked.
     pub grants: usize,
-    /// How many keys they were of.
+    /// How many keys they were for.
     pub keys: usize,
     /// How many writes were checked.
     pub writes: usize,
@@ -127,9 +128,9 @@ pub enum Violation {
     TokenOrder { key: String, earlier: u64, later: u64 },
     /// A resource admitted a write with an older token than one it had admitted.
     StaleWrite { resource: String, newest: u64, token: u64 },
-    /// An acquire that had begun ended not at all, or more than once.
+    /// An acquire that had begun did not end, or ended more than once.
     Endings { process: u32, attempt: u64, count: usize },
-    /// A line that is no record.
+    /// A line that is not a record.
     Unreadable { line: String },
 }
 
@@ -311,7 +312,7 @@ fn check_key(holds: &mut [Hold<'_>], excuses: &[RangeInclusive<u64>], violations
         } else {
             violations.extend(wrong);
         }
-        // A hold may outlast its successors: what counts is who ends last.
+        // A hold may outlast its successors: the one that ends last counts.
         if last.is_none_or(|last| last.until() < hold.until()) {
             last = Some(hold);
         }

@@ -1,4 +1,4 @@
-//! An inbox to drive a store with, outside of a manager.
+//! An inbox for driving a store without a manager.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub fn inbox(observer: impl LockObserver) -> (Inbox, Reports) {
     (inbox, Reports(messages))
 }
 
-/// Makes an [`Inbox`] that a store addresses by the same name as `inbox`. What it reports waits at
-/// the other end, for a network in between to pass on or to lose.
+/// Makes an [`Inbox`] that a store addresses by the same name as `inbox`. Its reports wait at the
+/// other end, where a network in between can pass them on or lose them.
 #[must_use]
 pub fn stand_in(inbox: &Inbox) -> (Inbox, Reports) {
     let (stand_in, messages) = inbox.stand_in();
@@ -41,7 +41,7 @@ pub enum Report {
     Suspect(LockKey),
     /// An operator takes this owner's lock away.
     Revoked(OwnerId),
-    /// The connection was made anew.
+    /// The connection was reopened.
     Reconnected,
 }
 
@@ -55,7 +55,7 @@ impl Reports {
         self.0.recv().await.map(Report::from)
     }
 
-    /// Waits for the next grant, past all other reports. `None` once the inbox is gone.
+    /// Waits for the next grant, and skips all other reports. `None` once the inbox is gone.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! A limit for tests that would otherwise wait for ever.
+//! A limit for tests that would otherwise wait forever.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};

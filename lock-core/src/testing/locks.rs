@@ -15,10 +15,10 @@ pub struct TestLocks {
 }
 
 impl LockManager {
-    /// Creates a manager in memory that lives on the clock of the current tokio runtime.
+    /// Creates a manager in memory that uses the clock of the current tokio runtime.
     ///
     /// In a test with `#[tokio::test(start_paused = true)]` time is virtual: waits and leases end as soon as
-    /// everybody waits, the same way in each run. Calls that block a thread are refused.
+    /// every task waits, in the same way in each run. Calls that block a thread are refused.
     ///
     /// ```
     /// use std::time::Duration;
@@ -51,8 +51,8 @@ impl TestLocks {
         self.locks.clone()
     }
 
-    /// Takes a lock away behind its holder's back, as a flush of the store or an operator would. The holder finds
-    /// out when it renews.
+    /// Takes a lock away without notifying its holder, as a flush of the store would. The holder finds out when
+    /// it renews.
     ///
     /// # Panics
     ///
@@ -61,12 +61,12 @@ impl TestLocks {
         self.store.steal(&self.locks.key(key).expect("the key to steal is valid"));
     }
 
-    /// Fails the next commands to the store, see [`MemoryStore::fail_next`].
+    /// Fails the next commands to the store. See [`MemoryStore::fail_next`].
     pub fn fail_next(&self, count: u32) {
         self.store.fail_next(count);
     }
 
-    /// Takes the store away until it is brought back, see [`MemoryStore::set_away`].
+    /// Makes the store unreachable, or brings it back. See [`MemoryStore::set_away`].
     pub fn set_away(&self, away: bool) {
         self.store.set_away(away);
     }

@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Timestamp};
 
-/// Stands between clients and one server, on a thread of its own.
+/// Sits between clients and one server, on a thread of its own.
 ///
-/// It passes bytes on faithfully until it is told otherwise. It never loses bytes out of the middle
-/// of a connection, which TCP does not do either: what it does not pass on, it holds back, or it
-/// ends the connection.
+/// It passes bytes on faithfully until it is told otherwise. Like TCP, it never loses bytes from
+/// the middle of a connection: it holds back the bytes that it does not pass on, or ends the
+/// connection.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -26,7 +26,7 @@ pub struct FaultProxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The way that bytes take through a [`FaultProxy`].
+/// The direction of bytes through a [`FaultProxy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the clients: requests.
@@ -35,14 +35,14 @@ pub enum Direction {
     ToClient,
 }
 
-/// What both directions are to do, now and for new connections.
+/// The faults of both directions, for current and new connections.
 #[derive(Debug)]
 struct Faults {
     to_server: Lane,
     to_client: Lane,
-    /// Changes when every connection is to end.
+    /// Changes when every connection must end.
     kill: watch::Sender<u64>,
-    /// Changes when every connection of now is to pass nothing on any more.
+    /// Changes when every current connection must stop passing bytes on.
     strand: watch::Sender<u64>,
     refuse: AtomicBool,
     /// The server that new connections reach.
@@ -71,12 +71,12 @@ impl FaultProxy {
     ///
     /// # Panics
     ///
-    /// If no port can be had.
+    /// If no port is free.
     #[must_use]
     pub fn start(server_port: u16) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime for the proxy can be built");
-        // Bound without the runtime: the caller may stand inside of another.
+        // Bound without the runtime, because the caller may be inside another runtime.
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -116,7 +116,7 @@ impl FaultProxy {
         self.address.port()
     }
 
-    /// Delays every byte of a direction, as a long cable does: later bytes do not wait longer.
+    /// Delays every byte of a direction by the same time, as a long cable does.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.lane(direction).policy.send_modify(|policy| policy.delay = delay);
     }
@@ -128,7 +128,7 @@ impl FaultProxy {
 
     /// Throws the next `count` replies away, and ends the connection of each.
     ///
-    /// The server has executed the request, and the client will never know.
+    /// The server has executed the request, but the client never learns of it.
     pub fn drop_replies(&self, count: u64) {
         self.faults.to_client.swallow.store(count, Ordering::SeqCst);
     }
@@ -143,23 +143,23 @@ impl FaultProxy {
         self.faults.kill.send_modify(|generation| *generation += 1);
     }
 
-    /// Passes nothing on any more over the connections of now, which stay open. New ones work.
+    /// Stops passing bytes on over the current connections, which stay open. New ones work.
     pub fn strand_connections(&self) {
         self.faults.strand.send_modify(|generation| *generation += 1);
     }
 
-    /// Ends every new connection at once, or no longer.
+    /// Ends every new connection at once, or stops doing so.
     pub fn refuse(&self, refuse: bool) {
         self.faults.refuse.store(refuse, Ordering::SeqCst);
     }
 
-    /// Leads new connections to another server, as a virtual address does that has moved. Those of now
-    /// stay where they are.
+    /// Leads new connections to another server, like a virtual address that has moved. Current
+    /// connections stay where they are.
     pub fn lead_to(&self, server_port: u16) {
         self.faults.port.store(server_port, Ordering::SeqCst);
     }
 
-    /// Behaves again, in both directions. What was held back is passed on.
+    /// Ends all faults in both directions. Bytes that were held back are passed on.
     pub fn resume(&self) {
         self.refuse(false);
         for lane in [&self.faults.to_server, &self.faults.to_client] {
@@ -175,7 +175,7 @@ impl FaultProxy {
         self.lane(direction).passed.load(Ordering::SeqCst)
     }
 
-    /// Returns how many connections were ever accepted and passed on.
+    /// Returns how many connections have been accepted and passed on so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.faults.connections.load(Ordering::SeqCst)
@@ -265,7 +265,7 @@ async fn connect(client: TcpStream, faults: &Faults) -> std::io::Result<()> {
     let mut stranded = faults.strand.subscribe();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // Not inside of the select, which would close the sockets of a stranded connection.
+    // Pinned outside of the select, which would close the sockets of a stranded connection.
     let mut requests = std::pin::pin!(pump(from_client, to_server, &faults.to_server));
     let mut replies = std::pin::pin!(pump(from_server, to_client, &faults.to_client));
     tokio::select! {
@@ -287,7 +287,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
                 break;
             }
         }
-        // What was read is still to be passed on: the writer ends both.
+        // Bytes that were read must still be passed on, so the writer ends both halves.
         drop(arrived);
         std::future::pending::<()>().await;
     };
@@ -305,7 +305,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
                 return;
             }
             let (length, ends) = lane.admit(bytes.len());
-            // Before they arrive, so that a test that has seen them finds them counted.
+            // Counted before they arrive, so that a test that has seen them finds them counted.
             lane.passed.fetch_add(length as u64, Ordering::SeqCst);
             if to.write_all(&bytes[..length]).await.is_err() || ends {
                 return;

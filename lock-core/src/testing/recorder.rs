@@ -28,7 +28,7 @@ pub struct Recorder {
 #[derive(Debug)]
 struct UnderWay {
     began: Timestamp,
-    /// The end of its lease, once it is granted.
+    /// The end of its lease, once the lock is granted.
     deadline: Timestamp,
 }
 
@@ -50,7 +50,7 @@ impl Recorder {
     ///
     /// If the file cannot be written: a history with holes proves nothing.
     pub fn record(&self, record: &Record) {
-        // In one write, which O_APPEND keeps whole among processes.
+        // In one write, because O_APPEND keeps one write of a process whole.
         (&self.file).write_all(format!("{record}\n").as_bytes()).expect("the history can be written");
     }
 
@@ -70,7 +70,7 @@ impl Recorder {
         self.record(&Record::Killed { process, at: self.now() });
     }
 
-    /// Returns the time as records tell it.
+    /// Returns the time as records state it.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.clock.now().as_nanos()
@@ -78,8 +78,9 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Returns when the lease of an event ends. The event says how much was left at its moment, and a stall between then and now would put the end too late. So it is worked out once more,
-    /// from what was known before, and the earlier one counts: no stall hits both.
+    /// Returns when the lease of an event ends. The event says how much of the lease was left at its moment, and a
+    /// stall between then and now would put the end too late. So the end is also computed from what was known before,
+    /// and the earlier of the two counts: no stall affects both.
     fn deadline(&self, event: &LockEvent<'_>, now: Timestamp) -> Timestamp {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         let known = under_way.entry(event.attempt).or_insert(UnderWay { began: now, deadline: now });

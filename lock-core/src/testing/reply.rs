@@ -1,8 +1,8 @@
-//! What a server answers, read without the client that is tested.
+//! A server's answers, read without the client under test.
 
 use std::io::BufRead;
 
-/// What a server answers to [`RedisServer::command`](crate::testing::RedisServer::command).
+/// A server's answer to [`RedisServer::command`](crate::testing::RedisServer::command).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Nothing: the key does not exist, the condition did not hold.
@@ -22,7 +22,7 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If this is something else.
+    /// If this is another kind of answer.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -35,7 +35,7 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If this is something else.
+    /// If this is another kind of answer.
     #[must_use]
     pub fn int(&self) -> i64 {
         match self {

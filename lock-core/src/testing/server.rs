@@ -17,14 +17,15 @@ use crate::testing::Reply;
 /// How long a server may take to start, and to answer one command, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A Redis server of its own: a free port, no persistence, a directory that goes with it.
+/// A Redis server for one test: on a free port, without persistence, in a directory that is removed
+/// with it.
 ///
 /// It is killed and reaped when this is dropped.
 #[derive(Debug)]
 pub struct RedisServer {
     settings: RedisServerBuilder,
     port: u16,
-    /// Where it speaks TLS, if it does.
+    /// The port on which it speaks TLS, if it does.
     tls_port: u16,
     directory: PathBuf,
     /// `None` while it is killed.
@@ -44,7 +45,7 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
-    /// Starts another program than the first `redis-server` of `PATH`.
+    /// Starts a program other than the first `redis-server` of `PATH`.
     #[must_use]
     pub fn with_program(mut self, program: &str) -> Self {
         self.program = Some(program.to_owned());
@@ -71,7 +72,8 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Speaks TLS on a second port, with a certificate and its key in PEM files. Asks clients for none.
+    /// Speaks TLS on a second port, with a certificate and its key in PEM files. Does not ask clients
+    /// for a certificate.
     #[must_use]
     pub fn with_tls(mut self, certificate: &Path, key: &Path) -> Self {
         self.tls = true;
@@ -153,13 +155,13 @@ impl RedisServer {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// Returns the URL to connect to by TLS, naming the server as its certificate does.
+    /// Returns the URL to connect to by TLS, with the server name that is in its certificate.
     #[must_use]
     pub fn tls_url(&self, host: &str) -> String {
         format!("rediss://{host}:{}", self.tls_port)
     }
 
-    /// Returns the TCP port. It stays the same over a [`restart`](Self::restart).
+    /// Returns the TCP port. It stays the same after a [`restart`](Self::restart).
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -179,10 +181,10 @@ impl RedisServer {
         self.child.is_some()
     }
 
-    /// Stops the process without ending it: connections stay open, nothing is answered.
+    /// Stops the process without ending it: connections stay open, but the server answers nothing.
     pub fn pause(&self) {
         signal(self.pid(), Signal::STOP);
-        // The signal is delivered later than it is sent.
+        // The signal arrives some time after it is sent.
         let stopped = || fs::read_to_string(format!("/proc/{}/stat", self.pid())).map(|stat| stat.contains(") T "));
         wait_until(|| stopped().unwrap_or(true));
     }
@@ -195,7 +197,7 @@ impl RedisServer {
     /// Ends the process at once, and waits until it is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Before its number can be another's.
+            // Removed before another process can get its number.
             running().retain(|(_, server)| *server != child.id());
             let _ = child.kill();
             let _ = child.wait();
@@ -319,15 +321,15 @@ fn send(stream: &mut impl Write, words: &[&str]) -> std::io::Result<()> {
     stream.write_all(text.as_bytes())
 }
 
-/// Returns a port that nobody listened on a moment ago. Not one of those that systems give to
-/// connections, or somebody's connection has it when the server is started again.
+/// Returns a port that nobody listened on a moment ago. It is outside the range that systems use
+/// for connections: otherwise a connection could have the port when the server is started again.
 fn free_port() -> u16 {
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(1_000);
     let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     ports.find(free).expect("there is a free port")
 }
 
-/// Asks every few milliseconds, until it holds or [`PATIENCE`] ends.
+/// Checks a condition every few milliseconds, until it holds or [`PATIENCE`] ends.
 pub(super) fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
     let clock = Clock::system();
     let end = clock.now().after(PATIENCE);

@@ -1,4 +1,4 @@
-//! Time measured on machines that stand still now and then.
+//! Time measurement on machines that sometimes stand still.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -9,26 +9,26 @@ use crate::clock::{Clock, Timestamp};
 /// How often the meter looks at the clock.
 const TICK: Duration = Duration::from_millis(5);
 
-/// What is not worth counting, since every machine is that late.
+/// A delay that is not counted, since every machine is that late.
 const NOISE: Duration = Duration::from_millis(1);
 
-/// What a test allows on top of a promise, for work that the meter cannot see.
+/// The time that a test allows on top of a promise, for delays that the meter cannot see.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// Delays of the meter that are remembered.
+/// How many delays of the meter are remembered.
 const REMEMBERED: usize = 100_000;
 
 /// Measures how long something took, and how much of that the machine was to blame for.
 ///
 /// A test of a bound that reads only the clock fails on every machine that is stopped, swapped or
 /// shared at the wrong moment. A thread of the test process sleeps a few milliseconds at a time and
-/// notes how late it wakes: for that long nobody could have kept any promise.
+/// notes how late it wakes: during that time no code could have kept a promise.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     since: Timestamp,
 }
 
-/// When the meter woke too late, and by how much; the last entry of all is when it woke last.
+/// The moments when the meter woke too late, and by how much; the last entry is its latest wake.
 struct Meter {
     late: VecDeque<(Timestamp, Duration)>,
     last: Timestamp,
@@ -54,7 +54,7 @@ impl Stopwatch {
         Clock::system().now().since(self.since)
     }
 
-    /// Returns for how much of it the machine let nobody run.
+    /// Returns for how much of that time the machine let nothing run.
     #[must_use]
     pub fn stalled(&self) -> Duration {
         let meter = meter();
@@ -62,11 +62,12 @@ impl Stopwatch {
         known + Clock::system().now().since(meter.last.max(self.since)).saturating_sub(TICK)
     }
 
-    /// Checks that no more time has passed than was promised, what the machine took away excepted.
+    /// Checks that no more time has passed than was promised, not counting what the machine took
+    /// away.
     ///
     /// # Panics
     ///
-    /// If it has.
+    /// If more time has passed.
     #[track_caller]
     pub fn assert_within(&self, promised: Duration, what: &str) {
         let (elapsed, stalled) = (self.elapsed(), self.stalled());
@@ -81,7 +82,7 @@ fn meter() -> MutexGuard<'static, Meter> {
     METER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Goes on for as long as the process lives.
+/// Runs for as long as the process lives.
 fn tick() {
     let clock = Clock::system();
     loop {
@@ -110,7 +111,8 @@ mod tests {
     fn what_takes_longer_than_promised_is_told() {
         let watch = Stopwatch::start();
         watch.assert_within(Duration::ZERO, "nothing");
-        // No machine runs a test within ten seconds of its start, before which the clock does not go.
+        // The clock starts with the machine, and no machine runs a test within ten seconds of its
+        // start.
         let late = Stopwatch { since: watch.since.before(Duration::from_secs(10)) };
         assert!(late.elapsed() >= Duration::from_secs(10));
         let promised = Duration::from_secs(1);

@@ -22,7 +22,7 @@ fn key(text: &str) -> LockKey {
     LockKey::new(text).unwrap()
 }
 
-/// How often scripts were called on a server.
+/// Returns how often scripts were called on a server.
 fn scripts_called(server: &RedisServer) -> i64 {
     let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
     let calls = |name: &str| {
@@ -44,7 +44,8 @@ impl<'a> Meter<'a> {
         Self { server, before: scripts_called(server), watch: Stopwatch::start() }
     }
 
-    /// Checks how many there were, unless it took so long that the keeper may have looked at a lock.
+    /// Checks how many scripts there were, unless it took so long that the keeper may have looked at
+    /// a lock.
     #[track_caller]
     fn assert_called(&self, scripts: i64, why: &str) {
         let called = scripts_called(self.server) - self.before;
@@ -84,7 +85,7 @@ async fn a_try_that_is_refused_costs_one_command_takes_nothing_and_names_the_key
     assert!(busy.holder().is_some_and(|holder| holder.owner.is_some()));
     assert_eq!(locked_keys(&server), ["c"]);
     assert_eq!(events.names(), ["WaitStarted", "Busy"], "nothing was taken, so nothing is told of the others");
-    // What this process holds itself, it knows without asking.
+    // The process knows without asking which locks it holds itself.
     let own = take(&locks, "b").await;
     let meter = Meter::start(&server);
     let busy = locks.lock_all(KEYS).without_waiting().await.unwrap_err();
@@ -114,8 +115,8 @@ async fn who_waits_takes_the_others_meanwhile_and_is_told_of_a_release() {
     assert_eq!(locked_keys(&server), [""; 0]);
 }
 
-/// Two callers each try for all keys, over and over, while a third takes single ones: a script in
-/// between would see, or leave, a part of them.
+/// Two callers each try to take all keys, over and over, while a third takes single ones: a script
+/// in between would see, or leave, only some of the keys taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn nobody_ever_sees_some_taken_and_others_not() {
@@ -134,7 +135,7 @@ async fn nobody_ever_sees_some_taken_and_others_not() {
                     AttemptAll::Held { .. } => continue,
                     other => panic!("{other:?}"),
                 }
-                // In one transaction, as it was taken: a look in between sees all or none.
+                // Released in one transaction, as it was taken: a look in between sees all or none.
                 let (links, release) = (&store, |claim: &Claim| Release::new(claim.clone()));
                 for claim in claims.iter().rev() {
                     assert_eq!(links.release(&release(claim)).await.unwrap(), Freed::Released);
@@ -207,7 +208,7 @@ async fn who_waits_in_the_queue_goes_before_a_set_that_is_tried() {
         async move { waiter.lock("b").with_wait(LONG).await }
     });
     eventually("it queues", || exists(&server, "{b}@queue")).await;
-    // As a crash of the holder would: nobody moves the queue on but who looks next.
+    // Like a crash of the holder: only the next caller that looks moves the queue on.
     server.command(&["DEL", "b"]);
     let store = RedisStore::new(&server.url()).unwrap();
     let claims = KEYS.map(|name| Claim::new(key(name), LONG));
@@ -250,8 +251,8 @@ async fn a_node_of_a_cluster_takes_keys_of_one_slot_at_once_and_others_one_by_on
     assert_eq!(locked_keys(server), [""; 0]);
 }
 
-/// Every await point of trying and of waiting, with the answer of the one script swallowed, late, or
-/// neither; two managers, so that refusals come from the server too.
+/// Covers every await point of trying and of waiting, with the answer of the one script lost, late,
+/// or neither; there are two managers, so that refusals come from the server too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn sets_cut_at_every_await_point_leave_nothing() {
@@ -306,16 +307,16 @@ async fn an_answer_that_is_swallowed_is_undone_or_made_up_for() {
                 assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
                 swallowed += 1;
             }
-            // It was the reply to some command of the keeper.
+            // The lost reply was to some command of the keeper.
             Ok(guard) => drop(guard.release().await),
         }
-        // By the release, or by its repetition.
+        // Either the release or its repeat gave the locks back.
         eventually(&format!("round {round}: given back"), || locked_keys(&server).is_empty()).await;
 
         proxy.drop_replies(1);
         let guard = all().with_wait(LONG).await.unwrap();
         assert_eq!(locked_keys(&server).iter().filter(|key| !key.contains('@')).count(), 4);
-        // What undoes the first attempt must not undo the second.
+        // The cleanup of the first attempt must not undo the second.
         tokio::time::sleep(100 * MS).await;
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
         eventually(&format!("round {round}: nothing is left"), || locked_keys(&server).is_empty()).await;
@@ -338,7 +339,7 @@ async fn a_stalled_server_executes_no_set_of_a_caller_that_has_gone() {
     for round in 0..6_u32 {
         server.pause();
         let acquire = locks.lock_all(KEYS).with_ttl(6 * SECOND).acquire();
-        // Around the command's time-out of 1 s.
+        // At moments around the command's timeout of 1 s.
         assert!(tokio::time::timeout((50 + 250 * round) * MS, acquire).await.is_err());
         server.resume();
         eventually("nothing is left", || locked_keys(&server).is_empty()).await;

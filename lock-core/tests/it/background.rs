@@ -1,4 +1,4 @@
-//! Releases that nobody awaits: of guards that are dropped, and of those who asked for it.
+//! Releases that nobody awaits: of dropped guards, and of requests that asked for it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, figure, locked_keys, locks};
 
-/// How many releases may be on their way, as the engine has it.
+/// How many releases may be on their way, as in the engine.
 const LIMIT: usize = 4096;
 
 #[test]
@@ -22,7 +22,7 @@ fn a_release_in_the_background_needs_no_runtime_of_its_caller() {
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
         locks
     });
-    // Nobody drives the caller's runtime any more, and both it and the manager live.
+    // Nothing drives the caller's runtime any more, but both it and the manager are alive.
     let watch = Builder::new_current_thread().enable_all().build().unwrap();
     watch.block_on(eventually("the lock is freed", || !exists(&server, "k")));
     drop((manager, callers));

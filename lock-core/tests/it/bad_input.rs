@@ -1,4 +1,5 @@
-//! Wrong keys, settings, credentials and servers: a typed error that says what to do, and no lock.
+//! Wrong keys, settings, credentials and servers give a typed error that says what to do, and no
+//! lock.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use lock_core::{GrantPath, LockBackend, LockError, LockErrorKind, LockManager, R
 
 use crate::support::{MS, SECOND, eventually, exists, locked_keys, locks, renewals, take, watched};
 
-/// The rules that the documentation of `RedisStore` gives: the user, then what is needed to hold, to wait, to hear of
-/// losses and to read the fleet.
+/// The rules that the documentation of `RedisStore` gives: the user, then the commands for holding, waiting, learning
+/// of losses and reading the fleet.
 fn documented_acl() -> [&'static str; 5] {
     let rules = include_str!("../../src/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
     let lines: Vec<&str> = rules.lines().map(str::trim).collect();
@@ -32,7 +33,7 @@ async fn a_key_of_another_type_is_a_mistake_and_no_wait() {
     for request in [locks.lock("k"), locks.lock("k").without_waiting()] {
         let watch = Stopwatch::start();
         let error = request.await.unwrap_err();
-        // It does not wait for what cannot change.
+        // It does not wait for something that cannot change.
         watch.assert_within(SECOND, "a key of another type");
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains("choose another key, or delete it"), "{error}");
@@ -58,7 +59,7 @@ async fn wrong_credentials_are_named_without_being_repeated() {
         assert!(texts[0].contains(advice), "{texts:?}");
         assert!(texts.iter().all(|text| !text.contains("wr0ng") && !text.contains("c0rrect")), "{texts:?}");
     }
-    // Not at `connect` but at the first lock, where the manager was only built.
+    // A manager that was only built reports it at the first lock, not at `connect`.
     let url = format!("redis://:wr0ng@{address}");
     let locks = LockManager::builder(RedisStore::new(&url).unwrap()).build().unwrap();
     let watch = Stopwatch::start();
@@ -99,7 +100,7 @@ async fn the_documented_acl_suffices_and_less_is_a_mistake() {
     assert!(error.to_string().contains("RedisStore lists"), "{error}");
     eventually("a min_hold ends", || locked_keys(&server).is_empty()).await;
 
-    // Each word is needed by something that a holder does.
+    // A holder needs each word for something.
     for needless in hold.split(' ') {
         let rules: Vec<&str> = hold.split(' ').filter(|word| *word != needless).collect();
         set_user(&[user, &rules.join(" ")]);
@@ -153,7 +154,7 @@ async fn waits_without_polling(url: &str) {
     panic!("no lock was ever assigned by a release: {:?}", events.paths());
 }
 
-/// Everything that a holder does, on a server that knows no script.
+/// Does everything that a holder does, on a server that knows no script.
 async fn whole_life(url: &str) -> Result<(), LockError> {
     let locks = LockManager::connect(url).await?;
     let guard = locks.lock("lock:a").await?;
@@ -195,7 +196,7 @@ async fn what_no_server_can_serve_is_refused_before_it_is_asked() {
         assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{key}: {error}");
     }
     assert_eq!(locked_keys(&server), [""; 0]);
-    // The longest key there is, and one of every kind of byte, work and stay apart.
+    // The longest possible key, and one with every kind of byte, work and do not collide.
     let longest = "x".repeat(512);
     let odd = "a b\"\r\n\\é😀{}*?[]";
     for key in [longest.as_str(), odd] {

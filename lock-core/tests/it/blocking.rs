@@ -1,4 +1,4 @@
-//! Callers that block a thread, or bring an executor of their own: their commands are sent by the keeper.
+//! Callers that block a thread, or use an executor of their own: the keeper sends their commands.
 
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn several_keys(locks: &LockManager, wait: Duration) -> LockError {
     locks.lock_all(["k", "l"]).with_wait(wait).acquire_blocking().unwrap_err()
 }
 
-/// An executor that knows nothing of tokio.
+/// An executor that knows nothing about tokio.
 fn foreign_executor(locks: &LockManager, wait: Duration) -> LockError {
     let mut acquire = std::pin::pin!(locks.lock("k").with_wait(wait).acquire());
     loop {
@@ -47,7 +47,7 @@ fn who_gives_up_while_the_server_stands_still_takes_no_lock_for_nobody() {
             assert!(given_up, "{name}: {error}");
             std::thread::sleep(stopped.saturating_sub(started.elapsed()));
             server.resume();
-            // For as long as a repeat could take, the lock is anybody's.
+            // Others can take the lock throughout the time in which a repeat could arrive.
             let elsewhere = locks(&server);
             let until = Instant::now() + SECOND;
             while Instant::now() < until {

@@ -22,11 +22,11 @@ async fn a_stalled_server_executes_no_acquire_of_a_caller_that_has_gone() {
         let key = format!("k{round}");
         server.pause();
         let acquire = locks.lock(key.as_str()).with_ttl(6 * SECOND).acquire();
-        // Given up at different moments, around the command's time-out of 1 s.
+        // Given up at different moments, around the command's timeout of 1 s.
         assert!(tokio::time::timeout((50 + 120 * round) * MS, acquire).await.is_err());
         server.resume();
         eventually(&format!("round {round}: nothing is left"), || !exists(&server, &key)).await;
-        // Nor does it come later.
+        // The key does not appear later either.
         tokio::time::sleep(30 * MS).await;
         assert!(!exists(&server, &key), "round {round}");
     }
@@ -81,8 +81,9 @@ async fn two_thousand_acquires_cut_at_random_polls_leave_nothing() {
     all_told(&events).await;
 }
 
-/// Every await point, because each acquire is dropped after one more poll than the one before, from
-/// not at all to far more than any needs; two managers, so that every wait is for another process.
+/// Covers every await point: each acquire is dropped after one more poll than the one before, from
+/// none to far more than it needs; there are two managers, so that every wait is for another
+/// process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn ten_thousand_acquires_cut_at_every_await_point_leave_nothing() {
@@ -114,7 +115,7 @@ async fn ten_thousand_acquires_cut_at_every_await_point_leave_nothing() {
         (granted, deepest) = (granted + more, deepest.max(polls));
     }
     figure("of 10,000 acquires cut at every await point were granted; the deepest cut", (granted, deepest));
-    // Keys and queue entries alike. No lease runs out before this.
+    // This covers keys and queue entries. No lease runs out before this.
     let took = eventually("nothing is left", || locked_keys(&server).is_empty()).await;
     figure("until the last was undone", took);
     tokio::time::sleep(100 * MS).await;

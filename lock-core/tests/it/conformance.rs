@@ -1,4 +1,4 @@
-//! One suite, every store.
+//! Runs the conformance suite on every store.
 
 mod memory {
     use lock_core::MemoryStore;

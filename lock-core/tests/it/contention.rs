@@ -1,4 +1,4 @@
-//! Many who want the same key, in one process, in several, and in other languages.
+//! Many callers that want the same key, in one process, in several, and in other languages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -73,7 +73,7 @@ async fn five_hundred_waiters_time_out_within_their_budget() {
     figure("500 waiters that time out: most over the budget", worst);
     guard.ensure_held().unwrap();
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
-    // The last of them may be granted it before its place is given up, and gives it back.
+    // The last waiter may be granted the lock before its place is given up, and then gives it back.
     eventually("nothing is left", || locked_keys(&server).is_empty()).await;
     assert_eq!(expired(&server), 0, "it was not given back");
     all_told(&events).await;
@@ -105,7 +105,7 @@ async fn a_classic_client_excludes_us_and_we_exclude_it() {
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
     assert_eq!(classic(), Reply::Text("OK".to_owned()));
-    // Released early, it is noticed by polling.
+    // The waiter polls, and so notices that the lock was released early.
     let contended = events.count("Contended");
     let waiting = tokio::spawn(async move { locks.lock("k").await });
     eventually("it waits", || events.count("Contended") > contended).await;
@@ -178,7 +178,7 @@ async fn one_budget_covers_the_local_queue_and_the_server() {
         async move { ours.lock("k").with_wait(2 * SECOND).await }
     });
     tokio::time::sleep(20 * MS).await;
-    // Half of its budget passes behind the first, the other half at the server.
+    // It spends half of its budget behind the first caller, the other half at the server.
     let watch = Stopwatch::start();
     let second = ours.lock("k").with_wait(4 * SECOND).await.unwrap_err();
     watch.assert_within(4 * SECOND, "giving up");

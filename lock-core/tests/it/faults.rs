@@ -1,4 +1,4 @@
-//! Faults on the way, met by whole managers: lost replies, cut connections, forgetful and full servers.
+//! Whole managers meet faults: lost replies, cut connections, forgetful and full servers.
 
 use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
@@ -21,7 +21,7 @@ async fn a_swallowed_reply_is_no_phantom_holder() {
         proxy.drop_replies(1);
         let watch = Stopwatch::start();
         let guard = take(&locks, &key).await;
-        // Whoever takes itself for another waits for the end of a lease of 30 s.
+        // A caller that mistakes its own lock for another's waits for the end of a lease of 30 s.
         watch.assert_within(SECOND, "an acquire whose reply was lost");
         assert!(exists(&server, &key));
         // The reply of the release is lost as well, and the repeat finds nothing to free.
@@ -45,12 +45,12 @@ async fn a_swallowed_reply_without_waiting_leaves_nothing_behind() {
             proxy.drop_replies(1);
             match locks.lock(key.as_str()).with_ttl(LONG).without_waiting().await {
                 Err(error) => break error,
-                // It was a reply to the keeper that was lost.
+                // The lost reply was to the keeper.
                 Ok(guard) => drop(guard.release().await.unwrap()),
             }
         };
         assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
-        // Undone at once, and once more when the late command can come no more.
+        // The acquire is undone at once, and again when the late command can no longer arrive.
         eventually("the refused acquire is undone", || !exists(&server, &key)).await;
     }
 }
@@ -244,7 +244,7 @@ async fn the_lease_on_the_server_is_the_one_asked_for() {
         eventually("freed", || !exists(&server, "k")).await;
     }
     assert_eq!(expired(&server), 0);
-    // The shortest lease is no shorter, and no longer.
+    // The shortest lease lasts neither less nor more than its ttl.
     let watch = Stopwatch::start();
     let short = locks.lock("k").with_ttl(50 * MS).with_renew(lock_core::Renew::Off).await.unwrap();
     assert!(pttl(&server, "k") <= 50);

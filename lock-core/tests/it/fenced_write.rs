@@ -7,7 +7,7 @@ use lock_core::{FencedWrite, FencingToken};
 
 use crate::support::{SECOND, locks, pttl, take};
 
-/// Above 2^53 two neighbours are the same number to Lua, and to JSON.
+/// Above 2^53 two neighbouring integers are the same number to Lua and JSON.
 const LARGE: u64 = (1 << 60) + 1;
 
 fn token(value: u64) -> FencingToken {
@@ -42,7 +42,7 @@ fn an_older_token_writes_nothing() {
         assert_eq!(refused(&send(&server, &set(token(newer), "again"))), None, "a holder writes twice");
         assert_eq!(value(), "again");
     }
-    // Whatever writes to one key, and what it answers.
+    // Any command that writes to one key works, and its answer is returned.
     let count = |value| send(&server, &FencedWrite::new("count", token(value), "INCRBY").arg("5"));
     assert_eq!((count(3), count(4)), (Reply::Int(5), Reply::Int(10)));
     assert_eq!(refused(&count(3)), Some((3, 4)));

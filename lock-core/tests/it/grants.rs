@@ -1,5 +1,5 @@
-//! What a manager does with grants that come late, twice, or for nobody. The store is a puppet that
-//! queues everybody and grants when the test says so; time is virtual.
+//! What a manager does with grants that come late, twice, or for no waiter. The store is a puppet
+//! that queues every claim and grants when the test says so; time is virtual.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The lease of a grant through the queue, of which a confirmation falls due after each third.
+/// The lease of a grant through the queue. A confirmation is due after each third of it.
 const GRANT_TTL: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
@@ -24,11 +24,11 @@ struct Puppet(Mutex<Strings>);
 #[derive(Debug, Default)]
 struct Strings {
     inbox: Option<Inbox>,
-    /// What was asked for, in order.
+    /// The requests so far, in order.
     asked: Vec<AcquireRequest>,
-    /// Which claims were released or withdrawn, in order.
+    /// The claims that were released or withdrawn, in order.
     ended: Vec<OwnerId>,
-    /// Whether who asks is granted in the reply.
+    /// Whether a request is granted in the reply.
     grants: bool,
     /// Whether the connection for grants is refused, and how often it was asked for.
     refuses: bool,
@@ -44,7 +44,7 @@ impl Puppet {
         self.0.lock().unwrap().ended.iter().filter(|other| **other == owner).count()
     }
 
-    /// Tells the manager of a grant that follows one of its sends.
+    /// Sends the manager a grant that follows one of its requests.
     fn grant(&self, request: &AcquireRequest, token: u64, ttl: Duration) {
         let mut claim = request.claim.clone();
         claim.ttl = ttl;
@@ -108,7 +108,7 @@ impl LockBackend for Puppet {
 async fn waiting() -> (Arc<Puppet>, LockManager, JoinHandle<Result<LockGuard, LockError>>) {
     let puppet = Arc::new(Puppet::default());
     let locks = LockManager::builder_shared(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
-    // Until the inbox is open: before, nobody queues.
+    // Waits until the inbox is open: before that, no claim queues.
     sleep(10 * MS).await;
     let request = locks.lock("k").with_wait(600 * SECOND);
     let waiting = tokio::spawn(request.acquire());
@@ -117,8 +117,8 @@ async fn waiting() -> (Arc<Puppet>, LockManager, JoinHandle<Result<LockGuard, Lo
     (puppet, locks, waiting)
 }
 
-/// Believed, it would be counted from a moment at which the lock may have been somebody else's since,
-/// and carry a token that is older than theirs.
+/// If the manager believed such a grant, it would count the lease from a moment after which the lock
+/// may have been somebody else's, and use a token that is older than theirs.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_grant_from_before_the_newest_confirmation_is_void() {
@@ -136,13 +136,13 @@ async fn a_grant_from_before_the_newest_confirmation_is_void() {
     assert!(guard.remaining() < GRANT_TTL - 150 * MS, "{:?}", guard.remaining());
 }
 
-/// Kept, it would stay taken until it runs out, for nobody.
+/// If the grant were kept, the lock would stay taken until it runs out, with no holder.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_grant_for_a_claim_that_has_ended_is_given_back() {
     let (puppet, _locks, waiting) = waiting().await;
     waiting.abort();
-    // Until every release and repeat of it that the end itself brought is over.
+    // Waits until every release and repeat that the end caused is over.
     sleep(600 * SECOND).await;
     let request = puppet.asked().pop().unwrap();
     let owner = request.claim.owner;
@@ -153,7 +153,8 @@ async fn a_grant_for_a_claim_that_has_ended_is_given_back() {
     assert!(puppet.endings(owner) > before, "the grant was kept");
 }
 
-/// The reply and the message tell of one grant: whoever releases for the second frees what it holds.
+/// The reply and the message report one grant: a manager that released for the second would free its
+/// own lock.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_grant_for_a_claim_that_holds_the_lock_tells_nothing() {
@@ -181,8 +182,8 @@ async fn a_grant_with_too_little_left_is_asked_for_at_once() {
     assert!(!waiting.is_finished());
 }
 
-/// It lasts at the moment at which it is looked at, or it is no grant: that the caller has a budget left
-/// must not end in an error.
+/// A grant counts only if its lease still runs when it is checked. If not, a caller with budget left
+/// must not get an error.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_grant_with_nothing_left_is_asked_for_again_too() {
@@ -194,7 +195,7 @@ async fn a_grant_with_nothing_left_is_asked_for_again_too() {
     assert_eq!((guard.token().get(), puppet.asked().len()), (20, 2));
 }
 
-/// Others log in again as fast as they can, for as long as they live.
+/// Other clients log in again as fast as they can, for as long as they live.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_store_that_refuses_us_is_asked_ever_less_often() {
@@ -207,7 +208,7 @@ async fn a_store_that_refuses_us_is_asked_ever_less_often() {
     sleep(3600 * SECOND).await;
     let before = driven();
     assert!((100..=300).contains(&before), "{before} times in an hour");
-    // Let in at last, it stays.
+    // Once accepted, the connection stays.
     puppet.0.lock().unwrap().refuses = false;
     sleep(3600 * SECOND).await;
     assert_eq!(driven(), before + 1);

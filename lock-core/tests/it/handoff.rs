@@ -24,12 +24,12 @@ fn scripts(server: &RedisServer) -> u64 {
     stats.text().lines().filter_map(calls).sum()
 }
 
-/// Looks at every key again and again, and returns those that would have stayed for ever.
+/// Checks every key again and again, and returns those that would have stayed forever.
 fn sample_expiries(server: &RedisServer, until: &AtomicBool) -> (usize, Vec<String>) {
     let (mut looks, mut eternal) = (0, Vec::new());
     while !until.load(Ordering::SeqCst) {
         let Reply::List(keys) = server.command(&["KEYS", "*"]) else { panic!("no list of keys") };
-        // The clock alone stays.
+        // Only the clock stays.
         for key in keys.iter().filter(|key| key.text() != "distributed-lock:clock") {
             looks += 1;
             if server.command(&["PTTL", key.text()]) == Reply::Int(-1) {
@@ -92,12 +92,12 @@ async fn processes_killed_and_stopped_in_the_middle_hold_up_nobody() {
     }
     let mut served = 0;
     for mut worker in workers {
-        // It says so only if each of its waiters was served or given up in its budget.
+        // The worker says this only if each of its waiters was served or gave up within its budget.
         let said = worker.order("stop").await;
         served += said.strip_prefix("served ").unwrap_or_else(|| panic!("{said}")).parse::<u64>().unwrap();
         worker.ended().await;
     }
-    // What the killed have left goes away without anybody.
+    // Whatever the killed processes left goes away by itself.
     for key in locked_keys(&server) {
         let left = server.command(&["PTTL", &key]).int();
         assert!((-2..=30_000).contains(&left) && left != -1, "{key} stays for {left} ms");
@@ -139,7 +139,7 @@ async fn replies_that_are_lost_again_and_again_cost_no_grant() {
         proxy.drop_replies(1);
         lost += 1;
         let passed = proxy.bytes(Direction::ToClient);
-        // Every so many bytes, so that it hits grants, releases and pushes alike.
+        // Cut after so many bytes each time, so that it hits grants, releases and pushes alike.
         eventually("bytes pass", || proxy.bytes(Direction::ToClient) > passed + 4_000).await;
     }
     proxy.resume();
@@ -161,8 +161,8 @@ async fn a_flush_in_the_middle_is_healed() {
     }
     let tally = crowd.stop().await;
     assert_eq!((tally.timeouts, tally.failures), (0, 0));
-    // Locks that are thrown away are held twice, and who was granted before the flush may learn of it, or pass it on, after
-    // the next owner: with an older token, which a fence refuses.
+    // A lock that is flushed away is held twice. A caller that was granted it before the flush may learn of the
+    // grant, or pass it on, after the next owner: with an older token, which a fence refuses.
     let violations = scratch.verdict().violations;
     let expected = |one: &&Violation| matches!(one, Violation::Overlap { .. } | Violation::TokenOrder { .. });
     let worse: Vec<_> = violations.iter().filter(|one| !expected(one)).collect();
@@ -175,7 +175,8 @@ async fn a_flush_in_the_middle_is_healed() {
 #[limit]
 async fn a_classic_client_takes_its_turns_between_waiters() {
     let (server, scratch) = (RedisServer::start(), Scratch::new());
-    // So long a pause that the queue is empty now and then: otherwise a stranger has no claim to a turn.
+    // The pause is so long that the queue is sometimes empty: otherwise a stranger has no right to a
+    // turn.
     let crowd = Crowd::of(&managers(&server.url(), 3), &scratch).tasks(2).keys(1).pause(50 * MS).start();
     let mut turns = 0;
     while turns < 20 || crowd.grants() < 200 {
@@ -226,7 +227,7 @@ async fn queue_keys_of_a_wrong_type_are_named_and_keep_no_lock() {
         let error = locks(&server).lock("k").await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{companion}: {error}");
         assert!(error.to_string().contains(companion), "{error}");
-        // Whoever waited asks again, and is granted or told.
+        // Every waiter asks again, and gets the lock or an answer.
         let watch = Stopwatch::start();
         let released = guard.release().await;
         assert!(released.is_ok(), "{companion}: {released:?}");
@@ -241,7 +242,7 @@ async fn queue_keys_of_a_wrong_type_are_named_and_keep_no_lock() {
     }
 }
 
-/// How long turns are depends on the machine; that there is a most does not.
+/// The length of turns depends on the machine, but its limit does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn turns_are_shared_and_nobody_is_passed_over_for_ever() {
@@ -261,7 +262,8 @@ async fn turns_are_shared_and_nobody_is_passed_over_for_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn commands_per_acquisition() {
-    // However slow the machine: a turn ends by its number of passes, and no confirmation falls due.
+    // On any machine, however slow, a turn ends by its number of passes, and no confirmation is
+    // due.
     let manager = |server: &RedisServer| {
         let store = RedisStore::new(&server.url()).unwrap();
         LockManager::builder(store).with_ttl(LONG).with_wait(LONG).handoff_slice(LONG).build().unwrap()
@@ -272,7 +274,7 @@ async fn commands_per_acquisition() {
     let tally = crowd.stop().await;
     let each = scripts(&server) as f64 / tally.grants as f64;
     figure("commands per acquisition within one process", each);
-    // A turn has as many tokens as callers waited for it, and one.
+    // A turn has one token more than callers waited for it.
     assert!(each <= 0.1, "{each}");
 
     let server = RedisServer::start();
@@ -285,7 +287,7 @@ async fn commands_per_acquisition() {
     assert!((1.0..=2.2).contains(&each), "{each}");
 }
 
-/// Others poll ten times a second and more, or spin while the first in the queue is dead.
+/// Other libraries poll ten times a second or more, or spin while the first in the queue is dead.
 #[tokio::test]
 #[limit]
 async fn waiting_costs_about_a_command_a_second() {
@@ -298,7 +300,7 @@ async fn waiting_costs_about_a_command_a_second() {
     tokio::time::sleep(4 * SECOND).await;
     let (sent, seconds) = (scripts(&server) - before, watch.elapsed().as_secs_f64());
     figure("commands of a waiter, seconds", (sent, seconds));
-    // And the first look of the holder's watchdog.
+    // The 3.0 covers the first look of the holder's watchdog.
     assert!(sent as f64 <= 1.5 * seconds + 3.0, "{sent} commands in {seconds} s");
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();

@@ -23,7 +23,8 @@ const SHORT: Duration = Duration::from_millis(600);
 const ROUNDS: u64 = 8;
 const COMMANDS: usize = 200;
 
-/// A round that takes longer was stopped by the machine: a queue that nobody confirms goes after 30 s.
+/// A round that takes longer was held up by the machine: a queue that nobody confirms disappears after
+/// 30 s.
 const ROUND: Duration = Duration::from_secs(25);
 
 /// One command, sent to both stores.
@@ -38,11 +39,12 @@ enum Command {
     Holder(LockKey),
     /// A stranger deletes the key.
     Delete(LockKey),
-    /// Everything short runs out.
+    /// A pause in which everything short runs out.
     Pass,
 }
 
-/// An answer without what differs between stores. A token is named by its place in the order of its key.
+/// An answer without the parts that differ between stores. A token is named by its place in the order of
+/// its key.
 type Answer = String;
 
 /// One of the two stores, and what it has said.
@@ -144,7 +146,7 @@ impl Script {
         claim
     }
 
-    /// Draws one that has been used, most likely not long ago.
+    /// Draws a claim that has been used, most likely not long ago.
     fn old_claim(&mut self) -> Claim {
         let back = self.random.usize(0..self.claims.len().min(12));
         self.claims[self.claims.len() - 1 - back].clone()
@@ -152,7 +154,8 @@ impl Script {
 
     fn request(&mut self, claim: Claim, grant_ttl: Duration) -> AcquireRequest {
         let mut request = AcquireRequest::new(claim, HolderInfo::new("here", 1, "lockstep"));
-        // By the script: a first attempt may pass a queue whose lock ended without a release.
+        // Sent by the script, because a first attempt may pass a queue whose lock ended without a
+        // release.
         request.repeated = true;
         let inbox = match self.random.u8(0..6) {
             0 | 1 => return request,
@@ -167,7 +170,7 @@ impl Script {
         Release::new(self.old_claim())
     }
 
-    /// Draws what comes next; what is short is followed by a pause.
+    /// Draws the next commands; anything short is followed by a pause.
     fn next(&mut self) -> Vec<Command> {
         let key = self.key();
         match self.random.u8(0..if self.claims.is_empty() { 10 } else { 100 }) {

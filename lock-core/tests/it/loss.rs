@@ -1,4 +1,4 @@
-//! Locks that are lost, or nearly: the holder knows in time, and knows why.
+//! Locks that are lost, or almost lost: the holder learns of the loss in time, and learns why.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{
 /// A lease whose end a test waits for, and that outlasts a stall of the machine.
 const TTL: Duration = Duration::from_secs(6);
 
-/// Takes a lock that ends within [`TTL`] once nothing can renew it any more, which is tried often.
+/// Takes a lock that is renewed often, and ends within [`TTL`] once nothing can renew it.
 async fn hold(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).with_ttl(TTL).with_renew(Renew::Every(500 * MS)).await.unwrap()
 }
@@ -116,8 +116,8 @@ async fn an_extend_that_fails_leaves_the_key_as_it_was() {
 /// Waits for a loss that comes by the clock, and checks that the holder's deadline lies before the
 /// moment at which the server frees the key.
 async fn lost_before_the_server_frees_it(guard: &LockGuard, what: &str, pttl: impl Fn() -> i64) {
-    // What is left is read first here and then there, so one look that finds no more here than there is
-    // proof; a look that was interrupted proves nothing.
+    // The time left is read first here and then on the server, so one look that finds no more here than
+    // there is proof; an interrupted look proves nothing.
     let earlier = || {
         let left = guard.remaining();
         !left.is_zero() && Duration::from_millis(u64::try_from(pttl()).unwrap_or(0)) >= left
@@ -141,7 +141,8 @@ async fn a_black_hole_is_a_loss_before_the_server_frees_the_key() {
         let guard = hold(&locks, "k").await;
         proxy.black_hole(direction);
         lost_before_the_server_frees_it(&guard, &format!("black hole {direction:?}"), || pttl(&server, "k")).await;
-        // The same manager recovers, on a new connection: what the old one carried comes late or never.
+        // The same manager recovers, on a new connection: the commands on the old one arrive late or
+        // never.
         proxy.kill_connections();
         proxy.resume();
         drop(guard);
@@ -160,7 +161,7 @@ async fn a_black_hole_is_left_by_a_new_connection_even_while_it_lasts() {
     for ttl in [3 * SECOND, 12 * SECOND] {
         let proxy = FaultProxy::start(server.port());
         let locks = warm(&proxy.url()).await;
-        // Only what is open now is swallowed: the next connection would work.
+        // Only the current connections go silent: the next connection would work.
         proxy.strand_connections();
         let watch = Stopwatch::start();
         let guard = locks.lock("k").with_ttl(ttl).with_renew(Renew::Off).await.unwrap();
@@ -267,7 +268,7 @@ async fn a_server_that_cannot_save_costs_the_lock_at_its_deadline_and_not_before
     assert!(failures >= 3, "{failures}");
     drop(guard);
 
-    // In time again: the lock is kept.
+    // Writes work again in time, so the lock is kept.
     server.command(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
     let guard = watched(&locks, "l").await.unwrap();
     server.command(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]);
@@ -281,8 +282,8 @@ async fn a_server_that_cannot_save_costs_the_lock_at_its_deadline_and_not_before
     assert_eq!(events.count("WaitStarted"), 3);
 }
 
-/// Blocks everything that the application has until the watchdog has proved several times that it
-/// needs none of it.
+/// Blocks every thread of the application until the watchdog has shown several times that it needs
+/// none of them.
 fn blocked(runtime: &tokio::runtime::Runtime, workers: u32) {
     let server = RedisServer::start();
     let events = EventLog::default();

@@ -196,8 +196,8 @@ async fn shutdown_releases_everything_and_wakes_everybody() {
     events.assert_complete();
 }
 
-/// The alarms of two locks ring together. The first is lost, and whoever hears of it shuts the manager down
-/// while the keeper has not come to the second.
+/// The alarms of two locks ring together. The first lock is lost, and its observer shuts the manager down
+/// before the keeper has come to the second.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn shutdown_finds_a_lock_whose_alarm_is_being_served() {
@@ -341,7 +341,7 @@ async fn a_store_that_was_left_no_time_has_not_failed() {
     }
 }
 
-/// Others count a lease from the answer, and hand over what has ended.
+/// Other libraries count a lease from the answer, and hand over a lease that has ended.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_grant_is_never_handed_over_after_its_lease() {
@@ -373,12 +373,12 @@ async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
     let first = locks.lock("k").await.unwrap();
     let mut second = std::pin::pin!(locks.lock("k").with_max_hold(Duration::from_millis(8)).acquire());
     let mut third = std::pin::pin!(locks.lock("k").acquire());
-    // Both wait, and the third is polled no more for a while.
+    // Both wait, and the third is not polled for a while.
     assert!(tokio::time::timeout(Duration::ZERO, second.as_mut()).await.is_err());
     assert!(tokio::time::timeout(Duration::ZERO, third.as_mut()).await.is_err());
     first.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
-    // Longer than that, and not so long that the turn is taken back.
+    // Longer than that, but not so long that the turn is taken back.
     tokio::time::sleep(Duration::from_millis(9)).await;
     let guard = third.await.unwrap();
     guard.ensure_held().unwrap();

@@ -1,4 +1,4 @@
-//! What other lock libraries got wrong and no other file covers, one test for each.
+//! Mistakes of other lock libraries that no other file covers, one test for each.
 
 use lock_core::testing::{EventLog, FaultProxy, RedisServer, limit};
 use lock_core::{LossReason, ReleaseOutcome};
@@ -62,7 +62,7 @@ async fn a_watchdog_outlives_its_first_error() {
     let guard = watched(&locks, "k").await.unwrap();
     for _ in 0..3 {
         let failed = events.count("RenewFailed");
-        // Again and again, since it may be another reply that is lost.
+        // Repeated, because another reply may be the one that is lost.
         let fails = || {
             proxy.drop_replies(1);
             events.count("RenewFailed") > failed

@@ -108,7 +108,7 @@ async fn a_killed_waiter_holds_up_nobody() {
     let released = Stopwatch::start();
     guard.release().await.unwrap();
     let next = take(&locks, "k").await;
-    // A grant that nobody hears ends by itself.
+    // A grant that nobody receives ends by itself.
     released.assert_within(TTL, "the next owner after SIGKILL of a waiter");
     next.release().await.unwrap();
 }
@@ -172,7 +172,7 @@ async fn a_write_that_skips_the_check_is_refused_by_the_fence() {
     let next = locks(&server);
     let guard = take(&next, "k").await;
     assert!(resource.write("k", guard.token()));
-    // Both orders are read at once when it goes on.
+    // The worker reads both orders at once when it resumes.
     worker.send("check").await;
     worker.send("write").await;
     worker.resume();
@@ -180,7 +180,7 @@ async fn a_write_that_skips_the_check_is_refused_by_the_fence() {
     assert_eq!(worker.next().await, "refused");
     let released = worker.order("release").await;
     assert!(released.starts_with("AlreadyLost("), "{released}");
-    // Its late release freed nothing of the next.
+    // Its late release did not free the next owner's lock.
     assert!(exists(&server, "k"));
     guard.ensure_held().unwrap();
     worker.ended().await;
@@ -207,7 +207,7 @@ async fn a_stop_shorter_than_the_lease_costs_nothing() {
 }
 
 /// The last handle waits for releases that are on their way, for at most 250 ms. A process that the
-/// machine kept from working in that time says so, and is no witness.
+/// machine held up in that time says so, and does not count.
 #[tokio::test]
 #[limit(180)]
 async fn nothing_is_left_when_main_returns() {

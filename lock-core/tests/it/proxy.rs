@@ -1,4 +1,4 @@
-//! The fault proxy itself: a tool that lies would make every other test worthless.
+//! The fault proxy itself: a wrong tool would make every other test worthless.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

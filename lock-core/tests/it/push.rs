@@ -1,4 +1,4 @@
-//! Losses that Redis tells of by itself, by client tracking: known in milliseconds.
+//! Losses that Redis reports by itself, through client tracking, within milliseconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use lock_core::{
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, figure, locks, locks_at, pttl, renewals, watched};
 
-/// A lease whose regular renewal, after a third of it, is so far away that nothing else than a push
-/// can have told of a loss before.
+/// A lease whose regular renewal, after a third of it, is so far away that only a push can report a
+/// loss before.
 const TTL: Duration = Duration::from_secs(90);
 
-/// The promise.
+/// The promised limit for reporting a loss.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Takes locks and waits until the server tells of changes to them.
+/// Takes locks and waits until the server reports changes to them.
 async fn armed(locks: &LockManager, keys: impl Iterator<Item = String>) -> Vec<LockGuard> {
     let events = EventLog::default();
     locks.observe(events.clone());
@@ -40,7 +40,8 @@ async fn lost(guard: &LockGuard, what: &str) -> LossReason {
     lost.unwrap_or_else(|_| panic!("{what}: {} was lost, and nobody was told", guard.key()))
 }
 
-/// Waits until a lock that was just taken away is known to be lost, in time.
+/// Waits until the holder of a lock that was just taken away knows of the loss, and checks that
+/// this was in time.
 async fn lost_soon(guard: &LockGuard, what: &str, taken_away: Stopwatch) -> Duration {
     assert_eq!(lost(guard, what).await, LossReason::Stolen, "{what}");
     taken_away.assert_within(SOON, what);
@@ -65,8 +66,8 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
 async fn foreign_changes_are_known_at_once() {
     let server = RedisServer::start();
     let locks = locks(&server);
-    // Expired by the server, before anybody could raise it again. It counts, because from 7.2 on TIME
-    // stands still in a script.
+    // The server expires the lock before anybody could raise its lease again. The script counts in a
+    // loop, because from 7.2 on TIME stands still in a script.
     let expire = "redis.call('PEXPIRE', KEYS[1], 1) for _ = 1, 2000000 do end";
     for (what, command) in [
         ("foreign DEL", &["DEL"][..]),
@@ -147,7 +148,7 @@ async fn a_fixed_lease_hears_too_and_grows_no_longer() {
     let granted = Stopwatch::start();
     for _ in 0..5 {
         tokio::time::sleep(200 * MS).await;
-        // Suspects, and new connections: each time the lease is confirmed, and not raised.
+        // After each suspicion and each new connection the lease is confirmed, but not raised.
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         tokio::time::sleep(100 * MS).await;
         let aged = granted.elapsed();
@@ -159,7 +160,7 @@ async fn a_fixed_lease_hears_too_and_grows_no_longer() {
     assert_eq!(events.count("Renewed"), 0);
 }
 
-/// How many keys the server tells somebody of.
+/// Returns how many keys the server tracks for a client.
 fn tracked(server: &RedisServer) -> u64 {
     let stats = server.command(&["INFO", "stats"]);
     stats.text().lines().find_map(|line| line.strip_prefix("tracking_total_keys:")).unwrap().trim().parse().unwrap()
@@ -174,7 +175,8 @@ async fn short_holds_cost_nothing() {
     for n in 0..300 {
         let watch = Stopwatch::start();
         locks.lock(format!("k{n}").as_str()).with_ttl(TTL).await.unwrap().release().await.unwrap();
-        // The first look comes after a tenth of a second, which a busy machine makes of a short hold.
+        // The first look comes after a tenth of a second, and on a busy machine a short hold can last
+        // that long.
         long += u64::from(watch.elapsed() >= 50 * MS);
     }
     figure("holds of no time that lasted 50 ms, of 300", long);
@@ -222,7 +224,8 @@ async fn a_theft_during_an_outage_is_known_after_it() {
     }
     report("theft right after the connection was killed", times);
 
-    // A connection that is dead and does not say so: doubted after a renewal, then replaced.
+    // A connection is dead but stays open: it becomes doubtful after a renewal, and is then
+    // replaced.
     let ttl = 24 * SECOND;
     let guard = locks.lock("k").with_ttl(ttl).with_renew(Renew::Every(SECOND)).await.unwrap();
     proxy.strand_connections();
@@ -230,7 +233,7 @@ async fn a_theft_during_an_outage_is_known_after_it() {
     let watch = Stopwatch::start();
     assert_eq!(lost(&guard, "stranded").await, LossReason::Stolen);
     figure(&format!("theft behind a stranded connection, ttl {ttl:?}, renewed every second"), watch.elapsed());
-    // A renewal, its time-out, and a new connection.
+    // This allows for a renewal, its timeout, and a new connection.
     watch.assert_within(SECOND + ttl / 6 + 4 * SECOND, "a theft behind a stranded connection");
 }
 
@@ -259,7 +262,7 @@ async fn renewals_and_hand_offs_look_like_no_theft() {
             for count in 0..10 {
                 let guard = watched(&locks, &format!("hot{}", n % 3)).with_wait(LONG).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(0..500) * (count % 4) / 3)).await;
-                // Lost to a stall of the machine, at worst, and that is no theft.
+                // At worst a stall of the machine lost the lock, which is not a theft.
                 let _ = guard.release().await;
             }
         }));
@@ -283,11 +286,11 @@ async fn tracking_costs_no_commands() {
     let mut guards = Vec::new();
     for n in 0..3 {
         guards.push(watched(&locks, &format!("k{n}")).await.unwrap());
-        // Apart, so that they do not share batches.
+        // Spaced out, so that the renewals do not share batches.
         tokio::time::sleep(66 * MS).await;
     }
     renewals(&events, 3).await;
-    // In this order, so that what happens in between, however long that is, makes the ratio no larger.
+    // Read in this order, so that events in between, however many, cannot make the ratio larger.
     let before = events.count("Renewed") as u64;
     server.command(&["CONFIG", "RESETSTAT"]);
     renewals(&events, 60).await;
@@ -319,7 +322,7 @@ async fn ten_thousand_locks_survive_or_notice_a_flush() {
     eventually("all are tracked", || tracked(&server) == COUNT as u64).await;
     tokio::time::sleep(300 * MS).await;
     server.command(&["CONFIG", "RESETSTAT"]);
-    // Each by itself first, for a tenth of them.
+    // First, a tenth of the locks, each by itself.
     let watch = Stopwatch::start();
     for name in names(COUNT / 10) {
         server.command(&["DEL", &name]);
@@ -337,7 +340,7 @@ async fn ten_thousand_locks_survive_or_notice_a_flush() {
     let scripts = calls(&server, "evalsha");
     figure("push: 10,000 locks know of a FLUSHALL, scripts", (watch.elapsed(), scripts));
     watch.assert_within(2 * SECOND, "10,000 locks and a FLUSHALL");
-    // In batches, however fast they are.
+    // They were renewed in batches, however fast they are.
     assert!(scripts <= 1_000, "{scripts} scripts");
     assert!(!exists(&server, "k0"));
 }

@@ -1,4 +1,4 @@
-//! Stores that need more than a URL: names, time-outs, credentials that rotate.
+//! Stores that need more than a URL: names, timeouts, credentials that rotate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ async fn a_client_has_the_name_it_is_given() {
 #[tokio::test]
 #[limit]
 async fn opening_a_connection_has_its_own_limit() {
-    // It accepts, and says nothing.
+    // It accepts connections, and answers nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
     let store = RedisStore::builder(url).connect_timeout(200 * MS).build().unwrap();
@@ -59,7 +59,7 @@ fn user(server: &RedisServer, passwords: &[&str]) {
     server.command(&words);
 }
 
-/// How often somebody has logged in by AUTH.
+/// Returns how often clients have logged in by AUTH.
 fn log_ins(server: &RedisServer) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]);
     let line = stats.text().lines().find_map(|line| line.strip_prefix("cmdstat_auth:calls="));
@@ -134,7 +134,8 @@ mod tls {
         fn new() -> Self {
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            // Another name than that of what it signs, which would look signed by itself.
+            // Its name differs from that of the certificates it signs, which would otherwise look
+            // self-signed.
             params.distinguished_name.push(DnType::CommonName, "an authority of this test");
             Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
         }

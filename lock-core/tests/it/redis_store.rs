@@ -133,7 +133,7 @@ async fn a_min_hold_keeps_the_key_but_not_the_claim() {
     assert_eq!(store.renew(std::slice::from_ref(&claim_a)).await, [Ok(Renewal::Lost)]);
     let holder = held(&store, &claim_a).await;
     assert_eq!((holder.site(), holder.owner), ("app::charge", None));
-    // It frees itself by the server's time, also after the lease would have ended.
+    // The key frees itself by the server's time, even if that is after the lease would have ended.
     early.keep_for = TTL * 10;
     let claim_b = claim("lock:b");
     granted(&store, &claim_b).await;
@@ -199,7 +199,8 @@ async fn the_holder_is_told_with_everything_known() {
     let text = server.command(&["GET", "lock:a"]);
     let parts: Vec<&str> = text.text().split('|').collect();
     assert_eq!((parts[0], &parts[2..]), (&*claim_a.owner.to_hex(), &["60000", "host-1", "42", "app::charge", ""][..]));
-    // In the millisecond of its token, or shortly before: the client estimates the time, and is never ahead.
+    // It is the millisecond of its token, or shortly before: the client estimates the time, and is never
+    // ahead.
     let since: u64 = parts[1].parse().unwrap();
     assert!((since..since + 60_000).contains(&(token.get() >> 20)), "{since} {token}");
     for holder in [store.holder(&claim_a.key).await.unwrap().unwrap(), held(&store, &claim("lock:a")).await] {
@@ -254,7 +255,7 @@ async fn keys_of_another_type_are_a_mistake_not_a_wait() {
     let store = store(&server);
     for (key, wrong) in [("lock:a", "lock:a"), ("lock:b", "{lock:b}@queue")] {
         server.command(&["HSET", wrong, "field", "value"]);
-        // A queue is in the way of waiters only.
+        // A broken queue only affects waiters.
         let mut asked = request(&claim(key));
         asked.ticket = Some(lock_core::Ticket::new("somebody".into(), 1, TTL));
         if key != wrong {

@@ -1,4 +1,4 @@
-//! The wall clock of the server jumps: leases live by it, and tokens are seeded from it.
+//! The wall clock of the server jumps: leases follow it, and tokens are drawn from it.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -20,7 +20,7 @@ impl Movable {
         let scratch = Scratch::new();
         let (source, shim, offset) = (scratch.path("shim.c"), scratch.path("shim.so"), scratch.path("offset"));
         fs::write(&source, include_str!("server_clock/shim.c")).unwrap();
-        // The compiler that Rust links with.
+        // Built with the compiler that Rust uses for linking.
         let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).args([&shim, &source]).status();
         assert!(built.unwrap().success());
         fs::write(&offset, 0i64.to_ne_bytes()).unwrap();
@@ -28,7 +28,7 @@ impl Movable {
         Self { server, scratch }
     }
 
-    /// Moves the clock by as many seconds, and waits until the server has looked at it.
+    /// Moves the clock by a number of seconds, and waits until the server has read it.
     async fn jump(&self, seconds: i64) {
         let before = self.time();
         let file = fs::OpenOptions::new().write(true).open(self.scratch.path("offset")).unwrap();
@@ -58,7 +58,8 @@ async fn a_jump_forward_ends_leases_and_the_holder_is_told() {
     let next = take(&others, "k").await;
     assert_eq!(lost(&guard).await, LossReason::Stolen);
     assert_eq!(guard.ensure_held().unwrap_err().kind(), LockErrorKind::Lost);
-    // The two were at work at once, for a moment. What checks tokens noticed nothing.
+    // For a moment the two worked at the same time. A resource that checks tokens refuses the older
+    // one.
     assert!(next.token() > guard.token());
     resource.admit(next.token()).unwrap();
     resource.admit(guard.token()).unwrap_err();
@@ -80,7 +81,7 @@ async fn a_jump_back_keeps_leases_and_the_order_of_tokens() {
     guard.ensure_held().unwrap();
     let token = guard.token();
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
-    // The clock says that the last token is of the future.
+    // By the server's time, the last token lies in the future.
     let next = take(&locks, "k").await;
     assert!(next.token() > token, "{:?} after {token:?}", next.token());
     let left = pttl(&movable.server, "k");

@@ -1,4 +1,4 @@
-//! Ending: at once, after the holders, and what is reported.
+//! Shutting down: at once, after the holders have finished, and what is reported.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn one_lock_that_cannot_be_freed_does_not_hide_the_others() {
     for number in 1..=5 {
         guards.push(crate::support::take(&locks, &format!("free-{number}")).await);
     }
-    // Whatever belongs to the five has a number in it.
+    // Every key of the five locks has a number in its name.
     server.command(&["ACL", "SETUSER", "default", "resetkeys", "~*[0-9]*", "~distributed-lock:clock", "~lock:*"]);
     let report = locks.shutdown(3 * SECOND).await;
     assert_eq!(report.released, 5, "{report:?}");

@@ -1,4 +1,4 @@
-//! The machinery on virtual time, over a store behind a network that fails by a seed.
+//! The machinery on virtual time, over a store behind a network whose faults a seed decides.
 
 mod mutants;
 mod network;
@@ -37,7 +37,7 @@ fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(MemoryStore) -> B) -> bool
     let run = runtime.block_on(async {
         let memory = MemoryStore::new();
         memory.attach(&Clock::of_current_runtime());
-        // One for each rule, as the tests of a store have.
+        // One store for each rule, as in the tests of a store.
         let [one, two, three, four, five, six] = [(); 6].map(|()| spoil(memory.clone()));
         tokio::spawn(async move {
             rules::identity(one).await;
@@ -55,16 +55,16 @@ fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(MemoryStore) -> B) -> bool
 /// What one run is like.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
-    /// Leases of a second or less, that run out.
+    /// Leases of a second or less, which run out.
     Short,
-    /// Leases that outlast the run: what is not given back is seen.
+    /// Leases that outlast the run, so that a lock that is not given back is seen.
     Long,
-    /// Short ones over a network without faults: nobody ever waits in vain.
+    /// Short leases over a network without faults: no caller ever waits in vain.
     Calm,
 }
 
 impl Mode {
-    /// How many of a hundred commands and grants meet a fault.
+    /// Returns how many of a hundred commands and grants meet a fault.
     fn faults(self, seed: u64) -> u8 {
         match self {
             Self::Calm => 0,
@@ -75,21 +75,22 @@ impl Mode {
 }
 
 impl Mode {
-    /// How long at most, once the network is well, a key is free while somebody waits for it, and
-    /// how many who came later are served before somebody at most.
+    /// Returns two limits: how long a key may be free while somebody waits for it, once the network
+    /// is healed, and how many later callers may be served before an earlier one.
     fn bounds(self) -> (Duration, usize) {
         match self {
             // Less than the backstop of the shortest lease, so that a wake-up that is lost is seen. A
             // lease that runs out is noticed up to 20 ms late.
             Self::Calm => (100 * MS, 14),
-            // The lease of who was cut off, and a backstop.
+            // The lease of the process that was cut off, and a backstop.
             Self::Short => (6 * SECOND, 40),
             Self::Long => (12 * SECOND, 40),
         }
     }
 }
 
-/// Whether locks pass between the callers of one process. By the seed, so that each gets a third.
+/// Whether locks pass between the callers of one process. The seed decides, so that each kind gets
+/// a third of the runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Handoff {
     Never,
@@ -103,20 +104,21 @@ impl Handoff {
     }
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Outcome {
     violations: Vec<Violation>,
     grants: usize,
-    /// How many keys were still taken or waited for when the network had been well for a while.
+    /// How many keys were still taken or waited for some time after the network was healed.
     left: usize,
-    /// The longest a key was free while somebody waited for it, once the network was well.
+    /// The longest time that a key was free while somebody waited for it, once the network was
+    /// healed.
     idle: Duration,
-    /// The most who came later than somebody and were served first.
+    /// The most callers that came later than another and were served first.
     bypass: usize,
     trace: Vec<String>,
 }
 
-/// Three processes of several tasks on two keys, each task going its way by the seed.
+/// Three processes of several tasks on two keys, where the seed decides what each task does.
 async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: MemoryStore, store: B, flaw: Option<Flaw>) -> Outcome {
     let (origin, store, book) = (Instant::now(), Arc::new(store), Book::open());
     let handoff = Handoff::of(seed);
@@ -141,7 +143,7 @@ async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: MemoryStore, store: 
         networks[2].cut_off();
         book.lock().unwrap().dead = Some(2);
     }
-    // Most runs are healed half-way, so that those who wait right then must be served.
+    // Most runs are healed halfway, so that callers that wait at that moment must be served.
     sleep(Duration::from_secs(3 + seed % 4)).await;
     while seed.is_multiple_of(4) && !tasks.is_empty() {
         tasks.join_next().await.unwrap().unwrap();
@@ -153,7 +155,7 @@ async fn run<B: LockBackend>(seed: u64, mode: Mode, memory: MemoryStore, store: 
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
-    // What is still on its way arrives within ten seconds, and releases are repeated after it.
+    // Commands still on their way arrive within ten seconds, and releases are repeated after that.
     if mode != Mode::Long {
         for key in KEYS {
             drop(managers[0].lock(key).with_ttl(SECOND).with_wait(60 * SECOND).await);
@@ -188,7 +190,7 @@ impl Task {
             // One in three is given up, at any moment.
             let patience = if random.u8(0..3) == 0 { random.u32(0..1_500) * MS } else { 600 * SECOND };
             let Ok(Ok(guard)) = timeout(patience, request.acquire()).await else { continue };
-            // Many bodies are short, as those are that pass a lock on.
+            // Many bodies are short, because only short ones pass a lock on.
             let longest = if self.handoff == Handoff::Never || random.bool() { 500 } else { 3 };
             for _ in 0..random.u8(0..4) {
                 let _ = timeout(random.u32(0..longest) * MS, guard.lost()).await;
@@ -216,7 +218,7 @@ impl Task {
         let mut kept = Duration::ZERO;
         let request = match self.mode {
             Mode::Long => request.with_ttl(600 * SECOND),
-            // Those who want the same can pass a lock on.
+            // Callers with the same terms can pass a lock on.
             Mode::Short | Mode::Calm if alike => request.with_ttl(SECOND),
             Mode::Short | Mode::Calm => match self.random.u8(0..4) {
                 0 => request.with_ttl(400 * MS).with_renew(Renew::Off),

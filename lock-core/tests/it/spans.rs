@@ -1,4 +1,4 @@
-//! What `tracing` is told of acquires and holds.
+//! The spans and events that `tracing` gets for acquires and holds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -40,7 +40,7 @@ struct Told {
     closed: bool,
 }
 
-/// Collects what this thread tells, from a level on.
+/// Collects what this thread reports, from a level on.
 #[derive(Clone)]
 struct Collector(Arc<Collected>);
 

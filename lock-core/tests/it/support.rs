@@ -1,4 +1,4 @@
-//! What the tests of whole managers on real servers share.
+//! Shared by the tests of whole managers on real servers.
 
 mod resource;
 mod worker;
@@ -17,10 +17,11 @@ pub(crate) use worker::{Scratch, Worker};
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// A lease that no stall of the machine outlasts. Whoever waits for its end waits in vain.
+/// A lease that no stall of the machine outlasts. A test that waits for its end fails.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// How long a test waits for what is promised without a bound, or for a bound that is not its subject.
+/// How long a test waits for something promised without a bound, or with a bound that is not the
+/// subject of the test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A manager whose leases and waits outlast every stall of the machine.
@@ -29,7 +30,7 @@ pub(crate) fn locks_at(url: &str) -> LockManager {
 }
 
 /// Asks for a lock that is renewed all the time although its lease is long: a stall does not lose it,
-/// and whether the watchdog lives is seen soon.
+/// and a test soon sees whether the watchdog is alive.
 pub(crate) fn watched(locks: &LockManager, key: &str) -> LockRequest {
     locks.lock(key).with_ttl(60 * SECOND).with_renew(Renew::Every(200 * MS))
 }
@@ -58,7 +59,7 @@ pub(crate) async fn warm(url: &str) -> LockManager {
     let guard = warm().await.unwrap();
     guard.extend(30 * SECOND).await.unwrap();
     guard.release().await.unwrap();
-    // By the keeper, on its own connection.
+    // Released by the keeper, on its own connection.
     drop(warm().await.unwrap());
     warm().await.unwrap().release().await.unwrap();
     // So that later observers see every acquire from its beginning.
@@ -90,7 +91,7 @@ pub(crate) fn exists(server: &RedisServer, key: &str) -> bool {
     server.command(&["EXISTS", key]) == Reply::Int(1)
 }
 
-/// How many keys ended by themselves instead of being freed.
+/// Returns how many keys expired instead of being freed.
 pub(crate) fn expired(server: &RedisServer) -> u64 {
     let stats = server.command(&["INFO", "stats"]);
     let line = stats.text().lines().find_map(|line| line.strip_prefix("expired_keys:"));
@@ -118,13 +119,13 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Publishes a figure, for those who run the tests with --nocapture.
+/// Prints a figure, which `--nocapture` shows.
 pub(crate) fn figure(what: &str, value: impl std::fmt::Debug) {
     println!("figure: {what}: {value:?}");
 }
 
-/// Drives a future for so many polls at most, and no longer than it is woken. Returns what it came to, if
-/// it did, and how often it was polled.
+/// Polls a future at most this many times, and only while it is woken. Returns its output, if it
+/// finished, and how often it was polled.
 pub(crate) async fn cut_after<F: Future + ?Sized>(most: usize, mut future: Pin<&mut F>) -> (Option<F::Output>, usize) {
     let mut polls = 0;
     let cut = poll_fn(|cx| {
@@ -134,7 +135,7 @@ pub(crate) async fn cut_after<F: Future + ?Sized>(most: usize, mut future: Pin<&
         polls += 1;
         future.as_mut().poll(cx).map(Some)
     });
-    // One that is not woken any more is cut where it stands.
+    // A future that is no longer woken is cut off at that point.
     let output = tokio::time::timeout(20 * MS, cut).await.ok().flatten();
     (output, polls)
 }

@@ -45,7 +45,7 @@ const LAYERS: &[&[&str]] = &[
 
 const STORES: &[&str] = &["memory", "redis"];
 
-/// The only modules above the stores that name one, to make it.
+/// The only modules above the stores that name a store, in order to make one.
 const STORE_MAKERS: [&str; 5] = ["connect", "lib", "manager", "testing", "conformance"];
 
 fn layer(module: &str) -> Option<usize> {
@@ -83,7 +83,7 @@ fn module_of(file: &Path) -> (String, usize) {
     (parts[0].to_owned(), if parts[0] == "lib" { 0 } else { parts.len() })
 }
 
-/// Returns the modules of the crate that a source text names: in paths and in nested imports, from the
+/// Returns the modules of the crate that a source text names, in paths and in nested imports, from the
 /// root or from `super`. `depth` is how deep below the root the text stands.
 fn imports(text: &str, depth: usize) -> Vec<String> {
     let code: String = text
@@ -230,7 +230,8 @@ fn the_lines_for_cargo_on_the_page_about_testing_name_what_there_is() {
     let asked = &lines["dev-dependencies"];
     assert_eq!(features(&asked["lock-core"]), ["test-util"]);
     assert!(manifest["features"].get("test-util").is_some());
-    // What the examples of the page run with is in our own dev-dependencies, where the doctests find it.
+    // The features that the examples of the page need are in our own dev-dependencies, where the
+    // doctests find them.
     let ours = features(&manifest["dev-dependencies"]["tokio"]);
     for feature in features(&asked["tokio"]).iter().filter(|name| !["macros", "rt"].contains(&name.as_str())) {
         assert!(ours.contains(feature), "{feature} is not in {ours:?}");

@@ -1,6 +1,6 @@
-//! `rediss://`: whom we trust, whom we do not, and what is said of it.
+//! `rediss://`: which servers we trust, which we do not, and what the errors say.
 //!
-//! The certificates in `tls/` are for nothing else. They were made by `openssl req -x509` and `openssl
+//! The certificates in `tls/` are only for these tests. They were made by `openssl req -x509` and `openssl
 //! x509 -req`, for a hundred years and the name `localhost`; the keys of the authorities were thrown away.
 
 use std::path::{Path, PathBuf};

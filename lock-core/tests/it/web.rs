@@ -21,7 +21,7 @@ fn put_to(path: &str) -> Request {
     Request::put(path).body(Body::empty()).unwrap()
 }
 
-/// The layer that most would write: one request of a path at a time.
+/// The layer that most users would write: one request at a time for each path.
 fn by_path<B>(locks: &LockManager) -> LockLayer<impl Fn(&http::Request<B>) -> lock_core::LockRequest + Clone + use<B>> {
     let locks = locks.clone();
     LockLayer::new(move |request: &http::Request<B>| locks.lock(key_of(request.uri().path())).without_waiting())
@@ -137,7 +137,7 @@ async fn one_request_of_a_key_is_served_at_a_time() {
     assert!(String::from_utf8(body.to_vec()).unwrap().parse::<u64>().unwrap() > 0);
 }
 
-/// Serves one request whose handler never answers, and returns when that runs.
+/// Starts to serve one request whose handler never answers, and returns once the handler runs.
 async fn stuck(locks: &LockManager) -> tokio::task::JoinHandle<Response<Body>> {
     let entered = Arc::new(Notify::new());
     let told = Arc::clone(&entered);
@@ -179,7 +179,7 @@ async fn any_body_is_served_and_whoever_has_no_lock_to_take_passes() {
     assert_eq!(service.clone().oneshot(request("/7")).await.unwrap().status(), 409);
     assert_eq!(service.oneshot(request("/8")).await.unwrap().status(), 200);
 
-    // A body that no text can be made into.
+    // A body that cannot be made from text.
     let inner = service_fn(|_: http::Request<i32>| ready(Ok::<_, Infallible>(Response::new(true))));
     let layer = by_path(&locks)
         .refuse_with(|error: LockError| Response::builder().status(error.http_status()).body(false).unwrap());

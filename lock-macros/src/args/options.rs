@@ -1,5 +1,5 @@
-//! Every option of the attribute, declared once: its name, its type and reader, its row in the docs, and what
-//! it cannot stand beside.
+//! Every option of the attribute, declared once: its name, its type and reader, its row in the docs, and the
+//! options that it excludes.
 
 use syn::{Error, Expr, Ident, LitStr, Path, Result};
 
@@ -21,7 +21,7 @@ macro_rules! options {
         /// Every option name.
         pub(crate) const KNOWN: &[&str] = &[$($name),*];
 
-        /// What was written. What is `None` was not.
+        /// The options that were written. An option that was not is `None`.
         #[derive(Default)]
         pub(crate) struct Options {
             $(#[doc = $meaning] pub(crate) $field: Option<Arg<$type>>,)*
@@ -36,7 +36,7 @@ macro_rules! options {
                 }
             }
 
-            /// Complains of options that exclude each other.
+            /// Reports options that exclude each other.
             pub(super) fn conflicts(&self) -> Vec<Error> {
                 let pairs = [$($(
                     clash(&self.$field, self.$other.as_ref()$(.filter(|other| $applies(&other.value)))?, $sentence),

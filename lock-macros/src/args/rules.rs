@@ -14,7 +14,7 @@ const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
 /// The longest lease, as `lock_core::MAX_TTL`.
 const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What the annotated function is, as far as options depend on it.
+/// The form of the annotated function, as far as options depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FunctionForm {
     Asynchronous,
@@ -22,7 +22,7 @@ pub(crate) enum FunctionForm {
 }
 
 impl Args {
-    /// Collects what no single option shows.
+    /// Collects mistakes that no single option shows.
     pub(crate) fn check(&self, form: FunctionForm) -> Vec<Error> {
         let mut errors = Vec::new();
         self.check_conflicts(form, &mut errors);
@@ -32,7 +32,7 @@ impl Args {
 
     fn check_conflicts(&self, form: FunctionForm, errors: &mut Vec<Error>) {
         errors.extend(self.conflicts());
-        // A value cannot stand for a mistake in the program, a closure sees it.
+        // A value cannot replace a mistake in the program, but a closure sees it.
         let closure = |option: &Option<Arg<Action>>| {
             option.as_ref().is_some_and(|option| matches!(option.value, Action::Handler(_)))
         };

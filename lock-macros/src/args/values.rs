@@ -9,18 +9,18 @@ use crate::duration::DurationArg;
 use crate::suggest;
 use crate::template::Template;
 
-/// What was written for one option.
+/// The text written for one option.
 pub(super) struct Value {
     pub(super) name: String,
     pub(super) span: Span,
-    /// What stands after `=`.
+    /// The expression after `=`.
     pub(super) expr: Option<Expr>,
 }
 
 /// The value of `keys`.
 pub(crate) enum KeysArg {
     Templates(Vec<Template>),
-    /// Anything that the caller's program can iterate over.
+    /// Any expression that the caller's program can iterate over.
     Iterator(Box<Expr>),
 }
 
@@ -97,11 +97,11 @@ const ON_LOST: Words<Action> =
 const ON_REFUSED: Words<Action> = &[("skip", Action::Skip)];
 const MIN_HOLD_ON: Words<MinHoldOn> = &[("end", MinHoldOn::End), ("ok", MinHoldOn::Ok)];
 
-/// What the words of an action can be replaced by.
+/// The alternatives to the words of an action.
 const OR_AN_ANSWER: &str = ", a value, or a closure |error| value";
 
 impl Value {
-    /// Returns what stands after `=`, which must be something.
+    /// Returns the expression after `=`, which must be there.
     fn needed(self) -> Result<Expr> {
         let Self { name, span, expr } = self;
         expr.ok_or_else(|| Error::new(span, format!("\"{name}\" needs a value: write {name} = …")))
@@ -276,7 +276,7 @@ pub(crate) fn string(expr: Expr) -> Result<LitStr> {
     }
 }
 
-/// Takes off what is invisible around the variable of a `macro_rules` macro.
+/// Removes the invisible group around the variable of a `macro_rules` macro.
 pub(super) fn bare(expr: Expr) -> Expr {
     match expr {
         Expr::Group(group) => bare(*group.expr),

@@ -49,7 +49,8 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
             }
         ),
         _ => quote_spanned!(span=>
-            // Also after a loss: at the end of a max_hold, releasing is what frees the key.
+            // This also runs after a loss: at the end of a max_hold, only the release frees the
+            // key.
             match #private::join_outcome(__out, #private::release(__guard).await) {
                 ::core::result::Result::Ok(__out) => __out,
                 ::core::result::Result::Err(__error) => #answer,

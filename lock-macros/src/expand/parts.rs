@@ -12,14 +12,14 @@ use crate::template::Template;
 
 use super::refusal::refusal;
 
-/// The arguments, next to what the function lends them.
+/// The arguments, and what they need from the function.
 pub(super) struct Parts<'a> {
     pub(super) args: &'a Args,
     /// The path of the library.
     pub(super) krate: Path,
     /// The function's name, for the site registry.
     pub(super) function: &'a Ident,
-    /// What the body gives, as far as a body can name it.
+    /// The type of the body's result, as far as a body can name it.
     pub(super) returned: Type,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Parts<'a> {
         quote_spanned!(Span::mixed_site()=> #krate::__private)
     }
 
-    /// The templates of the key or keys. There is none if the keys are an iterator.
+    /// The templates of the key or keys, none if the keys are an iterator.
     pub(super) fn templates(&self) -> Vec<&Template> {
         match (&self.args.key, &self.args.keys) {
             (Some(key), _) => vec![&key.value],
@@ -101,7 +101,7 @@ impl<'a> Parts<'a> {
             (true, false) => quote_spanned!(span=> #private::enter_maybe_blocking(__request, __site, #fails_open)),
         };
         let refusal = refusal(self);
-        // `return` of what never comes would be unreachable.
+        // A `return` of a value that never exists would be unreachable.
         let refusal = match self.returned {
             Type::Never(_) => refusal,
             _ => quote_spanned!(span=> return #refusal),
@@ -116,7 +116,7 @@ impl<'a> Parts<'a> {
         )
     }
 
-    /// The link-time entry that lets metrics exist before the first call.
+    /// The link-time entry, which makes metrics exist before the first call.
     fn site(&self) -> TokenStream {
         let span = Span::mixed_site();
         let private = self.private();
@@ -197,7 +197,7 @@ impl<'a> Parts<'a> {
         calls
     }
 
-    /// A dead return, which lets the compiler take the type of `?` and `return` from the signature.
+    /// An unreachable return, from which the compiler takes the type of `?` and `return`.
     pub(super) fn fake_return(&self) -> TokenStream {
         let (private, returned) = (self.private(), &self.returned);
         if matches!(returned, Type::Never(_) | Type::Infer(_)) {
@@ -214,13 +214,14 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Lets `min_hold` wait for a success: off as long as there is none, and on after one.
+    /// Makes `min_hold` depend on success: it is off until the body has succeeded.
     pub(super) fn min_hold_off(&self) -> Option<TokenStream> {
         let private = self.private();
         self.on_ok().then(|| quote_spanned!(Span::mixed_site()=> #private::min_hold_off(&__guard);))
     }
 
-    /// As [`min_hold_off`](Self::min_hold_off), on again after a success. `output` gives `Option<&Ret>`.
+    /// As [`min_hold_off`](Self::min_hold_off), turns it on again after a success. `output` gives
+    /// `Option<&Ret>`.
     pub(super) fn min_hold_on(&self, output: &TokenStream) -> Option<TokenStream> {
         let private = self.private();
         let at = Span::mixed_site().located_at(self.returned.span());
@@ -232,7 +233,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The user's body in braces of ours: theirs would be "unused".
+/// The user's body in our own braces: the compiler would call theirs "unused".
 pub(super) fn body(function: &Function) -> TokenStream {
     let body = &function.body;
     let span = Span::mixed_site().located_at(function.body_span);

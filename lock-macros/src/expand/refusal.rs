@@ -1,4 +1,4 @@
-//! What a call returns that did not get its lock, or lost it.
+//! The return value of a call that did not get its lock, or lost it.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use super::parts::Parts;
 use crate::args::Action;
 
-/// What a call returns that got no lock, for `__error`.
+/// The return value of a call that got no lock because of `__error`.
 pub(super) fn refusal(parts: &Parts<'_>) -> TokenStream {
     let default = Action::Error;
     let busy = parts.args.on_busy.as_ref().map_or(&default, |option| &option.value);

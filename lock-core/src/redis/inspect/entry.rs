@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::key::LockKey;
 use crate::owner::Holder;
 
-/// One lock, as Redis tells it.
+/// One lock, as Redis stores it.
 ///
 /// ```
 /// use lock_core::inspect::FleetReader;
@@ -25,17 +25,18 @@ pub struct LockEntry {
     pub key: LockKey,
     /// Who has it.
     pub state: EntryState,
-    /// The holder with its lease. Of a lease that is handed on inside a process this is who opened
-    /// it; that process's live view names the holder of the moment.
+    /// The holder with its lease. If the lease was handed on inside a process, this is the holder
+    /// that opened it; that process's live view names the current holder.
     pub holder: Holder,
-    /// What a foreign client wrote, at most the first 1,025 bytes: with it the lock can be taken away
-    /// from that client, see [`FleetReader::release_foreign`](crate::inspect::FleetReader::release_foreign).
+    /// The value that a foreign client wrote, at most its first 1,025 bytes. It is needed to take the lock
+    /// away from that client, see
+    /// [`FleetReader::release_foreign`](crate::inspect::FleetReader::release_foreign).
     pub foreign_value: Option<Vec<u8>>,
     /// When the lock was granted, by the server's clock. `None` for a foreign holder.
     pub granted_at: Option<SystemTime>,
     /// How long ago that was, by the server's clock.
     pub held_for: Option<Duration>,
-    /// How many processes stand in the server's queue. Those that poll leave no trace.
+    /// How many processes are in the server's queue. Processes that poll leave no trace.
     pub waiters: u64,
 }
 
@@ -90,7 +91,7 @@ impl LockEntry {
         }
     }
 
-    /// Returns whether the key would stay taken for ever, because it has no expiry.
+    /// Returns whether the key would stay taken forever, because it has no expiry.
     #[must_use]
     pub fn is_without_ttl(&self) -> bool {
         self.holder.ttl_left.is_none()

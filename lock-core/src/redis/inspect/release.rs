@@ -16,12 +16,12 @@ use crate::redis::{RedisStore, keys, steps};
 impl FleetReader {
     /// Takes a lock away from the holder with this identity, and from no other.
     ///
-    /// First its process is told who did so and why: it reports the loss as
+    /// First the holder's process is told who takes the lock away and why; it reports the loss as
     /// [`LossReason::Revoked`](crate::LossReason::Revoked). Then comes the ordinary release: the
     /// comparison and the deletion are one step on the server, and the next grant has a greater fencing
-    /// token. A process that cannot be told, because it listens to nothing at the moment, learns of it
-    /// with its next renewal, as [`LossReason::Stolen`](crate::LossReason::Stolen). Until then it believes
-    /// that it holds the lock: only a resource that checks tokens is safe in between.
+    /// token. A process that cannot be told, because it is not listening at the moment, learns of it at
+    /// its next renewal, as [`LossReason::Stolen`](crate::LossReason::Stolen). Until then it believes that
+    /// it holds the lock: only a resource that checks tokens is safe in between.
     ///
     /// Whatever the outcome, a `tracing` event with the target `lock_core::audit` says who asked
     /// (`actor`), for which key, and why. The process of the holder emits one too.
@@ -29,13 +29,13 @@ impl FleetReader {
     /// # Errors
     ///
     /// As [`entry`](Self::entry). After [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable)
-    /// it may or may not have been done; repeating it is safe.
+    /// the lock may or may not have been released; repeating the call is safe.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; it may be done all the same.
+    /// Safe to drop; the lock may still be taken away.
     pub async fn release(&self, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<Freed> {
-        // What a release needs of a claim is its key and its owner.
+        // A release needs only the key and the owner of a claim.
         let claim = Release::new(Claim { key: key.clone(), owner, ttl: Duration::ZERO });
         let store = self.servers.keeper_of(key).await;
         let freed = match &store {
@@ -46,7 +46,7 @@ impl FleetReader {
                 }
                 let freed = within(store, "release", store.release(&claim)).await;
                 match (told, freed) {
-                    // The holder heard of it, and was quicker.
+                    // The holder was notified, and released first.
                     (Ok(true), Ok(Freed::NotHeld)) => Ok(Freed::Released),
                     (_, freed) => freed,
                 }
@@ -60,7 +60,7 @@ impl FleetReader {
     /// Takes a lock away from a client of another library: deletes the key if it holds exactly this
     /// value, in one step on the server.
     ///
-    /// That client is not told. It finds out when it renews or releases, if it looks.
+    /// That client is not notified. It finds out when it renews or releases, if it checks.
     ///
     /// Audited as [`release`](Self::release).
     ///
@@ -70,7 +70,7 @@ impl FleetReader {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; it may be done all the same.
+    /// Safe to drop; the lock may still be taken away.
     pub async fn release_foreign(&self, key: &LockKey, value: &[u8], actor: &str, reason: &str) -> Result<Freed> {
         let store = self.servers.keeper_of(key).await;
         let freed = match &store {
@@ -111,7 +111,7 @@ async fn announce(store: &RedisStore, key: &LockKey, owner: OwnerId, actor: &str
     let mut reading = redis::cmd("GETRANGE");
     reading.arg(key.as_str()).arg(0).arg(31);
     let answer = link.send(&reading).await.map_err(|error| store.failed("read the lock", &error))?;
-    // An owner has one lock, once: nobody else can come by this text.
+    // An owner is used for one lock, once, so nobody else can have this text.
     if !matches!(answer, Value::BulkString(text) if text == owner.digits()) {
         return Ok(false);
     }

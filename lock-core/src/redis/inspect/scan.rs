@@ -14,7 +14,7 @@ use crate::redis::inspect::topology::{Address, Topology};
 use crate::redis::inspect::{EntryState, FleetReader, Found, LockEntry};
 use crate::redis::{RedisStore, keys};
 
-/// Says what a [`Scan`] looks at, and how much it may cost.
+/// Sets what a [`Scan`] looks at, and how much it may cost.
 ///
 /// ```
 /// use lock_core::inspect::ScanOptions;
@@ -33,7 +33,7 @@ pub struct ScanOptions {
 }
 
 impl ScanOptions {
-    /// How many keys the server looks at in one go. Ten times as many were measured to keep other
+    /// How many keys the server looks at in one go. In a measurement, ten times as many kept other
     /// clients waiting for 5 ms instead of 0.5 ms.
     const BATCH: u64 = 100;
 
@@ -48,8 +48,8 @@ impl ScanOptions {
         self
     }
 
-    /// Takes strings that are not in our format for locks of other clients, below this prefix. May
-    /// be given more than once; without it they are left out.
+    /// Counts strings below this prefix that are not in our format as locks of other clients. May
+    /// be called more than once; other such strings are left out.
     pub fn with_foreign_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.foreign.push(prefix.into());
         self
@@ -61,8 +61,8 @@ impl ScanOptions {
         self
     }
 
-    /// Sets how many keys are looked at, about, before the scan ends
-    /// [truncated](Scan::is_truncated). Of a cluster, on all masters together.
+    /// Sets about how many keys are looked at before the scan ends [truncated](Scan::is_truncated).
+    /// In a cluster this counts all masters together.
     pub fn with_max_keys(mut self, max_keys: u64) -> Self {
         self.max_keys = max_keys;
         self
@@ -75,16 +75,18 @@ impl Default for ScanOptions {
     }
 }
 
-/// The longest value that a classic client is thought to write into a lock.
+/// The longest value that a classic client is assumed to write into a lock.
 const NONCE: usize = 64;
 
 /// A walk through the locks of a server, or of every master of a cluster, batch by batch.
 ///
-/// What is taken or freed meanwhile may or may not be seen; what is held all the time is seen once.
+/// A lock that is taken or freed meanwhile may or may not be seen; a lock that is held all the time
+/// is seen once.
 ///
-/// A master of a cluster that is away, or is one no more, is an error that names it; a scan that is
-/// begun after the failover reads its successor. When all have been read, those that took over slots
-/// meanwhile, or are doing so, are read again: a lock whose slot is moved during the scan is not missed.
+/// A master of a cluster that cannot be reached, or is no longer a master, causes an error that names
+/// it; a scan that begins after the failover reads its successor. When all masters have been read, those
+/// that took over slots meanwhile, or are doing so, are read again: a lock whose slot moves during the
+/// scan is not missed.
 ///
 /// ```
 /// use lock_core::inspect::{FleetReader, ScanOptions};
@@ -105,21 +107,21 @@ pub struct Scan<'a> {
     options: ScanOptions,
     /// The server that is being read.
     server: Option<Arc<RedisStore>>,
-    /// Where to go on in its keys.
+    /// Where to continue in its keys.
     cursor: u64,
-    /// The cluster as it was when its masters were listed, if the server is of one.
+    /// The cluster as it was when its masters were listed, if the server belongs to one.
     cluster: Option<Topology>,
     /// The masters that are still to be read.
     ahead: VecDeque<Address>,
     /// Whether masters that are taking over a slot have been listed to be read again. Once is enough:
-    /// what they were given later was seen where it came from.
+    /// locks that they were given later were seen on their previous master.
     settled: bool,
     ended: bool,
     visited: u64,
     truncated: bool,
-    /// The locks given so far: SCAN may name a key twice.
+    /// The locks returned so far: SCAN may name a key twice.
     given: HashSet<LockKey>,
-    /// How many strings were left out that look like locks of other clients, and one of them.
+    /// The number of left-out strings that look like locks of other clients, and one of them.
     left_out: (u64, Option<LockKey>),
     /// The names of the servers read so far.
     read: BTreeSet<String>,
@@ -127,7 +129,7 @@ pub struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     pub(super) fn new(reader: &'a FleetReader, mut options: ScanOptions) -> Self {
-        // Both are names within the namespace.
+        // Both prefixes are relative to the namespace.
         options.prefix.insert_str(0, reader.key_prefix());
         options.foreign.iter_mut().for_each(|prefix| prefix.insert_str(0, reader.key_prefix()));
         Self {
@@ -147,12 +149,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Reads the next locks; perhaps none, although there are more. `None` at the end.
+    /// Reads the next locks. A batch may be empty although there are more. `None` at the end.
     ///
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The text names the server.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The message names the
+    /// server.
     ///
     /// # Cancel safety
     ///
@@ -189,7 +192,7 @@ impl<'a> Scan<'a> {
         Ok(Some(entries))
     }
 
-    /// Returns whether the scan ended early because it had looked at as many keys as it may.
+    /// Returns whether the scan ended early because it had looked at as many keys as allowed.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
@@ -201,9 +204,9 @@ impl<'a> Scan<'a> {
         self.read.iter().map(String::as_str).collect()
     }
 
-    /// Returns how many strings were left out so far that look like locks of other clients, about, and one
-    /// of them: short and with an expiry, or with `lock` or `mutex` in their name. To see them, name them
-    /// with [`ScanOptions::with_foreign_prefix`].
+    /// Returns about how many strings were left out so far that look like locks of other clients, and one
+    /// of them. Such strings are short and have an expiry, or have `lock` or `mutex` in their name. To see
+    /// them, give their prefix to [`ScanOptions::with_foreign_prefix`].
     #[must_use]
     pub fn left_out(&self) -> (u64, Option<&LockKey>) {
         (self.left_out.0, self.left_out.1.as_ref())
@@ -215,14 +218,14 @@ impl<'a> Scan<'a> {
         let short = entry.foreign_value.is_some_and(|value| value.len() <= NONCE);
         if named || (short && entry.holder.ttl_left.is_some()) {
             self.left_out.0 += 1;
-            // A name that says so is the better example.
+            // A key with such a word in its name is the better example.
             if self.left_out.1.is_none() || named {
                 self.left_out.1 = Some(entry.key);
             }
         }
     }
 
-    /// Finds the server to go on with; `None` at the end.
+    /// Finds the server to continue with; `None` at the end.
     async fn server(&mut self) -> Result<Option<Arc<RedisStore>>> {
         let servers = &self.reader.servers;
         while self.server.is_none() && !self.ended {
@@ -270,7 +273,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Reads an answer of SCAN. Names that no lock can have are left out.
+/// Reads an answer of SCAN. Keys that no lock can have are left out.
 fn read(answer: Value) -> Option<(u64, Vec<LockKey>)> {
     let Value::Array(parts) = answer else { return None };
     let Ok([Value::BulkString(cursor), Value::Array(names)]) = <[Value; 2]>::try_from(parts) else { return None };

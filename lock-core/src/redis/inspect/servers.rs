@@ -1,4 +1,4 @@
-//! The servers of a fleet: the one that the URL names, and if it is a node of a cluster, the masters.
+//! The servers of a fleet: the server of the URL, and if it is a node of a cluster, the masters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use crate::redis::inspect::topology::{Address, Topology};
 /// How long one exchange with a server may take, connecting included.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// How often a command is sent on to another node: a master that does not know of the last failover,
-/// the one that does, and the one that is taking the slot over.
+/// How often a command may be redirected: by a master that does not know of the last failover, to
+/// one that does, and to the one that is taking the slot over.
 const REDIRECTIONS: usize = 3;
 
 /// How to reach every server of a fleet, with the credentials and settings of one URL.
@@ -27,24 +27,24 @@ pub(super) struct Servers {
     others: Mutex<BTreeMap<String, Arc<RedisStore>>>,
 }
 
-/// Who keeps the locks.
+/// The servers that keep the locks.
 pub(super) enum Fleet {
-    /// A server that is no node of a cluster.
+    /// A server that is not a node of a cluster.
     One(Arc<RedisStore>),
     Cluster(Topology),
 }
 
-/// What a server says to one command.
+/// A server's answer to one command.
 pub(super) struct Answer {
     pub(super) value: Value,
-    /// Who said it.
+    /// The server that answered.
     pub(super) from: Arc<RedisStore>,
-    /// What time it was there, in µs.
+    /// The server's time, in µs.
     pub(super) now: u64,
 }
 
 impl Answer {
-    /// Describes an answer that is not what was asked for.
+    /// Describes an answer that was not expected.
     pub(super) fn refusal(&self, op: &str) -> LockError {
         match &self.value {
             Value::ServerError(error) => self.from.failed(op, &error.clone().into()),
@@ -56,11 +56,11 @@ impl Answer {
 /// Commands for one server.
 struct Errand {
     to: Arc<RedisStore>,
-    /// Whether it is taking over the slot from who sent us.
+    /// Whether the server is taking over the slot from the one that redirected us.
     asking: bool,
     /// Which of the commands.
     which: Vec<usize>,
-    /// How often they may be sent on.
+    /// How often they may still be redirected.
     left: usize,
 }
 
@@ -88,14 +88,14 @@ impl Servers {
         Err(away)
     }
 
-    /// Finds out who keeps the locks.
+    /// Finds out which servers keep the locks.
     pub(super) async fn look(&self) -> Result<Fleet> {
         let asked = self.reachable().await?;
         if introduction(&asked, "mode").await?.as_deref() != Some("cluster") {
             return Ok(Fleet::One(asked));
         }
         let what = "tell who serves which slot";
-        // Known to every version; what 7.0 would rather be asked, 6.2 does not know.
+        // Every version knows this command; 6.2 does not know the one that replaces it since 7.0.
         let answer = send(&asked, what, redis::cmd("CLUSTER").arg("SLOTS")).await?;
         let answer = answer.map_err(|error| asked.failed(what, &error))?;
         let topology = Topology::read(&answer, asked.pool.target().host()).ok_or_else(|| asked.unreadable(what))?;
@@ -123,7 +123,8 @@ impl Servers {
         }
     }
 
-    /// Returns those masters that are taking over a slot, or just have. Each knows of its own, and first.
+    /// Returns those masters that are taking over a slot, or just have. Each master is asked about
+    /// itself, because it knows first.
     pub(super) async fn grown(&self, topology: &Topology) -> Result<Vec<Address>> {
         let what = "tell which slots it is taking over";
         let mut grown = Vec::new();
@@ -161,7 +162,7 @@ impl Servers {
     }
 
     /// Sends commands to a server, and those that it does not serve to the nodes that it names. An
-    /// error of one is its answer.
+    /// error of one command is that command's answer.
     pub(super) async fn ask(&self, first: &Arc<RedisStore>, what: &str, commands: &[Cmd]) -> Result<Vec<Answer>> {
         let all = (0..commands.len()).collect();
         let mut errands = vec![Errand { to: Arc::clone(first), asking: false, which: all, left: REDIRECTIONS }];
@@ -190,7 +191,7 @@ impl Servers {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Keeps in mind the masters, and no other node.
+    /// Remembers the masters, and forgets all other nodes.
     fn remember(&self, topology: &Topology) -> Result<()> {
         let masters: Vec<_> = topology.masters().into_iter().map(|address| self.at(address)).collect::<Result<_>>()?;
         self.others().retain(|_, other| masters.iter().any(|master| Arc::ptr_eq(master, other)));
@@ -219,7 +220,7 @@ impl Errand {
         let mut pipeline = redis::pipe();
         for &which in &self.which {
             if self.asking {
-                // It counts for one command.
+                // It applies to one command only.
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(commands[which].clone());
@@ -239,7 +240,7 @@ impl Errand {
     }
 }
 
-/// Gives up on a server that says nothing.
+/// Gives up on a server that does not answer.
 pub(super) async fn within<T>(store: &RedisStore, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     let clock = Clock::system();
     tokio::select! {
@@ -261,7 +262,7 @@ async fn send(store: &RedisStore, what: &str, command: &Cmd) -> Result<std::resu
     .await
 }
 
-/// Asks a server for a word about itself. It says so to every user, whatever that may do else.
+/// Asks a server for a fact about itself. Every user may ask this, whatever its permissions are.
 async fn introduction(store: &RedisStore, about: &str) -> Result<Option<String>> {
     match send(store, "say what it is", &redis::cmd("HELLO")).await? {
         Ok(Value::Map(words)) => Ok(words.into_iter().find_map(|word| match word {
@@ -271,13 +272,13 @@ async fn introduction(store: &RedisStore, about: &str) -> Result<Option<String>>
             _ => None,
         })),
         Ok(_) => Err(store.unreadable("say what it is")),
-        // Something between that does not know the command is no node of a cluster.
+        // A proxy in between that does not know the command is not a node of a cluster.
         Err(error) if error.code() == Some("ERR") => Ok(None),
         Err(error) => Err(store.failed("say what it is", &error)),
     }
 }
 
-/// Returns where an error sends us, and whether only for this once.
+/// Returns where an error redirects us, and whether only this once.
 fn redirection(from: &RedisStore, error: &RedisError) -> Option<(Address, bool)> {
     let (address, _slot) = error.redirect_node()?;
     Some((Address::read(address, from.pool.target().host())?, error.code() == Some("ASK")))

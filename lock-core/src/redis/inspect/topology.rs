@@ -7,7 +7,7 @@ use redis::Value;
 /// How many slots a cluster has.
 const SLOTS: usize = 16384;
 
-/// Where a node is reached.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Address {
     pub(super) host: String,
@@ -15,10 +15,10 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Takes what a node says of another, or of itself. It may not know the host: then it is the one
-    /// that was asked.
+    /// Makes an address from what a node says about another node or itself. If it does not know the
+    /// host, the host is the one that was asked.
     fn new(host: &str, port: u16, asked: &str) -> Self {
-        // A node that is to announce a host name and has none announces a question mark.
+        // A node that should announce a host name but has none announces a question mark.
         let host = if matches!(host, "" | "?") { asked } else { host };
         Self { host: host.to_owned(), port }
     }
@@ -33,7 +33,7 @@ impl Address {
 /// The masters of a cluster, as one of its nodes sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Topology {
-    /// The master of each slot; `None` if nobody serves it.
+    /// The master of each slot; `None` if no master serves it.
     by_slot: Vec<Option<Address>>,
 }
 
@@ -59,18 +59,18 @@ impl Topology {
         Some(Self { by_slot })
     }
 
-    /// Returns how many slots nobody serves.
+    /// Returns how many slots no master serves.
     pub(super) fn unserved(&self) -> usize {
         self.by_slot.iter().filter(|master| master.is_none()).count()
     }
 
-    /// Returns the masters that serve at least a slot.
+    /// Returns the masters that serve at least one slot.
     pub(super) fn masters(&self) -> BTreeSet<&Address> {
         self.by_slot.iter().flatten().collect()
     }
 
-    /// Reads what a master says of itself in `CLUSTER NODES`: whether it is taking over a slot, or has one
-    /// that is another's here. `None` if it makes no sense.
+    /// Reads what a master says about itself in `CLUSTER NODES`: whether it is taking over a slot, or has
+    /// one that belongs to another master in this topology. `None` if it makes no sense.
     pub(super) fn has_grown(&self, master: &Address, nodes: &str) -> Option<bool> {
         let own = nodes.lines().find(|node| node.contains("myself"))?;
         for slots in own.split(' ').skip(8) {
@@ -89,7 +89,7 @@ impl Topology {
         Some(false)
     }
 
-    /// Returns the masters that serve a slot which another served before.
+    /// Returns the masters that serve a slot that another master served before.
     pub(super) fn gained_since<'a>(&'a self, before: &Self) -> BTreeSet<&'a Address> {
         let moved = self.by_slot.iter().zip(&before.by_slot).filter(|(now, before)| now != before);
         moved.filter_map(|(now, _)| now.as_ref()).collect()
@@ -140,7 +140,7 @@ mod tests {
     fn a_node_that_does_not_know_its_host_is_where_we_asked() {
         for unknown in [Value::Nil, text(""), text("?")] {
             let mut master = vec![unknown, Value::Int(7000), text("id")];
-            // Since version 7 there is more about a node.
+            // Since version 7 the answer says more about a node.
             master.push(Value::Map(vec![(text("ip"), text("10.0.0.1"))]));
             let topology = read(&[range(0, 16383, &[Value::Array(master)])]).unwrap();
             assert_eq!(topology.masters().into_iter().collect::<Vec<_>>(), [&address("asked", 7000)]);

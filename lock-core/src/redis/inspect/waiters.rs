@@ -11,12 +11,12 @@ use crate::redis::inspect::servers::{Answer, Servers};
 use crate::redis::keys::Keys;
 use crate::redis::value;
 
-/// The most waiters that are listed of one key.
+/// The most waiters that are listed for one key.
 const MAX_LISTED: isize = 1000;
 
 const LIST: &str = "list the waiters";
 
-/// One process in the server's queue. Inside of it, more callers may wait behind this one.
+/// One process in the server's queue. More callers of that process may wait behind this one.
 ///
 /// ```
 /// use lock_core::inspect::FleetReader;
@@ -36,23 +36,23 @@ pub struct Waiter {
     pub position: usize,
     /// The identity of its claim.
     pub owner: OwnerId,
-    /// What it tells of itself.
+    /// The process and call site, as it describes itself.
     pub info: Option<HolderInfo>,
-    /// How long it has stood in the queue, by the server's clock.
+    /// How long it has been in the queue, by the server's clock.
     pub waiting_for: Duration,
-    /// How long ago it last said that it still waits. One that has not for three of its intervals
-    /// is passed over.
+    /// How long ago it last confirmed that it still waits. A waiter that has missed three
+    /// confirmations is passed over.
     pub confirmed: Option<Duration>,
 }
 
-/// The command that counts the waiters of a key. No queue is a queue of none.
+/// The command that counts the waiters of a key. A missing queue is empty.
 pub(super) fn count(key: &LockKey) -> Result<Cmd> {
     let mut command = redis::cmd("ZCARD");
     command.arg(Keys::of(key)?.queue());
     Ok(command)
 }
 
-/// Lists the waiters of a key in order of arrival. No queue is a queue of none.
+/// Lists the waiters of a key in order of arrival. A missing queue is empty.
 pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>> {
     let keys = Keys::of(key)?;
     let mut command = redis::cmd("ZRANGE");
@@ -71,7 +71,7 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
     let Value::Array(entries) = answer.value else { return Err(answer.refusal(LIST)) };
     let now = answer.now;
     let read = |(at, ((owner, arrived), entry)): (usize, ((String, f64), Value))| {
-        // It may have been granted the lock between the two commands.
+        // The waiter may have been granted the lock between the two commands.
         let entry = if let Value::BulkString(text) = entry { value::waiter(&text) } else { None };
         #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact until the year 2255")]
         let micros = (now as f64 - arrived).max(0.0);

@@ -1,5 +1,5 @@
--- Takes the lock if it is free and nobody who can be reached waits for it, confirms it if it already
--- belongs to the claim, or queues the claim. Before that ends another claim, if one is named.
+-- Takes the lock if it is free and no reachable waiter is queued for it, confirms it if it already
+-- belongs to the claim, or queues the claim. Ends another claim first, if one is named.
 --
 -- KEYS     the lock, its queue and its waiters as in queue.lua, and the clock
 -- ARGV[1]  owner, 32 hexadecimal digits
@@ -20,8 +20,8 @@
 --          `t` name            this key is of another type, nothing was done
 --          `e` text            the error of a command; the claim has not taken K
 --
--- Atomic, because the deadline must still hold and the token be drawn at the moment K is taken; because
--- between the end of one claim and the next another could be passed over.
+-- Atomic, because the deadline must still hold and the token be drawn at the moment K is taken; and
+-- because another claim could be passed over between the end of one claim and the start of the next.
 
 local owner, ttl, deadline, tail, ticket, floor, ended = unpack(ARGV)
 LOCK, QUEUE, WAITERS = KEYS[1], KEYS[2], KEYS[3]

@@ -16,14 +16,14 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("clock.lua"), include_str!("queue.lua"), include_str!("acquire.lua")))
 });
 
-/// What is asked for.
+/// One request.
 pub(crate) struct Acquire<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a str,
     pub(crate) request: &'a AcquireRequest,
-    /// The claim that ends before.
+    /// A claim that ends first.
     pub(crate) ended: Option<OwnerId>,
-    /// It is executed no later than this, server time in µs.
+    /// The deadline in µs of server time: the script does nothing after it.
     pub(crate) deadline: u64,
     /// The token must exceed it.
     pub(crate) floor: FencingToken,

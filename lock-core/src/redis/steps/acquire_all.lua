@@ -1,5 +1,5 @@
--- Takes several locks if each is free, with nobody who can be reached waiting for it, and otherwise
--- none of them.
+-- Takes several locks if each is free and no reachable waiter is queued for any of them; otherwise
+-- takes none.
 --
 -- KEYS     those of the first lock as in queue.lua, then those of the second, and so on; last the clock
 -- ARGV[1]  deadline, server time in us: later than this the caller may be gone
@@ -14,8 +14,8 @@
 --                                 `h` PTTL `|` value, `s`, `c`, `t` name, or `e` text
 --          now is server time in us.
 --
--- Atomic, because a lock that is free when it is looked at must be free when the last of them has
--- been looked at, and because nobody may see some of them taken and others not.
+-- Atomic, because a lock that was found free must still be free when the last of them has been
+-- checked, and because nobody may see some of them taken and others not.
 
 local now = time()
 local deadline, floor = ARGV[1], ARGV[2]

@@ -16,12 +16,12 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("clock.lua"), include_str!("queue.lua"), include_str!("acquire_all.lua")))
 });
 
-/// What is asked for.
+/// One request for several locks.
 pub(crate) struct AcquireAll<'a> {
     pub(crate) keys: &'a [Keys],
     pub(crate) clock: &'a str,
     pub(crate) requests: &'a [AcquireRequest],
-    /// It is executed no later than this, server time in µs.
+    /// The deadline in µs of server time: the script does nothing after it.
     pub(crate) deadline: u64,
     /// The token must exceed it.
     pub(crate) floor: FencingToken,
@@ -43,7 +43,7 @@ impl AcquireAll<'_> {
 #[derive(Debug)]
 pub(crate) enum AcquiredAll {
     Granted(FencingToken),
-    /// Why the lock of this number was not taken, and with it none.
+    /// The number of a lock that could not be taken, and why. None was taken.
     Refused(usize, Acquired),
 }
 

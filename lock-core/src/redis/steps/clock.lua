@@ -1,11 +1,11 @@
 -- Draws tokens from the server's clock: a stream whose ids rise with the server's time and never fall,
--- also when that time steps back. Put before the steps that grant.
+-- even when that time steps back. Comes before the steps that grant.
 --
 -- KEYS     the last one: the clock
 --
 -- Returns  what the step says that follows.
 --
--- Atomic, because a token must be drawn at the instant at which its lock is taken.
+-- Atomic, because a token must be drawn at the instant its lock is taken.
 
 local call, pcall = redis.call, redis.pcall
 local CLOCK = KEYS[#KEYS]

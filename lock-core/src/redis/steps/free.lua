@@ -1,5 +1,5 @@
--- Frees one lock for release.lua, for the case that somebody waits, that it stays taken for a while, or that
--- a command is refused.
+-- Frees one lock for release.lua, if somebody waits, if the lock stays taken for a while, or if a command is
+-- refused.
 --
 -- KEYS     as in release.lua
 --

@@ -1,4 +1,5 @@
-//! The messages that processes hear: of grants, by a walk of `queue.lua`, and of locks that operators take away.
+//! The messages that processes receive: grants, sent by a walk of `queue.lua`, and locks that operators take
+//! away.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
     Some(Grant::new(Claim { key, owner, ttl }, token, stamp))
 }
 
-/// Writes a message about a lock that an operator takes away.
+/// Writes the message that an operator takes a lock away.
 #[cfg(any(test, feature = "inspect"))]
 pub(crate) fn revoking(owner: OwnerId, actor: &str, reason: &str) -> String {
     format!("{}|{}|{reason}", owner.to_hex(), actor.replace('|', "_"))

@@ -1,5 +1,5 @@
-//! What is done on the server in one step: for each the script or the commands, what they are called with,
-//! and what they answer, side by side.
+//! The atomic steps on the server: for each one its script or commands, their arguments and their answers,
+//! side by side.
 
 mod acquire;
 mod acquire_all;

@@ -1,4 +1,5 @@
--- What the steps share that take a lock, free it and pass it on. Put after `clock.lua` and before them.
+-- Shared by the steps that take a lock, free it and pass it on. Comes after `clock.lua` and before
+-- those steps.
 --
 -- KEYS     of one lock:
 --          the lock K: a string `owner|since|ttl|host|pid|site|lock name`, since being server ms
@@ -9,7 +10,7 @@
 --
 -- Returns  what the step says that follows.
 --
--- Atomic, because who is next must not change between freeing a lock and granting it.
+-- Atomic, because the next claim must not change between freeing a lock and granting it.
 
 -- The lock that is worked on.
 local LOCK, QUEUE, WAITERS

@@ -1,5 +1,5 @@
--- Frees locks that belong to their claims, leaves their queues, and passes on what is free then. Put behind
--- the function `library`, which makes all that is in the files before.
+-- Frees locks that belong to their claims, leaves their queues, and passes on the locks that are then free.
+-- Comes after the function `library`, which defines everything in the files before it.
 --
 -- KEYS       the locks; then their queues, in the same order; then the clock
 -- ARGV[1]    how long they stay taken, ms; 0 frees them now
@@ -7,9 +7,9 @@
 --
 -- Returns  of each claim: 1 if it held its lock, 0 if it did not, `e` and text if a command failed.
 --
--- Atomic per lock, because between reading the owner and deleting the key the lease may pass to another; one
--- script for all of them, because that costs the server a third. What fails of one leaves the others alone.
--- Writes that need memory only by pcall: a release must work when memory is full.
+-- Atomic per lock, because the lease may pass to another claim between reading the owner and deleting the
+-- key; one script for all of them, because that costs the server a third. A failure of one lock does not
+-- affect the others. Writes that need memory go by pcall: a release must work when memory is full.
 
 local pcall, find = redis.pcall, string.find
 local count, keep = (#KEYS - 1) / 2, tonumber(ARGV[1])

@@ -14,7 +14,7 @@ use crate::redis::value;
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         "local guarded = pcall\n",
-        // Made only if it is needed.
+        // The functions are defined only if they are needed.
         "local function library()\n",
         include_str!("clock.lua"),
         include_str!("queue.lua"),
@@ -41,7 +41,7 @@ pub(crate) fn release<'a>(
     })
 }
 
-/// The text of the script, for a connection that is being opened: the server then knows it.
+/// Returns the text of the script, which a new connection sends so that the server knows it.
 pub(crate) fn script() -> &'static str {
     &SCRIPT.text
 }

@@ -5,7 +5,7 @@
 --
 -- Returns  1 if it did, 0 if the key is gone or has another value. A key of another type raises WRONGTYPE.
 --
--- Atomic, because between reading the value and deleting the key it may pass to another.
+-- Atomic, because the key may pass to another client between reading the value and deleting it.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0

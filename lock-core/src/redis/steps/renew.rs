@@ -1,4 +1,4 @@
-//! `renew.lua`: raises leases, and has the server tell of the next change to them.
+//! `renew.lua`: raises leases, and has the server report the next change to them.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ pub(crate) fn renew(claims: &[Claim], track: bool) -> Eval {
         for claim in claims {
             arguments.arg(&value::head(claim.owner));
         }
-        // Mostly all have the same, and one word for all is enough.
+        // Usually all ttls are the same, and one argument for all is enough.
         let alike = claims.windows(2).all(|pair| pair[0].ttl == pair[1].ttl);
         for claim in &claims[..if alike { 1 } else { claims.len() }] {
             arguments.arg(value::millis(claim.ttl));

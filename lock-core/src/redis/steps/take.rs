@@ -1,8 +1,10 @@
-//! The first attempt at locks that nobody is expected to have: `MULTI`, a `SET … NX PX` for each, one draw from
-//! the clock for all of them, `EXEC`. No script, so the server does less than for the raw protocol.
+//! The first attempt at locks that are probably free: `MULTI`, a `SET … NX PX` for each, one draw from the
+//! clock for all of them, `EXEC`. It needs no script, so the server does less work than for the raw
+//! protocol.
 //!
-//! In one transaction, because between a lock and its token somebody else could be given a greater one. It
-//! knows nothing of queues and deadlines: what it cannot do, or may have done, is left to `acquire.lua`.
+//! It is one transaction, because somebody else could get a greater token between a lock and its token. It
+//! knows nothing about queues and deadlines: what it cannot do, or may have done, is left to
+//! `acquire.lua`.
 
 use redis::{Cmd, Pipeline, RedisError, Value};
 
@@ -20,7 +22,8 @@ pub(crate) fn take(keys: &Keys, request: &AcquireRequest, since: u64) -> Cmd {
     command
 }
 
-/// Adds the transaction of some parts. Answered by two more words than it has parts, then by `EXEC`.
+/// Adds the transaction of some parts. The answer has one entry for each part and two more, then
+/// that of `EXEC`.
 pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl Iterator<Item = Cmd>) {
     pipeline.cmd("MULTI");
     for take in takes {
@@ -30,7 +33,7 @@ pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl Iterator<Item = Cmd>) {
     pipeline.cmd("EXEC");
 }
 
-/// What became of one part.
+/// The outcome of one part.
 #[derive(Clone, Debug)]
 pub(crate) enum Taken {
     /// The lock is taken, at the instant of this draw.
@@ -39,7 +42,7 @@ pub(crate) enum Taken {
     Occupied,
     /// The lock may be taken, without a token: the script must be asked.
     Doubtful,
-    /// Nothing was done, for the sake of another part.
+    /// Nothing was done, because of another part.
     NotExecuted,
     /// Nothing was done, and why.
     Refused(RedisError),
@@ -47,8 +50,8 @@ pub(crate) enum Taken {
     NoClock(RedisError),
 }
 
-/// Reads the answers to the transaction of `count` parts. Only if `MULTI` was accepted and `EXEC` refused is it
-/// certain that nothing was done.
+/// Reads the answers to the transaction of `count` parts. It is certain that nothing was done only if `MULTI`
+/// was accepted and `EXEC` refused.
 pub(crate) fn read_taken(answers: &[Value], count: usize) -> Vec<Taken> {
     let doubtful = || vec![Taken::Doubtful; count];
     let [Value::Okay, queued @ .., outcome] = answers else { return doubtful() };
@@ -72,7 +75,7 @@ pub(crate) fn read_taken(answers: &[Value], count: usize) -> Vec<Taken> {
             let taken = match &drawn[0] {
                 Value::BulkString(id) => Draw::read(id).map_or(Taken::Doubtful, Taken::With),
                 answer => match error(answer) {
-                    // Nonsense that somebody wrote: the script sets it right.
+                    // Somebody wrote invalid data: the script corrects it.
                     Some(why) if why.detail().is_some_and(|text| text.contains("exhausted")) => Taken::Doubtful,
                     Some(why) => Taken::NoClock(why),
                     None => Taken::Doubtful,

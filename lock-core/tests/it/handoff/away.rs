@@ -5,7 +5,7 @@ use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{SECOND, Scratch, Worker, eventually, locks, take, warm};
 
-/// How many stand in the queue of `k`.
+/// Returns how many claims are in the queue of `k`.
 fn queued(server: &RedisServer) -> i64 {
     server.command(&["ZCARD", "{k}@queue"]).int()
 }
@@ -48,10 +48,11 @@ async fn who_is_away_when_its_turn_comes_costs_the_others_one_grant() {
             scratch.recorder().killed(pid);
         }
         let second = next.await.unwrap();
-        // The grant runs out, and whoever waits looks after it once a second.
+        // The grant runs out, and waiters check once a second.
         released.assert_within(3 * SECOND + SECOND, "the turn after one that nobody took");
         if !killed {
-            // It wakes to a grant that is over, believes nothing, and has its turn after all.
+            // The process wakes to a grant that is over, does not believe it, and still gets a
+            // turn.
             away.resume();
             tokio::time::sleep(SECOND).await;
             second.ensure_held().unwrap();
@@ -78,7 +79,7 @@ async fn a_server_without_memory_frees_the_lock_or_passes_it_on() {
     eventually("it waits", || queued(&server) == 1).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
-    // Whether it has room for the next depends on what it wrote before in the same script.
+    // Whether the server has room for the next write depends on what the same script wrote before.
     let holder = one.holder("k").await.unwrap();
     assert!(holder.is_none_or(|holder| holder.owner != old), "it is still the old holder's");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -87,7 +88,7 @@ async fn a_server_without_memory_frees_the_lock_or_passes_it_on() {
     assert_eq!(server.command(&["EXISTS", "{k}@queue"]), Reply::Int(0));
 }
 
-/// The message is swallowed on its way, or finds nobody who listens.
+/// The message is lost on its way, or no process is listening.
 #[tokio::test]
 #[limit]
 async fn a_grant_that_is_not_heard_costs_one_confirmation() {

@@ -34,18 +34,18 @@ struct Shared {
     recorder: Recorder,
     grants: AtomicU64,
     keys: usize,
-    /// Whether a stranger is inside, who must then be alone.
+    /// Whether a stranger is inside, which must then be alone.
     stranger: AtomicBool,
     tally: Mutex<Tally>,
 }
 
-/// What a crowd came to.
+/// The result of a crowd.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) grants: u64,
     pub(crate) by_process: Vec<u64>,
     pub(crate) timeouts: u64,
-    /// Errors for want of an answer.
+    /// Errors because no answer came.
     pub(crate) failures: u64,
     pub(crate) longest_wait: Duration,
     /// The most grants to others that began to wait later.
@@ -118,11 +118,11 @@ async fn work(locks: LockManager, shared: Arc<Shared>, process: usize, task: usi
                 if hold > Duration::ZERO {
                     tokio::time::sleep(hold).await;
                 }
-                // In this order: a lease that ran out before the stranger came is no harm.
+                // The order matters: a lease that ran out before the stranger came does no harm.
                 let stranger = shared.stranger.load(Ordering::SeqCst);
                 assert!(!stranger || guard.ensure_held().is_err(), "with a stranger inside");
                 shared.recorder.release(guard.key(), guard.token());
-                // What could not be released, or was lost, is the verdict's to judge.
+                // The verdict judges locks that could not be released or were lost.
                 let _ = guard.release().await;
             }
             Err(error) => {
@@ -163,12 +163,12 @@ impl Crowd {
         self.shared.grants.load(Ordering::SeqCst)
     }
 
-    /// Says whether a stranger has the key. Only for crowds of one key.
+    /// Sets whether a stranger has the key. Only for crowds of one key.
     pub(crate) fn stranger(&self, inside: bool) {
         self.shared.stranger.store(inside, Ordering::SeqCst);
     }
 
-    /// Lets the last who wait be served, and sums up.
+    /// Waits until the last waiters are served, and sums up.
     pub(crate) async fn stop(mut self) -> Tally {
         self.shared.over.store(true, Ordering::SeqCst);
         let last = async {

@@ -1,4 +1,4 @@
-//! Servers that refuse, stall, forget, or are set up wrongly.
+//! Servers that refuse, stall, forget, or are configured wrongly.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,14 +22,14 @@ async fn an_acquire_that_comes_too_late_is_refused() {
     hasty.execute_within = Duration::from_millis(50);
     {
         let mut pending = std::pin::pin!(store.try_acquire(&hasty));
-        // The deadline counts from the first poll. After it the caller gives up and is gone; its bytes
-        // lie in the server's socket.
+        // The deadline counts from the first poll. Then the caller gives up and is gone, but its bytes
+        // are still in the server's socket.
         let waits = std::future::poll_fn(|cx| std::task::Poll::Ready(pending.as_mut().poll(cx).is_pending())).await;
         assert!(waits, "a server that is stopped has answered");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     server.resume();
-    // On the same connection, hence after the late command.
+    // Sent on the same connection, and so executed after the late command.
     store.withdraw(&late).await.unwrap();
     assert!(store.holder(&late.key).await.unwrap().is_none(), "an orphan was left");
     assert_eq!(server.command(&["EXISTS", "lock:late"]), Reply::Int(0));
@@ -43,7 +43,7 @@ async fn a_caller_that_waits_out_the_stall_is_served_with_a_fresh_deadline() {
     granted(&store, &claim("warm")).await;
     server.pause();
     let mut hasty = request(&claim("lock:a"));
-    // Long enough for a slow machine when it is asked for again.
+    // Long enough for a slow machine at the second attempt.
     hasty.execute_within = Duration::from_secs(1);
     let pending = tokio::spawn({
         let store = Arc::clone(&store);
@@ -64,7 +64,7 @@ async fn a_network_slower_than_the_deadline_ends_in_not_executed() {
     proxy.delay(Direction::ToServer, Duration::from_millis(60));
     let mut hasty = request(&claim("lock:a"));
     hasty.execute_within = Duration::from_millis(5);
-    // By the script, which looks at the time.
+    // Sent by the script, which checks the time.
     hasty.repeated = true;
     let error = store.try_acquire(&hasty).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
@@ -191,7 +191,7 @@ async fn a_lost_reply_is_unknown_and_a_repeat_finds_the_lock_taken_by_itself() {
     let store = RedisStore::new(&proxy.url()).unwrap();
     let warm = claim("warm");
     granted(&store, &warm).await;
-    // Now the server knows both scripts, and the replies to lose are theirs.
+    // Now the server knows both scripts, so the lost replies are theirs.
     release(&store, &warm).await;
     let claim_a = claim("lock:a");
     proxy.drop_replies(1);
@@ -220,7 +220,7 @@ async fn a_connection_cut_at_every_byte_never_confuses_the_store() {
             proxy.cut_after(direction, bytes);
             let first = acquire(&store, &claim_a).await;
             proxy.resume();
-            // The end of the connection may be noticed only by the next who uses it.
+            // Perhaps only the next call on the connection notices that it has ended.
             let again = loop {
                 match acquire(&store, &claim_a).await {
                     Err(error) => assert!(error.is_transient(), "{error}"),
@@ -235,7 +235,7 @@ async fn a_connection_cut_at_every_byte_never_confuses_the_store() {
     }
 }
 
-/// Keeps what it is told as text.
+/// Keeps every notice as text.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! Tokens: from one clock for each server, whatever becomes of it.
+//! Tokens come from one clock for each server, whatever happens to it.
 
 use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{Claim, FencingToken, Freed, LockBackend, LockErrorKind, RedisStore};
@@ -12,12 +12,12 @@ const MS: u64 = 1 << 20;
 
 const HOUR: u64 = 3_600_000 * MS;
 
-/// Draws tokens until something else than they changes, and requires that they rise.
+/// Draws some tokens, and requires that they rise.
 async fn rises(store: &RedisStore, newest: &mut FencingToken, what: &str) {
     for round in 0..5 {
         let claim = claim("lock:a");
         let mut asked = request(&claim);
-        // Natively, and by the script.
+        // Drawn natively and by the script in turn.
         asked.repeated = round % 2 == 1;
         let token = token(store.try_acquire(&asked).await.unwrap());
         assert!(token > *newest, "{token} after {newest}: {what}");
@@ -40,14 +40,14 @@ async fn tokens_rise_whatever_happens_to_the_clock() {
         &["DEL", CLOCK],
         &["XTRIM", CLOCK, "MAXLEN", "0"],
         &["SCRIPT", "FLUSH"],
-        // Ahead of the time, as after a step back.
+        // The clock is ahead of the time, as after a step back.
         &["XADD", CLOCK, "4102444800000-8190", "k", "v"],
     ] {
         server.command(words);
         rises(&store, &mut newest, words[0]).await;
     }
     server.command(&["DEL", CLOCK]);
-    // The process knows of tokens of the year 2100, and must not be spoilt by them.
+    // The process knows tokens of the year 2100, which must not affect it.
     newest = FencingToken::default();
     rises(&store, &mut newest, "after nonsense").await;
     assert!(newest.get() / MS < 4_102_444_800_000);
@@ -70,7 +70,7 @@ async fn a_clock_of_nonsense_breaks_no_key() {
         rises(&store, &mut newest, id).await;
         assert!(newest.get() / MS < 4_102_444_800_000, "{newest}");
     }
-    // What is no clock at all is a mistake that is named, and takes no lock.
+    // A key that is not a clock at all gives an error that names it, and no lock is taken.
     server.command(&["DEL", CLOCK]);
     server.command(&["SET", CLOCK, "9000000000000000"]);
     for repeated in [false, true] {

@@ -1,4 +1,4 @@
-//! What is pending for one connection leaves together, and fails apart.
+//! Calls pending for one connection leave together, but fail separately.
 
 mod background;
 
@@ -34,19 +34,19 @@ fn claims(count: usize) -> Vec<Claim> {
     (0..count).map(|n| claim(&format!("lock:{n}"))).collect()
 }
 
-/// Polls a future once. Nobody is told when it is worth polling again.
+/// Polls a future once. Its waker does nothing.
 fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Lets the connection write and read all it can.
+/// Lets the connection write and read as much as it can.
 async fn let_others_run() {
     for _ in 0..20 {
         yield_now().await;
     }
 }
 
-/// Sends a call that the server, which is stopped, does not answer: what follows gathers.
+/// Sends a call that the stopped server does not answer, so that the calls after it gather.
 async fn occupy(store: &Arc<RedisStore>) -> JoinHandle<Result<Attempt, LockError>> {
     let store = Arc::clone(store);
     let first = tokio::spawn(async move { acquire(&store, &claim("first")).await });
@@ -109,7 +109,7 @@ async fn who_finds_the_connection_idle_waits_for_nobody() {
     let lone = claim("lock:lone");
     let mut acquiring = pin!(acquire(&store, &lone));
     assert!(poll_once(acquiring.as_mut()).is_pending());
-    // It is not polled again, so the first poll has sent it.
+    // The future is not polled again, so its first poll must have sent the call.
     while !exists(&server, "lock:lone") {
         yield_now().await;
     }
@@ -133,7 +133,7 @@ async fn a_key_of_another_type_fails_alone() {
                 assert_eq!(error.kind(), LockErrorKind::Misconfigured);
                 assert!(error.to_string().contains("\"lock:3\""), "{error}");
             }
-            // The queue is in the way of waiters only.
+            // The broken queue only affects waiters.
             _ => drop(token(answer.unwrap())),
         }
     }
@@ -169,7 +169,8 @@ async fn a_full_memory_refuses_acquires_but_not_the_release_beside_them() {
     granted(&store, &held).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let [a, b, c] = ["lock:a", "lock:b", "lock:c"].map(claim);
-    // The server looks at its memory only before the first write of a script: the release comes last.
+    // The server checks its memory only before the first write of a script, so the release comes
+    // last.
     let (alone, one, other, freed) =
         tokio::join!(acquire(&store, &a), acquire(&store, &b), acquire(&store, &c), release(&store, &held));
     assert_eq!(freed, Freed::Released);
@@ -224,7 +225,8 @@ async fn each_call_has_its_own_deadline() {
     server.resume();
     token(fresh.await.unwrap().unwrap());
     token(first.await.unwrap().unwrap());
-    // Its caller has gone: whoever ends its claim finds it, also over another connection.
+    // Its caller has gone, but a release of its claim finds the attempt, even over another
+    // connection.
     let other = Arc::clone(&store);
     let ending = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -275,7 +277,7 @@ async fn a_release_finds_who_queued_before() {
     waiting.ticket = Some(Ticket::new("nobody".into(), 1, Duration::from_secs(3)));
     assert!(matches!(store.try_acquire(&waiting).await.unwrap(), Attempt::Queued { .. }));
     assert_eq!(release(&store, &holder).await, Freed::Released);
-    // Nobody hears its inbox, so it was passed over, which is noted.
+    // Nobody listens to its inbox, so it was passed over, and its entry says so.
     let entry = server.command(&["HGET", "{lock:a}@waiters", &waiter.owner.to_hex()]);
     assert_eq!(entry.text().split('|').nth(3), Some("1"), "{entry:?}");
     waiting.repeated = true;
@@ -283,7 +285,7 @@ async fn a_release_finds_who_queued_before() {
     assert!(!exists(&server, "{lock:a}@waiters") && !exists(&server, "{lock:a}@queue"));
 }
 
-/// Whoever opens a batch may be dropped, or never be polled again, after any number of polls.
+/// The call that opens a batch may be dropped, or never polled again, after any number of polls.
 #[tokio::test]
 #[limit]
 async fn the_others_are_answered_whatever_becomes_of_the_first() {
@@ -311,7 +313,8 @@ async fn the_others_are_answered_whatever_becomes_of_the_first() {
             assert_eq!(release(&store, claim).await, Freed::Released);
         }
         token(first.await.unwrap().unwrap());
-        // Not sent yet, it was taken back; sent, it was executed, and its release finds it.
+        // A call that was not sent yet was taken back; one that was sent was executed, and its
+        // release finds the lock.
         assert_eq!(exists(&server, "lock:opener"), !dropped || polls > 1, "{polls} polls, dropped: {dropped}");
         drop(opening);
         store.withdraw(&opener).await.unwrap();

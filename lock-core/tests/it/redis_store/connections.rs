@@ -183,7 +183,7 @@ async fn a_dead_path_is_given_up_within_a_second_or_two() {
     granted(&store, &claim("warm")).await;
     proxy.black_hole(Direction::ToServer);
     let claim_a = claim("lock:a");
-    // Callers give up one after the other, as the machinery does after a command's time-out.
+    // Callers give up one after the other, as the machinery does after a command's timeout.
     for _ in 0..6 {
         let patient = tokio::time::timeout(Duration::from_millis(200), acquire(&store, &claim_a));
         assert!(patient.await.is_err());
@@ -217,7 +217,7 @@ async fn cancelled_callers_do_not_cost_the_connection() {
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     granted(&store, &claim("after")).await;
     let opened = server.command(&["CLIENT", "LIST"]);
-    // A second without an answer is reason for a new connection, whoever is to blame for it.
+    // A second without an answer is a reason for a new connection, whatever the cause.
     let excused = watch.stalled() > Duration::from_millis(500);
     assert!(clients(&server) == 1 || excused, "{}", opened.text());
     let first_id = opened.text().lines().next().unwrap().to_owned();
@@ -259,7 +259,8 @@ fn a_release_in_the_background_outlives_its_runtime() {
         let short = runtime();
         let released = short.block_on(async {
             let guard = locks.lock("lock:a").with_wait(Duration::from_secs(20)).await.unwrap();
-            // Sent by a driver that gets on only if it is let, which it is in every other round.
+            // The driver that sends this makes progress only if the runtime runs it, which happens
+            // in every other round.
             let released = guard.release().await.unwrap();
             for _ in 0..n % 2 {
                 tokio::task::yield_now().await;
@@ -268,7 +269,7 @@ fn a_release_in_the_background_outlives_its_runtime() {
         });
         assert_eq!(released, ReleaseOutcome::InBackground);
     }
-    // Less than the lease: the last one was given back too.
+    // The wait is shorter than the lease, so the last lock was given back too.
     drop(runtime().block_on(async { locks.lock("lock:a").with_wait(Duration::from_secs(20)).await.unwrap() }));
 }
 
@@ -280,7 +281,7 @@ fn a_release_in_the_background_is_not_held_up_by_a_runtime_that_is_blocked() {
     runtime().block_on(async {
         let guard = locks.lock("lock:a").with_ttl(Duration::from_secs(12)).await.unwrap();
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
-        // Nothing else runs here until the keeper has released it, over a connection of its own.
+        // Nothing else runs here until the keeper has released the lock over its own connection.
         while server.command(&["EXISTS", "lock:a"]) == Reply::Int(1) {
             std::thread::sleep(Duration::from_millis(10));
         }

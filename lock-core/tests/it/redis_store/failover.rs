@@ -1,4 +1,4 @@
-//! A replica that takes over without having heard of the last grants.
+//! A replica takes over without having received the last grants.
 
 use lock_core::testing::{FaultProxy, RedisServer, Reply, limit};
 use lock_core::{Freed, LockBackend, ReleaseOutcome, Renewal};
@@ -6,7 +6,8 @@ use lock_core::{Freed, LockBackend, ReleaseOutcome, Renewal};
 use crate::redis_store::{claim, granted, release, store};
 use crate::support::{SECOND, eventually, locks, locks_at, pttl, take, watched};
 
-/// A counter gives the token of the last grant, which the replica has not heard of, a second time.
+/// A counter would give the token of the last grant, which the replica has not received, a second
+/// time.
 #[tokio::test]
 #[limit]
 async fn tokens_grow_over_a_failover_that_loses_grants() {
@@ -17,7 +18,7 @@ async fn tokens_grow_over_a_failover_that_loses_grants() {
     replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
     let synced = || replica.command(&["EXISTS", "k"]) == Reply::Int(1);
     eventually("the replica has heard of the first grant", synced).await;
-    // Parted, before the lock passes on a few times more.
+    // Separated before the lock passes on a few more times.
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(release(&old, &known).await, Freed::Released);
     let mut newest = first;
@@ -39,8 +40,8 @@ async fn tokens_grow_over_a_failover_that_loses_grants() {
     assert!(after > last, "{after} after {last}: a fence would let the old holder write");
 }
 
-/// A virtual address moves to the replica, and leaves connections open to the server that was master. That one is a
-/// replica now, and delivers grants to those who still listen there.
+/// A virtual address moves to the replica, and connections to the old master stay open. The old master is a replica
+/// now, and delivers grants to processes that still listen there.
 #[tokio::test]
 #[limit]
 async fn a_grant_that_only_a_replica_delivers_is_none() {
@@ -59,7 +60,7 @@ async fn a_grant_that_only_a_replica_delivers_is_none() {
     let follows = || old.command(&["INFO", "replication"]).text().contains("master_link_status:up");
     eventually("the server that was master follows", follows).await;
 
-    // Whoever asks finds the lock free, and a waiter that cannot be told.
+    // The next caller finds the lock free, and a waiter that cannot be notified.
     new.command(&["DEL", "k"]);
     let next = take(&locks(&new), "k").await;
     let granted = tokio::time::timeout(SECOND, &mut waiting).await;
@@ -69,7 +70,7 @@ async fn a_grant_that_only_a_replica_delivers_is_none() {
     drop((waiting, held));
 }
 
-/// The same address, and nothing ever closes the connections of before.
+/// The address stays the same, and nothing ever closes the old connections.
 #[tokio::test]
 #[limit]
 async fn connections_to_a_server_that_is_no_master_any_more_are_left() {
@@ -87,7 +88,7 @@ async fn connections_to_a_server_that_is_no_master_any_more_are_left() {
     for key in ["one", "two"] {
         take(&locks, key).await.release().await.unwrap();
     }
-    // The watchdog and whoever hears of grants have moved too.
+    // The watchdog and the listening connection have moved too.
     let before = pttl(&new, "held");
     eventually("the lock is renewed where it is now", || pttl(&new, "held") > before).await;
     let waiter = tokio::spawn({

@@ -156,7 +156,7 @@ async fn a_holder_whose_lease_is_never_renewed_hears_of_an_operator_too() {
     locks.shutdown(Duration::from_secs(5)).await;
 }
 
-/// Waits until a process hears of operators: who was told nothing reports a theft.
+/// Waits until a process listens for operators: a process that was not notified reports a theft.
 async fn until_it_listens(server: &RedisServer) {
     let channels = || format!("{:?}", server.command(&["PUBSUB", "CHANNELS", "distributed-lock:inbox:revoked"]));
     while !channels().contains("revoked") {

@@ -1,4 +1,4 @@
-//! What a stranger may have put where a lock would be.
+//! Values that a stranger may have put in the place of a lock.
 
 use lock_core::testing::{RedisServer, limit};
 use lock_core::{Attempt, Freed, LockBackend, LockKey, LockLabel, RedisStore, Renewal, Ticket};

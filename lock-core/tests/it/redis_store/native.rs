@@ -1,4 +1,4 @@
-//! The first attempt without a script: what it must never leave behind, whatever the server refuses.
+//! The first attempt without a script must never leave anything behind, whatever the server refuses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +63,8 @@ async fn without_permission_to_close_connections_the_script_looks_at_the_time() 
     assert!(executed(&server, "multi"));
 }
 
-/// The server is stopped, the caller gives up, and its runtime is not driven any more. The bytes lie in the
-/// server's socket and are executed when it goes on.
+/// The server is stopped, the caller gives up, and its runtime no longer runs. The bytes are in the
+/// server's socket, and are executed when the server resumes.
 #[test]
 #[limit]
 fn an_attempt_of_a_runtime_that_stopped_takes_no_lock_once_its_claim_has_ended() {
@@ -81,7 +81,7 @@ fn an_attempt_of_a_runtime_that_stopped_takes_no_lock_once_its_claim_has_ended()
             let attempt = acquire(&store, &late);
             assert!(tokio::time::timeout(Duration::from_millis(50), attempt).await.is_err());
         });
-        // Its sockets close now, or stay open with nobody to read them.
+        // Its sockets close now, or stay open with nothing reading them.
         let stopped = driven.then_some(application);
         server.resume();
         keeper.block_on(async { store.withdraw(&late).await.unwrap() });
@@ -109,12 +109,12 @@ async fn one_newcomer_may_pass_a_queue_whose_lock_ended_by_itself() {
     server.command(&["DEL", "lock:a"]);
     granted(&newcomers, &newcomer).await;
     assert_eq!(release(&newcomers, &newcomer).await, Freed::Released);
-    // It listens to nothing, so it is passed over once and granted when it asks.
+    // This waiter does not listen, so it is passed over once, and granted when it asks.
     token(waiters.try_acquire(&queued).await.unwrap());
     assert_eq!(server.command(&["EXISTS", "{lock:a}@queue", "{lock:a}@waiters"]), Reply::Int(0));
 }
 
-/// An entry of the waiters never outlives its place in the queue.
+/// A waiter's entry never outlives its place in the queue.
 #[tokio::test]
 #[limit]
 async fn what_is_known_of_waiters_goes_with_their_queue() {
@@ -136,7 +136,7 @@ async fn what_is_known_of_waiters_goes_with_their_queue() {
     server.command(&["DEL", "{lock:a}@queue"]);
     wait(&plain, &second).await;
     assert_eq!(waiters(), [second.owner.to_hex()]);
-    // For a while nobody may take an entry out.
+    // For a while nobody is allowed to remove an entry.
     let denied = user(&server, "-hdel");
     denied.withdraw(&second).await.unwrap();
     assert_eq!(waiters(), [second.owner.to_hex()]);

@@ -1,5 +1,5 @@
-//! Stores with one bug each, as others have shipped them. The harness must catch every one, or its
-//! silence about our own stores means nothing.
+//! Stores with one bug each, as other libraries have shipped them. The harness must catch every
+//! one, or its silence about our own stores means nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,27 +14,28 @@ use super::{MS, Mode, breaks_the_contract, simulate};
 /// What is wrong with a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
-    /// `DEL` without asking who owns the key.
+    /// `DEL` without checking the owner of the key.
     UnownedRelease,
-    /// `PEXPIRE` without asking who owns the key.
+    /// `PEXPIRE` without checking the owner of the key.
     UnownedRenew,
-    /// An own key is somebody's: the reply to the first attempt was lost.
+    /// After a lost reply to the first attempt, a retry takes its own key for somebody else's.
     RetryIsBusy,
     /// `SET` without `NX`: the last one wins.
     TakesWhatIsTaken,
     /// The key is kept for less time than was promised.
     ShortLease,
-    /// `SET`, then `EXPIRE`, and nothing in between is noticed: one key in four never expires.
+    /// `SET`, then `EXPIRE`, where a failure in between goes unnoticed: one key in four never
+    /// expires.
     SetThenExpire,
-    /// A renewal sets a key that has gone.
+    /// A renewal creates a key that no longer exists.
     RenewalCreates,
-    /// A renewal sets the expiry, also to an earlier one.
+    /// A renewal sets the expiry, even to an earlier time.
     RenewalShortens,
     /// `INCR`, on a counter that is lost now and then.
     ForgetfulCounter,
     /// Every grant gets the same token.
     NoTokens,
-    /// Leaving does not free what was granted meanwhile.
+    /// A withdrawal does not free a lock that was granted meanwhile.
     WithdrawDoesNothing,
     /// A release that is answered before it is done, and then is not done.
     ReleaseDoesNothing,
@@ -81,7 +82,7 @@ impl Mutant {
         }
     }
 
-    /// Makes a claim that acts for whoever holds the key now.
+    /// Makes a claim that acts for the current holder of the key.
     async fn impersonate(&self, claim: &Claim) -> Option<Claim> {
         let owner = self.store.holder(&claim.key).await.ok()??.owner?;
         let mut other = claim.clone();
@@ -200,7 +201,8 @@ fn every_mutant_is_caught() {
     let mut caught = Vec::new();
     for bug in BUGS {
         let by_contract = breaks_the_contract(|store| Mutant::new(store, bug));
-        // What the contract refuses is simulated a little, to see whether users would have felt it.
+        // A bug that the contract refuses is simulated only a little, to see whether users would
+        // have noticed it.
         let seeds = if by_contract { 6 } else { 60 };
         let by_simulation = simulated(bug, Mode::Short, seeds).or_else(|| simulated(bug, Mode::Long, seeds));
         println!("figure: mutant {bug:?}: contract {by_contract}, simulation {by_simulation:?}");

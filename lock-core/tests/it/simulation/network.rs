@@ -1,4 +1,5 @@
-//! A network between a manager and a store that delays, loses, doubles and reorders, by a seed.
+//! A network between a manager and a store that delays, loses, duplicates and reorders messages, as
+//! a seed decides.
 
 use std::collections::HashSet;
 use std::future::{Future, pending};
@@ -31,7 +32,7 @@ pub(crate) struct Network<B> {
     ended: Mutex<HashSet<OwnerId>>,
 }
 
-/// A rule that the network breaks, since it sees what the rule is about: a mutant.
+/// A mutant: a rule that the network breaks, because it sees the messages that the rule is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Flaw {
     /// Commands are executed after their deadline.
@@ -42,7 +43,7 @@ pub(crate) enum Flaw {
     OneEnding,
 }
 
-/// What becomes of one command.
+/// The fate of one command.
 #[derive(Clone, Copy)]
 enum Fate {
     Answered,
@@ -50,9 +51,9 @@ enum Fate {
     Refused,
     /// Sent and lost.
     RequestLost,
-    /// Executed, and the caller hears nothing.
+    /// Executed, but the caller gets no answer.
     ReplyLost,
-    /// Executed some time, and the caller learns of a broken connection.
+    /// Executed at some time, while the caller sees a broken connection.
     Broken,
 }
 
@@ -81,7 +82,7 @@ impl<B: LockBackend> Network<B> {
         *self.faults.lock().unwrap() = 0;
     }
 
-    /// Parts the process from the store for ever: to all others it is dead.
+    /// Cuts the process off from the store forever: to all others it is dead.
     pub(crate) fn cut_off(&self) {
         self.cut_off.store(true, Ordering::Relaxed);
     }
@@ -97,7 +98,7 @@ impl<B: LockBackend> Network<B> {
         if random.u8(0..100) >= faulty {
             return Course { fate: Fate::Answered, connect: Duration::ZERO, there: quick, back: quick };
         }
-        // Up to twice as long as anybody waits for it.
+        // Up to twice as long as any caller waits for it.
         let mut slow = || patience.mul_f64(2.0 * random.f64());
         let (connect, there, back) = (slow(), slow(), slow());
         let connect = if random.bool() { Duration::ZERO } else { connect };
@@ -160,7 +161,7 @@ impl<B: LockBackend> Network<B> {
             if self.is_cut_off() {
                 continue;
             }
-            // One grant may arrive twice, or not at all, and after those that were sent later.
+            // One grant may arrive twice, not at all, or after grants that were sent later.
             for delay in self.deliveries() {
                 let (inbox, mut grant) = (inbox.clone(), grant.clone());
                 let (flaw, clock) = (self.flaw, self.clock.get().copied());
@@ -262,7 +263,7 @@ impl<B: LockBackend> LockBackend for Network<B> {
                 () = self.pass_on(&mut reports, &inbox) => {}
             }
             if self.flips() {
-                // The server goes on and grants into the void.
+                // The server continues, and its grants reach nobody.
                 inbox.set_open(false);
                 tokio::select! {
                     biased;

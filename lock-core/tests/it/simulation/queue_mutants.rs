@@ -1,8 +1,8 @@
 //! Queues with one bug each. As with the mutants of the lock: the harness must catch every one.
 //!
-//! Bugs of the store sit in a store. Rules that belong to the machinery are broken by the network
-//! in front of it, which sees what they are about and can undo what they do. What other rules cover for,
-//! so that hardly any course of events would show it, is tested rule by rule in `grants.rs`.
+//! Bugs of the store sit in a store. Rules that belong to the machinery are broken by the network in
+//! front of it, which sees the messages that they are about and can undo their effect. Rules whose loss
+//! other rules make up for, so that hardly any run would show it, are tested one by one in `grants.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -19,9 +19,9 @@ use super::{Mode, breaks_the_contract, simulate};
 /// What is wrong with the queue of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
-    /// Leaving does not free a lock that was granted meanwhile.
+    /// A withdrawal does not free a lock that was granted meanwhile.
     WithdrawKeepsGrant,
-    /// A release frees the lock and tells nobody.
+    /// A release frees the lock and notifies no waiter.
     ReleaseTellsNobody,
     /// An acquire that finds the lock free stops at the first in the queue, dead or not.
     StopsAtDeadHead,
@@ -36,7 +36,7 @@ const BUGS: [Bug; 4] = [Bug::WithdrawKeepsGrant, Bug::ReleaseTellsNobody, Bug::S
 struct Mutant {
     store: MemoryStore,
     bug: Bug,
-    /// Who waits for each key, in order of arrival.
+    /// The claims that wait for each key, in order of arrival.
     waiting: Mutex<HashMap<LockKey, VecDeque<OwnerId>>>,
 }
 
@@ -117,7 +117,7 @@ impl LockBackend for Mutant {
     async fn release(&self, release: &Release) -> Result<Freed, LockError> {
         let claim = &release.claim;
         self.left(&claim.key, claim.owner);
-        // A min_hold is kept, so that only what the bug is about gives it away.
+        // A min_hold is kept, so that only the bug itself can show.
         let at_once = self.bug == Bug::ReleaseTellsNobody && release.keep_for.is_zero();
         if at_once && self.owner(&claim.key).await == Some(claim.owner) {
             self.store.steal(&claim.key);

@@ -1,4 +1,4 @@
-//! What the processes of one run did, and what that says about the queue.
+//! A record of what the processes of one run did, and what it says about the queue.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use lock_core::testing::{History, Record, Verdict};
 use lock_core::{LockEvent, LockEventKind, LockGuard, LockObserver};
 use tokio::time::Instant;
 
-/// What the processes of a run lock.
+/// The keys that the processes of a run lock.
 pub(crate) const KEYS: [&str; 2] = ["a", "b"];
 
 /// Writes down on virtual time what one manager, a process of its own, does.
@@ -31,7 +31,7 @@ pub(crate) struct Book {
 /// One acquire.
 #[derive(Clone, Debug)]
 struct SeenAcquire {
-    /// Within this run, since those of the process include other tests'.
+    /// The number within this run, because attempt numbers of the process include other tests.
     number: u64,
     process: u32,
     key: String,
@@ -78,11 +78,12 @@ impl Book {
         History::new(self.records.clone()).check()
     }
 
-    /// Returns the longest time, from `from` on, that a key was nobody's while somebody waited for it.
+    /// Returns the longest time, from `from` on, that a key was free while somebody waited for it.
     pub(crate) fn longest_idle(&self, from: Duration) -> Duration {
         let mut longest = Duration::ZERO;
         for key in KEYS {
-            // What changes when: how many hold the key, and how many wait for it.
+            // Each change: when it happens, and by how much the numbers of holders and waiters of
+            // the key change.
             let mut changes: Vec<(Duration, i32, i32)> = Vec::new();
             for acquire in self.acquires.values().filter(|acquire| acquire.key == key) {
                 let end = self.now();
@@ -107,7 +108,7 @@ impl Book {
         longest
     }
 
-    /// Returns how many who came later were served first, at most.
+    /// Returns the most callers that came later than another and were served first.
     pub(crate) fn longest_bypass(&self) -> usize {
         let bypassed = |acquire: &SeenAcquire| {
             let until = acquire.answered.unwrap_or(Duration::MAX);
@@ -163,7 +164,7 @@ impl LockObserver for Recorder {
             }
             kind if kind.is_terminal() => {
                 acquire.answered = acquire.answered.or(Some(now));
-                // Given up right after the grant, so that there was no body.
+                // The acquire was given up right after the grant, so there was no body.
                 acquire.left = acquire.left.or(Some(now));
                 Record::End { process, attempt, at, how: "ended".to_owned() }
             }

@@ -1,5 +1,5 @@
-//! Several keys at once over a network that fails: the one command for all of them may be lost or late,
-//! its answer may be, and its caller may give up at any moment.
+//! Several keys at once over a network that fails: the one command for all of them, or its answer, may
+//! be lost or late, and its caller may give up at any moment.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -38,8 +38,8 @@ impl Inside {
     }
 }
 
-/// Three processes take sets of keys, trying or waiting, with leases that outlast the run: what is not
-/// given back is seen. Returns how many sets were granted.
+/// Three processes take sets of keys, trying or waiting, with leases that outlast the run, so that a
+/// set that is not given back is seen. Returns how many sets were granted.
 async fn run(seed: u64) -> usize {
     let (store, inside, mut tasks) = (MemoryStore::new(), Arc::new(Inside::default()), JoinSet::new());
     let (mut networks, mut managers) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ async fn run(seed: u64) -> usize {
     sleep(Duration::from_secs(3 + seed % 4)).await;
     networks.iter().for_each(|network| network.heal());
     let granted = tasks.join_all().await.into_iter().sum();
-    // What is still on its way arrives within ten seconds, and releases are repeated after it.
+    // Commands still on their way arrive within ten seconds, and releases are repeated after that.
     sleep(60 * SECOND).await;
     assert_eq!(store.len(), 0, "keys or entries left, LOCK_TEST_SEED={seed}");
     for (_, log) in managers {

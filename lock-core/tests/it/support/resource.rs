@@ -10,7 +10,7 @@ use lock_core::testing::Recorder;
 use lock_core::{FencingGate, FencingToken};
 
 /// Serves every worker that connects, for as long as the test process lives. It records each write
-/// while no other can happen, so that the order of the records is the order of the writes.
+/// while no other write can happen, so that the records are in the order of the writes.
 pub(crate) struct Resource {
     address: SocketAddr,
     gates: Arc<Gates>,

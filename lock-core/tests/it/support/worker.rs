@@ -41,7 +41,7 @@ impl Worker {
         Self { child, orders, says }
     }
 
-    /// Waits for what the worker says next.
+    /// Waits for the worker's next line.
     pub(crate) async fn next(&mut self) -> String {
         let line = tokio::time::timeout(PATIENCE, self.says.next_line()).await;
         line.expect("a worker is silent").unwrap().expect("a worker has ended")
@@ -69,7 +69,7 @@ impl Worker {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it as the kernel does for want of memory, and waits until it is gone.
+    /// Kills it as the kernel does when memory runs out, and waits until it is gone.
     pub(crate) async fn kill(&mut self) {
         self.child.kill().await.unwrap();
     }

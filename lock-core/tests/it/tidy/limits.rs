@@ -7,7 +7,7 @@ use lock_core::testing::limit;
 
 use super::files;
 
-/// What can wait for something that does not come.
+/// Code that can wait for something that never comes.
 const WAITS: [&str; 7] = [".await", ".join()", ".recv", "Command::new", "TcpStream", "block_on", "_blocking("];
 
 /// Returns the part of a file that is made of tests, if any of it can wait. Tests of whole programs and

@@ -32,7 +32,7 @@ async fn a_release_that_nobody_waits_for_leaves_with_the_next_call() {
     let ending = ending(&held);
     let mut releasing = pin!(store.release(&ending));
     assert!(poll_once(releasing.as_mut()).is_pending());
-    // In their order: the release frees the key for who comes after it in the same message.
+    // They run in order: the release frees the key for a call that follows it in the same message.
     let second = tokio::join!(acquire(&store, &same), acquire(&store, &other)).0;
     assert!(first < token(second.unwrap()));
     assert_eq!(releasing.await.unwrap(), Freed::Released);
@@ -49,7 +49,7 @@ async fn a_release_that_nobody_waits_for_leaves_alone_if_nothing_follows() {
     let ending = ending(&held);
     let mut releasing = pin!(store.release(&ending));
     assert!(poll_once(releasing.as_mut()).is_pending());
-    // It is not polled again, and no call is made.
+    // The future is not polled again, and no other call is made.
     while exists(&server, "lock:a") {
         yield_now().await;
     }
@@ -94,7 +94,7 @@ async fn releases_that_nobody_waits_for_fill_a_script_like_others() {
     assert_eq!(calls(&server) - before, 2, "one that is full, and the rest");
 }
 
-/// What a busy worker thread keeps from leaving goes when the next answer comes.
+/// Calls that a busy worker thread holds back leave when the next answer comes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn a_worker_that_is_busy_holds_nobody_up() {

@@ -30,7 +30,7 @@ fn node(server: &RedisServer) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
-/// Goes on with a scan that cannot be complete, until it says so.
+/// Continues a scan that cannot be completed, until it fails.
 async fn broken_off(mut walk: Scan<'_>) -> LockError {
     loop {
         match walk.next().await {
@@ -54,7 +54,7 @@ fn reads(server: &RedisServer) -> usize {
     let read = |line: &&str| {
         ["scan", "getrange", "pttl", "zcard"].iter().any(|name| line.starts_with(&format!("cmdstat_{name}:calls=")))
     };
-    // What was refused is counted too, as calls that there were none of.
+    // Refused commands are listed too, with zero calls.
     stats.lines().filter(read).filter(|line| !line.contains(":calls=0,")).count()
 }
 
@@ -83,7 +83,7 @@ async fn one_scan_reads_every_master_and_no_replica() {
         found.sort_by(|one, two| one.key.cmp(&two.key));
         assert_eq!(keys(&found), names);
         assert!(found.iter().all(|entry| entry.held_for.unwrap() < LONG && entry.holder.site() == "shop::charge"));
-        // One key is looked for where it lies.
+        // A single key is read from the master that serves it.
         for (name, master) in names.iter().zip(cluster.masters()) {
             assert_eq!(fleet.entry(&key(name)).await.unwrap().unwrap().holder.site(), "shop::charge");
             assert!(fleet.waiters(&key(name)).await.unwrap().is_empty());
@@ -96,14 +96,14 @@ async fn one_scan_reads_every_master_and_no_replica() {
     }
     assert_eq!([&cluster.masters()[last], &replica].map(reads), [4, 0]);
 
-    // There is one budget for all of them.
+    // All masters share one budget.
     let fleet = FleetReader::new(&cluster.masters()[0].url()).unwrap();
     let (found, truncated) = scan(&fleet, ScanOptions::new().with_max_keys(200)).await;
     assert_eq!((found.len(), truncated), (2, true));
     let (found, truncated) = scan(&fleet, ScanOptions::new().with_max_keys(300)).await;
     assert_eq!((found.len(), truncated), (3, false));
 
-    // Nor is a master read that has become a replica since its cluster was looked at.
+    // A master that has become a replica since the masters were listed is not read either.
     let mut walk = fleet.scan(ScanOptions::new());
     walk.next().await.unwrap();
     take_over(&replica);
@@ -129,7 +129,7 @@ async fn a_lock_is_released_through_any_node() {
     while fleet.entry(guard.key()).await.unwrap().unwrap().waiters == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // A node may not know, or not tell, on which host it is reached: the one where we ask.
+    // A node may not know, or not say, its own host: then it is the host that was asked.
     for told in ["unknown-endpoint", "hostname", "ip"] {
         for master in cluster.masters() {
             master.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", told]);
@@ -168,7 +168,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
     let fleet = FleetReader::new(&cluster.masters()[0].url()).unwrap();
     let go = |name: &str| cluster.move_keys(&[name, &format!("{name}:@queue")], from, to);
 
-    // What the documentation says that a reader needs.
+    // The commands that a reader needs, according to the documentation.
     let (_, needed) = include_str!("../../../../src/redis/acl.txt").trim_end().rsplit_once('\n').unwrap();
     for master in cluster.masters() {
         let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*"];
@@ -182,7 +182,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
     assert!(exists(server, &stays));
     assert_eq!(keys(&scan(&reader, ScanOptions::new()).await.0), all);
     for name in [&stays, &goes] {
-        // Its queue, which does not exist, is looked for in both places.
+        // Its queue does not exist, and is looked for on both masters.
         assert_eq!(fleet.entry(&key(name)).await.unwrap().unwrap().waiters, 0, "{name}");
         assert!(fleet.waiters(&key(name)).await.unwrap().is_empty());
         let owner = fleet.entry(&key(name)).await.unwrap().unwrap().holder.owner.unwrap();
@@ -191,7 +191,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
         assert!(error.to_string().contains("try again"), "{error}");
     }
 
-    // A lock comes to a master that has been read already, and then a whole slot.
+    // First one lock and then a whole slot moves to a master that has been read already.
     for close in [false, true] {
         let mut walk = reader.scan(ScanOptions::new());
         let mut found = walk.next().await.unwrap().unwrap();
@@ -218,7 +218,7 @@ async fn a_dead_master_is_named_and_after_the_failover_its_replica_is_read() {
     let mut cluster = RedisCluster::start(3);
     let replica = cluster.start_replica_of(0);
     let (names, _taken) = take_everywhere(&cluster).await;
-    // What the replica has not got is lost with its master.
+    // Keys that the replica has not received are lost with its master.
     let size = |server: &RedisServer| server.command(&["DBSIZE"]);
     eventually("the replica has it all", || size(&replica) == size(&cluster.masters()[0])).await;
     let dead = node(&cluster.masters()[0]);
@@ -256,7 +256,7 @@ async fn a_node_without_its_cluster_is_no_empty_fleet() {
     assert!(error.to_string().contains("16384 of the 16384 slots"), "{error}");
     assert!(error.to_string().contains(&node(&lonely)), "{error}");
 
-    // Nor is one that does not tell us of it.
+    // A scan is not complete either if a master does not let us ask about its slots.
     lonely.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "+scan", "+getrange", "+pttl", "+zcard", "+time"]);
     let fleet = FleetReader::new(&format!("redis://app:pw@{}", node(&lonely))).unwrap();
     let error = fleet.scan(ScanOptions::new()).next().await.unwrap_err();
