@@ -10,6 +10,7 @@ use crate::prefix::take_key_prefix;
 use crate::redis::RedisStore;
 use crate::redis::connect::Target;
 use crate::redis::credentials::{Credentials, Provider};
+use crate::redis::settings::Settings;
 
 /// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
 ///
@@ -34,29 +35,6 @@ use crate::redis::credentials::{Credentials, Provider};
 pub struct RedisStoreBuilder {
     url: String,
     settings: Settings,
-}
-
-/// How to reach a server.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) connect_within: Duration,
-    /// As `CLIENT LIST` shows it.
-    pub(super) client_name: Arc<str>,
-    pub(super) provider: Option<Arc<Provider>>,
-    #[cfg(feature = "tls")]
-    pub(super) certificates: Option<redis::TlsCertificates>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            connect_within: Duration::from_secs(5),
-            client_name: format!("lock-core:{}", std::process::id()).into(),
-            provider: None,
-            #[cfg(feature = "tls")]
-            certificates: None,
-        }
-    }
 }
 
 impl RedisStore {

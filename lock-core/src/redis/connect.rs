@@ -10,11 +10,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
-use crate::redis::builder::Settings;
 use crate::redis::credentials::Provider;
 use crate::redis::error;
 use crate::redis::keys::CLOCK;
 use crate::redis::link::{ClientId, ServerTime};
+use crate::redis::settings::Settings;
 use crate::redis::steps;
 
 /// How long the operating system waits for a peer that acknowledges nothing. Without this limit, a
@@ -317,7 +317,7 @@ fn misconfigured(text: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
 mod tests {
     use super::Target;
     use crate::error::{LockErrorKind, Result};
-    use crate::redis::builder::Settings;
+    use crate::redis::settings::Settings;
 
     fn parse(url: &str) -> Result<Target> {
         Target::parse(url, Settings::default())

@@ -18,6 +18,7 @@ mod pool;
 mod push;
 mod release;
 mod script;
+mod settings;
 mod steps;
 mod unsettled;
 mod value;

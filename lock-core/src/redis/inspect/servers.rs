@@ -54,7 +54,7 @@ impl Answer {
 }
 
 /// Commands for one server.
-struct Errand {
+struct ServerRequest {
     to: Arc<RedisStore>,
     /// Whether the server is taking over the slot from the one that redirected us.
     asking: bool,
@@ -165,26 +165,27 @@ impl Servers {
     /// error of one command is that command's answer.
     pub(super) async fn ask(&self, first: &Arc<RedisStore>, what: &str, commands: &[Cmd]) -> Result<Vec<Answer>> {
         let all = (0..commands.len()).collect();
-        let mut errands = vec![Errand { to: Arc::clone(first), asking: false, which: all, left: REDIRECTIONS }];
+        let mut requests = vec![ServerRequest { to: Arc::clone(first), asking: false, which: all, left: REDIRECTIONS }];
         let mut answers: Vec<Option<Answer>> = commands.iter().map(|_| None).collect();
-        while let Some(errand) = errands.pop() {
-            let (values, now) = errand.run(what, commands).await?;
-            for (&which, value) in errand.which.iter().zip(values) {
+        while let Some(request) = requests.pop() {
+            let (values, now) = request.run(what, commands).await?;
+            for (&which, value) in request.which.iter().zip(values) {
                 let elsewhere = if let Value::ServerError(error) = &value {
-                    redirection(&errand.to, &error.clone().into()).filter(|_| errand.left > 0)
+                    redirection(&request.to, &error.clone().into()).filter(|_| request.left > 0)
                 } else {
                     None
                 };
                 let Some((address, asking)) = elsewhere else {
-                    answers[which] = Some(Answer { value, from: Arc::clone(&errand.to), now });
+                    answers[which] = Some(Answer { value, from: Arc::clone(&request.to), now });
                     continue;
                 };
-                let (to, left) = (self.at(&address)?, errand.left - 1);
-                let same =
-                    |other: &&mut Errand| Arc::ptr_eq(&other.to, &to) && (other.asking, other.left) == (asking, left);
-                match errands.iter_mut().find(same) {
+                let (to, left) = (self.at(&address)?, request.left - 1);
+                let same = |other: &&mut ServerRequest| {
+                    Arc::ptr_eq(&other.to, &to) && (other.asking, other.left) == (asking, left)
+                };
+                match requests.iter_mut().find(same) {
                     Some(other) => other.which.push(which),
-                    None => errands.push(Errand { to, asking, which: vec![which], left }),
+                    None => requests.push(ServerRequest { to, asking, which: vec![which], left }),
                 }
             }
         }
@@ -214,7 +215,7 @@ impl Servers {
     }
 }
 
-impl Errand {
+impl ServerRequest {
     /// Sends the commands, and returns their answers with the time on the server.
     async fn run(&self, what: &str, commands: &[Cmd]) -> Result<(Vec<Value>, u64)> {
         let mut pipeline = redis::pipe();

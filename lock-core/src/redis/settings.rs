@@ -1,0 +1,29 @@
+//! How a server is reached, beyond its URL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::redis::credentials::Provider;
+
+/// How to reach a server.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) connect_within: Duration,
+    /// As `CLIENT LIST` shows it.
+    pub(super) client_name: Arc<str>,
+    pub(super) provider: Option<Arc<Provider>>,
+    #[cfg(feature = "tls")]
+    pub(super) certificates: Option<redis::TlsCertificates>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connect_within: Duration::from_secs(5),
+            client_name: format!("lock-core:{}", std::process::id()).into(),
+            provider: None,
+            #[cfg(feature = "tls")]
+            certificates: None,
+        }
+    }
+}
