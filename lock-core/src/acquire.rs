@@ -151,9 +151,11 @@ impl Acquire {
         self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
         let guard = match carried {
             None => {
-                // Who does not wait for the lock does not wait for that either.
-                let until = if self.spec.options.wait == Wait::None { self.started } else { self.until };
-                Box::pin(self.engine().room(until)).await?;
+                if !self.engine().has_room() {
+                    // Who does not wait for the lock does not wait for that either.
+                    let until = if self.spec.options.wait == Wait::None { self.started } else { self.until };
+                    Box::pin(self.engine().room(until)).await?;
+                }
                 ClaimGuard::new(self.engine(), &self.spec, turn, None)
             }
             Some(Carried::PendingClaim(pending)) => ClaimGuard::resume(pending, turn),

@@ -140,11 +140,15 @@ impl Engine {
         let _ = self.jobs.send(job);
     }
 
+    /// Returns whether a new claim need not wait for [`room`](Self::room).
+    pub(crate) fn has_room(&self) -> bool {
+        self.room.is_left()
+    }
+
     /// Waits until there is little enough cleanup on its way to allow a new claim, at most until a
     /// moment.
     pub(crate) async fn room(&self, until: Timestamp) -> Result<()> {
-        let waited = if self.room.is_left() { Ok(()) } else { self.until(until, self.room.left()).await };
-        waited.map_err(|why| match why {
+        self.until(until, self.room.left()).await.map_err(|why| match why {
             Interrupted::Closed => LockError::shut_down(),
             Interrupted::TimedOut => LockError::unavailable(
                 "too many releases of dropped guards are still on their way to the store, which frees locks more slowly \

@@ -126,7 +126,9 @@ impl JointAcquire {
             }
         };
         // Who does not wait for the locks does not wait for room either; who does waits for it key by key.
-        if let Err(error) = Box::pin(engine.room(engine.clock.now())).await {
+        if !engine.has_room()
+            && let Err(error) = Box::pin(engine.room(engine.clock.now())).await
+        {
             return if waits { Outcome::Apart } else { Outcome::Refused(0, None, error) };
         }
         self.claiming = Some(engine.enter());
