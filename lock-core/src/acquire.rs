@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Success, retire};
+use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Seat, SharedLease, Success, retire};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
 use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
 use crate::fencing::FencingToken;
-use crate::gate::{Turn, Waiter};
+use crate::gate::{Share, Side, Turn, Waiter};
 use crate::handle::EngineHandle;
 use crate::hold::Hold;
 use crate::lease::{Lease, Terms, deadline_of};
-use crate::options::Wait;
-use crate::owned_hold::OwnedHold;
+use crate::mode::Mode;
+use crate::options::{LockOptions, Wait};
+use crate::owned_hold::{OwnedHold, Part};
 use crate::owner::Holder;
 use crate::spec::LockSpec;
 use crate::trace;
@@ -59,7 +60,7 @@ enum Obtained {
 struct Granted {
     token: FencingToken,
     lease: Arc<Lease>,
-    turn: Turn<Handoff>,
+    seat: Seat,
     path: GrantPath,
     at: Timestamp,
 }
@@ -137,16 +138,29 @@ impl Acquire {
             return Err(LockError::shut_down());
         }
         self.spec.options.validate()?;
+        let mode = self.spec.mode;
+        if mode.is_shared() && !self.engine().backend.capabilities_dyn().modes {
+            return Err(LockError::no_modes(mode));
+        }
         if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
-            if self.spec.reentrant && hold.share() {
+            let covered = hold.lease.mode().covers(mode);
+            if self.spec.reentrant && covered && hold.share() {
                 return Ok(Obtained::Shared(hold));
             }
             // A caller that does not wait finds it taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
-                return Err(LockError::would_deadlock());
+                return Err(if covered { LockError::would_deadlock() } else { LockError::no_upgrade() });
             }
         }
-        let (mut turn, waited, now) = self.take_turn().await?;
+        let (mut turn, waited, now) = loop {
+            let (mut turn, waited, now) = self.take_turn().await?;
+            let Some(share) = turn.take_share() else { break (turn, waited, now) };
+            if let Some((lease, token)) = guest_of(&share, now) {
+                let seat = Seat::Share(share);
+                return Ok(Obtained::New(Granted { token, lease, seat, path: GrantPath::Shared, at: now }));
+            }
+            // The lease was lost while we came in.
+        };
         let (carried, entry) = turn.take_payload().map(Handoff::unpack).unzip();
         self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
         let guard = match carried {
@@ -161,7 +175,8 @@ impl Acquire {
             Some(Carried::PendingClaim(pending)) => ClaimGuard::resume(pending, turn),
             Some(Carried::Lease(lease)) => match lease.next_token(now) {
                 Some(token) => {
-                    return Ok(Obtained::New(Granted { token, lease, turn, path: GrantPath::Handoff, at: now }));
+                    let seat = self.seat(turn, &lease);
+                    return Ok(Obtained::New(Granted { token, lease, seat, path: GrantPath::Handoff, at: now }));
                 }
                 // Lost on the way from one hand to the other.
                 None => ClaimGuard::new(self.engine(), &self.spec, turn, Some(lease)),
@@ -177,6 +192,9 @@ impl Acquire {
     async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         let key = &self.spec.events.key;
+        if let Mode::Shared { units, limit } = self.spec.mode {
+            return self.take_side(units, limit).await;
+        }
         if self.spec.options.wait == Wait::None {
             return match self.handle.gate.try_enter(key) {
                 Ok(turn) => Ok((turn, false, started)),
@@ -186,10 +204,31 @@ impl Acquire {
                 }
             };
         }
-        let mut waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options)) {
+        let waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options, self.spec.mode)) {
             Ok(turn) => return Ok((turn, false, started)),
             Err(waiter) => waiter,
         };
+        self.wait_for_turn(waiter).await
+    }
+
+    /// The same for a lock that is shared: a turn to claim it, or a part in what other callers of this process hold.
+    async fn take_side(&mut self, units: u32, limit: u32) -> Result<(Turn<Handoff>, bool, Timestamp)> {
+        let (started, key, mode, options) = (self.started, &self.spec.events.key, self.spec.mode, &self.spec.options);
+        let gate = &self.handle.shared;
+        if mode == Mode::READ && !shares_a_claim(options) {
+            return Ok((gate.turn_outside(key), false, started));
+        }
+        // All readers share one claim; permits are claimed one by one, as many as fit.
+        let turns = if mode == Mode::READ { 1 } else { (limit / units) as usize };
+        let side = Side { terms: Terms::of(options, mode), turns };
+        match gate.enter_side(key, side, options.wait != Wait::None) {
+            Ok(turn) => Ok((turn, false, started)),
+            Err(waiter) => self.wait_for_turn(waiter).await,
+        }
+    }
+
+    async fn wait_for_turn(&mut self, mut waiter: Waiter<Handoff>) -> Result<(Turn<Handoff>, bool, Timestamp)> {
+        let started = self.started;
         self.contended(Self::holder_before(&waiter, started));
         // Left only after the look below: the last to leave takes what is known of the holder along.
         let turn = self.handle.called(self.until, &mut waiter).await;
@@ -276,12 +315,24 @@ impl Acquire {
     fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
         let (lease, turn) = guard.granted(&self.spec, success, now);
         match lease.next_token(now) {
-            Some(token) => Ok(Obtained::New(Granted { token, lease, turn, path, at: now })),
+            Some(token) => {
+                let seat = self.seat(turn, &lease);
+                Ok(Obtained::New(Granted { token, lease, seat, path, at: now }))
+            }
             None => {
                 retire(self.engine(), &lease, turn);
                 Err(LockError::unavailable("the store granted the token zero, which stands for none"))
             }
         }
+    }
+
+    /// Takes the place in this process of who holds a lease. A reader lets in the others that wait.
+    fn seat(&self, turn: Turn<Handoff>, lease: &Arc<Lease>) -> Seat {
+        if self.spec.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
+            return Seat::Turn(turn);
+        }
+        let shared = SharedLease { engine: Arc::clone(self.engine()), lease: Arc::clone(lease) };
+        Seat::Share(Share::open(turn, shared))
     }
 
     /// Remembers who holds the lock, and emits an event when that changes.
@@ -318,8 +369,8 @@ impl Acquire {
         self.under_way = false;
         let (events, holder) = (&self.spec.events, self.holder.as_ref());
         let (hold, path, now) = match outcome {
-            Ok(Obtained::New(Granted { token, lease, turn, path, at })) => {
-                (Hold::begin(at, events.clone(), &self.spec.options, token, lease, turn), path, at)
+            Ok(Obtained::New(Granted { token, lease, seat, path, at })) => {
+                (Hold::begin(at, events.clone(), &self.spec.options, token, lease, seat), path, at)
             }
             Ok(Obtained::Shared(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
             Err(error) => {
@@ -344,8 +395,9 @@ impl Acquire {
         let handle = Arc::clone(&self.handle);
         Ok(match path {
             GrantPath::Reentrant => OwnedHold::shared(handle, hold, events.clone()),
-            GrantPath::Handoff => OwnedHold::new(handle, hold, false),
-            _ => OwnedHold::new(handle, hold, true),
+            GrantPath::Handoff => OwnedHold::new(handle, hold, Part::Next),
+            GrantPath::Shared => OwnedHold::new(handle, hold, Part::Guest),
+            _ => OwnedHold::new(handle, hold, Part::First),
         })
     }
 }
@@ -359,6 +411,17 @@ impl Drop for Acquire {
             self.emit_end(LockEventKind::Cancelled { waited, holder });
         }
     }
+}
+
+/// Returns whether a reader can hold a claim together with others of this process: it has no limit of its own.
+fn shares_a_claim(options: &LockOptions) -> bool {
+    options.handoff && options.renew_interval().is_some() && options.min_hold.is_zero() && options.max_hold.is_none()
+}
+
+/// Returns the lease that a share is a part of, and its token, unless it is over.
+fn guest_of(share: &Share<Handoff>, now: Timestamp) -> Option<(Arc<Lease>, FencingToken)> {
+    let lease = &share.shared()?.lease;
+    lease.next_token(now).map(|token| (Arc::clone(lease), token))
 }
 
 /// How long to pause before asking again: full jitter under a bound that doubles, and no longer

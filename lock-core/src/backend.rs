@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::mode::Mode;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
 pub use attempt_all::AttemptAll;
@@ -80,6 +81,10 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Takes the lock if it is free and no reachable waiter is queued for it, or if it already
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///
+    /// For a claim that shares, a lock is also free if others share it and its units fit under its limit
+    /// ([`Mode`]); only stores with [`Capabilities::modes`] are asked for that, and answer
+    /// [`Attempt::Shared`]. Nobody passes a waiter that can be reached, whether it would fit or not.
+    ///
     /// A repeat with the same claim either answers `Granted` again, with a new and greater token, and
     /// raises the lease to the full ttl, or confirms the place in the queue.
     ///
@@ -123,8 +128,25 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Leaves the queue, and frees the lock if it was granted meanwhile.
     fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<Freed>> + Send;
 
-    /// Returns who holds the key now.
+    /// Turns an exclusive claim that holds the lock into one that shares it, without a moment in which nobody
+    /// holds it, and lets in those at the head of the queue that fit beside it.
+    ///
+    /// `claim` is as it will be: the owner of the exclusive claim, with the mode that it takes on. `token` is the
+    /// last that was given under it, and becomes that of the phase. Idempotent. Only stores with
+    /// [`Capabilities::modes`] are asked. Renewals and releases of the shared claim may come before, and then serve
+    /// the exclusive one.
+    fn downgrade(&self, claim: &Claim, token: FencingToken) -> impl Future<Output = Result<Renewal>> + Send {
+        let _ = (claim, token);
+        async { Err(LockError::misconfigured("this store knows only exclusive locks, so nothing can be downgraded")) }
+    }
+
+    /// Returns who holds the key now. Of several who share it, the one that came first.
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
+
+    /// Returns everybody who holds the key now.
+    fn holders(&self, key: &LockKey) -> impl Future<Output = Result<Vec<Holder>>> + Send {
+        async { Ok(self.holder(key).await?.into_iter().collect()) }
+    }
 }
 
 /// What a store can do, as data.
@@ -138,13 +160,15 @@ pub struct Capabilities {
     pub push_loss: bool,
     /// The lock survives a restart of this process.
     pub shared: bool,
+    /// Claims may share a lock. Otherwise every claim is exclusive.
+    pub modes: bool,
 }
 
 impl Capabilities {
     /// Describes a store that waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true }
+        Self { queue: false, push_loss: false, shared: true, modes: false }
     }
 
     /// Says that the store queues waiters and grants to them in order.
@@ -159,6 +183,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_push_loss(mut self) -> Self {
         self.push_loss = true;
+        self
+    }
+
+    /// Says that claims may share a lock.
+    #[must_use]
+    pub const fn with_modes(mut self) -> Self {
+        self.modes = true;
         self
     }
 
@@ -180,13 +211,22 @@ pub struct Claim {
     pub owner: OwnerId,
     /// The lease.
     pub ttl: Duration,
+    /// How it shares the key with others.
+    pub mode: Mode,
 }
 
 impl Claim {
-    /// Makes a claim with a fresh identity.
+    /// Makes an exclusive claim with a fresh identity.
     #[must_use]
     pub fn new(key: LockKey, ttl: Duration) -> Self {
-        Self { key, owner: OwnerId::random(), ttl }
+        Self { key, owner: OwnerId::random(), ttl, mode: Mode::Exclusive }
+    }
+
+    /// Says how the claim shares its key.
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 }
 
@@ -270,6 +310,13 @@ pub enum Attempt {
         /// The first number of the grant.
         token: FencingToken,
     },
+    /// The claim shares the lock, for its whole ttl from now.
+    Shared {
+        /// The token of the phase: all who share the lock at one time have the same.
+        token: FencingToken,
+        /// Whether somebody waits. The process should then let nobody else in under this claim.
+        wanted: bool,
+    },
     /// The lock belongs to somebody else.
     Held {
         /// Who, and for how long at most.
@@ -288,6 +335,9 @@ pub enum Attempt {
 pub enum Renewal {
     /// The lease runs for its whole ttl from now.
     Renewed,
+    /// The same, and somebody waits for those who share the lock. The process should let nobody else in under this
+    /// claim.
+    Wanted,
     /// The key is gone or belongs to somebody else.
     Lost,
 }

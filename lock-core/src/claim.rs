@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::Result;
 use crate::free::{PAST, free, release_unheld};
-use crate::gate::{self, Turn};
+use crate::gate::{self, Share, Turn};
 use crate::lease::{Ending, Lease, Occupant, Terms};
 use crate::owner::Holder;
 use crate::spec::LockSpec;
@@ -52,11 +52,49 @@ impl Handoff {
 impl gate::Payload for Handoff {
     type Terms = Terms;
     type Holder = HolderHint;
+    type Shared = SharedLease;
+
+    fn admits(shared: &SharedLease) -> bool {
+        shared.lease.admits_guests()
+    }
+
+    fn end(shared: SharedLease, turn: Option<Turn<Self>>) {
+        let SharedLease { engine, lease } = shared;
+        match turn {
+            Some(turn) => retire(&engine, &lease, turn),
+            None => release_in_background(&engine, &lease, None),
+        }
+    }
 
     fn reclaim(self, turn: Turn<Self>) {
         match self.carried {
             Carried::Lease(lease) | Carried::Retiring(lease) => retire(self.entry.engine(), &lease, turn),
             Carried::PendingClaim(pending) => drop(ClaimGuard { pending: Some(pending), turn: Some(turn) }),
+        }
+    }
+}
+
+/// A lease that several callers of this process hold at one time.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedLease {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) lease: Arc<Lease>,
+}
+
+/// The place of a holder in this process.
+#[derive(Debug)]
+pub(crate) enum Seat {
+    /// At the head of the local queue.
+    Turn(Turn<Handoff>),
+    /// Beside others that hold the same lease.
+    Share(Share<Handoff>),
+}
+
+impl Seat {
+    /// Names the holder to the callers of this process that wait for it.
+    pub(crate) fn set_holder(&self, holder: HolderHint) {
+        if let Self::Turn(turn) = self {
+            turn.set_holder(holder);
         }
     }
 }
@@ -165,13 +203,21 @@ pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handof
     let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));
     if let Err((turn, _)) = turn.hand_on(handoff, |_| true) {
         // The waiters have just left.
-        let (worker, lease) = (Arc::clone(engine), Arc::clone(lease));
-        engine.clean_up(async move {
-            release_unheld(&worker, &lease).await;
-            // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
-            drop(turn);
-        });
+        release_in_background(engine, lease, Some(turn));
     }
+}
+
+/// Frees a lease that nobody holds any more, and then passes the turn on.
+fn release_in_background(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Option<Turn<Handoff>>) {
+    if let Ok(ended) = lease.end(Ending::Released) {
+        engine.timer.cancel(ended.alarm);
+    }
+    let (worker, lease) = (Arc::clone(engine), Arc::clone(lease));
+    engine.clean_up(async move {
+        release_unheld(&worker, &lease).await;
+        // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
+        drop(turn);
+    });
 }
 
 /// Undoes a claim that no caller waits for any more: finishes what is on its way, then frees what it took.
@@ -195,7 +241,7 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
         let (mut unsettled_until, mut taken) = (unsettled_until, queued || unsettled_until.is_some());
         if let Some(mut sent) = in_flight {
             match worker.bounded("acquire", &claim.key, sent.until, &mut sent.command).await {
-                Ok(Attempt::Granted { .. } | Attempt::Queued { .. }) => taken = true,
+                Ok(Attempt::Granted { .. } | Attempt::Shared { .. } | Attempt::Queued { .. }) => taken = true,
                 Err(error) if error.is_ambiguous() => {
                     taken = true;
                     unsettled_until = unsettled_until.max(Some(sent.settled_after(worker.clock.now())));

@@ -6,6 +6,7 @@
 mod all;
 mod contract;
 mod holding;
+mod modes;
 mod queue;
 mod sharing;
 mod tools;
@@ -27,6 +28,9 @@ pub mod rules {
     pub use crate::conformance::all::{all_or_nothing, overlapping_sets};
     pub use crate::conformance::contract::{batches, floors, identity, leases};
     pub use crate::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
+    pub use crate::conformance::modes::{
+        downgrade, downgraded, permits_in_use, readers_and_writers, shared_leases, shared_limits, shared_phase,
+    };
     pub use crate::conformance::queue::stopped_waiters;
     pub use crate::conformance::sharing::{exclusion, fairness, handoff, mixed_terms};
     pub use crate::conformance::waiting::{abandoned_places, budget, cancellation, patience, turn};
@@ -57,11 +61,13 @@ pub mod rules {
 macro_rules! conformance_tests {
     ($store:path) => {
         $crate::conformance_tests! { @each $store, check_store:
-            all_or_nothing batches floors identity leases stopped_waiters
+            all_or_nothing batches downgrade floors identity leases shared_leases shared_limits shared_phase
+            stopped_waiters
         }
         $crate::conformance_tests! { @each $store, check_managers:
-            abandoned_places budget cancellation endings exclusion fairness fixed_lease handoff in_background
-            limits mixed_terms overlapping_sets patience refusals renewal turn
+            abandoned_places budget cancellation downgraded endings exclusion fairness fixed_lease handoff
+            in_background limits mixed_terms overlapping_sets patience permits_in_use readers_and_writers refusals
+            renewal turn
         }
     };
     (@each $store:path, $check:ident: $($rule:ident)+) => {

@@ -234,6 +234,8 @@ pub enum GrantPath {
     Handoff,
     /// An enclosing scope of the same task already held it.
     Reentrant,
+    /// Another reader of this process held it, and this one joined without the store.
+    Shared,
 }
 
 impl GrantPath {
@@ -246,6 +248,7 @@ impl GrantPath {
             Self::Polled => "polled",
             Self::Handoff => "handoff",
             Self::Reentrant => "reentrant",
+            Self::Shared => "shared",
         }
     }
 }

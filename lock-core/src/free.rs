@@ -63,7 +63,7 @@ pub(crate) async fn release_until_answered(
     caller: Caller,
     ended: Ended<impl FnOnce(&Result<ReleaseOutcome>, bool)>,
 ) -> Result<ReleaseOutcome> {
-    let mut release = Release::new(lease.claim.clone());
+    let mut release = Release::new(lease.claim());
     release.in_background = ended.in_background;
     let retry = ReleaseRetry {
         withdraws: false,
@@ -158,7 +158,7 @@ pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option
     if answered.is_some_and(|sent_at| sent_at >= settled_at) {
         return;
     }
-    let (worker, claim) = (Arc::clone(engine), lease.claim.clone());
+    let (worker, claim) = (Arc::clone(engine), lease.claim());
     engine.clean_up(async move {
         let _ = free(&worker, claim, PAST, settled_at).await;
     });

@@ -19,9 +19,13 @@ use crate::key::LockKey;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 // With their paths, since `tests/interleavings/` builds these files too.
+#[path = "gate/shares.rs"]
+mod shares;
 #[path = "gate/waiter.rs"]
 mod waiter;
 
+pub(crate) use shares::{Share, Side};
+use shares::Shares;
 pub(crate) use waiter::Waiter;
 use waiter::{Uncalled, WaiterSlot};
 
@@ -34,6 +38,14 @@ pub(crate) trait Payload: Send + Sized + 'static {
     type Terms: Copy + PartialEq + Send;
     /// What the other callers of this process may know about the one with the turn.
     type Holder: Clone + Send;
+    /// What several callers can hold together.
+    type Shared: Clone + Send + Sync;
+
+    /// Returns whether one more caller may hold this too.
+    fn admits(shared: &Self::Shared) -> bool;
+
+    /// Ends what nobody holds any more, after a caller that was let in did not come.
+    fn end(shared: Self::Shared, turn: Option<Turn<Self>>);
 
     /// Finds another use for a payload that nobody took.
     fn reclaim(self, turn: Turn<Self>);
@@ -57,6 +69,10 @@ struct Shard<P: Payload> {
 struct KeyQueue<P: Payload> {
     gate: Arc<Gate<P>>,
     key: LockKey,
+    /// What all of a queue want whose lock is shared.
+    side: Option<Side<P::Terms>>,
+    /// Whether it is found by its key.
+    listed: bool,
     state: Mutex<QueueState<P>>,
 }
 
@@ -67,10 +83,14 @@ struct QueueState<P: Payload> {
     left: usize,
     /// How many were called.
     calls: u64,
-    /// Who was called last.
-    called: Option<Arc<WaiterSlot<P>>>,
-    /// Whether a look at the one called last is scheduled.
+    /// Who was called last, with the number of the call. More than one only where the lock is shared.
+    called: Vec<(u64, Arc<WaiterSlot<P>>)>,
+    /// Whether a look at those is scheduled.
     watched: bool,
+    /// How many have a turn.
+    turns: usize,
+    /// What others may hold too.
+    door: Weak<Shares<P>>,
     /// What was last heard about the holder of the lock.
     holder: Option<P::Holder>,
 }
@@ -111,26 +131,42 @@ impl<P: Payload> Gate<P> {
         let mut shard = self.shard(key);
         match shard.open.get(key) {
             Some(ByKey(queue)) => Err(queue.state().holder.clone()),
-            None => Ok(self.open(&mut shard, key)),
+            None => Ok(self.open_for(&mut shard, key, None)),
         }
     }
 
     /// Takes the turn, or a slot in the queue for it.
     pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, terms: P::Terms) -> Result<Turn<P>, Waiter<P>> {
         let mut shard = self.shard(key);
-        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open(&mut shard, key)) };
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, None)) };
         let queue = Arc::clone(queue);
+        Err(Self::wait(&mut shard, queue, terms))
+    }
+
+    /// Takes the last place of a queue.
+    fn wait(shard: &mut Shard<P>, queue: Arc<KeyQueue<P>>, terms: P::Terms) -> Waiter<P> {
         shard.entered += 1;
         let slot = WaiterSlot::waiting(shard.entered, terms, None);
         queue.state().waiting.push_back(Arc::clone(&slot));
-        Err(Waiter::new(queue, slot))
+        Waiter::new(queue, slot)
     }
 
     /// Takes the turn, or goes back to the place in the queue that the slot's number stands for.
-    fn enter_again(self: &Arc<Self>, key: &LockKey, slot: &Arc<WaiterSlot<P>>) -> Result<Turn<P>, Arc<KeyQueue<P>>> {
+    fn enter_again(
+        self: &Arc<Self>,
+        before: &KeyQueue<P>,
+        slot: &Arc<WaiterSlot<P>>,
+    ) -> Result<Turn<P>, Arc<KeyQueue<P>>> {
+        let (key, side) = (&before.key, before.side);
         let mut shard = self.shard(key);
-        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open(&mut shard, key)) };
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, side)) };
+        if !queue.is_for(side) {
+            return Ok(self.turn_outside(key));
+        }
         let mut state = queue.state();
+        if let Some(turn) = state.let_in(queue) {
+            return Ok(turn);
+        }
         let place = state.waiting.partition_point(|other| other.number < slot.number);
         state.waiting.insert(place, Arc::clone(slot));
         Err(Arc::clone(queue))
@@ -154,10 +190,8 @@ impl<P: Payload> Gate<P> {
         self.shard(key).open.get(key).and_then(|ByKey(queue)| queue.state().holder.clone())
     }
 
-    fn open(self: &Arc<Self>, shard: &mut Shard<P>, key: &LockKey) -> Turn<P> {
-        let state =
-            QueueState { waiting: VecDeque::new(), left: 0, calls: 0, called: None, watched: false, holder: None };
-        let queue = Arc::new(KeyQueue { gate: Arc::clone(self), key: key.clone(), state: Mutex::new(state) });
+    fn open_for(self: &Arc<Self>, shard: &mut Shard<P>, key: &LockKey, side: Option<Side<P::Terms>>) -> Turn<P> {
+        let queue = KeyQueue::new(self, key, side, true);
         shard.open.insert(ByKey(Arc::clone(&queue)));
         Turn::of(queue)
     }
@@ -171,6 +205,20 @@ impl<P: Payload> Gate<P> {
 }
 
 impl<P: Payload> KeyQueue<P> {
+    fn new(gate: &Arc<Gate<P>>, key: &LockKey, side: Option<Side<P::Terms>>, listed: bool) -> Arc<Self> {
+        let state = QueueState {
+            waiting: VecDeque::new(),
+            left: 0,
+            calls: 0,
+            called: Vec::new(),
+            watched: false,
+            turns: 1,
+            door: Weak::new(),
+            holder: None,
+        };
+        Arc::new(Self { gate: Arc::clone(gate), key: key.clone(), side, listed, state: Mutex::new(state) })
+    }
+
     fn state(&self) -> MutexGuard<'_, QueueState<P>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,10 +247,7 @@ impl<P: Payload> KeyQueue<P> {
             let slot = state.waiting.pop_front();
             match called {
                 Ok(waker) => {
-                    state.calls += 1;
-                    state.called = slot;
-                    let look = (!state.watched).then(|| Look { queue: Arc::downgrade(self), calls: state.calls });
-                    state.watched = true;
+                    let look = slot.and_then(|slot| state.watch(self, slot));
                     drop(state);
                     if let Some(look) = look {
                         (self.gate.schedule)(look);
@@ -223,7 +268,7 @@ impl<P: Payload> KeyQueue<P> {
             let mut shard = self.gate.shard(&self.key);
             self.call_next(turn, |_| true).map_err(|mut turn| {
                 turn.passed = true;
-                shard.open.remove(&self.key)
+                self.close(&mut shard)
             })
         });
         if let Ok(waker) = called {
@@ -232,7 +277,22 @@ impl<P: Payload> KeyQueue<P> {
     }
 }
 
-/// A look at the waiter that was called last: has it taken the turn?
+impl<P: Payload> QueueState<P> {
+    /// Notes that a waiter was called, and returns a look at it if none is scheduled.
+    fn watch(&mut self, queue: &Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>) -> Option<Look<P>> {
+        self.calls += 1;
+        if queue.side.is_none() {
+            // There is one turn, so whoever was called before has taken it.
+            self.called.clear();
+        }
+        self.called.push((self.calls, slot));
+        let look = (!self.watched).then(|| Look { queue: Arc::downgrade(queue), calls: self.calls });
+        self.watched = true;
+        look
+    }
+}
+
+/// A look at those who were called: have they taken the turn?
 pub(crate) struct Look<P: Payload> {
     queue: Weak<KeyQueue<P>>,
     /// How many had been called when the look was scheduled.
@@ -240,19 +300,20 @@ pub(crate) struct Look<P: Payload> {
 }
 
 impl<P: Payload> Look<P> {
-    /// Takes the turn back if the same waiter is still called, and gives it to the next.
+    /// Takes the turn back from those who are still called, and gives it to the next.
     pub(crate) fn run(self) {
         let Some(queue) = self.queue.upgrade() else { return };
         let mut state = queue.state();
-        let Some(slot) = state.called.clone().filter(|slot| slot.is_called()) else {
-            state.called = None;
+        state.called.retain(|(_, slot)| slot.is_called());
+        if state.called.is_empty() {
             state.watched = false;
             return;
-        };
-        // Called since the look was scheduled: it has until the next look.
-        let late = state.calls == self.calls;
+        }
+        // Who was called since the look was scheduled has until the next look.
+        let late = |(call, slot): &(u64, Arc<WaiterSlot<P>>)| (*call <= self.calls).then(|| Arc::clone(slot));
+        let late: Vec<_> = state.called.iter().filter_map(late).collect();
         drop(state);
-        if late {
+        for slot in late {
             // Unless it is taken in this very moment.
             drop(slot.take_back());
         }
@@ -283,13 +344,15 @@ impl<P: Payload> fmt::Debug for Gate<P> {
 pub(crate) struct Turn<P: Payload> {
     queue: Arc<KeyQueue<P>>,
     payload: Option<P>,
+    /// A part in what others hold. Such a turn is not passed on.
+    share: Option<Share<P>>,
     /// Whether it was passed on already.
     passed: bool,
 }
 
 impl<P: Payload> Turn<P> {
     fn of(queue: Arc<KeyQueue<P>>) -> Self {
-        Self { queue, payload: None, passed: false }
+        Self { queue, payload: None, share: None, passed: false }
     }
 
     /// Names the holder of the key to those who wait for it.
@@ -300,6 +363,11 @@ impl<P: Payload> Turn<P> {
     /// Returns how many wait for the turn.
     pub(crate) fn waiters(&self) -> usize {
         self.queue.waiters()
+    }
+
+    /// Takes the part in what others hold, if that is what it is.
+    pub(crate) fn take_share(&mut self) -> Option<Share<P>> {
+        self.share.take()
     }
 
     /// Takes what came along.

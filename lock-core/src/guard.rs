@@ -12,6 +12,7 @@ use crate::error::{LockError, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::free::ReleaseOutcome;
 use crate::key::LockKey;
+use crate::mode::Mode;
 use crate::options::{MAX_TTL, MIN_FIXED_TTL};
 use crate::owned_hold::OwnedHold;
 use crate::watchdog;
@@ -162,6 +163,47 @@ impl LockGuard {
             owned.hold.ensure_held()?;
         }
         self.ensure_held()
+    }
+
+    /// Returns how the lock is shared with others.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.first.hold.lease.mode()
+    }
+
+    /// Turns a writer into a reader: other readers come in beside it, and no writer can come between.
+    ///
+    /// The fencing token stays. The way back would be a deadlock of two readers that both want it, so there is none:
+    /// release, ask for the write, and check what has changed meanwhile. Does nothing for a reader.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager, Mode};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.write("report").await?;
+    /// guard.downgrade().await?;
+    /// assert_eq!(guard.mode(), Mode::READ);
+    /// assert!(locks.read("report").try_acquire().await?.is_some());
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost,
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store gave no answer: it is then held,
+    /// as a writer or as a reader. [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for permits, and
+    /// for a store that cannot share.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe. Whether the store has let readers in is then unknown; no writer was.
+    pub async fn downgrade(&self) -> Result<()> {
+        for owned in self.owned() {
+            owned.downgrade().await.map_err(|error| error.with_key(&owned.hold.events.key))?;
+        }
+        Ok(())
     }
 
     /// Releases the lock and waits for the confirmation, unless

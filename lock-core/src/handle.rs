@@ -19,8 +19,10 @@ const DRAIN_ON_DROP: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct EngineHandle {
     pub(crate) engine: Arc<Engine>,
-    /// The local queues.
+    /// The local queues for exclusive locks.
     pub(crate) gate: Arc<Gate<Handoff>>,
+    /// The local queues for locks that are shared. In which order the two come, the store decides.
+    pub(crate) shared: Arc<Gate<Handoff>>,
 }
 
 impl Drop for EngineHandle {
@@ -54,5 +56,6 @@ impl EngineHandle {
     pub(crate) fn close(&self) {
         self.engine.close();
         self.gate.wake_all();
+        self.shared.wake_all();
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::Span;
 
-use crate::claim::{Handoff, HolderHint};
+use crate::claim::{Handoff, HolderHint, Seat};
 use crate::clock::Timestamp;
 use crate::error::{LockError, LossReason, Result};
 use crate::event::LockEventKind;
@@ -47,8 +47,8 @@ struct State {
     shares: u32,
     /// Whether the release frees the key before the `min_hold` is over.
     without_min_hold: bool,
-    /// The place at the head of the local queue, which holder and lease give up together.
-    turn: Option<Turn<Handoff>>,
+    /// The place in this process, which holder and lease give up together.
+    seat: Option<Seat>,
 }
 
 /// The state of a hold.
@@ -63,6 +63,8 @@ enum Status {
 pub(crate) enum Left {
     /// A hold that other guards share.
     ToOthers,
+    /// A lease that others hold too.
+    Shared,
     /// The place at the head of the local queue, if nobody has taken it.
     Released(Option<Turn<Handoff>>),
     /// Nothing: the hold had ended before.
@@ -77,12 +79,12 @@ impl Hold {
         options: &LockOptions,
         token: FencingToken,
         lease: Arc<Lease>,
-        turn: Turn<Handoff>,
+        seat: Seat,
     ) -> Arc<Self> {
         let span = trace::hold(&events, lease.claim.owner, token);
         Arc::new_cyclic(|this| {
             let occupant: Weak<dyn Occupant> = Weak::<Self>::clone(this);
-            turn.set_holder(HolderHint::Here(occupant));
+            seat.set_holder(HolderHint::Here(occupant));
             Self {
                 span: (!span.is_disabled()).then(|| Box::new(span)),
                 events,
@@ -96,7 +98,7 @@ impl Hold {
                     announced: false,
                     shares: 0,
                     without_min_hold: false,
-                    turn: Some(turn),
+                    seat: Some(seat),
                 }),
                 lost: Notify::new(),
                 telling: Mutex::default(),
@@ -171,7 +173,11 @@ impl Hold {
             }
             Status::Held => {
                 state.status = Status::Released;
-                Left::Released(state.turn.take())
+                match state.seat.take() {
+                    Some(Seat::Turn(turn)) => Left::Released(Some(turn)),
+                    Some(Seat::Share(share)) => share.leave().map_or(Left::Shared, Left::Released),
+                    None => Left::Released(None),
+                }
             }
             Status::Lost(reason) => Left::Lost(reason),
             Status::Released => Left::Lost(LossReason::Revoked),
@@ -222,6 +228,14 @@ impl Hold {
         }
     }
 
+    /// Gives up the place in this process: from here on the store decides who holds what beside this.
+    pub(crate) fn give_up_turn(&self) {
+        let mut state = self.state();
+        let seat = state.seat.take_if(|seat| matches!(seat, Seat::Turn(_)));
+        drop(state);
+        drop(seat);
+    }
+
     fn now(&self) -> Timestamp {
         self.lease.clock.now()
     }
@@ -233,20 +247,24 @@ impl Occupant for Hold {
     }
 
     fn lose(&self, reason: LossReason) {
-        let turn = {
+        let seat = {
             let mut state = self.state();
             if state.status != Status::Held {
                 return;
             }
             state.status = Status::Lost(reason);
-            state.turn.take()
+            state.seat.take()
         };
         let held = self.held(self.now());
         self.emit_end(LockEventKind::Lost { held, reason });
         self.state().announced = true;
         self.lost.notify_waiters();
         // Other callers of this process may try again: from here on the store excludes them, not this process.
-        drop(turn);
+        match seat {
+            // The lease is over already, so there is nothing to release with the last share.
+            Some(Seat::Share(share)) => drop(share.leave()),
+            seat => drop(seat),
+        }
     }
 
     fn emit_renewal(&self, kind: LockEventKind<'_>) {

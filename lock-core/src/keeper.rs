@@ -79,26 +79,31 @@ fn assemble(
     threaded: bool,
 ) -> (Arc<EngineHandle>, Keeper) {
     let (engine, mail) = Engine::new(Arc::clone(&backend), observers, handoff, clock, threaded, BATCH);
-    let (timer, turn) = (Arc::clone(&engine.timer), handoff.slice.clamp(TURN.0, TURN.1));
-    let gate = Arc::new(Gate::new(move |look| {
-        timer.set(timer.clock.now().after(turn), Alarm::Call(Box::new(move || Look::run(look))));
-    }));
+    let turn = handoff.slice.clamp(TURN.0, TURN.1);
+    let [gate, shared] = [(); 2].map(|()| {
+        let timer = Arc::clone(&engine.timer);
+        Arc::new(Gate::new(move |look| {
+            timer.set(timer.clock.now().after(turn), Alarm::Call(Box::new(move || Look::run(look))));
+        }))
+    });
     let keeper = Keeper {
         engine: Arc::downgrade(&engine),
         gate: Arc::clone(&gate),
+        shared: Arc::clone(&shared),
         backend,
         timer: Arc::clone(&engine.timer),
         mail,
         inbox: engine.inbox.clone(),
         tasks: JoinSet::new(),
     };
-    (Arc::new(EngineHandle { engine, gate }), keeper)
+    (Arc::new(EngineHandle { engine, gate, shared }), keeper)
 }
 
 /// The keeper's side of an engine. It ends when the engine is gone, with every guard and handle.
 struct Keeper {
     engine: Weak<Engine>,
     gate: Arc<Gate<Handoff>>,
+    shared: Arc<Gate<Handoff>>,
     backend: Arc<dyn DynBackend>,
     timer: Arc<Timer<Lease>>,
     mail: Mail,

@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::backend::Claim;
@@ -14,6 +14,7 @@ use crate::error::LossReason;
 use crate::event::LockEventKind;
 use crate::fencing::FencingToken;
 use crate::grants::Listener;
+use crate::mode::Mode;
 use crate::options::{HandoffLimits, LockOptions, command_timeout};
 use crate::owner::Holder;
 use crate::timer::AlarmId;
@@ -38,11 +39,13 @@ pub(crate) struct Terms {
     min_hold: Nanos,
     /// Whether the request allows hand-offs at all.
     handoff: bool,
+    mode: Mode,
 }
 
 impl Terms {
-    pub(crate) fn of(options: &LockOptions) -> Self {
+    pub(crate) fn of(options: &LockOptions, mode: Mode) -> Self {
         Self {
+            mode,
             ttl: options.ttl.into(),
             renew_every: options.renew_interval().map(Nanos::from),
             min_hold: options.min_hold.into(),
@@ -74,6 +77,8 @@ pub(crate) struct Beginning {
     pub(crate) sent_at: Timestamp,
     /// For how long the store granted it.
     pub(crate) granted_for: Duration,
+    /// Whether somebody waits for those who share the lock.
+    pub(crate) wanted: bool,
     /// Whether the store reports changes of the key after the first renewal.
     pub(crate) push_loss: bool,
     /// Until when an earlier, unanswered send of the claim may still be executed.
@@ -85,7 +90,10 @@ pub(crate) struct Beginning {
 /// One stay of this process at a key.
 #[derive(Debug)]
 pub(crate) struct Lease {
+    /// As it was granted. See [`claim`](Self::claim).
     pub(crate) claim: Claim,
+    /// What became of its mode.
+    downgraded: OnceLock<Mode>,
     /// What its holders agree on, except for the ttl, which is the claim's.
     renew_every: Option<Nanos>,
     pub(crate) min_hold: Nanos,
@@ -113,8 +121,12 @@ pub(crate) struct LeaseState {
     pub(crate) alarm: Option<AlarmId>,
     /// When the next renewal is due.
     pub(crate) renew_at: Timestamp,
+    /// When it was downgraded: answers to earlier renewals say nothing. [`BEFORE`] if it never was.
+    pub(crate) downgraded_at: Timestamp,
     /// Whether a renewal is on its way.
     pub(crate) renewing: bool,
+    /// Whether somebody waits for those who share the lock, as far as is known.
+    pub(crate) wanted: bool,
     /// Whether the last renewal got no definite answer.
     pub(crate) unanswered: bool,
     /// Whether the lease has had its whole ttl.
@@ -123,8 +135,10 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     verified: Timestamp,
-    /// The current holder.
+    /// The current holder, or the first of several.
     pub(crate) holder: Option<Weak<dyn Occupant>>,
+    /// Those who share the lease with it.
+    guests: Vec<Weak<dyn Occupant>>,
     /// When that holder has reached its `max_hold`.
     pub(crate) ends_by: Timestamp,
     /// The token given last.
@@ -134,9 +148,18 @@ pub(crate) struct LeaseState {
 }
 
 impl LeaseState {
-    /// Returns the current holder.
-    pub(crate) fn holder(&self) -> Option<Arc<dyn Occupant>> {
-        self.holder.as_ref().and_then(Weak::upgrade)
+    /// Returns the current holder, and those who share the lease with it.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = Arc<dyn Occupant>> + use<> {
+        let guests: Vec<_> = self.guests.iter().filter_map(Weak::upgrade).collect();
+        self.holder.as_ref().and_then(Weak::upgrade).into_iter().chain(guests)
+    }
+
+    /// Adds a holder to those who share the lease.
+    pub(crate) fn add_guest(&mut self, guest: Weak<dyn Occupant>) {
+        if self.guests.len() == self.guests.capacity() {
+            self.guests.retain(|guest| guest.strong_count() > 0);
+        }
+        self.guests.push(guest);
     }
 
     /// Why the lease ended, if it ended by the clock.
@@ -161,7 +184,7 @@ impl Lease {
         beginning: Beginning,
         now: Timestamp,
     ) -> Arc<Self> {
-        let terms = Terms::of(options);
+        let terms = Terms::of(options, claim.mode);
         let deadline = deadline_of(beginning.sent_at, beginning.granted_for);
         let whole = beginning.granted_for >= claim.ttl;
         let mut renew_at = if whole {
@@ -190,17 +213,21 @@ impl Lease {
                 over: None,
                 alarm: None,
                 renew_at,
+                downgraded_at: BEFORE,
                 renewing: false,
+                wanted: beginning.wanted,
                 unanswered: false,
                 whole,
                 suspect: false,
                 verified: BEFORE,
                 holder: None,
+                guests: Vec::new(),
                 ends_by: Timestamp::NEVER,
                 // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
             }),
+            downgraded: OnceLock::new(),
             claim,
             clock,
             _listener: beginning.listener.map(Box::new),
@@ -210,7 +237,24 @@ impl Lease {
     /// Returns what the next holder must agree on.
     pub(crate) fn terms(&self) -> Terms {
         let Self { renew_every, min_hold, handoff, .. } = *self;
-        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff }
+        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff, mode: self.mode() }
+    }
+
+    /// Returns the claim as the store knows it.
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim.clone().with_mode(self.mode())
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.downgraded.get().copied().unwrap_or(self.claim.mode)
+    }
+
+    /// Begins to be of another mode, before the store is asked. Returns the last token that was given.
+    pub(crate) fn begin_downgrade(&self, mode: Mode, now: Timestamp) -> FencingToken {
+        let _ = self.downgraded.set(mode);
+        let mut state = self.state();
+        state.downgraded_at = now;
+        state.token
     }
 
     /// How long one command about it may take.
@@ -232,6 +276,10 @@ impl Lease {
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
+        if self.mode().is_shared() {
+            // All who share a lock have the token of the phase.
+            return Some(FencingToken::new(state.token.get() + 1));
+        }
         state.token = FencingToken::new(state.token.get() + 1);
         Some(state.token)
     }
@@ -251,6 +299,9 @@ impl Lease {
             return false;
         }
         let mut state = self.state();
+        if state.wanted && self.mode() == Mode::READ {
+            return false;
+        }
         if state.over.is_some() || state.passes >= limits.passes || state.token >= self.last_token {
             return false;
         }
@@ -288,14 +339,26 @@ impl Lease {
         }
     }
 
+    /// Returns whether one more caller of this process may share it without asking the store: nobody waits, as far
+    /// as the store has said not long ago, and the lease is in good health.
+    pub(crate) fn admits_guests(&self) -> bool {
+        let now = self.clock.now();
+        let state = self.state();
+        let last_word = self.began.max(state.verified);
+        !state.wanted
+            && state.over.is_none()
+            && now.since(last_word) < WORD_COUNTS
+            && self.deadline().since(now) >= self.claim.ttl / 4
+    }
+
     /// Ends the lease, unless it has ended before. The caller cancels the alarm.
-    pub(crate) fn end(&self, how: Ending) -> Result<Ended, Ending> {
+    pub(crate) fn end(&self, how: Ending) -> Result<Ended<impl Iterator<Item = Arc<dyn Occupant>> + use<>>, Ending> {
         let mut state = self.state();
         if let Some(before) = state.over {
             return Err(before);
         }
         state.over = Some(how);
-        Ok(Ended { alarm: state.alarm.take(), holder: state.holder() })
+        Ok(Ended { alarm: state.alarm.take(), holders: state.holders() })
     }
 }
 
@@ -329,6 +392,9 @@ impl LeaseState {
     }
 }
 
+/// For how long a lease is shared on after the store last said that nobody waits.
+const WORD_COUNTS: Duration = Duration::from_secs(1);
+
 /// Earlier than everything that happens.
 const BEFORE: Timestamp = Timestamp::from_nanos(0);
 
@@ -357,7 +423,7 @@ const VERIFY_EVERY: Duration = Duration::from_millis(10);
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 
 /// What the caller that ended a lease must still do.
-pub(crate) struct Ended {
+pub(crate) struct Ended<H> {
     pub(crate) alarm: Option<AlarmId>,
-    pub(crate) holder: Option<Arc<dyn Occupant>>,
+    pub(crate) holders: H,
 }

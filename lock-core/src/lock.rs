@@ -16,6 +16,7 @@ use crate::event_context::EventContext;
 use crate::guard::LockGuard;
 use crate::key::{LockKey, LockLabel};
 use crate::manager::LockManager;
+use crate::mode::Mode;
 use crate::options::{LockOptions, setters};
 use crate::outcome::FromLockError;
 use crate::protect::{Drive, join_outcome, release};
@@ -47,6 +48,7 @@ pub struct LockRequest {
     called_from: &'static Location<'static>,
     /// Whether a grant that the current task holds already may be shared.
     reentrant: bool,
+    mode: Result<Mode>,
 }
 
 /// What a request is for.
@@ -64,7 +66,13 @@ impl LockRequest {
     pub(crate) fn new(manager: LockManager, keys: Result<RequestedKeys>) -> Self {
         let called_from = Location::caller();
         let options = manager.options().clone();
-        Self { manager, keys, options, label: None, site: None, called_from, reentrant: false }
+        Self { manager, keys, options, label: None, site: None, called_from, reentrant: false, mode: Ok(Mode::Exclusive) }
+    }
+
+    /// Asks to share the key with others.
+    pub(crate) fn sharing(mut self, mode: Result<Mode>) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// Names the family of locks in metrics. Default: the key's template, else the call site.
@@ -88,6 +96,18 @@ impl LockRequest {
     /// the same task, so both enter at once.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
+        self
+    }
+
+    /// Takes several permits of a semaphore at once, all or none. Default 1.
+    ///
+    /// A heavy request keeps its place at the head of the queue until enough permits are free: lighter ones do not
+    /// pass it.
+    pub fn with_weight(mut self, permits: u32) -> Self {
+        self.mode = self.mode.and_then(|mode| match mode {
+            Mode::Shared { limit, .. } if mode != Mode::READ => Mode::permits(permits, limit),
+            _ => Err(LockError::misconfigured("a weight counts permits; ask for a semaphore, or leave the weight out")),
+        });
         self
     }
 
@@ -182,7 +202,9 @@ impl LockRequest {
         let here = || CallSite::of_call(called_from);
         let call_site = self.site.map_or_else(here, CallSite::named);
         let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { call_site }.name);
+        let mode = self.mode?;
         let spec = |key: LockKey| LockSpec {
+            mode,
             events: EventContext {
                 attempt: Engine::number_attempt(),
                 label: self.label.clone().or_else(|| key.label().cloned()).unwrap_or_else(unnamed),
@@ -198,6 +220,11 @@ impl LockRequest {
         };
         let key = match self.keys? {
             RequestedKeys::One(key) => key,
+            RequestedKeys::All(keys) if keys.len() > 1 && mode.is_shared() => {
+                return Err(LockError::misconfigured(
+                    "several keys at once are locked exclusively; share them one by one, in one order everywhere",
+                ));
+            }
             RequestedKeys::All(keys) if keys.len() > 1 => {
                 let specs = keys.into_iter().map(spec).collect();
                 return Ok(Box::pin(async move { LockGuard::of_all(acquire_all(handle, specs).await?) }));

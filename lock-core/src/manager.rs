@@ -14,6 +14,7 @@ use crate::keeper;
 use crate::key::LockKey;
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
+use crate::mode::Mode;
 use crate::naming::IntoLockKey;
 use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::owner::Holder;
@@ -106,6 +107,58 @@ impl LockManager {
         LockRequest::new(self.clone(), self.key(key).map(RequestedKeys::One))
     }
 
+    /// Asks to read what a key protects, beside other readers and never beside a writer.
+    ///
+    /// Readers and writers are served in the order in which they came: a reader never passes a writer that waits, so
+    /// neither of them starves. Readers of one process share one claim while no writer waits, so most of them cost no
+    /// command. All readers between two writers have the same fencing token.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let (one, other) = (locks.read("price:7").await?, locks.read("price:7").await?);
+    /// assert_eq!(one.token(), other.token());
+    /// assert!(locks.write("price:7").try_acquire().await?.is_none());
+    /// # drop((one, other));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn read(&self, key: impl IntoLockKey) -> LockRequest {
+        self.lock(key).sharing(Ok(Mode::READ))
+    }
+
+    /// Asks to write what a key protects: the same as [`lock`](Self::lock), under the name that goes with
+    /// [`read`](Self::read).
+    #[track_caller]
+    pub fn write(&self, key: impl IntoLockKey) -> LockRequest {
+        self.lock(key)
+    }
+
+    /// Asks for one of `permits` permits of a key, so that at most so many callers of the fleet are inside at once.
+    /// [`with_weight`](LockRequest::with_weight) takes several.
+    ///
+    /// The number is part of the request and stored nowhere: to resize, ask with another one. Each permit has a lease
+    /// of its own, so a crash gives back only what that process had. An exclusive lock of the same key waits until
+    /// all permits are free.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let three = locks.semaphore("uploads", 4).with_weight(3).await?;
+    /// let last = locks.semaphore("uploads", 4).await?;
+    /// assert!(locks.semaphore("uploads", 4).try_acquire().await?.is_none());
+    /// # drop((three, last));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn semaphore(&self, key: impl IntoLockKey, permits: u32) -> LockRequest {
+        self.lock(key).sharing(Mode::permits(1, permits))
+    }
+
     /// Asks for the locks of several keys at once: all or nothing, under one budget.
     ///
     /// The first attempt takes all of them in one step of the store, or none. Redis does so for up
@@ -130,7 +183,7 @@ impl LockManager {
         LockRequest::new(self.clone(), in_order(keys.into_iter().map(|key| self.key(key))).map(RequestedKeys::All))
     }
 
-    /// Returns who holds a key now.
+    /// Returns who holds a key now. Of several that share it, the one that came first.
     ///
     /// # Errors
     ///
@@ -145,6 +198,23 @@ impl LockManager {
         let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
+        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns everybody who holds a key now: one holder, or all that share it.
+    ///
+    /// # Errors
+    ///
+    /// As [`holder`](Self::holder).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holders(&self, key: impl IntoLockKey) -> Result<Vec<Holder>> {
+        let key = self.key(key)?;
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(self.inner.options.command_timeout());
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holders_dyn(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 

@@ -14,6 +14,7 @@ use crate::free::{ReleaseOutcome, free, settled_at};
 use crate::handle::EngineHandle;
 use crate::hold::{Hold, Left};
 use crate::lease::{Ending, Occupant};
+use crate::mode::Mode;
 use crate::release::{Begun, release, revoke};
 use crate::watchdog;
 
@@ -28,17 +29,32 @@ pub(crate) struct OwnedHold {
     handle: Arc<EngineHandle>,
 }
 
+/// Which part a holder has in its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The lease begins with it.
+    First,
+    /// It takes the lease over from another.
+    Next,
+    /// It shares the lease with others.
+    Guest,
+}
+
 impl OwnedHold {
     /// Takes a hold over from the machinery and puts it under the watchdog.
-    pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, first_of_lease: bool) -> Self {
+    pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, part: Part) -> Self {
         let engine = &handle.engine;
         let lost = {
             let mut state = hold.lease.state();
             let occupant: Weak<dyn Occupant> = Arc::<Hold>::downgrade(&hold);
-            (state.holder, state.ends_by) = (Some(occupant), hold.ends_by);
+            if part == Part::Guest {
+                state.add_guest(occupant);
+            } else {
+                (state.holder, state.ends_by) = (Some(occupant), hold.ends_by);
+            }
             state.over
         };
-        if first_of_lease || hold.ends_by != Timestamp::NEVER {
+        if part == Part::First || hold.ends_by != Timestamp::NEVER {
             watchdog::watch(engine, &hold.lease, hold.granted_at);
         }
         // The lock was lost between two holders, when there was no holder to notify.
@@ -73,6 +89,23 @@ impl OwnedHold {
         &self.handle.engine
     }
 
+    /// Turns a writer into a reader.
+    pub(crate) async fn downgrade(&self) -> Result<()> {
+        self.hold.ensure_held()?;
+        if !self.engine().backend.capabilities_dyn().modes {
+            return Err(LockError::no_modes(Mode::READ));
+        }
+        let lease = &self.hold.lease;
+        if lease.claim.mode.is_shared() && lease.claim.mode != Mode::READ {
+            return Err(LockError::misconfigured("permits are no lock to downgrade; release them and ask for fewer"));
+        }
+        if !lease.claim.mode.is_shared() {
+            watchdog::downgrade(self.engine(), lease, Mode::READ).await?;
+        }
+        self.hold.give_up_turn();
+        self.hold.ensure_held()
+    }
+
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
         let (engine, hold) = (&self.handle.engine, &self.hold);
@@ -86,12 +119,17 @@ impl OwnedHold {
         }
         match hold.release() {
             Left::ToOthers => Begun::Done(ReleaseOutcome::Released),
+            Left::Shared => {
+                let held = hold.held(engine.clock.now());
+                hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
+                Begun::Done(ReleaseOutcome::Released)
+            }
             Left::Released(turn) => release(engine, hold, turn, caller, dropped),
             Left::Lost(reason) => {
                 // The key may have outlived the loss, so the claim is ended all the same. Only after
                 // a max_hold is the key certainly still ours: then the release waits for the claim's
                 // end.
-                let claim = hold.lease.claim.clone();
+                let claim = hold.lease.claim();
                 let (worker, keep_until, settled_at) = (Arc::clone(engine), hold.keep_until(), settled_at(&hold.lease));
                 let end = async move {
                     // A lock that cannot be freed now ends with its lease.

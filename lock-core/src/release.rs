@@ -89,7 +89,7 @@ fn pass_on(engine: &Arc<Engine>, lease: &Arc<Lease>, mut turn: Turn<Handoff>, no
 /// Takes a lock away from its holder, notifies the holder, and frees the lock.
 pub(crate) async fn revoke(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
     watchdog::end(engine, lease, LossReason::ShutDown);
-    free(engine, lease.claim.clone(), PAST, settled_at(lease))
+    free(engine, lease.claim(), PAST, settled_at(lease))
         .await
         .map_err(|error: LockError| error.with_key(&lease.claim.key))
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::backend::{Claim, Renewal};
 use crate::clock::{Timestamp, jitter};
 use crate::engine::{Caller, Engine};
-use crate::error::{LockError, LossReason, Result};
+use crate::error::{LockError, LockErrorKind, LossReason, Result};
 use crate::event::LockEventKind;
 use crate::lease::{Asked, Ending, Lease, LeaseState};
+use crate::mode::Mode;
 use crate::timer::{Alarm, Timer};
 
 /// How many renewals one command carries at most: more would block the server for too long.
@@ -90,7 +91,7 @@ pub(crate) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Lease>>) {
     let sent_at = engine.clock.now();
     let ask = |lease: &Arc<Lease>| {
         let asked = Question::about(lease, sent_at);
-        (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim.clone() })
+        (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim() })
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
     let command = Arc::clone(&engine.backend).renew_dyn(claims);
@@ -136,15 +137,23 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     let was_left = lease.deadline().since(now);
     // A fixed lease is not renewed, only checked: that is no event.
     let renewed = matches!(asked.asks, Asked::Renewal(_));
-    let holder = state.holder().filter(|_| renewed);
+    let holders = renewed.then(|| state.holders());
+    if let Ok(Renewal::Renewed | Renewal::Wanted) = answer {
+        state.wanted = matches!(answer, Ok(Renewal::Wanted));
+    }
     let told = match answer {
-        Ok(Renewal::Renewed) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
+        Ok(Renewal::Renewed | Renewal::Wanted) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
             lease.confirmed(&mut state, asked.sent_at);
             let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
             Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })
         }
         // Too late: a lease that is over is never revived, and its alarm rings now.
-        Ok(Renewal::Renewed) => None,
+        Ok(Renewal::Renewed | Renewal::Wanted) => None,
+        // It asked for the mode of before, and says nothing about what the claim holds now.
+        Ok(Renewal::Lost) if asked.sent_at <= state.downgraded_at => {
+            state.renew_at = now;
+            None
+        }
         Ok(Renewal::Lost) => {
             drop(state);
             // Did it run out, or was it taken away while it had time left?
@@ -161,8 +170,8 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     };
     arm(engine, lease, &mut state, now);
     drop(state);
-    if let (Some(holder), Some(told)) = (holder, told) {
-        holder.emit_renewal(told);
+    if let (Some(holders), Some(told)) = (holders, told) {
+        holders.for_each(|holder| holder.emit_renewal(told.clone()));
     }
 }
 
@@ -187,23 +196,21 @@ fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timesta
 pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
     if let Ok(ended) = lease.end(Ending::Lost(reason)) {
         engine.timer.cancel(ended.alarm);
-        if let Some(holder) = ended.holder {
-            holder.lose(reason);
-        }
+        ended.holders.for_each(|holder| holder.lose(reason));
     }
 }
 
 /// Prolongs a lease to `by` from now. Ends it if the store says that the key is not ours.
 pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration) -> Result<()> {
     let key = &lease.claim.key;
-    let mut claim = lease.claim.clone();
+    let mut claim = lease.claim();
     claim.ttl = by;
     let sent_at = engine.clock.now();
     let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
     let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
     match answers.pop() {
-        Some(Ok(Renewal::Renewed)) => {
+        Some(Ok(Renewal::Renewed | Renewal::Wanted)) => {
             lease.raise(&lease.state(), engine.clock.now(), sent_at, by);
             Ok(())
         }
@@ -214,5 +221,36 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
         }
         Some(Err(error)) => Err(error.with_key(key)),
         None => Err(LockError::unavailable("the store gave no answer").with_key(key)),
+    }
+}
+
+/// Turns an exclusive lease into one that shares its lock, with the last token that was given under it. Asks until
+/// there is an answer or the lease is over: in between, nobody knows which of the two it is.
+pub(crate) async fn downgrade(engine: &Arc<Engine>, lease: &Arc<Lease>, mode: Mode) -> Result<()> {
+    let key = &lease.claim.key;
+    let token = lease.begin_downgrade(mode, engine.clock.now());
+    loop {
+        let sent_at = engine.clock.now();
+        let ask = Arc::clone(&engine.backend).downgrade_dyn(lease.claim(), token);
+        let command = engine.route(Caller::Async, ask);
+        match engine.bounded("downgrade", key, sent_at.after(lease.command_timeout()), command).await {
+            Ok(Renewal::Lost) => {
+                end(engine, lease, LossReason::Stolen);
+                return Ok(());
+            }
+            Ok(answer) => {
+                let mut state = lease.state();
+                state.wanted = answer == Renewal::Wanted;
+                lease.raise(&state, engine.clock.now(), sent_at, lease.claim.ttl);
+                return Ok(());
+            }
+            Err(error) => {
+                let again_at = engine.clock.now().after(jitter(Duration::from_millis(5), Duration::from_millis(100)));
+                if error.kind() != LockErrorKind::Unavailable || again_at >= lease.deadline() {
+                    return Err(error.with_key(key));
+                }
+                engine.timer.sleep_until(again_at).await;
+            }
+        }
     }
 }

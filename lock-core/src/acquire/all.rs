@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::acquire::{Acquire, Granted, Obtained};
 use crate::claim::all::{JointClaim, Verdict};
-use crate::claim::{Handoff, HolderHint, retire};
+use crate::claim::{Handoff, HolderHint, Seat, retire};
 use crate::clock::Timestamp;
 use crate::context;
 use crate::engine::{Engine, PendingEntry};
@@ -205,7 +205,10 @@ fn begin(engine: &Arc<Engine>, leases: Vec<(Arc<Lease>, Turn<Handoff>)>, at: Tim
         return None;
     };
     let path = GrantPath::Uncontended;
-    let grants = leases.into_iter().zip(tokens).map(|((lease, turn), token)| Granted { token, lease, turn, path, at });
+    let grants = leases.into_iter().zip(tokens).map(|((lease, turn), token)| {
+        let seat = Seat::Turn(turn);
+        Granted { token, lease, seat, path, at }
+    });
     Some(grants.collect())
 }
 

@@ -10,6 +10,7 @@ use crate::backend::{
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
 
@@ -30,7 +31,9 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn renew_dyn(self: Arc<Self>, one_lane: Vec<Claim>) -> BoxFuture<'static, Vec<Result<Renewal>>>;
     fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>>;
     fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>>;
+    fn downgrade_dyn(self: Arc<Self>, claim: Claim, token: FencingToken) -> BoxFuture<'static, Result<Renewal>>;
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>>;
+    fn holders_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Vec<Holder>>>;
 }
 
 impl<B: LockBackend> DynBackend for B {
@@ -80,6 +83,14 @@ impl<B: LockBackend> DynBackend for B {
 
     fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>> {
         Box::pin(async move { self.withdraw(&claim).await })
+    }
+
+    fn downgrade_dyn(self: Arc<Self>, claim: Claim, token: FencingToken) -> BoxFuture<'static, Result<Renewal>> {
+        Box::pin(async move { self.downgrade(&claim, token).await })
+    }
+
+    fn holders_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Vec<Holder>>> {
+        Box::pin(async move { self.holders(&key).await })
     }
 
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>> {

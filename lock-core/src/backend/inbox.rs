@@ -25,6 +25,8 @@ pub(crate) enum Message {
     Granted(Grant),
     /// A key may have changed hands.
     Suspect(LockKey),
+    /// Somebody waits for a lock that a claim of ours shares.
+    Wanted { key: LockKey, owner: OwnerId },
     /// An operator takes a lock away.
     Revoked { owner: OwnerId, actor: String, reason: String },
     /// The connection was reopened: nothing pushed before can be relied on.
@@ -72,6 +74,12 @@ impl Inbox {
     /// is then verified at once. A hint about a lease that was never renewed says nothing.
     pub fn suspect(&self, key: LockKey) {
         let _ = self.sender.send(Message::Suspect(key));
+    }
+
+    /// Reports that somebody waits for a lock that this owner's claim shares: the process lets nobody else in
+    /// under it.
+    pub fn wanted(&self, key: LockKey, owner: OwnerId) {
+        let _ = self.sender.send(Message::Wanted { key, owner });
     }
 
     /// Reports that an operator takes this owner's lock away: who does so, and why. If the lock is ours,

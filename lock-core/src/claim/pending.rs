@@ -80,6 +80,8 @@ pub(crate) struct Success {
     pub(crate) token: FencingToken,
     pub(crate) sent_at: Timestamp,
     pub(crate) granted_for: Duration,
+    /// Whether somebody waits for those who share the lock, or may.
+    pub(crate) wanted: bool,
 }
 
 impl PendingClaim {
@@ -87,8 +89,8 @@ impl PendingClaim {
     pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
         Self {
             engine: Arc::clone(engine),
-            claim: Claim::new(spec.events.key.clone(), spec.options.ttl),
-            terms: Terms::of(&spec.options),
+            claim: Claim::new(spec.events.key.clone(), spec.options.ttl).with_mode(spec.mode),
+            terms: Terms::of(&spec.options, spec.mode),
             in_flight: None,
             unsettled_until: None,
             retiring: before,
@@ -118,6 +120,7 @@ impl PendingClaim {
             token: success.token,
             sent_at: success.sent_at,
             granted_for: success.granted_for,
+            wanted: success.wanted,
             push_loss: self.engine.backend.capabilities_dyn().push_loss,
             unsettled_until: unsettled,
             listener,
@@ -164,7 +167,7 @@ impl PendingClaim {
         let queued = matches!(attempt, Attempt::Queued { .. });
         // It keeps the place that it has, also while nothing can be heard and it asks for none.
         self.queued |= queued;
-        self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. });
+        self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
             Attempt::Granted { token } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
@@ -174,7 +177,13 @@ impl PendingClaim {
                 }
                 // Undone if the caller disappears before it has taken the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl })
+                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted: false })
+            }
+            Attempt::Shared { token, wanted } => {
+                // No regression is looked for: the token of a phase is older than the claims that join it.
+                engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
+                self.unsettled_until = self.unsettled_until.max(Some(sent_at));
+                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued },
         }
@@ -205,7 +214,7 @@ impl PendingClaim {
         let execute_within = request.execute_within;
         let backend = Arc::clone(&engine.backend);
         let command = match &self.retiring {
-            Some(lease) => backend.requeue_dyn(Release::new(lease.claim.clone()), request),
+            Some(lease) => backend.requeue_dyn(Release::new(lease.claim()), request),
             None => backend.try_acquire_dyn(request),
         };
         let until = sent_at.after(execute_within);
@@ -236,7 +245,9 @@ impl PendingClaim {
                 // Too little is left to rely on. Asking again raises the lease, if it is still ours.
                 return Ok(None);
             }
-            return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for }, now)));
+            // Others have waited. Whether others still do, it does not say.
+            let wanted = self.claim.mode.is_shared();
+            return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for, wanted }, now)));
         }
     }
 }

@@ -39,6 +39,15 @@ impl Drop for Parcel {
 impl Payload for Parcel {
     type Terms = u8;
     type Holder = ();
+    type Shared = ();
+
+    fn admits((): &()) -> bool {
+        false
+    }
+
+    fn end((): (), turn: Option<Turn<Self>>) {
+        drop(turn);
+    }
 
     fn reclaim(self, turn: Turn<Self>) {
         self.lost.lock().unwrap().push(self.number);

@@ -1,16 +1,35 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Gate, Look, Payload, Turn, Waiter};
+use super::{Gate, Look, Payload, Share, Side, Turn, Waiter};
 use crate::key::LockKey;
 
 /// A parcel that, if nobody takes it, goes to the next.
 #[derive(Debug, PartialEq)]
 struct Parcel(u32);
 
+/// What several hold together.
+#[derive(Debug, Default)]
+struct Together {
+    shut: AtomicBool,
+    /// How often it was ended because nobody was left.
+    ended: AtomicUsize,
+}
+
 impl Payload for Parcel {
     type Terms = char;
     type Holder = u32;
+    type Shared = Arc<Together>;
+
+    fn admits(shared: &Arc<Together>) -> bool {
+        !shared.shut.load(Ordering::SeqCst)
+    }
+
+    fn end(shared: Arc<Together>, turn: Option<Turn<Self>>) {
+        shared.ended.fetch_add(1, Ordering::SeqCst);
+        drop(turn);
+    }
 
     fn reclaim(self, turn: Turn<Self>) {
         let _ = turn.hand_on(self, |_| true);
@@ -191,4 +210,96 @@ fn a_waiter_that_was_passed_over_may_leave() {
     drop(asleep);
     assert!(is_empty(&gate));
     assert!(gate.try_enter(&key).is_ok());
+}
+
+const READ: Side<char> = Side { terms: 'r', turns: 1 };
+
+fn join(gate: &Arc<Gate<Parcel>>, key: &LockKey) -> Share<Parcel> {
+    gate.enter_side(key, READ, true).unwrap().take_share().expect("the door is open")
+}
+
+fn take(slot: &mut Waiting) -> Turn<Parcel> {
+    let Poll::Ready(turn) = poll(slot) else { panic!("it was not called") };
+    turn
+}
+
+#[test]
+fn a_grant_lets_all_who_wait_in_and_whoever_comes_joins() {
+    let (gate, key) = gate();
+    let together = Arc::new(Together::default());
+    let turn = gate.enter_side(&key, READ, true).unwrap();
+    let mut waiting: Vec<_> = (0..3).map(|_| gate.enter_side(&key, READ, true).unwrap_err()).collect();
+    let first = Share::open(turn, Arc::clone(&together));
+    let guests: Vec<_> = waiting.iter_mut().map(|slot| take(slot).take_share().unwrap()).collect();
+    let late = join(&gate, &key);
+    assert!(first.leave().is_none(), "others are still inside");
+    drop(guests);
+    let turn = late.leave().expect("the last").expect("the door was open");
+    drop(turn);
+    assert_eq!(together.ended.load(Ordering::SeqCst), 0, "whoever leaves last ends it himself");
+    assert!(is_empty(&gate));
+}
+
+#[test]
+fn a_door_that_shuts_gives_its_turn_to_the_next() {
+    let (gate, key) = gate();
+    let together = Arc::new(Together::default());
+    let old = Share::open(gate.enter_side(&key, READ, true).unwrap(), Arc::clone(&together));
+    together.shut.store(true, Ordering::SeqCst);
+    let mut turn = gate.enter_side(&key, READ, true).unwrap();
+    assert!(turn.take_share().is_none(), "it must ask the store");
+    let mut behind = gate.enter_side(&key, READ, true).unwrap_err();
+    assert!(poll(&mut behind).is_pending(), "one of them asks");
+    let fresh = Share::open(turn, Arc::new(Together::default()));
+    let second = take(&mut behind).take_share().unwrap();
+    assert!(matches!(old.leave(), Some(None)), "without the turn, which the new ones have");
+    drop((second, fresh));
+    assert!(is_empty(&gate));
+}
+
+#[test]
+fn a_guest_that_does_not_come_leaves_and_the_last_of_them_ends_what_they_held() {
+    let (gate, key, looks) = watched_gate();
+    let together = Arc::new(Together::default());
+    let turn = gate.enter_side(&key, READ, true).unwrap();
+    let mut asleep = gate.enter_side(&key, READ, true).unwrap_err();
+    assert!(poll(&mut asleep).is_pending());
+    let first = Share::open(turn, Arc::clone(&together));
+    assert!(first.leave().is_none(), "the guest counts");
+    assert_eq!(look(&looks), 1);
+    assert_eq!(together.ended.load(Ordering::SeqCst), 1);
+    assert!(is_empty(&gate));
+    assert!(take(&mut asleep).take_share().is_none(), "it comes late, and asks the store");
+}
+
+#[test]
+fn as_many_have_a_turn_as_fit_and_others_wait_in_order() {
+    let (gate, key) = gate();
+    let permits = Side { terms: 'p', turns: 2 };
+    let one = gate.enter_side(&key, permits, true).unwrap();
+    let two = gate.enter_side(&key, permits, true).unwrap();
+    let mut three = gate.enter_side(&key, permits, true).unwrap_err();
+    let mut four = gate.enter_side(&key, permits, true).unwrap_err();
+    drop(gate.enter_side(&key, permits, false).unwrap());
+    drop(gate.enter_side(&key, READ, true).unwrap());
+    assert!(poll(&mut three).is_pending() && poll(&mut four).is_pending(), "a turn outside is none of theirs");
+    drop(one);
+    let three = take(&mut three);
+    assert!(poll(&mut four).is_pending());
+    drop(two);
+    drop((take(&mut four), three));
+    assert!(is_empty(&gate));
+}
+
+#[test]
+fn every_turn_that_nobody_takes_is_taken_back() {
+    let (gate, key, looks) = watched_gate();
+    let permits = Side { terms: 'p', turns: 2 };
+    let turns = [(); 2].map(|()| gate.enter_side(&key, permits, true).unwrap());
+    let mut asleep = [(); 2].map(|()| gate.enter_side(&key, permits, true).unwrap_err());
+    let mut awake = gate.enter_side(&key, permits, true).unwrap_err();
+    assert!(asleep.iter_mut().all(|slot| poll(slot).is_pending()) && poll(&mut awake).is_pending());
+    drop(turns);
+    look(&looks);
+    assert!(poll(&mut awake).is_ready(), "both who sleep are passed over");
 }

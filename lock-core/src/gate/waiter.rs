@@ -117,7 +117,7 @@ impl<P: Payload> Future for Waiter<P> {
         }
         // A new slot: the queue may still look at the old one.
         let slot = WaiterSlot::waiting(self.slot.number, self.slot.terms, Some(cx.waker().clone()));
-        match self.queue.gate.enter_again(&self.queue.key, &slot) {
+        match self.queue.gate.enter_again(&self.queue, &slot) {
             Ok(turn) => Poll::Ready(turn),
             Err(queue) => {
                 (self.queue, self.slot) = (queue, slot);

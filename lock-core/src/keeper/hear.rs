@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Message;
-use crate::claim::HolderHint;
+use crate::claim::{HolderHint, SharedLease};
 use crate::error::LossReason;
 use crate::free::free_stray_grant;
 use crate::keeper::Keeper;
@@ -43,6 +43,13 @@ impl Keeper {
                 self.inspect(leases, PACE);
                 if let Some(other) = next {
                     self.hear(other);
+                }
+            }
+            Message::Wanted { key, owner } => {
+                if let Some(SharedLease { lease, .. }) = self.shared.shared(&key)
+                    && lease.claim.owner == owner
+                {
+                    lease.state().wanted = true;
                 }
             }
             Message::Revoked { owner, actor, reason } => {

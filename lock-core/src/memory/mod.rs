@@ -3,21 +3,22 @@
 #[cfg(feature = "test-util")]
 mod faults;
 mod named;
+mod phase;
 mod queue;
+mod store;
 
 use std::collections::HashMap;
-use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
-};
+use crate::backend::{AcquireRequest, Attempt, AttemptAll, Claim, Freed, Inbox, Release, Renewal};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::memory::queue::Queue;
+use crate::memory::phase::Phase;
+use crate::memory::queue::{Queue, Walked};
+use crate::mode::Mode;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
 /// Locks in the memory of this process, for tests and for programs that run alone.
@@ -51,6 +52,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     locks: HashMap<LockKey, Slot>,
+    /// The locks that are shared. None of them is in `locks`.
+    phases: HashMap<LockKey, Phase>,
     queues: HashMap<LockKey, Queue>,
     /// The processes that can receive grants.
     inboxes: HashMap<Arc<str>, Inbox>,
@@ -94,7 +97,9 @@ impl MemoryStore {
     /// Deletes a key as a stranger would, without asking who owns it.
     #[cfg(feature = "test-util")]
     pub fn steal(&self, key: &LockKey) {
-        self.state().locks.remove(key);
+        let mut state = self.state();
+        state.locks.remove(key);
+        state.phases.remove(key);
     }
 
     /// Returns how many keys are taken or waited for now.
@@ -103,7 +108,8 @@ impl MemoryStore {
     pub fn len(&self) -> usize {
         let now = self.now();
         let state = self.state();
-        state.locks.values().filter(|slot| slot.expires > now).count() + state.queues.len()
+        let taken = state.locks.values().filter(|slot| slot.expires > now).count();
+        taken + state.phases.values().filter(|phase| phase.is_live(now)).count() + state.queues.len()
     }
 
     /// Returns whether no key is taken or waited for now.
@@ -132,25 +138,58 @@ impl MemoryStore {
 
 impl State {
     fn acquire(&mut self, request: &AcquireRequest, now: Timestamp) -> Attempt {
-        let Claim { key, owner, ttl } = &request.claim;
+        let freed = self.take_out(&request.claim.key, now);
+        self.acquire_after(request, freed, now)
+    }
+
+    /// Acquires when leases that are over have been taken out. `freed` says whether the queue must move on even if
+    /// this claim has to wait.
+    fn acquire_after(&mut self, request: &AcquireRequest, freed: bool, now: Timestamp) -> Attempt {
+        let Claim { key, owner, ttl, mode } = &request.claim;
         if self.confirm(&request.claim, now) {
             self.leave_queue(key, *owner);
             return Attempt::Granted { token: self.draw_again(request, now) };
         }
-        if self.is_free(key, now) {
-            let granted = self.move_on(key, now, Some(*owner));
-            if granted || self.is_free(key, now) {
-                self.leave_queue(key, *owner);
-                let token = self.grant(request, *ttl, now);
-                return Attempt::Granted { token };
+        if let Some(token) = self.confirm_shared(&request.claim, now) {
+            if freed {
+                self.move_on(key, now, None);
             }
+            return Attempt::Shared { token, wanted: self.is_wanted(key) };
         }
-        let holder = self.locks.get(key).map_or_else(|| Holder::foreign(None), |slot| slot.holder(now));
+        if self.fits(key, *mode, now) {
+            let walked = self.move_on(key, now, Some(*owner));
+            if walked != Walked::Blocked && self.fits(key, *mode, now) {
+                self.leave_queue(key, *owner);
+                let Mode::Shared { units, .. } = *mode else {
+                    return Attempt::Granted { token: self.grant(request, *ttl, now) };
+                };
+                let token = self.join(request, units, *ttl, now);
+                // Those behind it may fit too: the batch does not end with the one that asked.
+                self.move_on(key, now, None);
+                return Attempt::Shared { token, wanted: self.is_wanted(key) };
+            }
+        } else if freed {
+            self.move_on(key, now, None);
+        }
+        let holder = self.holder(key, now).unwrap_or_else(|| Holder::foreign(None));
         if request.ticket.is_some() {
+            if !self.is_wanted(key) {
+                self.tell_wanted(key);
+            }
             self.queues.entry(key.clone()).or_default().enter(request, now);
             return Attempt::Queued { holder };
         }
         Attempt::Held { holder }
+    }
+
+    /// Returns whether anybody waits.
+    fn is_wanted(&self, key: &LockKey) -> bool {
+        self.queues.contains_key(key)
+    }
+
+    fn holder(&self, key: &LockKey, now: Timestamp) -> Option<Holder> {
+        let alone = self.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now));
+        alone.or_else(|| self.phase_holder(key, now))
     }
 
     /// Raises the lease of a lock if it already belongs to the claim.
@@ -165,8 +204,14 @@ impl State {
 
     fn acquire_all(&mut self, requests: &[AcquireRequest], now: Timestamp) -> AttemptAll {
         for (index, AcquireRequest { claim, .. }) in requests.iter().enumerate() {
+            if self.phase_holder(&claim.key, now).is_none() {
+                self.take_out(&claim.key, now);
+            }
             if self.is_free(&claim.key, now) {
                 self.move_on(&claim.key, now, Some(claim.owner));
+            }
+            if let Some(holder) = self.phase_holder(&claim.key, now) {
+                return AttemptAll::Held { index, holder };
             }
             if let Some(slot) = self.locks.get(&claim.key)
                 && slot.expires > now
@@ -188,21 +233,23 @@ impl State {
     }
 
     fn requeue(&mut self, release: &Release, request: &AcquireRequest, now: Timestamp) -> Attempt {
+        let key = &request.claim.key;
+        self.take_out(key, now);
         if self.owns(&release.claim, now) {
             self.locks.remove(&release.claim.key);
         }
+        self.free_shared(&Release::new(release.claim.clone()), now);
         self.leave_queue(&release.claim.key, release.claim.owner);
-        let key = &request.claim.key;
-        if request.ticket.is_some() && !self.owns(&request.claim, now) {
-            // The claim enters before the walk: otherwise a walk that finds nobody else would leave
-            // it waiting.
+        if request.ticket.is_some() && self.is_wanted(key) && !self.holds(&request.claim, now) {
+            // The claim enters before the walk: otherwise one that finds nobody else would leave it waiting.
             self.queues.entry(key.clone()).or_default().enter(request, now);
         }
-        self.acquire(request, now)
+        self.acquire_after(request, true, now)
     }
 
     fn free(&mut self, release: &Release, now: Timestamp) -> Freed {
         let key = &release.claim.key;
+        self.take_out(key, now);
         self.leave_queue(key, release.claim.owner);
         let freed = if self.owns(&release.claim, now) {
             if !release.keep_for.is_zero() {
@@ -215,20 +262,28 @@ impl State {
             self.locks.remove(key);
             Freed::Released
         } else {
-            Freed::NotHeld
+            self.free_shared(release, now)
         };
-        if self.is_free(key, now) {
+        if self.locks.get(key).is_none_or(|slot| slot.expires <= now) {
             self.move_on(key, now, None);
         }
         freed
     }
 
     fn renew(&mut self, claim: &Claim, now: Timestamp) -> Renewal {
-        if self.confirm(claim, now) { Renewal::Renewed } else { Renewal::Lost }
+        if self.confirm(claim, now) {
+            return Renewal::Renewed;
+        }
+        if claim.mode.is_shared() { self.renew_shared(claim, now) } else { Renewal::Lost }
     }
 
     fn is_free(&self, key: &LockKey, now: Timestamp) -> bool {
-        self.locks.get(key).is_none_or(|slot| slot.expires <= now)
+        self.fits(key, Mode::Exclusive, now)
+    }
+
+    /// Returns whether the claim has the lock, alone or beside others.
+    fn holds(&mut self, claim: &Claim, now: Timestamp) -> bool {
+        self.owns(claim, now) || self.confirm_shared(claim, now).is_some()
     }
 
     fn owns(&self, claim: &Claim, now: Timestamp) -> bool {
@@ -261,9 +316,10 @@ impl State {
     }
 
     fn sweep(&mut self, now: Timestamp) {
-        if self.locks.len() > self.sweep_at.max(1024) {
+        if self.locks.len() + self.phases.len() > self.sweep_at.max(1024) {
             self.locks.retain(|_, slot| slot.expires > now);
-            self.sweep_at = self.locks.len() * 2;
+            self.phases.retain(|_, phase| phase.is_live(now));
+            self.sweep_at = (self.locks.len() + self.phases.len()) * 2;
         }
     }
 }
@@ -301,74 +357,4 @@ fn check_floor(request: &AcquireRequest, now: Timestamp) -> Result<()> {
         request.floor,
     ));
     Err(error.with_key(&request.claim.key))
-}
-
-impl LockBackend for MemoryStore {
-    fn kind(&self) -> &'static str {
-        "memory"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::polled().with_queue().in_process()
-    }
-
-    fn attach(&self, clock: &Clock) {
-        let _ = self.shared.clock.set(clock.clone());
-    }
-
-    async fn drive(&self, inbox: Inbox) -> LockError {
-        self.state().inboxes.insert(Arc::clone(inbox.id()), inbox.clone());
-        let _registered = Registered { store: self, inbox: &inbox };
-        inbox.set_open(true);
-        pending().await
-    }
-
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        check_floor(request, self.now())?;
-        Ok(self.command()?.acquire(request, self.now()))
-    }
-
-    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        requests.iter().try_for_each(|request| check_floor(request, self.now()))?;
-        Ok(self.command()?.acquire_all(requests, self.now()))
-    }
-
-    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        check_floor(request, self.now())?;
-        Ok(self.command()?.requeue(release, request, self.now()))
-    }
-
-    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        let now = self.now();
-        match self.command() {
-            Ok(mut state) => one_lane.iter().map(|claim| Ok(state.renew(claim, now))).collect(),
-            Err(error) => vec![Err(error); one_lane.len()],
-        }
-    }
-
-    async fn release(&self, release: &Release) -> Result<Freed> {
-        Ok(self.command()?.free(release, self.now()))
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        Ok(self.command()?.free(&Release::new(claim.clone()), self.now()))
-    }
-
-    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let now = self.now();
-        Ok(self.command()?.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
-    }
-}
-
-/// Removes an inbox from the list when its process goes away.
-struct Registered<'a> {
-    store: &'a MemoryStore,
-    inbox: &'a Inbox,
-}
-
-impl Drop for Registered<'_> {
-    fn drop(&mut self) {
-        self.inbox.set_open(false);
-        self.store.state().inboxes.remove(self.inbox.id());
-    }
 }

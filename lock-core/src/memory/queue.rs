@@ -7,6 +7,7 @@ use crate::backend::{AcquireRequest, Grant};
 use crate::clock::Timestamp;
 use crate::key::LockKey;
 use crate::memory::State;
+use crate::mode::Mode;
 use crate::owner::OwnerId;
 
 /// How many entries one move looks at; the next move looks at the rest.
@@ -31,6 +32,17 @@ enum Reach {
     PassedOver,
     /// It asked again after that: it is alive, and learns of a grant by asking.
     Polling,
+}
+
+/// What ended a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walked {
+    /// The caller is next.
+    ToCaller,
+    /// Somebody is next for whom the lock is not free, or the lock was granted to one alone.
+    Blocked,
+    /// Nobody is left who could be granted anything.
+    Through,
 }
 
 impl Queue {
@@ -65,46 +77,68 @@ impl State {
         }
     }
 
-    /// Grants a free lock to the first in its queue that can be reached. Returns whether that is
-    /// `caller`, which gets the grant in the reply instead.
-    pub(super) fn move_on(&mut self, key: &LockKey, now: Timestamp, caller: Option<OwnerId>) -> bool {
-        let Some(mut queue) = self.queues.remove(key) else { return false };
-        let mut reached_caller = false;
-        let mut index = 0;
+    /// Grants to those who wait, in order of arrival, for as long as the next one fits: one for itself, or a
+    /// batch that shares. The caller gets its grant in the reply instead.
+    pub(super) fn move_on(&mut self, key: &LockKey, now: Timestamp, caller: Option<OwnerId>) -> Walked {
+        let Some(mut queue) = self.queues.remove(key) else { return Walked::Through };
+        let walked = self.walk(key, &mut queue, now, caller);
+        if !queue.0.is_empty() {
+            self.queues.insert(key.clone(), queue);
+        }
+        walked
+    }
+
+    fn walk(&mut self, key: &LockKey, queue: &mut Queue, now: Timestamp, caller: Option<OwnerId>) -> Walked {
+        let (mut index, mut shared) = (0, false);
         for _ in 0..WALK {
-            let Some(entry) = queue.0.get_mut(index) else { break };
+            let Some(entry) = queue.0.get_mut(index) else { return Walked::Through };
+            if Some(entry.request.claim.owner) == caller {
+                return Walked::ToCaller;
+            }
             // The entry missed three confirmations: its process is gone.
             if now.since(entry.confirmed_at) > entry.grant_ttl() {
                 queue.0.remove(index);
                 continue;
-            }
-            if Some(entry.request.claim.owner) == caller {
-                reached_caller = true;
-                break;
             }
             let Some(ticket) = entry.request.ticket.clone() else {
                 queue.0.remove(index);
                 continue;
             };
             let inbox = self.inboxes.get(&ticket.inbox).filter(|inbox| inbox.is_open()).cloned();
+            let mode = entry.request.claim.mode;
+            if !self.fits(key, mode, now) {
+                // Only who can be told may make others wait. Whoever has missed a confirmation is looked for.
+                let missed = now.since(entry.confirmed_at) > entry.grant_ttl() * 2 / 5;
+                if entry.reach == Reach::Unknown && missed && inbox.is_none() {
+                    entry.reach = Reach::PassedOver;
+                }
+                if entry.reach != Reach::PassedOver {
+                    return Walked::Blocked;
+                }
+                index += 1;
+                continue;
+            }
             if inbox.is_none() && entry.reach != Reach::Polling {
                 entry.reach = Reach::PassedOver;
                 index += 1;
                 continue;
             }
-            if let Some(Entry { request, .. }) = queue.0.remove(index) {
-                let token = self.grant(&request, ticket.grant_ttl, now);
-                let mut claim = request.claim.clone();
-                claim.ttl = ticket.grant_ttl;
-                if let Some(inbox) = inbox {
-                    inbox.granted(Grant::new(claim, token, ticket.stamp));
-                }
+            let Some(Entry { request, .. }) = queue.0.remove(index) else { return Walked::Through };
+            let token = match mode {
+                Mode::Exclusive => self.grant(&request, ticket.grant_ttl, now),
+                Mode::Shared { units, .. } => self.join(&request, units, ticket.grant_ttl, now),
+            };
+            let mut claim = request.claim.clone();
+            claim.ttl = ticket.grant_ttl;
+            if let Some(inbox) = inbox {
+                inbox.granted(Grant::new(claim, token, ticket.stamp));
             }
-            break;
+            if mode == Mode::Exclusive {
+                return Walked::Blocked;
+            }
+            shared = true;
         }
-        if !queue.0.is_empty() {
-            self.queues.insert(key.clone(), queue);
-        }
-        reached_caller
+        // What remains of a batch is the next move's work, and is not passed by whoever asks now.
+        if shared && index < queue.0.len() { Walked::Blocked } else { Walked::Through }
     }
 }

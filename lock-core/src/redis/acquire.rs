@@ -28,6 +28,7 @@ impl RedisStore {
         let connection = self.pool.connection().await?;
         let key = &request.claim.key;
         if before.is_none()
+            && !request.claim.mode.is_shared()
             && !request.repeated
             && connection.link.takes_natively()
             && !self.collisions.is_contended(key, begun)
@@ -86,7 +87,9 @@ impl RedisStore {
                 deadline: link.time.deadline(now, left),
                 floor: self.floor.at_least(request.floor, link.time.estimate(now)),
             };
-            let answer = match connection.call(Call::Eval(call.call()), Flush::Now).await {
+            let shares = request.claim.mode.is_shared() || before.is_some_and(|before| before.claim.mode.is_shared());
+            let call = if shares { steps::share::take(&call) } else { call.call() };
+            let answer = match connection.call(Call::Eval(call), Flush::Now).await {
                 Answer::Failed(error) if link.crosses(&error) => continue,
                 Answer::Failed(error) => return Err(self.failed("acquire", &error)),
                 Answer::Value(answer) => answer,
@@ -100,6 +103,7 @@ impl RedisStore {
                     self.floor.raise(token);
                     Ok(Attempt::Granted { token })
                 }
+                Acquired::Shared { token, wanted } => Ok(Attempt::Shared { token, wanted }),
                 Acquired::Held(holder) => Ok(Attempt::Held { holder }),
                 Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
                 // The answer also brought the server's time.
@@ -192,6 +196,6 @@ fn in_time(begun: Timestamp, execute_within: Duration) -> bool {
 }
 
 /// Returns the key of the server's clock, or in a cluster, of the slot's clock.
-fn clock_of(connection: &Coalescer, keys: &Keys) -> Cow<'static, str> {
+pub(super) fn clock_of(connection: &Coalescer, keys: &Keys) -> Cow<'static, str> {
     if connection.link.is_cluster() { keys.clock_of_slot() } else { CLOCK.into() }
 }

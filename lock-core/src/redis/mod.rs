@@ -19,6 +19,7 @@ mod push;
 mod release;
 mod script;
 mod settings;
+mod share;
 mod steps;
 mod unsettled;
 mod value;
@@ -38,6 +39,7 @@ use crate::backend::{
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Holder;
 use crate::redis::clock::Floor;
@@ -128,6 +130,18 @@ impl RedisStore {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pool.connections()
+    }
+
+    /// Renews exclusive claims.
+    async fn renew_alone(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(claims.len());
+        for batch in claims.chunks(RENEW_BATCH) {
+            match self.renew_batch(batch).await {
+                Ok(batch) => answers.extend(batch),
+                Err(error) => answers.extend(batch.iter().map(|claim| Err(error.clone().with_key(&claim.key)))),
+            }
+        }
+        answers
     }
 
     /// Renews at most [`RENEW_BATCH`] claims.
@@ -251,7 +265,7 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue();
+        let known = Capabilities::polled().with_queue().with_modes();
         if self.listeners.can_hear() { known.with_push_loss() } else { known }
     }
 
@@ -285,14 +299,10 @@ impl LockBackend for RedisStore {
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(one_lane.len());
-        for batch in one_lane.chunks(RENEW_BATCH) {
-            match self.renew_batch(batch).await {
-                Ok(batch) => answers.extend(batch),
-                Err(error) => answers.extend(batch.iter().map(|claim| Err(error.clone().with_key(&claim.key)))),
-            }
+        if one_lane.iter().any(|claim| claim.mode.is_shared()) {
+            return self.renew_mixed(one_lane).await;
         }
-        answers
+        self.renew_alone(one_lane).await
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {
@@ -305,6 +315,14 @@ impl LockBackend for RedisStore {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         self.read_holder(key).await.map_err(|error| error.with_key(key))
+    }
+
+    async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+        self.read_holders(key).await.map_err(|error| error.with_key(key))
+    }
+
+    async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+        self.downgrade_to(claim, token).await.map_err(|error| error.with_key(&claim.key))
     }
 }
 

@@ -234,6 +234,8 @@ async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
                     }
                 } else if let Some(grant) = steps::granted(text) {
                     inbox.granted(grant);
+                } else if let Some((key, owner)) = steps::wanted(text) {
+                    inbox.wanted(key, owner);
                 }
             }
             PushKind::Invalidate => match push.data.first() {

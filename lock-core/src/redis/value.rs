@@ -57,12 +57,16 @@ pub(super) fn holder(value: &[u8], ttl_left: Option<Duration>) -> Holder {
 
 fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     let mut parts = std::str::from_utf8(value).ok()?.split('|');
-    let owner = OwnerId::from_hex(parts.next()?)?;
-    let since: u64 = parts.next()?.parse().ok()?;
+    let owner = parts.next()?;
+    // In a phase there is a count of units, and a token that begins with the time at which it was drawn.
+    let shared = owner.len() == 32 && owner.starts_with("shared");
+    let owner = if shared { None } else { Some(OwnerId::from_hex(owner)?) };
+    let since = parts.next()?;
+    let since: u64 = since.split_once('-').filter(|_| shared).map_or(since, |(ms, _)| ms).parse().ok()?;
     // Older versions wrote a token here, which was the same moment in µs.
     let since = Duration::from_millis(if since > LATEST { since / 1000 } else { since });
     let info = Some(info(&mut parts)?);
-    let mut holder = Holder { info, owner: Some(owner), token: None, since: UNIX_EPOCH.checked_add(since), ttl_left };
+    let mut holder = Holder { info, owner, token: None, since: UNIX_EPOCH.checked_add(since), ttl_left };
     if value.starts_with(&[b'0'; 32]) {
         // Released, but kept for the rest of its `min_hold`: no claim holds it any more.
         holder.owner = None;
@@ -70,13 +74,15 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     Some(holder)
 }
 
-#[cfg(any(test, feature = "inspect"))]
 /// Reads a waiter, and when it last confirmed in server µs, from the text that `queue.lua` keeps for
 /// a claim.
 pub(super) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
     let mut parts = std::str::from_utf8(entry).ok()?.split('|');
     let confirmed = parts.nth(2)?.parse().ok()?;
-    Some((info(parts.by_ref().skip(3))?, confirmed))
+    // One that shares has its mode before the floor.
+    let mode_or_floor = parts.nth(2)?;
+    let behind = usize::from(mode_or_floor.starts_with('s'));
+    Some((info(parts.by_ref().skip(behind))?, confirmed))
 }
 
 /// Reads the fields that a holder and a waiter have in common. The lock's name is missing from values

@@ -39,6 +39,8 @@ pub enum Report {
     Granted(Grant),
     /// A key may have changed hands.
     Suspect(LockKey),
+    /// Somebody waits for a lock that this owner's claim shares.
+    Wanted(LockKey, OwnerId),
     /// An operator takes this owner's lock away.
     Revoked(OwnerId),
     /// The connection was reopened.
@@ -79,6 +81,7 @@ impl From<Message> for Report {
         match message {
             Message::Granted(grant) => Self::Granted(grant),
             Message::Suspect(key) => Self::Suspect(key),
+            Message::Wanted { key, owner } => Self::Wanted(key, owner),
             Message::Revoked { owner, .. } => Self::Revoked(owner),
             Message::Reconnected => Self::Reconnected,
         }

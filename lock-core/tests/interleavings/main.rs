@@ -47,6 +47,15 @@ struct Parcel;
 impl Payload for Parcel {
     type Terms = bool;
     type Holder = ();
+    type Shared = ();
+
+    fn admits((): &()) -> bool {
+        true
+    }
+
+    fn end((): (), turn: Option<Turn<Self>>) {
+        drop(turn);
+    }
 
     fn reclaim(self, turn: Turn<Self>) {
         drop(turn);

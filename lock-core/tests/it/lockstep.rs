@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lock_core::testing::{EventLog, RedisServer, Reports, inbox, limit};
 use lock_core::{
     AcquireRequest, Attempt, AttemptAll, Claim, FencingToken, HolderInfo, Inbox, LockBackend, LockError, LockKey,
-    MemoryStore, OwnerId, RedisStore, Release, Ticket,
+    MemoryStore, Mode, OwnerId, RedisStore, Release, Ticket,
 };
 use tokio::task::JoinSet;
 
@@ -37,6 +37,9 @@ enum Command {
     Release(Release),
     Withdraw(Claim),
     Holder(LockKey),
+    Holders(LockKey),
+    /// A claim becomes one of another mode, this many numbers above its token.
+    Downgrade(Claim, u64),
     /// A stranger deletes the key.
     Delete(LockKey),
     /// A pause in which everything short runs out.
@@ -53,6 +56,8 @@ struct Side<B> {
     inbox: Inbox,
     reports: Reports,
     tokens: HashMap<LockKey, Vec<FencingToken>>,
+    /// The newest token of each claim.
+    newest: HashMap<OwnerId, FencingToken>,
 }
 
 impl<B: LockBackend> Side<B> {
@@ -65,7 +70,7 @@ impl<B: LockBackend> Side<B> {
         while !inbox.is_open() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Self { store, inbox, reports, tokens: HashMap::new() }
+        Self { store, inbox, reports, tokens: HashMap::new(), newest: HashMap::new() }
     }
 
     /// Names a token by its place in the order of its key, in which it must come.
@@ -78,9 +83,14 @@ impl<B: LockBackend> Side<B> {
         })
     }
 
-    fn attempt(&mut self, key: &LockKey, attempt: Attempt) -> Answer {
+    fn attempt(&mut self, claim: &Claim, attempt: Attempt) -> Answer {
+        let key = &claim.key;
         match attempt {
-            Attempt::Granted { token, .. } => format!("granted {}", self.place(key, token)),
+            Attempt::Granted { token, .. } => {
+                self.newest.insert(claim.owner, token);
+                format!("granted {}", self.place(key, token))
+            }
+            Attempt::Shared { token, wanted } => format!("shared {}, wanted: {wanted}", self.place(key, token)),
             Attempt::Held { holder } => format!("held by {:?}", holder.owner),
             Attempt::Queued { holder } => format!("queued behind {:?}", holder.owner),
             other => format!("{other:?}"),
@@ -101,7 +111,7 @@ impl<B: LockBackend> Side<B> {
         Ok(match command {
             Command::Acquire(request) => {
                 let attempt = store.try_acquire(&self.addressed(request)).await?;
-                self.attempt(&request.claim.key, attempt)
+                self.attempt(&request.claim, attempt)
             }
             Command::All(requests) => match store.try_acquire_all(requests).await? {
                 AttemptAll::Granted { tokens } => {
@@ -114,7 +124,7 @@ impl<B: LockBackend> Side<B> {
             },
             Command::Requeue(release, request) => {
                 let attempt = store.requeue(release, &self.addressed(request)).await?;
-                self.attempt(&request.claim.key, attempt)
+                self.attempt(&request.claim, attempt)
             }
             Command::Renew(claims) => {
                 let answers: Result<Vec<_>, _> = store.renew(claims).await.into_iter().collect();
@@ -123,6 +133,16 @@ impl<B: LockBackend> Side<B> {
             Command::Release(release) => format!("{:?}", store.release(release).await?),
             Command::Withdraw(claim) => format!("{:?}", store.withdraw(claim).await?),
             Command::Holder(key) => format!("{:?}", store.holder(key).await?.map(|holder| holder.owner)),
+            Command::Holders(key) => {
+                let holders = store.holders(key).await?;
+                let mut owners: Vec<_> = holders.iter().map(|holder| holder.owner.map(OwnerId::to_hex)).collect();
+                owners.sort();
+                format!("{owners:?}")
+            }
+            Command::Downgrade(claim, by) => {
+                let token = self.newest.get(&claim.owner).map_or(0, |token| token.get());
+                format!("{:?}", store.downgrade(claim, FencingToken::new(token + by)).await?)
+            }
             Command::Delete(_) | Command::Pass => String::new(),
         })
     }
@@ -133,6 +153,8 @@ struct Script {
     random: fastrand::Rng,
     keys: Vec<LockKey>,
     claims: Vec<Claim>,
+    /// Whether claims may share a lock.
+    modes: bool,
 }
 
 impl Script {
@@ -141,9 +163,20 @@ impl Script {
     }
 
     fn new_claim(&mut self, key: LockKey, ttl: Duration) -> Claim {
-        let claim = Claim::new(key, ttl);
+        let claim = Claim::new(key, ttl).with_mode(self.mode());
         self.claims.push(claim.clone());
         claim
+    }
+
+    fn mode(&mut self) -> Mode {
+        match self.random.u8(0..if self.modes { 10 } else { 4 }) {
+            0..4 => Mode::Exclusive,
+            4..7 => Mode::READ,
+            _ => {
+                let limit = self.random.u32(2..=4);
+                Mode::permits(self.random.u32(1..=2), limit).unwrap()
+            }
+        }
     }
 
     /// Draws a claim that has been used, most likely not long ago.
@@ -173,6 +206,16 @@ impl Script {
     /// Draws the next commands; anything short is followed by a pause.
     fn next(&mut self) -> Vec<Command> {
         let key = self.key();
+        if self.modes && !self.claims.is_empty() {
+            match self.random.u8(0..20) {
+                0 => return vec![Command::Holders(key)],
+                1 => {
+                    let claim = self.old_claim().with_mode(Mode::READ);
+                    return vec![Command::Downgrade(claim, self.random.u64(0..3))];
+                }
+                _ => {}
+            }
+        }
         match self.random.u8(0..if self.claims.is_empty() { 10 } else { 100 }) {
             0..30 => {
                 let claim = self.new_claim(key, LONG);
@@ -187,7 +230,11 @@ impl Script {
                 self.random.shuffle(&mut keys);
                 keys.truncate(self.random.usize(2..=3));
                 let info = HolderInfo::new("here", 1, "lockstep");
-                let ask = |key| AcquireRequest::new(self.new_claim(key, LONG), info.clone());
+                let ask = |key| {
+                    let claim = Claim::new(key, LONG);
+                    self.claims.push(claim.clone());
+                    AcquireRequest::new(claim, info.clone())
+                };
                 vec![Command::All(keys.into_iter().map(ask).collect())]
             }
             48..56 => {
@@ -220,12 +267,12 @@ impl Script {
 }
 
 /// Compares the stores through one random history. Returns false if the machine was too slow for it.
-async fn round(server: Arc<RedisServer>, number: u64, seed: u64) -> bool {
+async fn round(server: Arc<RedisServer>, number: u64, seed: u64, modes: bool) -> bool {
     let started = Instant::now();
     let mut memory = Side::start(Arc::new(MemoryStore::new())).await;
     let mut redis = Side::start(Arc::new(RedisStore::new(&server.url()).unwrap())).await;
     let keys = (0..3).map(|key| LockKey::new(format!("{{{number}}}:{key}")).unwrap()).collect();
-    let mut script = Script { random: fastrand::Rng::with_seed(seed ^ number), keys, claims: Vec::new() };
+    let mut script = Script { random: fastrand::Rng::with_seed(seed ^ number), keys, claims: Vec::new(), modes };
     let mut history: Vec<String> = Vec::new();
     while history.len() < COMMANDS {
         for command in script.next() {
@@ -261,6 +308,7 @@ async fn round(server: Arc<RedisServer>, number: u64, seed: u64) -> bool {
 async fn granted<B: LockBackend>(side: &mut Side<B>, within: Duration) -> Option<(LockKey, OwnerId, usize)> {
     let grant = tokio::time::timeout(within, side.reports.next_grant()).await.ok().flatten()?;
     let place = side.place(&grant.claim.key, grant.token);
+    side.newest.insert(grant.claim.owner, grant.token);
     Some((grant.claim.key, grant.claim.owner, place))
 }
 
@@ -270,7 +318,7 @@ async fn the_scripts_answer_as_the_memory_store_does() {
     let (server, seed) = (Arc::new(RedisServer::start()), seed());
     let mut rounds = JoinSet::new();
     for number in 0..ROUNDS {
-        rounds.spawn(round(Arc::clone(&server), number, seed));
+        rounds.spawn(round(Arc::clone(&server), number, seed, number % 2 == 1));
     }
     let compared = rounds.join_all().await.into_iter().filter(|compared| *compared).count();
     assert!(compared > 0, "the machine was too slow for every round");

@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     // Words.
     &["call_site", "clock", "fencing", "fork", "key", "site", "sync"],
     &["fenced_write", "owner"],
-    &["error"],
+    &["error mode"],
     &["naming", "options", "outcome", "prefix"],
     // Contracts.
     &["event"],

@@ -31,6 +31,9 @@ local function acquire(now)
   if failed(value) then
     return refusal(value, LOCK)
   end
+  if is_of(value, 'shared') then
+    return phases().take({ owner, ttl, tail, ticket, floor, 'x' }, ended, now)
+  end
   if ended then
     leave(ended)
     if is_of(value, ended) then

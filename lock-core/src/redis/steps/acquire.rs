@@ -10,10 +10,16 @@ use crate::owner::{Holder, OwnerId};
 use crate::redis::clock::Draw;
 use crate::redis::keys::{INBOX, Keys};
 use crate::redis::script::{Eval, Script};
+use crate::redis::steps::share;
 use crate::redis::{steps, value};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("clock.lua"), include_str!("queue.lua"), include_str!("acquire.lua")))
+    Script::new(concat!(
+        include_str!("clock.lua"),
+        include_str!("queue.lua"),
+        include_str!("phase.lua"),
+        include_str!("acquire.lua"),
+    ))
 });
 
 /// One request.
@@ -31,20 +37,24 @@ pub(crate) struct Acquire<'a> {
 
 impl Acquire<'_> {
     pub(crate) fn call(&self) -> Eval {
-        let Self { keys, request, .. } = self;
-        let [lock, queue, waiters] = keys.all();
-        Eval::new(&SCRIPT, [lock, queue, waiters, self.clock].into_iter()).with(|arguments| {
-            arguments
-                .arg(&request.claim.owner.digits())
-                .arg(value::millis(request.claim.ttl))
-                .arg(self.deadline)
-                .arg(value::tail(request.claim.ttl, &request.info))
-                .arg(request.ticket.as_ref().map_or_else(String::new, ticket))
-                .arg(Draw::of(self.floor).to_string());
-            if let Some(ended) = self.ended {
-                arguments.arg(&ended.digits());
-            }
-        })
+        let [lock, queue, waiters] = self.keys.all();
+        Eval::new(&SCRIPT, [lock, queue, waiters, self.clock].into_iter()).with(|arguments| self.write(arguments, |_| {}))
+    }
+
+    /// Adds the arguments, with more of them before that of the claim that ends.
+    pub(super) fn write(&self, arguments: &mut redis::Cmd, more: impl FnOnce(&mut redis::Cmd)) {
+        let request = self.request;
+        arguments
+            .arg(&request.claim.owner.digits())
+            .arg(value::millis(request.claim.ttl))
+            .arg(self.deadline)
+            .arg(value::tail(request.claim.ttl, &request.info))
+            .arg(request.ticket.as_ref().map_or_else(String::new, ticket))
+            .arg(Draw::of(self.floor).to_string());
+        more(arguments);
+        if let Some(ended) = self.ended {
+            arguments.arg(&ended.digits());
+        }
     }
 }
 
@@ -57,6 +67,11 @@ fn ticket(ticket: &Ticket) -> String {
 #[derive(Debug)]
 pub(crate) enum Acquired {
     Granted(FencingToken),
+    /// The claim shares the lock.
+    Shared {
+        token: FencingToken,
+        wanted: bool,
+    },
     Held(Holder),
     Queued(Holder),
     Stale,
@@ -80,6 +95,7 @@ impl Acquired {
         let (kind, rest) = text.split_first()?;
         match kind {
             b'g' => Some(Self::Granted(Draw::read(rest)?.token()?)),
+            b'j' | b'w' => Some(Self::Shared { token: share::token(rest)?, wanted: *kind == b'w' }),
             b'h' => Some(Self::Held(steps::held(rest)?)),
             b'q' => Some(Self::Queued(steps::held(rest)?)),
             b's' if rest.is_empty() => Some(Self::Stale),

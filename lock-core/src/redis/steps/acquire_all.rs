@@ -13,7 +13,12 @@ use crate::redis::steps::Acquired;
 use crate::redis::value;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("clock.lua"), include_str!("queue.lua"), include_str!("acquire_all.lua")))
+    Script::new(concat!(
+        include_str!("clock.lua"),
+        include_str!("queue.lua"),
+        include_str!("phase.lua"),
+        include_str!("acquire_all.lua"),
+    ))
 });
 
 /// One request for several locks.

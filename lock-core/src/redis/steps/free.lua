@@ -19,6 +19,9 @@ local function free(head, keep)
   if failed(value) then
     return mistyped(value) and 0 or 'e' .. value.err
   end
+  if is_of(value, 'shared') then
+    return phases().free(owner, keep, time())
+  end
   local waiting = call('EXISTS', QUEUE) == 1
   if waiting then
     leave(owner)

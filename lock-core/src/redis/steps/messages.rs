@@ -5,18 +5,29 @@ use std::time::Duration;
 
 use crate::backend::{Claim, Grant};
 use crate::key::LockKey;
+use crate::mode::Mode;
 use crate::owner::OwnerId;
 use crate::redis::clock::Draw;
+use crate::redis::steps::share;
 
 /// Reads `owner|token|grant_ttl|stamp|key`.
 pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
     let mut parts = std::str::from_utf8(message).ok()?.splitn(5, '|');
     let owner = OwnerId::from_hex(parts.next()?)?;
-    let token = Draw::read(parts.next()?.as_bytes())?.token()?;
+    let token = parts.next()?;
+    let alone = Draw::read(token.as_bytes()).and_then(Draw::token).map(|token| (token, Mode::Exclusive));
+    // That of a phase has one number more. Its units are the claim's own affair.
+    let (token, mode) = alone.or_else(|| Some((share::token(token.as_bytes())?, Mode::READ)))?;
     let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
     let stamp = parts.next()?.parse().ok()?;
     let key = LockKey::new(parts.next()?).ok()?;
-    Some(Grant::new(Claim { key, owner, ttl }, token, stamp))
+    Some(Grant::new(Claim { key, owner, ttl, mode }, token, stamp))
+}
+
+/// Reads `w|owner|key`: somebody waits for a lock that this owner shares.
+pub(crate) fn wanted(message: &[u8]) -> Option<(LockKey, OwnerId)> {
+    let (owner, key) = std::str::from_utf8(message).ok()?.strip_prefix("w|")?.split_once('|')?;
+    Some((LockKey::new(key).ok()?, OwnerId::from_hex(owner)?))
 }
 
 /// Writes the message that an operator takes a lock away.

@@ -9,6 +9,7 @@ mod release;
 #[cfg(feature = "inspect")]
 mod release_foreign;
 mod renew;
+pub(super) mod share;
 mod take;
 
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(super) use acquire_all::{AcquireAll, AcquiredAll};
 pub(super) use holder::{holder, read_holder};
 #[cfg(any(test, feature = "inspect"))]
 pub(super) use messages::revoking;
-pub(super) use messages::{granted, revocation};
+pub(super) use messages::{granted, revocation, wanted};
 pub(super) use release::{freed, release, script as release_script};
 #[cfg(feature = "inspect")]
 pub(super) use release_foreign::release_foreign;

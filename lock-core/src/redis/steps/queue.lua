@@ -20,6 +20,9 @@ local WALK = 32
 -- Nothing outlives its processes: a queue that nobody confirms goes away.
 local QUEUE_KEPT = 30000
 
+-- What several claims share is of `phase.lua`: a function that makes its functions.
+local phases
+
 -- Reads what lies at K, or false. Ours are at most 512 bytes; of a foreign value no more is ever wanted,
 -- however long it is.
 local function read_lock()
@@ -113,6 +116,20 @@ local function enter(owner, ticket, floor, tail, now)
   call('PEXPIRE', QUEUE, QUEUE_KEPT)
 end
 
+-- Returns whether a process hears what is sent to its inbox.
+local function listens(inbox)
+  local listening = pcall('PUBSUB', 'NUMSUB', inbox)
+  return not failed(listening) and listening[2] > 0
+end
+
+-- Sends a message to an inbox. Returns whether anybody heard it.
+local function tell(inbox, message)
+  -- Asked before, because a replica delivers too, to those who still listen there, what was counted for
+  -- nobody here.
+  local heard = listens(inbox) and pcall('PUBLISH', inbox, message)
+  return heard and not failed(heard) and heard > 0
+end
+
 -- Grants a free K to the first in the queue that can be reached. Returns 'caller' if that is the
 -- caller, who is granted in the reply instead, 'granted' if K has a new owner, or false.
 local function move_on(caller, now)
@@ -127,6 +144,10 @@ local function move_on(caller, now)
     local entry = pcall('HGET', WAITERS, owner)
     local inbox, stamp, confirmed, reach, grant_ttl, floor, tail =
       string.match(type(entry) == 'string' and entry or '', '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|([%d-]+)|(.*)$')
+    if not inbox and string.find(type(entry) == 'string' and entry or '', '^[^|]*|%d+|%d+|%d|%d+|s') then
+      local ended = phases().walk(caller, now, false)
+      return call('EXISTS', LOCK) == 1 and 'granted' or ended
+    end
     if not inbox or now - tonumber(confirmed) > tonumber(grant_ttl) * 1000 then
       -- Three confirmations are missing: its process is gone.
       leave(owner)
@@ -140,11 +161,7 @@ local function move_on(caller, now)
         return false
       else
         local message = table.concat({ owner, token, grant_ttl, stamp, LOCK }, '|')
-        -- Asked before, because a replica delivers too, to those who still listen there, what was counted for
-        -- nobody here.
-        local listening = pcall('PUBSUB', 'NUMSUB', inbox)
-        local heard = (failed(listening) or listening[2] == 0) and 0 or pcall('PUBLISH', inbox, message)
-        if (failed(heard) or heard == 0) and reach ~= '2' then
+        if not tell(inbox, message) and reach ~= '2' then
           -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
           call('DEL', LOCK)
           entry = table.concat({ inbox, stamp, confirmed, '1', grant_ttl, floor, tail }, '|')

@@ -18,6 +18,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         "local function library()\n",
         include_str!("clock.lua"),
         include_str!("queue.lua"),
+        include_str!("phase.lua"),
         include_str!("free.lua"),
         "end\n",
         include_str!("release.lua"),

@@ -1,0 +1,96 @@
+//! The contract of a store, over the state in memory.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use crate::backend::{
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+};
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::memory::{MemoryStore, check_floor};
+use crate::owner::Holder;
+
+impl LockBackend for MemoryStore {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::polled().with_queue().with_modes().in_process()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        let _ = self.shared.clock.set(clock.clone());
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        self.state().inboxes.insert(Arc::clone(inbox.id()), inbox.clone());
+        let _registered = Registered { store: self, inbox: &inbox };
+        inbox.set_open(true);
+        pending().await
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        check_floor(request, self.now())?;
+        Ok(self.command()?.acquire(request, self.now()))
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        requests.iter().try_for_each(|request| check_floor(request, self.now()))?;
+        Ok(self.command()?.acquire_all(requests, self.now()))
+    }
+
+    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
+        check_floor(request, self.now())?;
+        Ok(self.command()?.requeue(release, request, self.now()))
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        let now = self.now();
+        match self.command() {
+            Ok(mut state) => one_lane.iter().map(|claim| Ok(state.renew(claim, now))).collect(),
+            Err(error) => vec![Err(error); one_lane.len()],
+        }
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        Ok(self.command()?.free(release, self.now()))
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        Ok(self.command()?.free(&Release::new(claim.clone()), self.now()))
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        let now = self.now();
+        Ok(self.command()?.holder(key, now))
+    }
+
+    async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+        let now = self.now();
+        let state = self.command()?;
+        let alone = state.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now));
+        Ok(alone.into_iter().chain(state.sharers(key, now)).collect())
+    }
+
+    async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+        let now = self.now();
+        Ok(self.command()?.downgrade(claim, token, now))
+    }
+}
+
+/// Removes an inbox from the list when its process goes away.
+struct Registered<'a> {
+    store: &'a MemoryStore,
+    inbox: &'a Inbox,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.inbox.set_open(false);
+        self.store.state().inboxes.remove(self.inbox.id());
+    }
+}

@@ -1,0 +1,89 @@
+//! What the store does for claims that share a lock, besides taking and freeing it.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+
+use redis::Value;
+
+use crate::backend::{Claim, Renewal};
+use crate::error::Result;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::owner::Holder;
+use crate::redis::acquire::clock_of;
+use crate::redis::coalesce::{Coalescer, Flush};
+use crate::redis::exchange::{Answer, Call};
+use crate::redis::keys::Keys;
+use crate::redis::script::Eval;
+use crate::redis::steps::share;
+use crate::redis::RedisStore;
+
+impl RedisStore {
+    /// Renews a claim that shares a lock.
+    pub(super) async fn renew_shared(&self, claim: &Claim) -> Result<Renewal> {
+        let keys = Keys::of(&claim.key)?;
+        let answer = self.share("renew", &keys, |clock| share::renew(&keys, clock, claim)).await?;
+        share::renewed(&answer)
+            .ok_or_else(|| self.unreadable("renew"))?
+            .map_err(|text| self.script_failed("renew", &text).with_key(&claim.key))
+    }
+
+    /// Renews claims of which some share their locks, all at one time.
+    pub(super) async fn renew_mixed(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let alone: Vec<Claim> = claims.iter().filter(|claim| !claim.mode.is_shared()).cloned().collect();
+        let sharing = claims.iter().filter(|claim| claim.mode.is_shared()).map(|claim| self.renew_shared(claim));
+        let (alone, sharing) = tokio::join!(self.renew_alone(&alone), all(sharing));
+        let (mut alone, mut sharing) = (alone.into_iter(), sharing.into_iter());
+        let answer = |claim: &Claim| if claim.mode.is_shared() { sharing.next() } else { alone.next() };
+        claims.iter().map(answer).map(|answer| answer.unwrap_or_else(|| Err(self.unreadable("renew")))).collect()
+    }
+
+    /// Makes an exclusive claim one that shares its lock.
+    pub(super) async fn downgrade_to(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+        let keys = Keys::of(&claim.key)?;
+        let answer = self.share("downgrade", &keys, |clock| share::downgrade(&keys, clock, claim, token)).await?;
+        share::renewed(&answer)
+            .ok_or_else(|| self.unreadable("downgrade"))?
+            .map_err(|text| self.script_failed("downgrade", &text))
+    }
+
+    /// Lists everybody who has a lock.
+    pub(super) async fn read_holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+        let keys = Keys::of(key)?;
+        let op = "look at the holders";
+        let answer = self.share(op, &keys, |clock| share::list(&keys, clock)).await?;
+        let sharers = share::listed(&answer).ok_or_else(|| self.unreadable(op))?;
+        if sharers.is_empty() { Ok(self.read_holder(key).await?.into_iter().collect()) } else { Ok(sharers) }
+    }
+
+    async fn share(&self, op: &str, keys: &Keys, step: impl Fn(&str) -> Eval) -> Result<Value> {
+        let connection: Arc<Coalescer> = self.pool.connection().await?;
+        loop {
+            let call = step(&clock_of(&connection, keys));
+            match connection.call(Call::Eval(call), Flush::Now).await {
+                Answer::Value(answer) => return Ok(answer),
+                Answer::Failed(error) if connection.link.crosses(&error) => {}
+                Answer::Failed(error) => return Err(self.failed(op, &error)),
+                Answer::Taken(_) => return Err(self.unreadable(op)),
+            }
+        }
+    }
+}
+
+/// Awaits all of some calls, which leave together.
+async fn all<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut calls: Vec<_> = calls.map(|call| (Box::pin(call), None)).collect();
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (call, answer) in calls.iter_mut().filter(|(_, answer)| answer.is_none()) {
+            match call.as_mut().poll(cx) {
+                Poll::Ready(done) => *answer = Some(done),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    calls.into_iter().filter_map(|(_, answer)| answer).collect()
+}

@@ -1,0 +1,397 @@
+-- Locks that several claims share. Comes after `queue.lua`, and costs nothing until somebody shares.
+--
+-- While claims share K it is in a phase: a string `shared` and 26 digits, the units in use, then
+-- `|token|ttl|host|pid|site|lock name` of whoever began it. The token is `ms-seq-number`, and every holder has the
+-- same. Holders stand in the queue of K with a negative score: their leases end at that many ms of server time.
+-- A waiter becomes a holder by a new score. Of claims that share, the waiters of K know
+-- `inbox|stamp|confirmed|reach|grant_ttl|s units/limit|floor|ttl|host|pid|site|lock name`.
+--
+-- A claim shares K as long as K is a phase and its own lease lies ahead. Without K the phase is over: whoever
+-- grants next takes out of the queue what is left.
+--
+-- Absolute times, because a script reads the time and Redis counts a PX from different moments: K must not end
+-- before a lease.
+
+phases = function()
+  -- Units and limit of a mode, `s units/limit`; nothing for a claim that wants K for itself.
+  local function terms(mode)
+    local units, limit = string.match(mode, '^s(%d+)/(%d+)$')
+    return tonumber(units), tonumber(limit)
+  end
+
+  local function fits(value, used, units, limit)
+    if not units then
+      return not value
+    end
+    return not value and units <= limit or used ~= nil and used + units <= limit
+  end
+
+  local function units_of(owner)
+    local entry = pcall('HGET', WAITERS, owner)
+    return tonumber(string.match(type(entry) == 'string' and entry or '', '^[^|]*|%d+|%d+|%d|%d+|s(%d+)/') or 1)
+  end
+
+  -- Takes out the holders whose score lies from `least` up to 0: those whose lease is over, or all. Returns how
+  -- many units they had.
+  local function take_out(least)
+    local units = 0
+    while true do
+      local gone = pcall('ZRANGE', QUEUE, least, '(0', 'BYSCORE', 'LIMIT', 0, 64)
+      if failed(gone) or #gone == 0 then
+        return units
+      end
+      for _, owner in ipairs(gone) do
+        units = units + units_of(owner)
+        leave(owner)
+      end
+    end
+  end
+
+  -- When the last lease of the phase ends, server ms.
+  local function phase_end()
+    return -tonumber(call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')[2])
+  end
+
+  local function write(used, value)
+    value = string.format('shared%026d', used) .. string.sub(value, 33)
+    local set = pcall('SET', LOCK, value, 'PXAT', text(phase_end()))
+    return value, failed(set) and refusal(set, LOCK)
+  end
+
+  -- Queue and waiters outlive the longest lease.
+  local function outlive(now)
+    local left = phase_end() - math.floor(now / 1000)
+    for _, key in ipairs({ QUEUE, WAITERS }) do
+      if call('PTTL', key) < left + 1000 then
+        call('PEXPIRE', key, text(math.max(left, 0) + QUEUE_KEPT))
+      end
+    end
+  end
+
+  local function wanted()
+    return (tonumber(call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]) or 0) > 0
+  end
+
+  local function tell_wanted()
+    for _, owner in ipairs(call('ZRANGE', QUEUE, '-inf', '(0', 'BYSCORE', 'LIMIT', 0, 64)) do
+      local inbox = string.match(call('HGET', WAITERS, owner) or '', '^([^|]+)|')
+      if inbox then
+        pcall('PUBLISH', inbox, 'w|' .. owner .. '|' .. LOCK)
+      end
+    end
+  end
+
+  -- Takes units out of the phase. Returns K's value and the units in use.
+  local function give_back(units, value, used)
+    used = used - units
+    if used <= 0 then
+      call('DEL', LOCK)
+      return false
+    end
+    return (write(used, value)), used
+  end
+
+  -- Reads K without the holders whose lease is over. Returns its value, the units in use if it is a phase, and
+  -- whether there were any: then the queue must move on, whatever else is done.
+  local function look(now)
+    local value = read_lock()
+    if failed(value) or not is_of(value, 'shared') then
+      return value
+    end
+    local used = tonumber(string.sub(value, 7, 32))
+    local ended = take_out(text(-math.floor(now / 1000)))
+    if ended > 0 then
+      value, used = give_back(ended, value, used)
+    end
+    return value, used, ended > 0
+  end
+
+  -- Lets a claim share K. Returns the token, K's value and the units in use, or false and why not.
+  local function join(owner, ttl, units, floor, tail, now, value, used)
+    local token
+    if value then
+      token = string.match(value, '^[^|]*|([%d-]+)|')
+    else
+      take_out('-inf')
+      local id, refused = draw(floor, now)
+      if not id then
+        return false, refused
+      end
+      token = id .. '-0'
+      value, used = string.rep(' ', 32) .. '|' .. token .. '|' .. tail, 0
+    end
+    local place = call('ZSCORE', QUEUE, owner)
+    call('ZADD', QUEUE, text(-(math.floor(now / 1000) + tonumber(ttl))), owner)
+    local refused
+    value, refused = write(used + units, value)
+    if refused then
+      if place then
+        call('ZADD', QUEUE, place, owner)
+      else
+        call('ZREM', QUEUE, owner)
+      end
+      return false, refused
+    end
+    outlive(now)
+    return token, value, used + units
+  end
+
+  -- Grants to those who wait, in order of arrival, for as long as the next one fits: one for itself, or a batch that
+  -- shares. Returns 'caller' if the caller is next, who is granted in the reply instead, 'blocked' if somebody is
+  -- for whom K is not free, or false; then K's value and the units in use.
+  local function walk(caller, now, value, used)
+    if not value then
+      take_out('-inf')
+    end
+    local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK + 1, 'WITHSCORES')
+    if failed(owners) then
+      return false, value, used
+    end
+    local batch = false
+    for at = 1, math.min(#owners, 2 * WALK), 2 do
+      local owner = owners[at]
+      local entry = pcall('HGET', WAITERS, owner)
+      local inbox, stamp, confirmed, reach, grant_ttl, rest =
+        string.match(type(entry) == 'string' and entry or '', '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|(.*)$')
+      local mode, floor, tail = string.match(rest or '', '^(s%d+/%d+)|([%d-]+)|(.*)$')
+      if not mode then
+        floor, tail = string.match(rest or '', '^([%d-]+)|(.*)$')
+      end
+      local function pass_over()
+        local passed = { inbox, stamp, confirmed, '1', grant_ttl, rest }
+        call('HSET', WAITERS, owner, table.concat(passed, '|'))
+      end
+      if owner == caller then
+        return 'caller', value, used
+      elseif not floor or now - tonumber(confirmed) > tonumber(grant_ttl) * 1000 then
+        -- Three confirmations are missing: its process is gone.
+        leave(owner)
+      else
+        local units, limit = terms(mode or '')
+        if not fits(value, used, units, limit) then
+          -- Only who can be told may make others wait. Whoever has missed a confirmation is looked for.
+          if reach == '0' and now - tonumber(confirmed) > tonumber(grant_ttl) * 400 and not listens(inbox) then
+            pass_over()
+            reach = '1'
+          end
+          if reach ~= '1' then
+            return 'blocked', value, used
+          end
+        else
+          local token, new_value, new_used
+          if units then
+            token, new_value, new_used = join(owner, grant_ttl, units, floor, tail, now, value, used)
+          else
+            token, new_value = grant(owner, grant_ttl, floor, tail, now)
+          end
+          if not token and new_value == 'c' then
+            -- It knows of a token that can never be exceeded, and hears of it when it asks again.
+            leave(owner)
+          elseif not token then
+            -- Memory is full, say. K stays as it is, and so does the queue.
+            return false, value, used
+          elseif not tell(inbox, table.concat({ owner, token, grant_ttl, stamp, LOCK }, '|')) and reach ~= '2' then
+            -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
+            call('ZADD', QUEUE, owners[at + 1], owner)
+            if value then
+              value = write(used, value)
+            else
+              call('DEL', LOCK)
+            end
+            pass_over()
+          elseif units then
+            value, used, batch = new_value, new_used, true
+          else
+            leave(owner)
+            return 'blocked', read_lock(), nil
+          end
+        end
+      end
+    end
+    -- What remains of a batch is the next move's work, and is not passed by whoever asks now.
+    return batch and #owners > 2 * WALK and 'blocked', value, used
+  end
+
+  -- Raises the lease of a holder.
+  local function raise(owner, ttl, now, value, used)
+    local ends = math.floor(now / 1000) + tonumber(ttl)
+    if -tonumber(call('ZSCORE', QUEUE, owner)) < ends then
+      call('ZADD', QUEUE, text(-ends), owner)
+      write(used, value)
+    end
+    outlive(now)
+  end
+
+  local function holds(owner, used)
+    return used and (tonumber(call('ZSCORE', QUEUE, owner) or 0)) < 0
+  end
+
+  -- Takes K, alone or beside others, confirms it, or queues the claim. Returns what acquire.lua does.
+  local function take(claim, now, value, used, moved)
+    local owner, ttl, tail, ticket, floor, mode = unpack(claim)
+    local units, limit = terms(mode)
+    local known = units and mode .. '|' .. floor or floor
+    if is_of(value, owner) then
+      raise_expiry(ttl)
+      leave(owner)
+      local token, refused = draw(floor, now)
+      return token and 'g' .. token or refused
+    end
+    if holds(owner, used) then
+      raise(owner, ttl, now, value, used)
+      if moved then
+        walk('', now, value, used)
+      end
+      return (wanted() and 'w' or 'j') .. string.match(value, '^[^|]*|([%d-]+)|')
+    end
+    if fits(value, used, units, limit) then
+      local ended
+      ended, value, used = walk(owner, now, value, used)
+      if ended ~= 'blocked' and fits(value, used, units, limit) then
+        if not units then
+          leave(owner)
+          local token, refused = grant(owner, ttl, floor, tail, now)
+          return token and 'g' .. token or refused
+        end
+        local token
+        token, value, used = join(owner, ttl, units, floor, tail, now, value, used)
+        if not token then
+          return value
+        end
+        local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
+        local entry = { inbox or '', stamp or '0', text(now), '0', grant_ttl or '0', known, tail }
+        call('HSET', WAITERS, owner, table.concat(entry, '|'))
+        outlive(now)
+        -- Those behind it may fit too: the batch does not end with the one that asked.
+        walk('', now, value, used)
+        return (wanted() and 'w' or 'j') .. token
+      end
+    elseif moved then
+      local _
+      _, value, used = walk('', now, value, used)
+    end
+    local state = 'h'
+    if ticket ~= '' then
+      local first = used and not wanted()
+      local refused = enter(owner, ticket, known, tail, now)
+      if refused then
+        return refused
+      end
+      if used then
+        outlive(now)
+      end
+      if first then
+        tell_wanted()
+      end
+      state = 'q'
+    end
+    return state .. time_left() .. '|' .. (value or '')
+  end
+
+  -- Takes a claim out, whatever it has: units of K, which may stay taken for a while, or a place.
+  local function free(owner, keep, now, value, used)
+    local freed = holds(owner, used)
+    if freed and keep > 0 then
+      -- Nobody owns what begins with so many zeros, so a repeat of this call finds nothing to free.
+      local kept, entry = string.rep('0', 16) .. string.sub(owner, 17), call('HGET', WAITERS, owner)
+      call('ZADD', QUEUE, text(-(math.floor(now / 1000) + keep)), kept)
+      call('HSET', WAITERS, kept, entry or '')
+      leave(owner)
+      value = write(used, value)
+      outlive(now)
+    elseif freed then
+      local units = units_of(owner)
+      leave(owner)
+      value, used = give_back(units, value, used)
+    else
+      leave(owner)
+    end
+    walk('', now, value, used)
+    return freed and 1 or 0
+  end
+
+  return {
+    walk = walk,
+
+    -- Takes K after the claim `ended`, if there is one.
+    take = function(claim, ended, now)
+      local value, used, moved = look(now)
+      if failed(value) then
+        return refusal(value, LOCK)
+      end
+      if ended and is_of(value, ended) then
+        call('DEL', LOCK)
+        value, moved = false, true
+      elseif ended and holds(ended, used) then
+        local units = units_of(ended)
+        leave(ended)
+        value, used = give_back(units, value, used)
+        moved = true
+      end
+      if ended then
+        leave(ended)
+        local owner, _, tail, ticket, floor, mode = unpack(claim)
+        if ticket ~= '' and wanted() and not is_of(value, owner) and not holds(owner, used) then
+          -- It enters before K moves on, and behind all others.
+          local known = terms(mode) and mode .. '|' .. floor or floor
+          local refused = enter(owner, ticket, known, tail, now)
+          if refused then
+            return refused
+          end
+        end
+        if used then
+          outlive(now)
+        end
+      end
+      return take(claim, now, value, used, moved or ended)
+    end,
+
+    free = function(owner, keep, now)
+      local value, used = look(now)
+      return free(owner, keep, now, value, used)
+    end,
+
+    -- Raises a lease. Returns 1, 2 if somebody waits, or 0 if it is over.
+    renew = function(owner, ttl, now)
+      local value, used, moved = look(now)
+      if failed(value) then
+        return mistyped(value) and 0 or 'e' .. value.err
+      end
+      if is_of(value, owner) then
+        raise_expiry(ttl)
+        return 1
+      end
+      local held = holds(owner, used)
+      if held then
+        raise(owner, ttl, now, value, used)
+      end
+      if moved then
+        walk('', now, value, used)
+      end
+      return held and (wanted() and 2 or 1) or 0
+    end,
+
+    -- Makes K, which the claim has for itself, a phase that begins with it. Returns what `renew` does.
+    downgrade = function(owner, ttl, mode, token, now)
+      local value = read_lock()
+      if failed(value) then
+        return refusal(value, LOCK)
+      end
+      local tail = string.match(value or '', '^[^|]*|[^|]*|(.*)$')
+      local units, left = terms(mode), math.max(call('PTTL', LOCK), tonumber(ttl))
+      take_out('-inf')
+      call('ZADD', QUEUE, text(-(math.floor(now / 1000) + left)), owner)
+      local refused
+      value, refused = write(units, string.rep(' ', 32) .. '|' .. token .. '|' .. tail)
+      if refused then
+        call('ZREM', QUEUE, owner)
+        return refused
+      end
+      call('HSET', WAITERS, owner, table.concat({ '', '0', text(now), '0', '0', mode .. '|0-0', tail }, '|'))
+      outlive(now)
+      walk('', now, value, units)
+      return wanted() and 2 or 1
+    end,
+  }
+end
+

@@ -1,0 +1,106 @@
+//! `share.lua`: takes, renews and downgrades what claims share, and lists who holds it.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::backend::{Claim, Renewal};
+use crate::fencing::FencingToken;
+use crate::mode::Mode;
+use crate::owner::{Holder, OwnerId};
+use crate::redis::clock::Draw;
+use crate::redis::keys::Keys;
+use crate::redis::script::{Eval, Script};
+use crate::redis::steps::Acquire;
+use crate::redis::value;
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("clock.lua"),
+        include_str!("queue.lua"),
+        include_str!("phase.lua"),
+        include_str!("share.lua"),
+    ))
+});
+
+fn step(keys: &Keys, clock: &str, name: &str) -> Eval {
+    let [lock, queue, waiters] = keys.all();
+    Eval::new(&SCRIPT, [lock, queue, waiters, clock].into_iter()).with(|arguments| {
+        arguments.arg(name);
+    })
+}
+
+/// Writes a mode as the scripts read it.
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "x".to_owned(),
+        Mode::Shared { units, limit } => format!("s{units}/{limit}"),
+    }
+}
+
+/// Takes a lock, where it or the claim that ends is shared.
+pub(crate) fn take(acquire: &Acquire<'_>) -> Eval {
+    step(acquire.keys, acquire.clock, "take").with(|arguments| {
+        acquire.write(arguments, |arguments| {
+            arguments.arg(mode(acquire.request.claim.mode));
+        });
+    })
+}
+
+pub(crate) fn renew(keys: &Keys, clock: &str, claim: &Claim) -> Eval {
+    step(keys, clock, "renew").with(|arguments| {
+        arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl));
+    })
+}
+
+pub(crate) fn downgrade(keys: &Keys, clock: &str, claim: &Claim, token: FencingToken) -> Eval {
+    let number = token.get() % FencingToken::PER_GRANT;
+    step(keys, clock, "downgrade").with(|arguments| {
+        arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(mode(claim.mode));
+        arguments.arg(format!("{}-{number}", Draw::of(token)));
+    })
+}
+
+/// Reads the answer to one of those two, or the text of an error. `None` if it makes no sense.
+pub(crate) fn renewed(answer: &Value) -> Option<Result<Renewal, String>> {
+    match answer {
+        Value::Int(0) => Some(Ok(Renewal::Lost)),
+        Value::Int(1) => Some(Ok(Renewal::Renewed)),
+        Value::Int(2) => Some(Ok(Renewal::Wanted)),
+        Value::BulkString(text) => Some(Err(String::from_utf8_lossy(text.strip_prefix(b"e")?).into_owned())),
+        _ => None,
+    }
+}
+
+/// Reads the token of a phase, `ms-seq-number`.
+pub(crate) fn token(text: &[u8]) -> Option<FencingToken> {
+    let (draw, number) = std::str::from_utf8(text).ok()?.rsplit_once('-')?;
+    let number: u64 = number.parse().ok().filter(|number| *number < FencingToken::PER_GRANT)?;
+    Some(FencingToken::new(Draw::read(draw.as_bytes())?.token()?.get() + number))
+}
+
+pub(crate) fn list(keys: &Keys, clock: &str) -> Eval {
+    step(keys, clock, "list")
+}
+
+/// Reads who shares a lock. `None` if it makes no sense.
+pub(crate) fn listed(answer: &Value) -> Option<Vec<Holder>> {
+    let Value::Array(parts) = answer else { return None };
+    let (Value::Int(now), holders) = parts.split_first()? else { return None };
+    let now_ms = *now / 1000;
+    let read = |holder: &[Value]| {
+        let [Value::BulkString(owner), Value::BulkString(score), Value::BulkString(entry)] = holder else { return None };
+        let owner = std::str::from_utf8(owner).ok()?;
+        let score: f64 = std::str::from_utf8(score).ok()?.parse().ok()?;
+        #[expect(clippy::cast_possible_truncation, reason = "milliseconds since 1970")]
+        let left = u64::try_from(-score as i64 - now_ms).unwrap_or(0);
+        let mut holder = Holder::foreign(Some(Duration::from_millis(left)));
+        // Released, but kept for the rest of its `min_hold`.
+        holder.owner = OwnerId::from_hex(owner).filter(|_| !owner.starts_with(&"0".repeat(16)));
+        holder.info = value::waiter(entry).map(|(info, _)| info);
+        Some((left > 0).then_some(holder))
+    };
+    let holders: Option<Vec<_>> = holders.chunks(3).map(read).collect();
+    Some(holders?.into_iter().flatten().collect())
+}
