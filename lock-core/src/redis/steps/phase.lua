@@ -11,6 +11,12 @@
 --
 -- Absolute times, because a script reads the time and Redis counts a PX from different moments: K must not end
 -- before a lease.
+--
+-- KEYS     as in queue.lua
+--
+-- Returns  what the step says that follows.
+--
+-- Atomic, because units and leases must agree, and because who is next must not change before it is granted.
 
 phases = function()
   -- Units and limit of a mode, `s units/limit`; nothing for a claim that wants K for itself.
