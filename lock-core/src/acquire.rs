@@ -1,6 +1,7 @@
 //! From request to grant: the local queue, the attempts at the store, and the one budget over both.
 
 pub(crate) mod all;
+mod turn;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,19 +9,18 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Seat, SharedLease, Success, retire};
+use crate::acquire::turn::guest_of;
+use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Seat, Success, retire};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
 use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
 use crate::fencing::FencingToken;
-use crate::gate::{Share, Side, Turn, Waiter};
 use crate::handle::EngineHandle;
 use crate::hold::Hold;
-use crate::lease::{Lease, Terms, deadline_of};
-use crate::mode::Mode;
-use crate::options::{LockOptions, Wait};
+use crate::lease::{Lease, deadline_of};
+use crate::options::Wait;
 use crate::owned_hold::{OwnedHold, Part};
 use crate::owner::Holder;
 use crate::spec::LockSpec;
@@ -187,63 +187,6 @@ impl Acquire {
         Box::pin(self.pursue(guard, waited)).await
     }
 
-    /// Waits until no other caller of this process is ahead of us. Also returns whether anybody was, and
-    /// when it is.
-    async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
-        let started = self.started;
-        let key = &self.spec.events.key;
-        if let Mode::Shared { units, limit } = self.spec.mode {
-            return self.take_side(units, limit).await;
-        }
-        if self.spec.options.wait == Wait::None {
-            return match self.handle.gate.try_enter(key) {
-                Ok(turn) => Ok((turn, false, started)),
-                Err(holder) => {
-                    self.holder = holder.and_then(|holder| holder.describe(started));
-                    Err(LockError::busy(self.holder.clone()))
-                }
-            };
-        }
-        let waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options, self.spec.mode)) {
-            Ok(turn) => return Ok((turn, false, started)),
-            Err(waiter) => waiter,
-        };
-        self.wait_for_turn(waiter).await
-    }
-
-    /// The same for a lock that is shared: a turn to claim it, or a part in what other callers of this process hold.
-    async fn take_side(&mut self, units: u32, limit: u32) -> Result<(Turn<Handoff>, bool, Timestamp)> {
-        let (started, key, mode, options) = (self.started, &self.spec.events.key, self.spec.mode, &self.spec.options);
-        let gate = &self.handle.shared;
-        if mode == Mode::READ && !shares_a_claim(options) {
-            return Ok((gate.turn_outside(key), false, started));
-        }
-        // All readers share one claim; permits are claimed one by one, as many as fit.
-        let turns = if mode == Mode::READ { 1 } else { (limit / units) as usize };
-        let side = Side { terms: Terms::of(options, mode), turns };
-        match gate.enter_side(key, side, options.wait != Wait::None) {
-            Ok(turn) => Ok((turn, false, started)),
-            Err(waiter) => self.wait_for_turn(waiter).await,
-        }
-    }
-
-    async fn wait_for_turn(&mut self, mut waiter: Waiter<Handoff>) -> Result<(Turn<Handoff>, bool, Timestamp)> {
-        let started = self.started;
-        self.contended(Self::holder_before(&waiter, started));
-        // Left only after the look below: the last to leave takes what is known of the holder along.
-        let turn = self.handle.called(self.until, &mut waiter).await;
-        let now = self.engine().clock.now();
-        if turn.is_err() || self.holder.is_none() {
-            // The caller with the turn may have got the lock meanwhile, or seen who holds it.
-            self.holder = Self::holder_before(&waiter, now).or(self.holder.take());
-        }
-        turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
-    }
-
-    fn holder_before(waiter: &Waiter<Handoff>, now: Timestamp) -> Option<Holder> {
-        waiter.holder().and_then(|holder| holder.describe(now))
-    }
-
     /// Asks the store, and waits, until it grants.
     async fn pursue(&mut self, mut guard: ClaimGuard, mut waited: bool) -> Result<Obtained> {
         let mut refusals = 0;
@@ -326,15 +269,6 @@ impl Acquire {
         }
     }
 
-    /// Takes the place in this process of who holds a lease. A reader lets in the others that wait.
-    fn seat(&self, turn: Turn<Handoff>, lease: &Arc<Lease>) -> Seat {
-        if self.spec.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
-            return Seat::Turn(turn);
-        }
-        let shared = SharedLease { engine: Arc::clone(self.engine()), lease: Arc::clone(lease) };
-        Seat::Share(Share::open(turn, shared))
-    }
-
     /// Remembers who holds the lock, and emits an event when that changes.
     fn contended(&mut self, holder: Option<Holder>) {
         let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
@@ -411,17 +345,6 @@ impl Drop for Acquire {
             self.emit_end(LockEventKind::Cancelled { waited, holder });
         }
     }
-}
-
-/// Returns whether a reader can hold a claim together with others of this process: it has no limit of its own.
-fn shares_a_claim(options: &LockOptions) -> bool {
-    options.handoff && options.renew_interval().is_some() && options.min_hold.is_zero() && options.max_hold.is_none()
-}
-
-/// Returns the lease that a share is a part of, and its token, unless it is over.
-fn guest_of(share: &Share<Handoff>, now: Timestamp) -> Option<(Arc<Lease>, FencingToken)> {
-    let lease = &share.shared()?.lease;
-    lease.next_token(now).map(|token| (Arc::clone(lease), token))
 }
 
 /// How long to pause before asking again: full jitter under a bound that doubles, and no longer

@@ -66,7 +66,16 @@ impl LockRequest {
     pub(crate) fn new(manager: LockManager, keys: Result<RequestedKeys>) -> Self {
         let called_from = Location::caller();
         let options = manager.options().clone();
-        Self { manager, keys, options, label: None, site: None, called_from, reentrant: false, mode: Ok(Mode::Exclusive) }
+        Self {
+            manager,
+            keys,
+            options,
+            label: None,
+            site: None,
+            called_from,
+            reentrant: false,
+            mode: Ok(Mode::Exclusive),
+        }
     }
 
     /// Asks to share the key with others.

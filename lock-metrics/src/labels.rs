@@ -22,7 +22,7 @@ const fn same(one: &[u8], two: &[u8]) -> bool {
 /// The values of `outcome` of `acquisitions_total`.
 pub(crate) const ACQUIRE_OUTCOMES: [&str; 5] = ["acquired", "timeout", "busy", "cancelled", "error"];
 /// The values of `path`.
-pub(crate) const PATHS: [&str; 5] = ["uncontended", "granted", "polled", "handoff", "reentrant"];
+pub(crate) const PATHS: [&str; 6] = ["uncontended", "granted", "polled", "handoff", "reentrant", "shared"];
 /// The values of `outcome` of `wait_seconds`.
 pub(crate) const WAIT_OUTCOMES: [&str; 2] = ["acquired", "failed"];
 /// The values of `outcome` of `renewals_total`.
@@ -56,8 +56,14 @@ mod tests {
 
     #[test]
     fn the_sets_of_the_core_are_ours() {
-        let paths =
-            [GrantPath::Uncontended, GrantPath::Granted, GrantPath::Polled, GrantPath::Handoff, GrantPath::Reentrant];
+        let paths = [
+            GrantPath::Uncontended,
+            GrantPath::Granted,
+            GrantPath::Polled,
+            GrantPath::Handoff,
+            GrantPath::Reentrant,
+            GrantPath::Shared,
+        ];
         assert_eq!(paths.map(GrantPath::as_str), PATHS);
         let reasons = [
             LossReason::Expired,

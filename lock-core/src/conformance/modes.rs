@@ -179,7 +179,9 @@ pub async fn readers_and_writers([one, two, three]: [LockManager; 3]) {
         // Behind the writer, also in the processes that read already.
         let behind = [&one, &two, &three].map(|locks| Box::pin(locks.read(&key).with_wait(PATIENCE).acquire()));
         let [mut a, mut b, mut c] = behind;
-        let passed = async { tokio::select! { _ = &mut a => (), _ = &mut b => (), _ = &mut c => () } };
+        let passed = async {
+            tokio::select! { _ = &mut a => (), _ = &mut b => (), _ = &mut c => () }
+        };
         assert!(tokio::select! { () = passed => false, () = pause(30 * MS) => true }, "a reader passed a writer");
         let ((), (), writer) = tokio::join!(give_back(first), give_back(second), &mut writing);
         let writer = writer.unwrap_or_else(|error| panic!("a writer must be served: {error}"));

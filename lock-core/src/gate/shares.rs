@@ -120,9 +120,7 @@ impl<P: Payload> Gate<P> {
         waits: bool,
     ) -> Result<Turn<P>, Waiter<P>> {
         let mut shard = self.shard(key);
-        let Some(ByKey(queue)) = shard.open.get(key) else {
-            return Ok(self.open_for(&mut shard, key, Some(side)))
-        };
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, Some(side))) };
         let queue = Arc::clone(queue);
         if !queue.is_for(Some(side)) {
             return Ok(self.turn_outside(key));

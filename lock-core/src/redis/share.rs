@@ -15,11 +15,11 @@ use crate::redis::acquire::clock_of;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
+use crate::redis::node::Node;
 use crate::redis::script::Eval;
 use crate::redis::steps::share;
-use crate::redis::RedisStore;
 
-impl RedisStore {
+impl Node {
     /// Renews a claim that shares a lock.
     pub(super) async fn renew_shared(&self, claim: &Claim) -> Result<Renewal> {
         let keys = Keys::of(&claim.key)?;
@@ -29,8 +29,11 @@ impl RedisStore {
             .map_err(|text| self.script_failed("renew", &text).with_key(&claim.key))
     }
 
-    /// Renews claims of which some share their locks, all at one time.
-    pub(super) async fn renew_mixed(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+    /// Renews claims: those that share their locks at one time, beside all others.
+    pub(super) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        if !claims.iter().any(|claim| claim.mode.is_shared()) {
+            return self.renew_alone(claims).await;
+        }
         let alone: Vec<Claim> = claims.iter().filter(|claim| !claim.mode.is_shared()).cloned().collect();
         let sharing = claims.iter().filter(|claim| claim.mode.is_shared()).map(|claim| self.renew_shared(claim));
         let (alone, sharing) = tokio::join!(self.renew_alone(&alone), all(sharing));
@@ -40,7 +43,7 @@ impl RedisStore {
     }
 
     /// Makes an exclusive claim one that shares its lock.
-    pub(super) async fn downgrade_to(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+    pub(super) async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
         let keys = Keys::of(&claim.key)?;
         let answer = self.share("downgrade", &keys, |clock| share::downgrade(&keys, clock, claim, token)).await?;
         share::renewed(&answer)

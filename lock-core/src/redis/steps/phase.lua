@@ -294,28 +294,6 @@ phases = function()
     return state .. time_left() .. '|' .. (value or '')
   end
 
-  -- Takes a claim out, whatever it has: units of K, which may stay taken for a while, or a place.
-  local function free(owner, keep, now, value, used)
-    local freed = holds(owner, used)
-    if freed and keep > 0 then
-      -- Nobody owns what begins with so many zeros, so a repeat of this call finds nothing to free.
-      local kept, entry = string.rep('0', 16) .. string.sub(owner, 17), call('HGET', WAITERS, owner)
-      call('ZADD', QUEUE, text(-(math.floor(now / 1000) + keep)), kept)
-      call('HSET', WAITERS, kept, entry or '')
-      leave(owner)
-      value = write(used, value)
-      outlive(now)
-    elseif freed then
-      local units = units_of(owner)
-      leave(owner)
-      value, used = give_back(units, value, used)
-    else
-      leave(owner)
-    end
-    walk('', now, value, used)
-    return freed and 1 or 0
-  end
-
   return {
     walk = walk,
 
@@ -352,9 +330,27 @@ phases = function()
       return take(claim, now, value, used, moved or ended)
     end,
 
+    -- Takes a claim out, whatever it has: units of K, which may stay taken for a while, or a place.
     free = function(owner, keep, now)
       local value, used = look(now)
-      return free(owner, keep, now, value, used)
+      local freed = holds(owner, used)
+      if freed and keep > 0 then
+        -- Nobody owns what begins with so many zeros, so a repeat of this call finds nothing to free.
+        local kept, entry = string.rep('0', 16) .. string.sub(owner, 17), call('HGET', WAITERS, owner)
+        call('ZADD', QUEUE, text(-(math.floor(now / 1000) + keep)), kept)
+        call('HSET', WAITERS, kept, entry or '')
+        leave(owner)
+        value = write(used, value)
+        outlive(now)
+      elseif freed then
+        local units = units_of(owner)
+        leave(owner)
+        value, used = give_back(units, value, used)
+      else
+        leave(owner)
+      end
+      walk('', now, value, used)
+      return freed and 1 or 0
     end,
 
     -- Raises a lease. Returns 1, 2 if somebody waits, or 0 if it is over.

@@ -90,7 +90,9 @@ pub(crate) fn listed(answer: &Value) -> Option<Vec<Holder>> {
     let (Value::Int(now), holders) = parts.split_first()? else { return None };
     let now_ms = *now / 1000;
     let read = |holder: &[Value]| {
-        let [Value::BulkString(owner), Value::BulkString(score), Value::BulkString(entry)] = holder else { return None };
+        let [Value::BulkString(owner), Value::BulkString(score), Value::BulkString(entry)] = holder else {
+            return None;
+        };
         let owner = std::str::from_utf8(owner).ok()?;
         let score: f64 = std::str::from_utf8(score).ok()?.parse().ok()?;
         #[expect(clippy::cast_possible_truncation, reason = "milliseconds since 1970")]
