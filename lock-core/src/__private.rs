@@ -13,8 +13,8 @@ pub use refusal::{
     mistake, skipped, value,
 };
 pub use request::{
-    KeyValue, Keys, WaitValue, client, enter, enter_blocking, enter_maybe, enter_maybe_blocking, keys, request,
-    request_all, shown, wait,
+    KeyValue, Keys, Permits, WaitValue, client, enter, enter_blocking, enter_maybe, enter_maybe_blocking, keys,
+    permits, read, request, request_all, semaphore, shown, wait,
 };
 
 pub use crate::__register_site as register;

@@ -28,7 +28,7 @@ mod waiter;
 
 pub(crate) use look::Look;
 use shares::Shares;
-pub(crate) use shares::{Share, Side};
+pub(crate) use shares::{Leaving, Share, Side};
 pub(crate) use waiter::Waiter;
 use waiter::{Uncalled, WaiterSlot};
 
@@ -271,7 +271,7 @@ impl<P: Payload> KeyQueue<P> {
             let mut shard = self.gate.shard(&self.key);
             self.call_next(turn, |_| true).map_err(|mut turn| {
                 turn.passed = true;
-                self.close(&mut shard)
+                self.close(&mut shard);
             })
         });
         if let Ok(waker) = called {

@@ -12,7 +12,7 @@ use crate::error::{LockError, LossReason, Result};
 use crate::event::LockEventKind;
 use crate::event_context::EventContext;
 use crate::fencing::FencingToken;
-use crate::gate::Turn;
+use crate::gate::{Leaving, Turn};
 use crate::lease::{Lease, Occupant};
 use crate::options::LockOptions;
 use crate::owner::Holder;
@@ -175,7 +175,10 @@ impl Hold {
                 state.status = Status::Released;
                 match state.seat.take() {
                     Some(Seat::Turn(turn)) => Left::Released(Some(turn)),
-                    Some(Seat::Share(share)) => share.leave().map_or(Left::Shared, Left::Released),
+                    Some(Seat::Share(share)) => match share.leave() {
+                        Leaving::ToOthers => Left::Shared,
+                        Leaving::Last(turn) => Left::Released(turn),
+                    },
                     None => Left::Released(None),
                 }
             }

@@ -109,9 +109,10 @@ impl LockManager {
 
     /// Asks to read what a key protects, beside other readers and never beside a writer.
     ///
-    /// Readers and writers are served in the order in which they came: a reader never passes a writer that waits, so
-    /// neither of them starves. Readers of one process share one claim while no writer waits, so most of them cost no
-    /// command. All readers between two writers have the same fencing token.
+    /// Readers and writers are served in the order in which their claims came: a new claim never passes a writer that
+    /// waits, so neither of them starves. Readers of one process share one claim while no writer waits, so most of
+    /// them cost no command; and who comes while an earlier one still waits comes in with it. All readers between two
+    /// writers have the same fencing token.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};

@@ -11,6 +11,7 @@ use crate::guard::LockGuard;
 use crate::key::{LockKey, LockLabel};
 use crate::lock::LockRequest;
 use crate::manager::LockManager;
+use crate::mode::Mode;
 use crate::naming::IntoLockKey;
 use crate::options::Wait;
 use crate::overriding;
@@ -50,6 +51,38 @@ impl WaitValue for Wait {
 /// Takes what `wait = …` names.
 pub fn wait(value: impl WaitValue) -> Wait {
     value.into_wait()
+}
+
+/// What `permits = …` and `weight = …` take.
+#[diagnostic::on_unimplemented(
+    message = "`permits` and `weight` need a `u32`, and this is a `{Self}`",
+    label = "not a number of permits",
+    note = "write a number, such as permits = 16, or an expression of type `u32`"
+)]
+pub trait Permits {
+    /// Returns the number.
+    fn count(self) -> u32;
+}
+
+impl Permits for u32 {
+    fn count(self) -> u32 {
+        self
+    }
+}
+
+/// Takes what `permits = …` and `weight = …` name.
+pub fn permits(value: impl Permits) -> u32 {
+    value.count()
+}
+
+/// For `mode = "read"`.
+pub fn read(request: LockRequest) -> LockRequest {
+    request.sharing(Ok(Mode::READ))
+}
+
+/// For `permits = …`.
+pub fn semaphore(request: LockRequest, permits: u32) -> LockRequest {
+    request.sharing(Mode::permits(1, permits))
 }
 
 /// What can stand between the angle brackets of a key.

@@ -121,7 +121,8 @@ impl PendingClaim {
             sent_at: success.sent_at,
             granted_for: success.granted_for,
             wanted: success.wanted,
-            push_loss: self.engine.backend.capabilities_dyn().push_loss,
+            // A key that others join and leave changes all the time: that says nothing about this lease.
+            push_loss: self.engine.backend.capabilities_dyn().push_loss && !self.claim.mode.is_shared(),
             unsettled_until: unsettled,
             listener,
         };
@@ -183,6 +184,8 @@ impl PendingClaim {
                 // No regression is looked for: the token of a phase is older than the claims that join it.
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
+                // Whoever cannot be told that somebody waits shares with nobody.
+                let wanted = wanted || self.listener.is_none();
                 Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued },

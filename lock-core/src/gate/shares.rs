@@ -45,6 +45,14 @@ impl<P: Payload> Shares<P> {
     }
 }
 
+/// What one caller's leaving means for the others.
+pub(crate) enum Leaving<P: Payload> {
+    /// Others still hold it.
+    ToOthers,
+    /// Nobody does. The turn is there if the door is still open.
+    Last(Option<Turn<P>>),
+}
+
 /// One caller's part in what several hold.
 pub(crate) struct Share<P: Payload>(Option<Arc<Shares<P>>>);
 
@@ -76,9 +84,9 @@ impl<P: Payload> Share<P> {
         Self(Some(shares))
     }
 
-    /// Leaves. Returns `None` if others still hold it, and else the turn, which is there while the door is open.
-    pub(crate) fn leave(mut self) -> Option<Option<Turn<P>>> {
-        self.0.take().and_then(|shares| leave(&shares))
+    /// Leaves.
+    pub(crate) fn leave(mut self) -> Leaving<P> {
+        self.0.take().map_or(Leaving::ToOthers, |shares| leave(&shares))
     }
 
     pub(crate) fn shared(&self) -> Option<&P::Shared> {
@@ -86,16 +94,16 @@ impl<P: Payload> Share<P> {
     }
 }
 
-fn leave<P: Payload>(shares: &Shares<P>) -> Option<Option<Turn<P>>> {
+fn leave<P: Payload>(shares: &Shares<P>) -> Leaving<P> {
     let mut state = shares.state();
     state.holders -= 1;
-    (state.holders == 0).then(|| state.turn.take())
+    if state.holders > 0 { Leaving::ToOthers } else { Leaving::Last(state.turn.take()) }
 }
 
 impl<P: Payload> Drop for Share<P> {
     fn drop(&mut self) {
         if let Some(shares) = self.0.take()
-            && let Some(turn) = leave(&shares)
+            && let Leaving::Last(turn) = leave(&shares)
         {
             P::end(shares.shared.clone(), turn);
         }

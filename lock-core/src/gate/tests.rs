@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Gate, Look, Payload, Share, Side, Turn, Waiter};
+use super::{Gate, Leaving, Look, Payload, Share, Side, Turn, Waiter};
 use crate::key::LockKey;
 
 /// A parcel that, if nobody takes it, goes to the next.
@@ -232,9 +232,9 @@ fn a_grant_lets_all_who_wait_in_and_whoever_comes_joins() {
     let first = Share::open(turn, Arc::clone(&together));
     let guests: Vec<_> = waiting.iter_mut().map(|slot| take(slot).take_share().unwrap()).collect();
     let late = join(&gate, &key);
-    assert!(first.leave().is_none(), "others are still inside");
+    assert!(matches!(first.leave(), Leaving::ToOthers), "others are still inside");
     drop(guests);
-    let turn = late.leave().expect("the last").expect("the door was open");
+    let Leaving::Last(Some(turn)) = late.leave() else { panic!("the last, while the door is open") };
     drop(turn);
     assert_eq!(together.ended.load(Ordering::SeqCst), 0, "whoever leaves last ends it himself");
     assert!(is_empty(&gate));
@@ -252,7 +252,7 @@ fn a_door_that_shuts_gives_its_turn_to_the_next() {
     assert!(poll(&mut behind).is_pending(), "one of them asks");
     let fresh = Share::open(turn, Arc::new(Together::default()));
     let second = take(&mut behind).take_share().unwrap();
-    assert!(matches!(old.leave(), Some(None)), "without the turn, which the new ones have");
+    assert!(matches!(old.leave(), Leaving::Last(None)), "without the turn, which the new ones have");
     drop((second, fresh));
     assert!(is_empty(&gate));
 }
@@ -265,7 +265,7 @@ fn a_guest_that_does_not_come_leaves_and_the_last_of_them_ends_what_they_held() 
     let mut asleep = gate.enter_side(&key, READ, true).unwrap_err();
     assert!(poll(&mut asleep).is_pending());
     let first = Share::open(turn, Arc::clone(&together));
-    assert!(first.leave().is_none(), "the guest counts");
+    assert!(matches!(first.leave(), Leaving::ToOthers), "the guest counts");
     assert_eq!(look(&looks), 1);
     assert_eq!(together.ended.load(Ordering::SeqCst), 1);
     assert!(is_empty(&gate));

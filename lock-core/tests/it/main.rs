@@ -26,6 +26,9 @@ mod lockstep;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;
+mod modes;
+#[cfg(feature = "redis")]
+mod modes_on_redis;
 #[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a part of the tests")]
 
 mod compete;
+mod mix;
 mod resource;
 mod soak;
 
@@ -52,6 +53,7 @@ fn main() {
     match mode.as_str() {
         "contend" => runtime.block_on(contend(&args)),
         "compete" => runtime.block_on(compete::compete(&args)),
+        "mix" => runtime.block_on(mix::mix(&args)),
         "hold" => runtime.block_on(hold(&args)),
         "connect" => say(&match runtime.block_on(LockManager::connect(args.text("url"))) {
             Ok(_) => "connected".to_owned(),
@@ -59,7 +61,7 @@ fn main() {
         }),
         "body" => runtime.block_on(body(&args)),
         "exit" => exit(&args, &runtime),
-        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, body, exit or soak"),
+        other => panic!("unknown mode {other:?}; use contend, compete, mix, hold, connect, body, exit or soak"),
     }
 }
 

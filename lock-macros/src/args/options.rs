@@ -4,8 +4,8 @@
 use syn::{Error, Expr, Ident, LitStr, Path, Result};
 
 use super::values::{
-    Action, KeysArg, MinHoldOn, RenewArg, Value, WaitArg, crate_path, duration, expression, flag, guard_name, key,
-    keys, label, map_err, min_hold_on, on_busy, on_error, on_lost, on_refused, renew, wait,
+    Action, KeysArg, MinHoldOn, ModeArg, RenewArg, Value, WaitArg, crate_path, duration, expression, flag, guard_name,
+    key, keys, label, map_err, min_hold_on, mode, on_busy, on_error, on_lost, on_refused, renew, wait,
 };
 use super::{Arg, Name, clash};
 use crate::duration::DurationArg;
@@ -63,6 +63,15 @@ options! {
         excludes keys: "key and keys exclude each other; put every key into keys";
     "keys": keys = keys => KeysArg,
         ["`[template, …]`, or an iterator of keys", "–", "several keys, sorted, without duplicates, all or nothing"];
+    "mode": mode = mode => ModeArg,
+        ["`\"read\"`, `\"write\"`", "`\"write\"`", "`\"read\"` lets other readers of the key in at the same time, and no writer"],
+        excludes keys: "several keys at once are locked exclusively; drop mode, or lock one key";
+    "permits": permits = expression => Expr,
+        ["number (`u32`)", "–", "a semaphore: so many calls of the whole fleet are inside at once"],
+        excludes mode: "a semaphore has no readers and writers; drop mode, or drop permits",
+        excludes keys: "a semaphore has one key; write key = …";
+    "weight": weight = expression => Expr,
+        ["number (`u32`)", "1", "how many of the permits one call takes"];
     "ttl": ttl = duration => DurationArg,
         ["duration", "the manager's (30 s)", "the lease: how long others wait after this process died"];
     "wait": wait = wait => WaitArg,

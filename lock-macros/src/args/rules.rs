@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use syn::Error;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, ExprLit, Lit};
 
 use super::{Action, Arg, Args, RenewArg, clash};
 use crate::duration::DurationArg;
@@ -27,6 +28,7 @@ impl Args {
         let mut errors = Vec::new();
         self.check_conflicts(form, &mut errors);
         self.check_bounds(&mut errors);
+        self.check_permits(&mut errors);
         errors
     }
 
@@ -58,6 +60,36 @@ impl Args {
                 on_lost.name,
                 "on_lost = \"cancel\" needs an async fn: a synchronous body cannot be stopped from outside. Write \"error\" \
                  (the default), \"ignore\", \"skip\", a value or a closure",
+            ));
+        }
+    }
+
+    fn check_permits(&self, errors: &mut Vec<Error>) {
+        let number = |option: &Option<Arg<Expr>>| match option.as_ref().map(|option| &option.value) {
+            Some(Expr::Lit(ExprLit { lit: Lit::Int(number), .. })) => number.base10_parse::<u64>().ok(),
+            _ => None,
+        };
+        let (permits, weight) = (number(&self.permits), number(&self.weight));
+        if let (Some(option), Some(0)) = (&self.permits, permits) {
+            errors.push(Error::new(
+                option.value.span(),
+                "a semaphore without permits lets nobody in; give it at least 1",
+            ));
+        }
+        let Some(option) = &self.weight else { return };
+        if self.permits.is_none() {
+            errors.push(Error::new(option.name, "a weight counts permits; write permits = … too, or drop weight"));
+        } else if weight == Some(0) {
+            errors.push(Error::new(option.value.span(), "a weight of 0 would take no permit; use at least 1"));
+        } else if let (Some(permits), Some(weight)) = (permits, weight)
+            && weight > permits
+            && permits > 0
+        {
+            errors.push(Error::new(
+                option.value.span(),
+                format!(
+                    "a weight of {weight} never fits into {permits} permits; lower the weight, or raise the permits"
+                ),
             ));
         }
     }

@@ -47,6 +47,13 @@ impl RenewArg {
     }
 }
 
+/// The value of `mode`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ModeArg {
+    Read,
+    Write,
+}
+
 /// The value of `min_hold_on`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MinHoldOn {
@@ -95,6 +102,9 @@ const ON_ERROR: Words<Action> =
 const ON_LOST: Words<Action> =
     &[("cancel", Action::Cancel), ("error", Action::Error), ("skip", Action::Skip), ("ignore", Action::Ignore)];
 const ON_REFUSED: Words<Action> = &[("skip", Action::Skip)];
+const MODE: Words<ModeArg> = &[("read", ModeArg::Read), ("write", ModeArg::Write)];
+/// What people know from elsewhere.
+const MODE_ELSEWHERE: [(&str, &str); 3] = [("shared", "read"), ("exclusive", "write"), ("reader", "read")];
 const MIN_HOLD_ON: Words<MinHoldOn> = &[("end", MinHoldOn::End), ("ok", MinHoldOn::Ok)];
 
 /// The alternatives to the words of an action.
@@ -200,6 +210,21 @@ fn action(value: Value, words: Words<Action>) -> Result<Action> {
         closure @ Expr::Closure(_) => Ok(Action::Handler(Box::new(closure))),
         path @ Expr::Path(_) => Ok(Action::Path(Box::new(path))),
         value => Ok(Action::Value(Box::new(value))),
+    }
+}
+
+pub(super) fn mode(value: Value) -> Result<ModeArg> {
+    match value.needed()? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
+            let typed = text.value();
+            match MODE_ELSEWHERE.iter().find(|(name, _)| *name == typed) {
+                Some((_, ours)) => {
+                    Err(Error::new(text.span(), format!("unknown mode {typed:?}; did you mean \"{ours}\"?")))
+                }
+                None => word(&text, "mode", MODE, ""),
+            }
+        }
+        other => Err(Error::new(other.span(), "expected \"read\" or \"write\"")),
     }
 }
 

@@ -3,9 +3,9 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Ident, LitStr, Path, Type};
+use syn::{Expr, Ident, LitStr, Path, Type};
 
-use crate::args::{Action, Arg, Args, KeysArg, MinHoldOn, RenewArg, WaitArg};
+use crate::args::{Action, Arg, Args, KeysArg, MinHoldOn, ModeArg, RenewArg, WaitArg};
 use crate::duration::{DurationArg, constant};
 use crate::function::{Function, nameable};
 use crate::template::Template;
@@ -143,20 +143,42 @@ impl<'a> Parts<'a> {
             }
             None => quote_spanned!(span=> ::core::option::Option::None),
         };
-        let settings = self.settings();
+        let request = self.configured();
         let key = match (&self.args.key, &self.args.keys) {
             (Some(key), _) => key.value.render(&self.krate),
             (None, Some(Arg { value: KeysArg::Iterator(keys), .. })) => {
                 let at = span.located_at(keys.span());
                 let keys = quote_spanned!(at=> #private::keys(#keys));
-                return quote_spanned!(span=> #private::request_all(#client, #keys, __site, |__request| __request #settings));
+                return quote_spanned!(span=> #private::request_all(#client, #keys, __site, |__request| #request));
             }
             (None, _) => {
                 let keys = self.templates().into_iter().map(|template| template.render(&self.krate));
-                return quote_spanned!(span=> #private::request_all(#client, [#(#keys),*], __site, |__request| __request #settings));
+                return quote_spanned!(span=> #private::request_all(#client, [#(#keys),*], __site, |__request| #request));
             }
         };
-        quote_spanned!(span=> #private::request(#client, #key, __site, |__request| __request #settings))
+        quote_spanned!(span=> #private::request(#client, #key, __site, |__request| #request))
+    }
+
+    /// The request with everything that the options say.
+    fn configured(&self) -> TokenStream {
+        let span = Span::mixed_site();
+        let private = self.private();
+        let settings = self.settings();
+        let request = quote_spanned!(span=> __request #settings);
+        let number = |value: &Expr| {
+            let at = span.located_at(value.span());
+            quote_spanned!(at=> #private::permits(#value))
+        };
+        match (&self.args.mode, &self.args.permits) {
+            (Some(Arg { value: ModeArg::Read, .. }), _) => quote_spanned!(span=> #private::read(#request)),
+            (_, Some(permits)) => {
+                let permits = number(&permits.value);
+                let weight = self.args.weight.as_ref().map(|weight| number(&weight.value));
+                let weight = weight.map(|weight| quote_spanned!(span=> .with_weight(#weight)));
+                quote_spanned!(span=> #private::semaphore(#request, #permits) #weight)
+            }
+            (_, None) => request,
+        }
     }
 
     /// The options as calls on a `LockRequest`.

@@ -11,6 +11,7 @@ mod hygiene;
 mod loss;
 mod matrix;
 mod mistakes;
+mod modes;
 mod options;
 mod order;
 mod overrides;

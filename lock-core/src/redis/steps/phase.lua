@@ -26,10 +26,8 @@ phases = function()
   end
 
   local function fits(value, used, units, limit)
-    if not units then
-      return not value
-    end
-    return not value and units <= limit or used ~= nil and used + units <= limit
+    used = value and used or not value and 0
+    return not units and not value or units and used and used + units <= limit
   end
 
   local function units_of(owner)
@@ -126,7 +124,10 @@ phases = function()
       token = id .. '-0'
       value, used = string.rep(' ', 32) .. '|' .. token .. '|' .. tail, 0
     end
-    local place = call('ZSCORE', QUEUE, owner)
+    local place = pcall('ZSCORE', QUEUE, owner)
+    if failed(place) then
+      return false, refusal(place, QUEUE)
+    end
     call('ZADD', QUEUE, text(-(math.floor(now / 1000) + tonumber(ttl))), owner)
     local refused
     value, refused = write(used + units, value)
@@ -159,13 +160,9 @@ phases = function()
       local entry = pcall('HGET', WAITERS, owner)
       local inbox, stamp, confirmed, reach, grant_ttl, rest =
         string.match(type(entry) == 'string' and entry or '', '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|(.*)$')
-      local mode, floor, tail = string.match(rest or '', '^(s%d+/%d+)|([%d-]+)|(.*)$')
-      if not mode then
-        floor, tail = string.match(rest or '', '^([%d-]+)|(.*)$')
-      end
+      local mode, floor, tail = string.match(rest or '', '^([s%d/]-)|?(%d+%-%d+)|(.*)$')
       local function pass_over()
-        local passed = { inbox, stamp, confirmed, '1', grant_ttl, rest }
-        call('HSET', WAITERS, owner, table.concat(passed, '|'))
+        call('HSET', WAITERS, owner, table.concat({ inbox, stamp, confirmed, '1', grant_ttl, rest }, '|'))
       end
       if owner == caller then
         return 'caller', value, used
@@ -173,7 +170,7 @@ phases = function()
         -- Three confirmations are missing: its process is gone.
         leave(owner)
       else
-        local units, limit = terms(mode or '')
+        local units, limit = terms(mode)
         if not fits(value, used, units, limit) then
           -- Only who can be told may make others wait. Whoever has missed a confirmation is looked for.
           if reach == '0' and now - tonumber(confirmed) > tonumber(grant_ttl) * 400 and not listens(inbox) then
@@ -259,22 +256,25 @@ phases = function()
           local token, refused = grant(owner, ttl, floor, tail, now)
           return token and 'g' .. token or refused
         end
+        local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
+        local entry = { inbox or '', stamp or '0', text(now), '0', grant_ttl or '0', known, tail }
+        -- Before K: if memory is full, this is what is refused.
+        local set = pcall('HSET', WAITERS, owner, table.concat(entry, '|'))
+        if failed(set) then
+          return refusal(set, WAITERS)
+        end
         local token
         token, value, used = join(owner, ttl, units, floor, tail, now, value, used)
         if not token then
+          pcall('HDEL', WAITERS, owner)
           return value
         end
-        local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
-        local entry = { inbox or '', stamp or '0', text(now), '0', grant_ttl or '0', known, tail }
-        call('HSET', WAITERS, owner, table.concat(entry, '|'))
-        outlive(now)
         -- Those behind it may fit too: the batch does not end with the one that asked.
         walk('', now, value, used)
         return (wanted() and 'w' or 'j') .. token
       end
     elseif moved then
-      local _
-      _, value, used = walk('', now, value, used)
+      value, used = select(2, walk('', now, value, used))
     end
     local state = 'h'
     if ticket ~= '' then

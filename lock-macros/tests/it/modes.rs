@@ -1,0 +1,99 @@
+//! Readers, writers and permits.
+
+use std::time::Duration;
+
+use lock_core::testing::{RedisServer, limit};
+use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, Mode, RedisStore, distributed_lock};
+use tokio::time::sleep;
+
+use crate::support::manager;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[distributed_lock(key = "price:<id>", mode = "read", wait = "none", guard = lock, client = locks)]
+async fn read(locks: &LockManager, id: u32) -> Result<Mode, LockError> {
+    sleep(50 * MS).await;
+    Ok(lock.mode())
+}
+
+#[distributed_lock(key = "price:<id>", mode = "write", wait = "none", guard = lock, client = locks)]
+async fn write(locks: &LockManager, id: u32) -> Result<Mode, LockError> {
+    sleep(50 * MS).await;
+    Ok(lock.mode())
+}
+
+#[distributed_lock(key = "uploads", permits = limit, weight = 2, wait = "none", client = locks)]
+async fn upload(locks: &LockManager, limit: u32) -> Result<(), LockError> {
+    sleep(50 * MS).await;
+    Ok(())
+}
+
+#[distributed_lock(key = "price:<id>", mode = "read", guard = lock, client = locks)]
+fn read_blocking(locks: &LockManager, id: u32) -> Result<Mode, LockError> {
+    Ok(lock.mode())
+}
+
+fn refused<T: std::fmt::Debug>(outcome: Result<T, LockError>, why: LockErrorKind) -> String {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), why, "{error}");
+    error.to_string()
+}
+
+async fn check(locks: LockManager) {
+    let (one, two, writer) = tokio::join!(read(&locks, 1), read(&locks, 1), async {
+        sleep(20 * MS).await;
+        write(&locks, 1).await
+    });
+    assert_eq!((one, two), (Ok(Mode::READ), Ok(Mode::READ)));
+    refused(writer, LockErrorKind::Busy);
+    let (writer, reader) = tokio::join!(write(&locks, 2), async {
+        sleep(20 * MS).await;
+        read(&locks, 2).await
+    });
+    assert_eq!(writer, Ok(Mode::Exclusive));
+    refused(reader, LockErrorKind::Busy);
+
+    let (one, two, three) = tokio::join!(upload(&locks, 5), upload(&locks, 5), async {
+        sleep(20 * MS).await;
+        upload(&locks, 5).await
+    });
+    assert_eq!((one, two), (Ok(()), Ok(())));
+    refused(three, LockErrorKind::Busy);
+    assert!(refused(upload(&locks, 0).await, LockErrorKind::Misconfigured).contains("at least 1"));
+    assert!(refused(upload(&locks, 1).await, LockErrorKind::Misconfigured).contains("never fits"));
+    let blocking = locks.clone();
+    let mode = tokio::task::spawn_blocking(move || read_blocking(&blocking, 3)).await.unwrap();
+    assert_eq!(mode, Ok(Mode::READ));
+}
+
+#[tokio::test]
+#[limit]
+async fn readers_share_and_permits_are_counted_in_memory() {
+    check(manager()).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn readers_share_and_permits_are_counted_on_redis() {
+    let server = RedisServer::start();
+    check(LockManager::builder(RedisStore::new(&server.url()).unwrap()).build().unwrap()).await;
+}
+
+#[distributed_lock(key = "price:<id>", mode = "read", client = locks)]
+async fn reads_then_writes(locks: &LockManager, id: u32) -> Result<(), LockError> {
+    locks.write(format!("price:{id}")).await.map(drop)
+}
+
+#[distributed_lock(key = "price:<id>", mode = "write", client = locks)]
+async fn writes_then_reads(locks: &LockManager, id: u32) -> Result<Mode, LockError> {
+    Ok(locks.read(format!("price:{id}")).reentrant().await?.mode())
+}
+
+#[tokio::test]
+#[limit]
+async fn a_reader_that_wants_to_write_is_refused_at_once_and_a_writer_may_read() {
+    let locks = manager();
+    assert!(refused(reads_then_writes(&locks, 1).await, LockErrorKind::WouldDeadlock).contains("downgrade"));
+    assert_eq!(writes_then_reads(&locks, 1).await, Ok(Mode::Exclusive), "it shares the writer's grant");
+    let _: Result<LockGuard, _> = locks.write("price:1").await;
+}
