@@ -18,6 +18,7 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
     ///
@@ -127,16 +128,19 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let builder = match scheme {
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" => {
+            LockManager::builder(crate::redis::RedisStore::new(&url)?)
+        }
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" | "unix" => {
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
         }
         _ => {
             return Err(LockError::misconfigured(format!(
-                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://… or redis+unix:///path",
+                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
+                 redis+unix:///path or redis+sentinel://host:26379/service",
             )));
         }
     };

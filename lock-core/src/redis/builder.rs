@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::error::{LockError, Result};
 use crate::prefix::take_key_prefix;
 use crate::redis::RedisStore;
-use crate::redis::connect::Target;
 use crate::redis::credentials::{Credentials, Provider};
+use crate::redis::discovery::Place;
+use crate::redis::node::Node;
 use crate::redis::settings::Settings;
 
 /// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
@@ -123,6 +124,6 @@ impl RedisStoreBuilder {
                 ));
             }
         }
-        Ok(RedisStore::at(Target::parse(&self.url, self.settings)?))
+        Ok(RedisStore::on(Node::found_at(Place::parse(&self.url, self.settings)?)))
     }
 }

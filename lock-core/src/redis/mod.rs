@@ -7,8 +7,10 @@ mod coalesce;
 mod collisions;
 mod connect;
 mod credentials;
+mod discovery;
 mod error;
 mod exchange;
+mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
@@ -18,10 +20,13 @@ mod node;
 mod pool;
 mod push;
 mod release;
+mod repeats;
 mod script;
+mod sentinel;
 mod settings;
 mod steps;
 mod unsettled;
+mod url;
 mod value;
 
 pub use builder::RedisStoreBuilder;
@@ -36,7 +41,6 @@ use crate::backend::{
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::owner::Holder;
-use crate::redis::connect::Target;
 use crate::redis::node::Node;
 
 /// A store on one Redis server, version 6.2 or later.
@@ -82,6 +86,14 @@ impl RedisStore {
     /// Accepts `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for TLS
     /// (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
     ///
+    /// A master behind Redis Sentinel is
+    /// `redis+sentinel://[user:password@]host[:26379],host…/service[/db]`, or `rediss+sentinel://` for TLS. User and
+    /// password are the master's. Sentinels with credentials of their own take `?sentinel_user=…&sentinel_password=…`,
+    /// and `sentinel_tls=no` if they do not speak TLS as the master does. One host is enough: others are learnt from
+    /// it. `nat=10.0.0.1:6379>203.0.113.1:7001,…` reaches an announced address at another one. Callers do not notice a
+    /// failover that ends within their wait; a holder whose lock it lost is told so
+    /// ([`LossReason::Failover`](crate::LossReason::Failover)).
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be read or its scheme is not compiled in.
@@ -90,8 +102,8 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    fn at(target: Target) -> Self {
-        Self { node: Arc::new(Node::at(target)) }
+    fn on(node: Node) -> Self {
+        Self { node: Arc::new(node) }
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.
@@ -120,6 +132,10 @@ impl LockBackend for RedisStore {
 
     fn node(&self, _lane: u16) -> &str {
         self.node.name()
+    }
+
+    fn failovers(&self, _lane: u16) -> u64 {
+        self.node.pool.history.changes()
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {

@@ -9,7 +9,7 @@ use redis::{Cmd, RedisError, Value};
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
-use crate::redis::connect::Target;
+use crate::redis::discovery::Place;
 use crate::redis::inspect::topology::{Address, Topology};
 use crate::redis::node::Node;
 use crate::redis::settings::Settings;
@@ -68,7 +68,7 @@ struct ServerRequest {
 
 impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
-        Ok(Self { named: Arc::new(Node::at(Target::parse(url, Settings::default())?)), others: Mutex::default() })
+        Ok(Self { named: Arc::new(Node::found_at(Place::parse(url, Settings::default())?)), others: Mutex::default() })
     }
 
     /// Returns the server of the URL.
