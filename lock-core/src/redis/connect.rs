@@ -111,7 +111,6 @@ impl Target {
         }
     }
 
-    #[cfg(any(test, feature = "inspect"))]
     /// Returns a target for another server, with the same credentials and settings.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
         let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
@@ -124,7 +123,6 @@ impl Target {
         Self::of(info.set_addr(address), self.settings.clone())
     }
 
-    #[cfg(any(test, feature = "inspect"))]
     /// Returns the host. A socket is on this one.
     pub(super) fn host(&self) -> &str {
         match self.client.get_connection_info().addr() {

@@ -3,6 +3,7 @@
 mod acquire;
 mod builder;
 mod clock;
+mod cluster;
 mod coalesce;
 mod collisions;
 mod connect;
@@ -22,6 +23,7 @@ mod script;
 mod settings;
 mod steps;
 mod unsettled;
+mod url;
 mod value;
 
 pub use builder::RedisStoreBuilder;
@@ -36,8 +38,10 @@ use crate::backend::{
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::owner::Holder;
+use crate::redis::cluster::{Cluster, Seeds};
 use crate::redis::connect::Target;
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
+use crate::redis::settings::Settings;
 
 /// A store on one Redis server, version 6.2 or later.
 ///
@@ -73,7 +77,13 @@ use crate::redis::node::Node;
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 pub struct RedisStore {
-    node: Arc<Node>,
+    servers: Servers,
+}
+
+/// The servers of a store.
+enum Servers {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }
 
 impl RedisStore {
@@ -81,6 +91,10 @@ impl RedisStore {
     ///
     /// Accepts `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for TLS
     /// (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
+    ///
+    /// For a Redis Cluster, accepts `redis+cluster://[user:password@]host[:port],host…`, or `rediss+cluster://` for TLS:
+    /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
+    /// by `?nat=announced>reached,…`.
     ///
     /// # Errors
     ///
@@ -90,24 +104,46 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    fn at(target: Target) -> Self {
-        Self { node: Arc::new(Node::at(target)) }
+    /// Reads a URL. Opens nothing yet.
+    fn parse(url: &str, settings: Settings) -> Result<Self> {
+        let servers = if Seeds::are_named_by(url) {
+            Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
+        } else {
+            Servers::One(Arc::new(Node::at(Target::parse(url, settings)?)))
+        };
+        Ok(Self { servers })
     }
 
-    /// Returns how many runtimes have a connection now, open or being opened. For tests.
+    async fn free(&self, op: &'static str, release: &Release) -> Result<Freed> {
+        let freed = match &self.servers {
+            Servers::One(node) => node.free(op, release, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.free(op, release)).await,
+        };
+        freed.map_err(|error| error.with_key(&release.claim.key))
+    }
+
+    /// Returns how many runtimes have a connection now, open or being opened. For tests. In a cluster
+    /// each counts once for each of its masters.
     #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.node.pool.connections()
+        match &self.servers {
+            Servers::One(node) => node.pool.connections(),
+            Servers::Cluster(cluster) => cluster.connections(),
+        }
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisStore({})", self.node.name())
+        match &self.servers {
+            Servers::One(node) => write!(f, "RedisStore({})", node.name()),
+            Servers::Cluster(cluster) => write!(f, "RedisStore(cluster of {})", cluster.name()),
+        }
     }
 }
 
+// What a cluster does goes to the heap, so that the futures of one server stay small.
 impl LockBackend for RedisStore {
     fn kind(&self) -> &'static str {
         "redis"
@@ -115,47 +151,85 @@ impl LockBackend for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         let known = Capabilities::polled().with_queue();
-        if self.node.listeners.can_hear() { known.with_push_loss() } else { known }
+        let hears = match &self.servers {
+            Servers::One(node) => node.listeners.can_hear(),
+            Servers::Cluster(cluster) => cluster.can_hear(),
+        };
+        if hears { known.with_push_loss() } else { known }
     }
 
-    fn node(&self, _lane: u16) -> &str {
-        self.node.name()
+    fn lane(&self, key: &LockKey) -> u16 {
+        match &self.servers {
+            Servers::One(_) => 0,
+            Servers::Cluster(cluster) => cluster.lane(key),
+        }
+    }
+
+    fn node(&self, lane: u16) -> &str {
+        match &self.servers {
+            Servers::One(node) => node.name(),
+            Servers::Cluster(cluster) => cluster.node_name(lane),
+        }
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
-        self.node.drive(&inbox).await
+        match &self.servers {
+            Servers::One(node) => node.drive(&inbox).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.drive(&inbox)).await,
+        }
     }
 
     async fn ping(&self) -> Result<()> {
-        // Opening a connection logs in and reads the server's time.
-        self.node.pool.connection().await.map(drop)
+        match &self.servers {
+            // Opening a connection logs in and reads the server's time.
+            Servers::One(node) => node.pool.connection().await.map(drop),
+            Servers::Cluster(cluster) => Box::pin(cluster.known()).await,
+        }
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        self.node.acquire(request, None).await.map_err(|error| error.with_key(&request.claim.key))
+        let attempt = match &self.servers {
+            Servers::One(node) => node.acquire(request, None, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.acquire(request)).await,
+        };
+        attempt.map_err(|error| error.with_key(&request.claim.key))
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        self.node.acquire_all(requests).await
+        match &self.servers {
+            Servers::One(node) => node.acquire_all(requests).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.acquire_all(requests)).await,
+        }
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        self.node.acquire(request, Some(release)).await.map_err(|error| error.with_key(&request.claim.key))
+        let attempt = match &self.servers {
+            Servers::One(node) => node.acquire(request, Some(release), Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.requeue(release, request)).await,
+        };
+        attempt.map_err(|error| error.with_key(&request.claim.key))
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        self.node.renew(one_lane).await
+        match &self.servers {
+            Servers::One(node) => node.renew(one_lane).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.renew(one_lane)).await,
+        }
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {
-        self.node.free("release", release).await.map_err(|error| error.with_key(&release.claim.key))
+        self.free("release", release).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        self.node.free("withdraw", &Release::new(claim.clone())).await.map_err(|error| error.with_key(&claim.key))
+        self.free("withdraw", &Release::new(claim.clone())).await
     }
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        self.node.read_holder(key).await.map_err(|error| error.with_key(key))
+        let holder = match &self.servers {
+            Servers::One(node) => node.read_holder(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
+        };
+        holder.map_err(|error| error.with_key(key))
     }
 }
