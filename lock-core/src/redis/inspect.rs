@@ -186,7 +186,11 @@ impl FleetReader {
         // If there is no queue, or something else in its place, nobody waits.
         let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
         let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
-        entry.foreign_value = (entry.state == EntryState::Foreign).then(|| text.clone());
+        match entry.state {
+            EntryState::Held => entry.ttl = value::ttl(text),
+            EntryState::Foreign => entry.foreign_value = Some(text.clone()),
+            EntryState::Kept => {}
+        }
         Ok(Found::Entry(Box::new(entry)))
     }
 }
