@@ -1,4 +1,4 @@
-//! Locks on one Redis server.
+//! Locks on a Redis server, or on the masters of a Redis Cluster.
 
 mod acquire;
 mod builder;
@@ -43,7 +43,7 @@ use crate::redis::connect::Target;
 use crate::redis::node::{Node, Way};
 use crate::redis::settings::Settings;
 
-/// A store on one Redis server, version 6.2 or later.
+/// A store on a Redis server, version 6.2 or later, or on the masters of a Redis Cluster.
 ///
 /// A lock is a plain string at exactly the key the user wrote, taken if absent and with an expiry.
 /// Clients of the classic `SET NX PX` protocol in any language exclude it and are excluded by it.
@@ -61,8 +61,8 @@ use crate::redis::settings::Settings;
 /// For keys that begin with `lock:`, a user needs no more than this. Each line of commands has one purpose: the
 /// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
-/// [`FleetReader`](crate::inspect::FleetReader), where its last three words are for clusters. Without the second and
-/// third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
+/// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
+/// Without the second and third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
 /// whatever their prefix: the last key pattern permits that.
 ///
 /// ```text

@@ -5,6 +5,7 @@ mod moves;
 
 use std::time::Duration;
 
+use lock_core::inspect::FleetReader;
 use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, limit};
 use lock_core::{LockErrorKind, LockManager, RedisStore};
 
@@ -159,4 +160,37 @@ async fn a_cluster_is_reached_through_any_node_that_is_up_and_refuses_wrong_cred
     let locks = LockManager::connect(&cluster.url()).await.unwrap();
     assert!(!format!("{locks:?}").contains("sesame"));
     take(&locks, &name).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn the_documented_permissions_are_enough_and_the_fleet_is_read_by_the_same_url() {
+    let cluster = RedisCluster::start(2);
+    let rules = include_str!("../../src/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    for master in cluster.masters() {
+        let rules = rules.split_whitespace().map(|rule| if rule == ">password" { ">pw" } else { rule });
+        let words: Vec<&str> = ["ACL", "SETUSER", "app"].into_iter().chain(rules).collect();
+        assert_eq!(master.command(&words), Reply::Text("OK".to_owned()));
+    }
+    let url = cluster.url().replace("redis+cluster://", "redis+cluster://app:pw@");
+    let (locks, others) = (LockManager::connect(&url).await.unwrap(), locks_at(&url));
+    let name = cluster.key_on(1, "lock:");
+    let guard = take(&locks, &name).await;
+    let waiting = tokio::spawn({
+        let name = name.clone();
+        async move { others.lock(name).await.map(drop) }
+    });
+    let queue = format!("{{{name}}}@queue");
+    eventually("it waits", || exists(&cluster.masters()[1], &queue)).await;
+    cluster.move_slot(&name, 1, 0);
+    guard.extend(60 * SECOND).await.unwrap();
+
+    let fleet = FleetReader::new(&url).unwrap();
+    let entry = fleet.entry(guard.key()).await.unwrap().unwrap();
+    assert_eq!((entry.waiters, entry.holder.info.unwrap().pid), (1, std::process::id()));
+    // The same with a node that is away before the others.
+    let dead = url.replace("@", "@127.0.0.1:1,");
+    assert!(FleetReader::new(&dead).unwrap().entry(guard.key()).await.unwrap().is_some());
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
 }

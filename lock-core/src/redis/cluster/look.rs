@@ -20,8 +20,14 @@ use crate::redis::url::Address;
 /// How far apart looks are at least.
 const AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
-/// The longest pause between looks while a master is in doubt, and otherwise.
-const AT_LEAST_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How far apart they are at most: while a failover may come, while a master stays away, and otherwise.
+const AT_LEAST_EVERY: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(2), Duration::from_secs(30)];
+
+/// How long a failover may take. Servers wait for 15 s by default before they begin one.
+const FAILOVER: Duration = Duration::from_secs(60);
+
+/// How many looks leave out the masters in doubt, of which an answer may never come, for each that asks them.
+const LEFT_OUT: usize = 8;
 
 /// How many nodes are asked.
 const NODES: usize = 3;
@@ -119,8 +125,12 @@ impl Cluster {
         let mut nodes: Vec<Arc<Node>> = masters.iter().filter_map(|lane| self.table.node(*lane).cloned()).collect();
         let named: BTreeSet<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
         nodes.extend(self.seeds.iter().filter(|seed| !named.contains(seed.name())).cloned());
-        let turn = self.looks.fetch_add(1, Ordering::Relaxed) % nodes.len();
+        let look = self.looks.fetch_add(1, Ordering::Relaxed);
+        let turn = look % nodes.len();
         nodes.rotate_left(turn);
+        if !look.is_multiple_of(LEFT_OUT) && nodes.iter().any(|node| !node.is_suspect()) {
+            nodes.retain(|node| !node.is_suspect());
+        }
         nodes.sort_by_key(|node| node.is_suspect());
         nodes.truncate(NODES);
         nodes
@@ -146,7 +156,7 @@ impl Cluster {
         let mut changes = self.table.changes();
         let mut served: HashMap<u16, AbortHandle> = HashMap::new();
         let mut tasks = JoinSet::new();
-        let mut pause = AT_MOST_EVERY;
+        let mut doubtful_since = None;
         loop {
             if let Err(error) = self.look().await {
                 tracing::debug!(cluster = self.name(), %error, "cannot look at the cluster");
@@ -173,8 +183,14 @@ impl Cluster {
             }
             let suspect = |lane: &u16| self.table.node(*lane).is_some_and(|node| node.is_suspect());
             let doubtful = masters.is_empty() || masters.iter().any(suspect);
-            pause = if doubtful { (pause * 2).min(AT_LEAST_EVERY.0) } else { AT_MOST_EVERY };
-            let again = clock.now().after(if doubtful { jitter(pause / 2, pause) } else { AT_LEAST_EVERY.1 });
+            let now = clock.now();
+            doubtful_since = doubtful.then(|| doubtful_since.unwrap_or(now));
+            let pause = AT_LEAST_EVERY[match doubtful_since {
+                Some(since) if now.since(since) < FAILOVER => 0,
+                Some(_) => 1,
+                None => 2,
+            }];
+            let again = now.after(jitter(pause / 2, pause));
             tokio::select! {
                 () = self.common.trouble.notified() => {}
                 _ = changes.changed() => {}

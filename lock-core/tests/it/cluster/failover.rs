@@ -104,7 +104,9 @@ async fn a_planned_failover_is_no_error() {
             }
         }
     });
-    tokio::time::sleep(300 * MS).await;
+    // Who votes must know it as a replica.
+    let nodes = |master: &RedisServer| master.command(&["CLUSTER", "NODES"]).text().contains(" slave ");
+    eventually("every master knows the replica", || cluster.masters().iter().all(nodes)).await;
     assert_eq!(replica.command(&["CLUSTER", "FAILOVER"]), Reply::Text("OK".to_owned()));
     let is_master = || replica.command(&["INFO", "replication"]).text().contains("role:master");
     eventually("the replica is the master", is_master).await;
