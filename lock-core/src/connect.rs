@@ -19,6 +19,7 @@ impl LockManager {
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
     /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
+    /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
     ///
@@ -128,11 +129,11 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let builder = match scheme {
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" => {
-            LockManager::builder(crate::redis::RedisStore::new(&url)?)
-        }
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" => {
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
@@ -140,7 +141,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         _ => {
             return Err(LockError::misconfigured(format!(
                 "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
-                 redis+unix:///path or redis+sentinel://host:26379/service",
+                 redis+unix:///path, redis+sentinel://host:26379/service or redis+cluster://host,…",
             )));
         }
     };

@@ -9,8 +9,6 @@ use crate::error::{LockError, Result};
 use crate::prefix::take_key_prefix;
 use crate::redis::RedisStore;
 use crate::redis::credentials::{Credentials, Provider};
-use crate::redis::discovery::Place;
-use crate::redis::node::Node;
 use crate::redis::settings::Settings;
 
 /// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
@@ -124,6 +122,6 @@ impl RedisStoreBuilder {
                 ));
             }
         }
-        Ok(RedisStore::on(Node::found_at(Place::parse(&self.url, self.settings)?)))
+        RedisStore::parse(&self.url, self.settings)
     }
 }
