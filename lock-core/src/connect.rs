@@ -78,6 +78,9 @@ impl LockManager {
     ///
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
+    /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
+    /// `?key_prefix=` in the URL is read by this library only, and other clients refuse it or take it for something else.
+    ///
     /// # Errors
     ///
     /// As [`connect_with`](Self::connect_with); [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured)
@@ -87,6 +90,16 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Safe: nothing is kept.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn start() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::from_env().await?;
+    /// # drop(locks);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn from_env() -> Result<Self> {
         let manager = configured(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
