@@ -87,6 +87,8 @@ pub(crate) struct Beginning {
     pub(crate) push_loss: bool,
     /// Until when an earlier, unanswered send of the claim may still be executed.
     pub(crate) unsettled_until: Option<Timestamp>,
+    /// How often its node had another history when the command was sent.
+    pub(crate) failovers: u64,
     /// Where grants for the claim arrive, if it ever queued.
     pub(crate) listener: Option<Listener>,
 }
@@ -168,6 +170,7 @@ impl Lease {
                 whole,
                 suspect: false,
                 verified: BEFORE,
+                failovers: beginning.failovers,
                 holder: None,
                 guests: Vec::new(),
                 ends_by: Timestamp::NEVER,
@@ -278,8 +281,10 @@ impl Lease {
         Asked::Check(self.deadline().since(now))
     }
 
-    /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
-    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp) {
+    /// Plans what follows a renewal sent at `sent_at` that the store confirmed. `failovers` is how often its node had
+    /// had another history by then.
+    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
+        state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
         state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {

@@ -32,6 +32,8 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     pub(super) verified: Timestamp,
+    /// How often its node had had another history when the last command was sent that confirmed the lease.
+    pub(super) failovers: u64,
     /// The current holder, or the first of several.
     pub(crate) holder: Option<Weak<dyn Occupant>>,
     /// Those who share the lease with it.
@@ -57,6 +59,12 @@ impl LeaseState {
             self.guests.retain(|guest| guest.strong_count() > 0);
         }
         self.guests.push(guest);
+    }
+
+    /// Why the lease ended, if its key is gone although it had time left. `failovers` is how often its node has had
+    /// another history.
+    pub(crate) fn loss_by_others(&self, failovers: u64) -> LossReason {
+        if failovers == self.failovers { LossReason::Stolen } else { LossReason::Failover }
     }
 
     /// Why the lease ended, if it ended by the clock.

@@ -15,14 +15,14 @@ use crate::redis::acquire::clock_of;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
 use crate::redis::script::Eval;
 use crate::redis::steps::share;
 
 impl Node {
     /// Renews a claim that shares a lock.
     pub(super) async fn renew_shared(&self, claim: &Claim) -> Result<Renewal> {
-        let keys = Keys::of(&claim.key)?;
+        let keys = self.keys_of(&claim.key)?;
         let answer = self.share("renew", &keys, |clock| share::renew(&keys, clock, claim)).await?;
         share::renewed(&answer)
             .ok_or_else(|| self.unreadable("renew"))?
@@ -44,7 +44,7 @@ impl Node {
 
     /// Makes an exclusive claim one that shares its lock.
     pub(super) async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
-        let keys = Keys::of(&claim.key)?;
+        let keys = self.keys_of(&claim.key)?;
         let answer = self.share("downgrade", &keys, |clock| share::downgrade(&keys, clock, claim, token)).await?;
         share::renewed(&answer)
             .ok_or_else(|| self.unreadable("downgrade"))?
@@ -53,11 +53,15 @@ impl Node {
 
     /// Lists everybody who has a lock.
     pub(super) async fn read_holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
-        let keys = Keys::of(key)?;
+        let keys = self.keys_of(key)?;
         let op = "look at the holders";
         let answer = self.share(op, &keys, |clock| share::list(&keys, clock)).await?;
         let sharers = share::listed(&answer).ok_or_else(|| self.unreadable(op))?;
-        if sharers.is_empty() { Ok(self.read_holder(key).await?.into_iter().collect()) } else { Ok(sharers) }
+        if sharers.is_empty() {
+            Ok(self.read_holder(key, Way::default()).await?.into_iter().collect())
+        } else {
+            Ok(sharers)
+        }
     }
 
     async fn share(&self, op: &str, keys: &Keys, step: impl Fn(&str) -> Eval) -> Result<Value> {

@@ -12,7 +12,7 @@ use crate::mode::Mode;
 use crate::owner::OwnerId;
 use crate::redis::inspect::FleetReader;
 use crate::redis::inspect::servers::within;
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
 use crate::redis::{keys, steps};
 
 impl FleetReader {
@@ -46,7 +46,7 @@ impl FleetReader {
                 if let Err(error) = &told {
                     tracing::debug!(%error, "the holder could not be told who takes its lock away");
                 }
-                let freed = within(store, "release", store.free("release", &claim)).await;
+                let freed = within(store, "release", store.free("release", &claim, Way::default())).await;
                 match (told, freed) {
                     // The holder was notified, and released first.
                     (Ok(true), Ok(Freed::NotHeld)) => Ok(Freed::Released),

@@ -7,7 +7,7 @@ async fn near() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "k", timeout = "10s", mode = "shared")]
+#[distributed_lock(key = "k", timeout = "10s", isolation = "high")]
 async fn from_other_libraries() -> Result<(), LockError> {
     Ok(())
 }
