@@ -162,10 +162,10 @@ async fn a_writer_waits_no_longer_for_a_dead_reader_than_its_lease() {
     let writing = tokio::spawn(async move { next.write("k").with_ttl(LONG).await });
     eventually("it waits", || server.command(&["ZCOUNT", "{k}@queue", "0", "+inf"]) == Reply::Int(1)).await;
     let watch = Stopwatch::start();
-    std::mem::forget(dead);
     reader.release().await.unwrap();
     let writer = writing.await.unwrap().unwrap();
     watch.assert_within(TTL + SECOND, "a writer behind a reader that died");
+    assert!(dead.ensure_held().is_err(), "not before its lease was over");
     writer.release().await.unwrap();
     assert_eq!(locked_keys(&server), [""; 0]);
 }

@@ -51,7 +51,7 @@ const TERM: Duration = Duration::from_secs(30);
 /// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
 /// after the other, and the numbers cover all of them. See [`FleetReader`].
 ///
-/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCARD` besides what taking a lock needs; in a cluster it
+/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCOUNT` besides what taking a lock needs; in a cluster it
 /// also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]

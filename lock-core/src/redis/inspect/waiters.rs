@@ -47,8 +47,9 @@ pub struct Waiter {
 
 /// The command that counts the waiters of a key. A missing queue is empty.
 pub(super) fn count(key: &LockKey) -> Result<Cmd> {
-    let mut command = redis::cmd("ZCARD");
-    command.arg(Keys::of(key)?.queue());
+    let mut command = redis::cmd("ZCOUNT");
+    // Who shares the lock stands there too, with a negative score.
+    command.arg(Keys::of(key)?.queue()).arg(0).arg("+inf");
     Ok(command)
 }
 
@@ -56,7 +57,7 @@ pub(super) fn count(key: &LockKey) -> Result<Cmd> {
 pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>> {
     let keys = Keys::of(key)?;
     let mut command = redis::cmd("ZRANGE");
-    command.arg(keys.queue()).arg(0).arg(MAX_LISTED - 1).arg("WITHSCORES");
+    command.arg(keys.queue()).arg(0).arg("+inf").arg("BYSCORE").arg("LIMIT").arg(0).arg(MAX_LISTED).arg("WITHSCORES");
     let answer = ask(servers, command).await?;
     let queue: Vec<(String, f64)> = redis::from_redis_value(answer.value.clone()).map_err(|_| answer.refusal(LIST))?;
     if queue.is_empty() {

@@ -84,7 +84,7 @@ async fn a_budget_ends_a_scan() {
 async fn reading_needs_few_permissions_and_one_look_at_what_the_server_is() {
     let server = RedisServer::start();
     server.command(&["EVAL", "for i = 1, 1000 do redis.call('SET', 'cache:' .. i, 'x') end", "0"]);
-    server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "+scan", "+getrange", "+pttl", "+zcard", "+time"]);
+    server.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "+scan", "+getrange", "+pttl", "+zcount", "+time"]);
     let fleet = FleetReader::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
     fleet.ping().await.unwrap();
     let greetings = || {

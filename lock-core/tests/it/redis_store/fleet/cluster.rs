@@ -52,7 +52,7 @@ fn take_over(replica: &RedisServer) {
 fn reads(server: &RedisServer) -> usize {
     let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
     let read = |line: &&str| {
-        ["scan", "getrange", "pttl", "zcard"].iter().any(|name| line.starts_with(&format!("cmdstat_{name}:calls=")))
+        ["scan", "getrange", "pttl", "zcount"].iter().any(|name| line.starts_with(&format!("cmdstat_{name}:calls=")))
     };
     // Refused commands are listed too, with zero calls.
     stats.lines().filter(read).filter(|line| !line.contains(":calls=0,")).count()
@@ -258,7 +258,7 @@ async fn a_node_without_its_cluster_is_no_empty_fleet() {
     assert!(error.to_string().contains(&node(&lonely)), "{error}");
 
     // A scan is not complete either if a master does not let us ask about its slots.
-    lonely.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "+scan", "+getrange", "+pttl", "+zcard", "+time"]);
+    lonely.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "+scan", "+getrange", "+pttl", "+zcount", "+time"]);
     let fleet = FleetReader::new(&format!("redis://app:pw@{}", node(&lonely))).unwrap();
     let error = fleet.scan(ScanOptions::new()).next().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Misconfigured);
