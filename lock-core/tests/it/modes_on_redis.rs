@@ -2,10 +2,13 @@
 //! and a semaphore that is resized under load.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
-use lock_core::{LockErrorKind, LockKey, Mode};
+use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, inbox, limit};
+use lock_core::{
+    AcquireRequest, Attempt, Claim, HolderInfo, LockBackend as _, LockErrorKind, LockKey, Mode, RedisStore, Ticket,
+};
 
 use crate::support::{
     LONG, MS, SECOND, Scratch, Worker, eventually, exists, figure, locked_keys, locks, lost, pttl, seed,
@@ -273,4 +276,33 @@ async fn a_key_of_another_type_is_named() {
         let error = locks.read(&key).with_wait(SECOND).await.unwrap_err();
         assert!(error.to_string().contains(named), "{error}");
     }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_batch_does_not_end_with_the_one_that_asked() {
+    let server = RedisServer::start();
+    let store = Arc::new(RedisStore::new(&server.url()).unwrap());
+    let (inbox, mut reports) = inbox(EventLog::default());
+    tokio::spawn({
+        let (store, inbox) = (Arc::clone(&store), inbox.clone());
+        async move { store.drive(inbox).await }
+    });
+    eventually("it listens", || inbox.is_open()).await;
+    let claim = |mode| Claim::new(LockKey::new("k").unwrap(), LONG).with_mode(mode);
+    let ask = |claim: &Claim| {
+        let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, "test"));
+        request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, LONG));
+        request
+    };
+    let (writer, one, two) = (claim(Mode::Exclusive), claim(Mode::READ), claim(Mode::READ));
+    assert!(matches!(store.try_acquire(&ask(&writer)).await, Ok(Attempt::Granted { .. })));
+    for reader in [&one, &two] {
+        assert!(matches!(store.try_acquire(&ask(reader)).await, Ok(Attempt::Queued { .. })));
+    }
+    // The writer's lease ends without a release, and the first reader asks again.
+    server.command(&["DEL", "k"]);
+    assert!(matches!(store.try_acquire(&ask(&one)).await, Ok(Attempt::Shared { .. })));
+    let grant = tokio::time::timeout(10 * SECOND, reports.next_grant()).await.expect("the second is let in too");
+    assert_eq!(grant.map(|grant| grant.claim.owner), Some(two.owner));
 }
