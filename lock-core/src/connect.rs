@@ -77,7 +77,7 @@ impl LockManager {
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
     /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
-    /// `?key_prefix=` in the URL is read by this library only, and other clients refuse it or take it for something else.
+    /// `?key_prefix=` in the URL is read by this library only. Other clients refuse it, or ignore it and use other keys.
     ///
     /// # Errors
     ///

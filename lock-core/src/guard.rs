@@ -1,5 +1,6 @@
 //! The proof that a lock is held.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -38,11 +39,22 @@ use crate::watchdog;
 /// # }
 /// ```
 #[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
 pub struct LockGuard {
     first: OwnedHold,
     /// The other keys of a request for several.
     more: Box<[OwnedHold]>,
+}
+
+/// Shows what an error message or a log needs: a guard is often printed by an `unwrap_err` that found one.
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&str> = self.keys().map(LockKey::as_str).collect();
+        f.debug_struct("LockGuard")
+            .field("keys", &keys)
+            .field("token", &self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
 }
 
 impl LockGuard {
