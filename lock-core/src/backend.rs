@@ -77,6 +77,16 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         self.kind()
     }
 
+    /// Returns how often the node behind a lane turned out to have another history than before: another server took
+    /// over, or the server was started again. A lock that is lost and was last confirmed before that was lost by the
+    /// node, see [`LossReason::Failover`](crate::LossReason::Failover).
+    ///
+    /// Counted before any answer of the new history is given.
+    fn failovers(&self, lane: u16) -> u64 {
+        let _ = lane;
+        0
+    }
+
     /// Takes the lock if it is free and no reachable waiter is queued for it, or if it already
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///

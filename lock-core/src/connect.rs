@@ -18,6 +18,8 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
+    /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
     ///
@@ -140,16 +142,19 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let builder = match scheme {
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" | "unix" => {
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
         }
         _ => {
             return Err(LockError::misconfigured(format!(
-                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://… or redis+unix:///path",
+                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
+                 redis+unix:///path, redis+sentinel://host:26379/service or redis+cluster://host,…",
             )));
         }
     };

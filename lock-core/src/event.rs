@@ -289,6 +289,12 @@ pub enum Notice<'a> {
         /// Whether it is up now.
         up: bool,
     },
+    /// Another server has taken over a node, or it was started again: its data have another history, and locks may be
+    /// missing from it.
+    Failover {
+        /// The node, without credentials.
+        node: &'a str,
+    },
     /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.
     EvictionPolicy {
