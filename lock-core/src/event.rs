@@ -288,6 +288,12 @@ pub enum Notice<'a> {
         /// Whether it is up now.
         up: bool,
     },
+    /// A node serves no locks any more, as a master of a cluster that another has replaced. No connection to it is
+    /// kept.
+    NodeLeft {
+        /// The node, without credentials.
+        node: &'a str,
+    },
     /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.
     EvictionPolicy {

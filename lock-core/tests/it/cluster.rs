@@ -2,6 +2,7 @@
 
 mod failover;
 mod moves;
+mod reached;
 
 use std::time::Duration;
 
