@@ -99,6 +99,9 @@ impl Node {
                 Answer::Value(answer) => answer,
                 Answer::Taken(_) => return Err(self.unreadable("acquire")),
             };
+            if let Some(before) = before {
+                self.freed(before);
+            }
             let received = Clock::system().now();
             let (server_time, answer) = Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))?;
             link.time.observe(server_time, received);

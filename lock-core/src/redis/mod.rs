@@ -8,8 +8,10 @@ mod coalesce;
 mod collisions;
 mod connect;
 mod credentials;
+mod discovery;
 mod error;
 mod exchange;
+mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
@@ -19,7 +21,9 @@ mod node;
 mod pool;
 mod push;
 mod release;
+mod repeats;
 mod script;
+mod sentinel;
 mod settings;
 mod steps;
 mod unsettled;
@@ -39,7 +43,7 @@ use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::owner::Holder;
 use crate::redis::cluster::{Cluster, Seeds};
-use crate::redis::connect::Target;
+use crate::redis::discovery::Place;
 use crate::redis::node::{Node, Way};
 use crate::redis::settings::Settings;
 
@@ -92,6 +96,14 @@ impl RedisStore {
     /// Accepts `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for TLS
     /// (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
     ///
+    /// A master behind Redis Sentinel is
+    /// `redis+sentinel://[user:password@]host[:26379],host…/service[/db]`, or `rediss+sentinel://` for TLS. User and
+    /// password are the master's. Sentinels with credentials of their own take `?sentinel_user=…&sentinel_password=…`,
+    /// and `sentinel_tls=no` if they do not speak TLS as the master does. One host is enough: others are learnt from
+    /// it. `nat=10.0.0.1:6379>203.0.113.1:7001,…` reaches an announced address at another one. Callers do not notice a
+    /// failover that ends within their wait; a holder whose lock it lost is told so
+    /// ([`LossReason::Failover`](crate::LossReason::Failover)).
+    ///
     /// For a Redis Cluster, accepts `redis+cluster://[user:password@]host[:port],host…`, or `rediss+cluster://` for TLS:
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
     /// by `?nat=announced>reached,…`.
@@ -109,7 +121,7 @@ impl RedisStore {
         let servers = if Seeds::are_named_by(url) {
             Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
         } else {
-            Servers::One(Arc::new(Node::at(Target::parse(url, settings)?)))
+            Servers::One(Arc::new(Node::found_at(Place::parse(url, settings)?)))
         };
         Ok(Self { servers })
     }
@@ -169,6 +181,13 @@ impl LockBackend for RedisStore {
         match &self.servers {
             Servers::One(node) => node.name(),
             Servers::Cluster(cluster) => cluster.node_name(lane),
+        }
+    }
+
+    fn failovers(&self, lane: u16) -> u64 {
+        match &self.servers {
+            Servers::One(node) => node.pool.history.changes(),
+            Servers::Cluster(cluster) => cluster.failovers(lane),
         }
     }
 

@@ -19,12 +19,14 @@ use crate::redis::cluster::redirect::Refusal;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
+use crate::redis::discovery::Place;
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
+use crate::redis::repeats::Repeats;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, Unrenewed};
 
@@ -63,6 +65,8 @@ pub(super) struct Node {
     /// The newest token of the server that this process knows.
     floor: Floor,
     pub(super) collisions: Collisions,
+    /// What to free again if another server takes over, where that can happen.
+    pub(super) repeats: Option<Repeats>,
     /// Whether the server's eviction policy has been logged.
     warned_of_eviction: AtomicBool,
     /// Of a master of a cluster: what it shares with the others.
@@ -76,18 +80,25 @@ pub(super) struct Node {
 }
 
 impl Node {
+    #[cfg(feature = "inspect")]
     pub(super) fn at(target: Target) -> Self {
-        Self::new(target, None)
+        Self::found_at(Place::Fixed(Box::new(target)))
+    }
+
+    /// Makes the one node of a store, wherever its server is now.
+    pub(super) fn found_at(place: Place) -> Self {
+        Self::new(place, None)
     }
 
     /// Makes a node of a cluster.
     pub(super) fn in_cluster(target: Target, cluster: &Arc<Common>) -> Self {
-        Self::new(target, Some(Arc::clone(cluster)))
+        Self::new(Place::Fixed(Box::new(target)), Some(Arc::clone(cluster)))
     }
 
-    fn new(target: Target, cluster: Option<Arc<Common>>) -> Self {
+    fn new(place: Place, cluster: Option<Arc<Common>>) -> Self {
         Self {
-            pool: Pool::new(target),
+            repeats: place.may_move().then(Repeats::default),
+            pool: Pool::new(place),
             listeners: ChangeListeners::default(),
             floor: Floor::default(),
             collisions: Collisions::default(),
@@ -175,6 +186,7 @@ impl Node {
     pub(super) async fn drive(&self, inbox: &Inbox) -> LockError {
         tokio::select! {
             error = self.keep_connected(inbox) => error,
+            () = self.pool.place().follow() => LockError::unavailable("following the master ended"),
             () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(inbox) => LockError::unavailable("listening for grants ended"),
         }
@@ -267,7 +279,9 @@ impl Node {
         let clock = Clock::system();
         let node = self.pool.node();
         let (mut was_up, mut told_down, mut pause) = (false, false, BACKOFF.0);
+        let mut failovers = self.pool.history.changes();
         loop {
+            let mut retirements = self.pool.retirements();
             match self.pool.connection().await {
                 Ok(connection) => {
                     let link = &connection.link;
@@ -276,15 +290,20 @@ impl Node {
                     if was_up {
                         inbox.reconnected();
                     }
+                    if std::mem::replace(&mut failovers, self.pool.history.changes()) != failovers {
+                        inbox.notice(&Notice::Failover { node });
+                        tracing::warn!(node, "the server has another history than before: it may have lost locks");
+                        self.repeat_releases(link).await;
+                    }
                     (was_up, told_down) = (true, false);
                     let opened_at = clock.now();
-                    let (mut gone, mut retirements) = (link.gone(), self.pool.retirements());
+                    let ended = link.ended();
                     self.answered();
                     self.check_eviction(link, inbox).await;
                     // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
                     tokio::select! {
-                        _ = gone.changed() => {}
+                        () = ended => {}
                         _ = retirements.changed() => {}
                     }
                     // One that is closed as it opens is no success.
@@ -301,9 +320,18 @@ impl Node {
                 inbox.notice(&Notice::Connection { node, up: false });
                 told_down = true;
             }
-            // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
-            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
+            self.pause(pause).await;
             pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    /// Waits a little before the server is connected to again, unless it is found at another address.
+    pub(super) async fn pause(&self, most: Duration) {
+        let clock = Clock::system();
+        // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
+        tokio::select! {
+            () = clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), most))) => {}
+            () = self.pool.place().moved() => {}
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
 use crate::backend::{Claim, Inbox, Renewal};
-use crate::clock::{Clock, jitter};
+use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
 use crate::redis::link::{Link, ServerTime};
@@ -139,8 +139,10 @@ impl Node {
         let channel = keys::inbox_channel(inbox.id());
         let (mut was_open, mut pause) = (false, BACKOFF.0);
         loop {
-            match self.pool.target().listen(&[&channel, keys::REVOKED]).await {
+            let mut retirements = self.pool.retirements();
+            match self.pool.place().listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
+                    self.pool.history.observe(listening.history.as_ref());
                     let connection = listening.connection;
                     let (_open, gone) = watch::channel(());
                     let time = ServerTime::new(0, clock.now());
@@ -152,13 +154,9 @@ impl Node {
                              Redis 7 and permission for CLIENT TRACKING",
                         );
                     }
-                    let opened = listening.tracks.then(|| {
-                        Opened::new(
-                            &self.listeners,
-                            Handle::current().id(),
-                            Link::new(connection.clone(), 0, time, gone, None),
-                        )
-                    });
+                    let link = Link::new(connection.clone(), 0, time, gone, None).until_it_moves(listening.moves);
+                    let moved = link.ended();
+                    let opened = listening.tracks.then(|| Opened::new(&self.listeners, Handle::current().id(), link));
                     let hearing = self.hears(inbox);
                     if was_open {
                         // Some grants and changes may have been missed, and nothing says which.
@@ -172,10 +170,10 @@ impl Node {
                             None => pending().await,
                         }
                     };
-                    let mut retirements = self.pool.retirements();
                     tokio::select! {
                         () = self.hear(&mut listening.pushes, inbox) => {}
                         () = silenced => {}
+                        () = moved => {}
                         _ = retirements.changed() => {}
                     }
                     drop(hearing);
@@ -191,7 +189,7 @@ impl Node {
                     tracing::debug!(node = self.pool.node(), %error, "cannot listen for grants");
                 }
             }
-            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
+            self.pause(pause).await;
             pause = (pause * 2).min(BACKOFF.1);
         }
     }

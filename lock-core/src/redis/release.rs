@@ -35,7 +35,16 @@ impl Node {
             Answer::Taken(_) => return Err(self.unreadable(op)),
         };
         let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(op))?;
-        freed.map_err(|text| self.script_failed(op, &text))
+        let freed = freed.map_err(|text| self.script_failed(op, &text))?;
+        self.freed(release);
+        Ok(freed)
+    }
+
+    /// Takes note of a claim that was freed.
+    pub(super) fn freed(&self, release: &Release) {
+        if let Some(repeats) = &self.repeats {
+            repeats.note(release);
+        }
     }
 
     /// Makes sure that the server executes no further attempt of a claim, or executes it before anything

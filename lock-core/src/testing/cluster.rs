@@ -10,6 +10,13 @@ const SLOTS: i64 = 16384;
 ///
 /// No node counts as failed within a minute, however slow the machine is, so a failover happens
 /// only when a test makes it happen.
+///
+/// ```no_run
+/// use lock_core::testing::RedisCluster;
+///
+/// let cluster = RedisCluster::start(3);
+/// println!("{}", cluster.masters()[0].url());
+/// ```
 #[derive(Debug)]
 pub struct RedisCluster {
     masters: Vec<RedisServer>,

@@ -40,6 +40,8 @@ mod push;
 mod redis_builder;
 #[cfg(feature = "redis")]
 mod redis_store;
+#[cfg(feature = "redis")]
+mod sentinel;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;
 mod shutdown;

@@ -53,6 +53,11 @@ impl Cluster {
         self.table.node(lane).unwrap_or(&self.seeds[0]).name()
     }
 
+    /// Returns how often the server of a lane was found to have another history.
+    pub(in crate::redis) fn failovers(&self, lane: u16) -> u64 {
+        self.table.node(lane).map_or(0, |node| node.pool.history.changes())
+    }
+
     /// Returns whether masters report changes, as far as is known.
     pub(in crate::redis) fn can_hear(&self) -> bool {
         let nodes = (0..=u16::MAX).map_while(|lane| self.table.node(lane));

@@ -11,7 +11,7 @@ use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
 use crate::redis::cluster::Seeds;
 use crate::redis::cluster::slots::Topology;
-use crate::redis::connect::Target;
+use crate::redis::discovery::Place;
 use crate::redis::node::Node;
 use crate::redis::settings::Settings;
 use crate::redis::url::{Address, Nat};
@@ -72,11 +72,11 @@ struct ServerRequest {
 impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
         let settings = Settings::default();
-        let Seeds { targets, nat } = if Seeds::are_named_by(url) {
-            Seeds::parse(url, &settings)?
-        } else {
-            Seeds { targets: vec![Target::parse(url, settings)?], nat: Nat::default() }
-        };
+        if !Seeds::are_named_by(url) {
+            let named = Arc::new(Node::found_at(Place::parse(url, settings)?));
+            return Ok(Self { named, others: Mutex::default(), nat: Nat::default() });
+        }
+        let Seeds { targets, nat } = Seeds::parse(url, &settings)?;
         let mut nodes = targets.into_iter().map(|target| (target.node().to_owned(), Arc::new(Node::at(target))));
         let (_, named) = nodes.next().ok_or_else(|| LockError::misconfigured("the Redis URL names no server"))?;
         Ok(Self { named, others: Mutex::new(nodes.collect()), nat })
