@@ -163,6 +163,7 @@ impl Cluster {
                 }
             }
             changes.borrow_and_update();
+            while tasks.try_join_next().is_some() {}
             let masters = self.table.masters();
             served.retain(|lane, task| {
                 masters.contains(lane) || {

@@ -198,9 +198,8 @@ impl Cluster {
                     true
                 }
                 Some(Refusal::TryAgain) => !std::mem::replace(&mut way.alone, true),
-                Some(_) => false,
-                None if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
-                None => return Err(error),
+                _ if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
+                _ => return Err(error),
             };
             if at_once && redirected < AT_ONCE {
                 redirected += 1;
