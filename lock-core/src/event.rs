@@ -289,6 +289,12 @@ pub enum Notice<'a> {
         /// Whether it is up now.
         up: bool,
     },
+    /// A node serves no locks any more, as a master of a cluster that another has replaced. No connection to it is
+    /// kept.
+    NodeLeft {
+        /// The node, without credentials.
+        node: &'a str,
+    },
     /// Another server has taken over a node, or it was started again: its data have another history, and locks may be
     /// missing from it.
     Failover {

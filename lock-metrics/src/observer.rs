@@ -225,6 +225,11 @@ impl Core {
             Notice::Connection { node, up } => {
                 self.node(node).lock().unwrap_or_else(PoisonError::into_inner).connected = Some(*up);
             }
+            Notice::NodeLeft { node } => {
+                // Nothing is known of it any more, and nothing to be alarmed about.
+                let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
+                (node.connected, node.policy) = (None, None);
+            }
             Notice::EvictionPolicy { node, policy } => {
                 let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);
                 let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);

@@ -175,6 +175,11 @@ impl Pool {
         });
     }
 
+    /// Closes every connection that is not in use. The next caller opens another.
+    pub(super) fn close(&self) {
+        let _dropped_after_the_lock = std::mem::take(&mut *self.slots.lock());
+    }
+
     /// Returns a receiver of the moment at which connections were last retired.
     pub(super) fn retirements(&self) -> watch::Receiver<Timestamp> {
         self.slots.retired.subscribe()

@@ -2,12 +2,16 @@
 
 mod failover;
 mod moves;
+mod reached;
 
 use std::time::Duration;
 
 use lock_core::inspect::FleetReader;
 use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, limit};
-use lock_core::{LockErrorKind, LockManager, RedisStore};
+use lock_core::{
+    AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager, RedisStore,
+    Release,
+};
 
 use crate::support::{LONG, SECOND, all_told, eventually, exists, locked_keys, locks_at, lost, take};
 
@@ -193,4 +197,28 @@ async fn the_documented_permissions_are_enough_and_the_fleet_is_read_by_the_same
     assert!(FleetReader::new(&dead).unwrap().entry(guard.key()).await.unwrap().is_some());
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap();
+}
+
+/// Each slot has a clock of its own. Were their tokens to exceed each other, every grant of another slot within a
+/// millisecond would push the clocks one ahead of the time.
+#[tokio::test]
+#[limit]
+async fn tokens_of_one_slot_do_not_push_those_of_another() {
+    let cluster = RedisCluster::start(1);
+    let store = RedisStore::new(&cluster.url()).unwrap();
+    let ask = |name: &str| {
+        let claim = Claim::new(LockKey::new(name).unwrap(), SECOND * 30);
+        AcquireRequest::new(claim, HolderInfo::new("host", 1, "site"))
+    };
+    let mut newest = 0;
+    for turn in 0..1000 {
+        let request = ask(["a", "b", "c"][turn % 3]);
+        let Attempt::Granted { token } = store.try_acquire(&request).await.unwrap() else { panic!("it is free") };
+        newest = newest.max(token.get());
+        assert_eq!(store.release(&Release::new(request.claim)).await.unwrap(), Freed::Released);
+    }
+    let Reply::List(time) = cluster.masters()[0].command(&["TIME"]) else { panic!("no time") };
+    let now: u64 = time[0].text().parse::<u64>().unwrap() * 1000 + time[1].text().parse::<u64>().unwrap() / 1000;
+    // A token is 128 numbers of one of 8,192 draws of a millisecond.
+    assert!(newest / 128 / 8192 <= now, "{} ms ahead", newest / 128 / 8192 - now);
 }

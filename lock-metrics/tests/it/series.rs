@@ -241,6 +241,9 @@ fn notices() {
     observer.on_notice(&Notice::EvictionPolicy { node, policy: "noeviction" });
     let scrape = Scrape::read(&metrics.render());
     assert_eq!(scrape.find("backend_eviction_policy_info", &[("node", node)]), None, "what is over is absent");
+    observer.on_notice(&Notice::NodeLeft { node });
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.find("backend_connected", &[("node", node)]), None, "a node that left is not down");
 }
 
 #[test]

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const DROPPED: Duration = Duration::from_millis(100);
 
 /// How long a master may take to answer after another has replaced it.
-const LAST_WORD: Duration = Duration::from_millis(50);
+const LAST_WORD: Duration = Duration::from_millis(20);
 
 /// How long a reading call may take.
 const READ_WITHIN: Duration = Duration::from_secs(1);
@@ -176,7 +176,8 @@ impl Cluster {
         attempt: impl Fn(&'a Arc<Node>, Way) -> BoxFuture<'a, Result<T>>,
     ) -> Result<T> {
         let clock = Clock::system();
-        let until = clock.now().after(within);
+        // Before the caller gives up by itself, which would not tell it why.
+        let until = clock.now().after(within / 10 * 9);
         self.known().await?;
         let (mut way, mut importing, mut redirected, mut bound) = (Way::default(), None, 0, PAUSE.0);
         loop {
@@ -190,16 +191,15 @@ impl Cluster {
                 Err(error) => self.noted(slot, error),
             };
             let at_once = match Refusal::of(&error) {
-                Some(Refusal::Moved(_)) => true,
+                Some(Refusal::Moved(_) | Refusal::Replaced) => true,
                 Some(Refusal::Ask(to)) => {
                     importing = Some(self.stop_at(slot, to)?);
                     way.asking = true;
                     true
                 }
                 Some(Refusal::TryAgain) => !std::mem::replace(&mut way.alone, true),
-                Some(_) => false,
-                None if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
-                None => return Err(error),
+                _ if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
+                _ => return Err(error),
             };
             if at_once && redirected < AT_ONCE {
                 redirected += 1;
@@ -255,7 +255,7 @@ impl Cluster {
                 }
             }
             Some(Refusal::NoMaster) => self.common.look_soon(),
-            Some(Refusal::Ask(_) | Refusal::TryAgain | Refusal::NotNow | Refusal::NotAllowed) | None => {}
+            _ => {}
         }
         error
     }
@@ -270,8 +270,10 @@ impl Cluster {
             biased;
             connected = stop.node.pool.connection() => connected.map(drop),
             () = self.replaced(stop) => Err(LockError::not_executed(format!(
-                "{} was replaced as a master while it was connected to", stop.node.name(),
-            ))),
+                "{} was replaced as a master while it was connected to",
+                stop.node.name(),
+            ))
+            .with_source(Refusal::Replaced)),
         };
         if let Err(error) = connected {
             unanswered.over = true;
