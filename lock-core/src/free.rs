@@ -124,7 +124,8 @@ impl ReleaseRetry {
                 ("release", backend.release_dyn(self.release.clone()))
             };
             let command = engine.route(caller, command);
-            let answer = engine.bounded(op, &self.release.claim.key, sent_at.after(self.timeout), command).await;
+            let bounds = (sent_at, sent_at.after(self.timeout));
+            let (answer, _) = engine.timed(op, &self.release.claim.key, bounds, command).await;
             let again_at = match answer {
                 Ok(freed) if sent_at >= self.settled_at => return Ok(Answered { freed, sent_at, repeated }),
                 Ok(_) => self.settled_at,

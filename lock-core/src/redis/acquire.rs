@@ -18,62 +18,83 @@ const MOST: usize = 50;
 
 impl RedisStore {
     /// Sends a claim, together with the release of another if there is one.
+    ///
+    /// What is rarely needed waits on the heap: this future is made for every lock.
     pub(super) async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
-        let keys = Keys::of(&request.claim.key)?;
-        let clock = Clock::system();
-        let begun = clock.now();
-        if let Some(before) = before {
-            self.settle(before.claim.owner).await?;
-        }
-        let connection = self.pool.connection().await?;
         let key = &request.claim.key;
+        Keys::check(key)?;
+        let begun = Clock::system().now();
+        if let Some(before) = before {
+            Box::pin(self.settle(before.claim.owner)).await?;
+        }
+        let (connection, begun_to_send) = match self.pool.open_connection(begun) {
+            Some(connection) => (connection, begun),
+            None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
+        };
         if before.is_none()
             && !request.repeated
             && connection.link.takes_natively()
             && !self.collisions.is_contended(key, begun)
         {
-            let server_time = connection.link.time.estimate(clock.now());
-            let call = Call::Take(request.claim.owner, steps::take(&keys, request, server_time / 1000));
-            // Read before sending, because one draw may serve several locks.
-            let known = self.floor.at_least(request.floor, server_time);
-            if !in_time(begun, request.execute_within) {
+            if begun_to_send >= begun.after(request.execute_within) {
                 return Err(self.too_late(request.execute_within));
             }
-            match connection.call(call, Flush::Now).await {
-                Answer::Taken(Taken::With(draw)) => {
-                    if let Some(token) = draw.token().filter(|token| *token > known) {
+            let server_time = connection.link.time.estimate(begun_to_send);
+            let call = Call::Take(request.claim.owner, steps::take(request, server_time / 1000));
+            // Read before sending, because one draw may serve several locks.
+            let known = self.floor.at_least(request.floor, server_time);
+            let taken = match connection.call(call, Flush::Now).await {
+                Answer::Taken(Taken::With(draw)) => match draw.token().filter(|token| *token > known) {
+                    Some(token) => {
                         self.floor.raise(token);
                         return Ok(Attempt::Granted { token });
                     }
-                    // The lock is taken. The script repeats the claim and corrects the clock.
-                    let repeated = self.acquire_by_script(&connection, &keys, request, None, begun).await;
-                    if repeated.is_err() {
-                        self.give_back(&connection, keys, request).await;
-                    }
-                    return repeated;
-                }
-                Answer::Taken(Taken::Occupied) => self.collisions.note(key, clock.now()),
-                Answer::Taken(Taken::Doubtful | Taken::NotExecuted) => {}
-                Answer::Taken(Taken::NoClock(why)) => {
-                    self.give_back(&connection, keys, request).await;
-                    return Err(error::no_clock(self.pool.node(), &why));
-                }
-                Answer::Taken(Taken::Refused(why)) | Answer::Failed(why) => return Err(self.failed("acquire", &why)),
+                    None => Taken::With(draw),
+                },
+                Answer::Taken(taken) => taken,
+                Answer::Failed(why) => Taken::Refused(why),
                 Answer::Value(_) => return Err(self.unreadable("acquire")),
-            }
+            };
+            return Box::pin(self.acquire_after(taken, &connection, request, begun)).await;
         }
-        self.acquire_by_script(&connection, &keys, request, before, begun).await
+        Box::pin(self.acquire_by_script(&connection, request, before, begun)).await
+    }
+
+    /// Continues after a native attempt that did not grant the lock.
+    async fn acquire_after(
+        &self,
+        taken: Taken,
+        connection: &Arc<Coalescer>,
+        request: &AcquireRequest,
+        begun: Timestamp,
+    ) -> Result<Attempt> {
+        let mut give_back = false;
+        match taken {
+            // The lock is taken. The script repeats the claim and corrects the clock.
+            Taken::With(_) => give_back = true,
+            Taken::Occupied => self.collisions.note(&request.claim.key, Clock::system().now()),
+            Taken::Doubtful | Taken::NotExecuted => {}
+            Taken::NoClock(why) => {
+                self.give_back(connection, request).await;
+                return Err(error::no_clock(self.pool.node(), &why));
+            }
+            Taken::Refused(why) => return Err(self.failed("acquire", &why)),
+        }
+        let repeated = self.acquire_by_script(connection, request, None, begun).await;
+        if give_back && repeated.is_err() {
+            self.give_back(connection, request).await;
+        }
+        repeated
     }
 
     async fn acquire_by_script(
         &self,
         connection: &Arc<Coalescer>,
-        keys: &Keys,
         request: &AcquireRequest,
         before: Option<&Release>,
         begun: Timestamp,
     ) -> Result<Attempt> {
-        let link = &connection.link;
+        let (link, keys) = (&connection.link, &Keys::of(&request.claim.key)?);
         let ended = before.map(|before| before.claim.owner);
         while in_time(begun, request.execute_within) {
             let now = Clock::system().now();
@@ -112,7 +133,8 @@ impl RedisStore {
 
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
-    async fn give_back(&self, connection: &Arc<Coalescer>, keys: Keys, request: &AcquireRequest) {
+    async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
+        let Ok(keys) = Keys::of(&request.claim.key) else { return };
         let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");

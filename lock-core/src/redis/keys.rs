@@ -55,8 +55,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Names the keys of one lock.
-    pub(super) fn of(key: &LockKey) -> Result<Self> {
+    /// Refuses a key under which something else than a lock lies.
+    pub(super) fn check(key: &LockKey) -> Result<()> {
         let lock = key.as_str();
         if is_clock(lock) {
             return Err(LockError::invalid_key(format!(
@@ -69,6 +69,13 @@ impl Keys {
                  choose another ending",
             )));
         }
+        Ok(())
+    }
+
+    /// Names the keys of one lock.
+    pub(super) fn of(key: &LockKey) -> Result<Self> {
+        Self::check(key)?;
+        let lock = key.as_str();
         let [open, close] = if hash_tag(lock).is_some() { ["", ":@"] } else { ["{", "}@"] };
         let [queue, waiters] = COMPANIONS;
         let mut companions = String::with_capacity(2 * lock.len() + 20);

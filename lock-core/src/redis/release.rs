@@ -20,13 +20,18 @@ impl RedisStore {
     pub(super) async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
         let keys = Keys::of(&release.claim.key)?;
         let owner = release.claim.owner;
-        self.settle(owner).await?;
-        let connection = self.pool.connection().await?;
+        if self.pool.unsettled.get(owner).is_some() {
+            Box::pin(self.settle(owner)).await?;
+        }
+        let connection = match self.pool.open_connection(Clock::system().now()) {
+            Some(connection) => connection,
+            None => Box::pin(self.pool.connection()).await?,
+        };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() {
             connection.call(Call::Release(keys, owner), flush).await
         } else {
-            keep(&connection, &keys, release, flush).await
+            Box::pin(keep(&connection, &keys, release, flush)).await
         };
         let answer = match answer {
             Answer::Value(answer) => answer,

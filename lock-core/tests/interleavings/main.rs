@@ -14,6 +14,9 @@
 #[path = "../../src/gate.rs"]
 mod gate;
 
+#[path = "../../src/spread.rs"]
+mod spread;
+
 mod key {
     pub(crate) use lock_core::LockKey;
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// nothing from its own, nothing from above. `lock` and `manager` make each other and share a line.
 const LAYERS: &[&[&str]] = &[
     // Words.
-    &["call_site", "clock", "fencing", "fork", "key", "site", "sync"],
-    &["fenced_write", "owner"],
+    &["clock", "fencing", "fork", "key", "site", "spread", "sync"],
+    &["call_site", "fenced_write", "owner"],
     &["error"],
     &["naming", "options", "outcome", "prefix"],
     // Contracts.
