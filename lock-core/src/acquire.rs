@@ -1,6 +1,7 @@
 //! From request to grant: the local queue, the attempts at the store, and the one budget over both.
 
 pub(crate) mod all;
+mod pauses;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, PendingClaim, Success, retire};
-use crate::clock::{Timestamp, jitter};
+use crate::acquire::pauses::{backstop, poll_pause};
+use crate::claim::{Answer, Carried, ClaimGuard, Handoff, PendingClaim, Success, retire};
+use crate::clock::Timestamp;
 use crate::context;
 use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
@@ -24,9 +26,6 @@ use crate::owned_hold::OwnedHold;
 use crate::owner::Holder;
 use crate::spec::LockSpec;
 use crate::trace;
-
-/// The bounds of the pause between attempts, where the holder will not announce its release.
-const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// Acquires a lock.
 ///
@@ -60,6 +59,13 @@ enum Begun {
     /// Nothing, but for the lease that is to be released.
     Fresh(Option<Arc<Lease>>),
     Pending(Box<PendingClaim>),
+}
+
+impl Begun {
+    fn after(lease: Arc<Lease>) -> Self {
+        lease.arrive();
+        Self::Fresh(Some(lease))
+    }
 }
 
 /// A grant that nobody holds yet.
@@ -172,9 +178,9 @@ impl Acquire {
                     return Ok(Obtained::New(Granted { token, lease, turn, path: GrantPath::Handoff, at: now }));
                 }
                 // Lost on the way from one hand to the other.
-                None => Begun::Fresh(Some(lease)),
+                None => Begun::after(lease),
             },
-            Some(Carried::Retiring(lease)) => Begun::Fresh(Some(lease)),
+            Some(Carried::Retiring(lease)) => Begun::after(lease),
         };
         // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
         Box::pin(self.pursue(begun, turn, waited, now)).await
@@ -378,22 +384,4 @@ impl Drop for Acquire {
             self.emit_end(LockEventKind::Cancelled { waited, holder });
         }
     }
-}
-
-/// How long to pause before asking again: full jitter under a bound that doubles, and no longer
-/// than the lease in the way can last.
-fn poll_pause(refusals: u32, ttl_left: Option<Duration>) -> Duration {
-    let (least, most) = POLL;
-    let bound = least.saturating_mul(1 << refusals.min(8)).min(most);
-    let pause = jitter(Duration::from_millis(1), bound);
-    // A millisecond more, because the store counts a lease in whole ones.
-    ttl_left.map_or(pause, |left| pause.min(left + Duration::from_millis(1)))
-}
-
-/// When to confirm a place in the store's queue: often enough that a grant in between is worth
-/// something, and right when the lease in the way would end.
-fn backstop(ttl: Duration, ttl_left: Option<Duration>) -> Duration {
-    let regular = (ttl.min(GRANT_TTL) / 3).min(Duration::from_secs(1));
-    let slack = jitter(Duration::from_millis(1), Duration::from_millis(20));
-    ttl_left.map_or(regular, |left| regular.min(left + slack))
 }

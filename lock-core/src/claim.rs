@@ -59,6 +59,17 @@ impl gate::Payload for Handoff {
             Carried::PendingClaim(pending) => drop(ClaimGuard::resume(*pending, turn)),
         }
     }
+
+    fn take_back(self, turn: Turn<Self>) {
+        match self.carried {
+            // Whoever passed it on may wait for it to arrive: not at one waiter after the other.
+            Carried::Lease(lease) | Carried::Retiring(lease) => {
+                end(self.entry.engine(), &lease);
+                release_behind(self.entry.engine(), &lease, turn);
+            }
+            Carried::PendingClaim(_) => self.reclaim(turn),
+        }
+    }
 }
 
 /// What the callers of this process know about the holder of a key.
@@ -163,18 +174,37 @@ impl Drop for ClaimGuard {
 /// Ends a lease towards the store: together with the next claim of this process if there is one,
 /// else in the background.
 pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
-    if let Ok(ended) = lease.end(Ending::Released) {
-        engine.timer.cancel(ended.alarm);
-    }
+    end(engine, lease);
     let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));
     if let Err((turn, _)) = turn.hand_on(handoff, |_| true) {
         // The waiters have just left.
-        let (worker, lease) = (Arc::clone(engine), Arc::clone(lease));
-        engine.clean_up(async move {
-            release_unheld(&worker, &lease).await;
-            // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
-            drop(turn);
-        });
+        release_behind(engine, lease, turn);
+    }
+}
+
+fn end(engine: &Engine, lease: &Lease) {
+    if let Ok(ended) = lease.end(Ending::Released) {
+        engine.timer.cancel(ended.alarm);
+    }
+}
+
+/// Releases a lease that has ended, in the background.
+fn release_behind(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
+    let (worker, arrival) = (Arc::clone(engine), Arrival(Arc::clone(lease)));
+    engine.clean_up(async move {
+        release_unheld(&worker, &arrival.0).await;
+        drop(arrival);
+        // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
+        drop(turn);
+    });
+}
+
+/// A lease on its way to the store. It has arrived when this is dropped, also by a keeper that ends.
+struct Arrival(Arc<Lease>);
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.0.arrive();
     }
 }
 

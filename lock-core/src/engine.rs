@@ -292,6 +292,11 @@ impl Engine {
         }
     }
 
+    /// Returns whether the keeper has ended with the runtime that drove it.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }

@@ -36,8 +36,13 @@ pub(crate) trait Payload: Send + Sized + 'static {
     /// What the other callers of this process may know about the one with the turn.
     type Holder: Clone + Send;
 
-    /// Finds another use for a payload that nobody took.
+    /// Finds another use for a payload whose waiter has left.
     fn reclaim(self, turn: Turn<Self>);
+
+    /// Finds another use for a payload whose waiter is not polled. Others may not be polled either.
+    fn take_back(self, turn: Turn<Self>) {
+        self.reclaim(turn);
+    }
 }
 
 /// The local queues of one manager, first in first out for each key.
@@ -252,9 +257,12 @@ impl<P: Payload> Look<P> {
         // Called since the look was scheduled: it has until the next look.
         let late = state.calls == self.calls;
         drop(state);
-        if late {
-            // Unless it is taken in this very moment.
-            drop(slot.take_back());
+        // Unless it is taken in this very moment.
+        if late && let Some(mut turn) = slot.take_back() {
+            match turn.payload.take() {
+                Some(payload) => payload.take_back(turn),
+                None => drop(turn),
+            }
         }
         let calls = queue.state().calls;
         (queue.gate.schedule)(Self { queue: Weak::clone(&self.queue), calls });

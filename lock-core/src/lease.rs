@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::backend::Claim;
@@ -131,6 +132,10 @@ pub(crate) struct LeaseState {
     token: FencingToken,
     /// How often the lock was passed on locally.
     passes: u32,
+    /// Whether its end was passed on, and has arrived at the next caller or at the store.
+    end_arrived: bool,
+    /// The holder that passed it on last, and waits until it has arrived.
+    releaser: Option<Waker>,
 }
 
 impl LeaseState {
@@ -200,6 +205,8 @@ impl Lease {
                 // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
+                end_arrived: false,
+                releaser: None,
             }),
             claim,
             clock,
@@ -232,8 +239,33 @@ impl Lease {
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
-        state.token = FencingToken::new(state.token.get() + 1);
-        Some(state.token)
+        let token = FencingToken::new(state.token.get() + 1);
+        state.token = token;
+        let releaser = state.releaser.take();
+        drop(state);
+        releaser.into_iter().for_each(Waker::wake);
+        Some(token)
+    }
+
+    /// Waits until what the holder with this token passed on has arrived: the lock at the next holder, or its
+    /// end at the next caller or at the store.
+    pub(crate) fn poll_arrival(&self, passed_by: FencingToken, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.token > passed_by || state.end_arrived {
+            return Poll::Ready(());
+        }
+        state.releaser = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Notes that the next caller, or the store, knows that the lease has ended.
+    pub(crate) fn arrive(&self) {
+        let releaser = {
+            let mut state = self.state();
+            state.end_arrived = true;
+            state.releaser.take()
+        };
+        releaser.into_iter().for_each(Waker::wake);
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
 use crate::fleet::{Sample, Work};
+use crate::instructions::Instructions;
 use crate::outcome::{Outcome, safety};
 use crate::race::{Line, OURS, RAW, RSLOCK, Race};
 use crate::target::Target;
@@ -26,11 +27,14 @@ pub(super) fn idle_mt(bench: &mut Bench) -> Result<Outcome> {
 fn one_task(bench: &mut Bench, work: Work) -> Result<Outcome> {
     let mut lines = trio(work, bench.server.port());
     lines.push(Line { name: BACKGROUND, kind: Kind::Ours { background: true }, work, port: bench.server.port() });
-    let race = Race::run(bench, &lines)?;
+    let mut race = Race::run(bench, &lines)?;
     let mut targets = vec![
         Target::at_least("rate, us / raw", race.ratio(OURS, RAW, rate), 0.9),
         Target::at_least("rate, background release / raw", race.ratio(BACKGROUND, RAW, rate), 1.6),
     ];
+    if !work.multi_thread {
+        race.count_instructions(bench, &lines)?;
+    }
     targets.extend(safety(&race));
     Ok(Outcome { race, targets, ..Outcome::default() })
 }
@@ -49,13 +53,19 @@ pub(super) fn crowd(bench: &mut Bench) -> Result<Outcome> {
 
 fn throughput(bench: &mut Bench, work: Work, of_raw: f64, of_peer: f64) -> Result<Outcome> {
     let lines = trio(work, bench.server.port());
-    let race = Race::run(bench, &lines)?;
+    let mut race = Race::run(bench, &lines)?;
     let commands = race.median(OURS, |sample| sample.commands_per_acquisition.unwrap_or(f64::NAN));
     let mut targets = vec![
         Target::at_least("rate, us / raw", race.ratio(OURS, RAW, rate), of_raw),
         Target::at_least("rate, us / rslock", race.ratio(OURS, RSLOCK, rate), of_peer),
         Target::at_most("commands per acquire and release", commands, 1.3),
     ];
+    if bench.counter.is_some() && !work.multi_thread {
+        race.count_instructions(bench, &lines)?;
+        let of = |count: fn(Instructions) -> f64| race.instructions(OURS, RAW, count);
+        targets.push(Target::at_most("client instructions, us / raw", of(|count| count.client), 1.35));
+        targets.push(Target::at_most("server instructions, us / raw", of(|count| count.server), 0.75));
+    }
     targets.extend(safety(&race));
     Ok(Outcome { race, targets, ..Outcome::default() })
 }

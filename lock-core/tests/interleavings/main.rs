@@ -14,6 +14,7 @@
 #[path = "../../src/gate.rs"]
 mod gate;
 
+#[expect(unused_imports, reason = "for its own tests")]
 #[path = "../../src/spread.rs"]
 mod spread;
 

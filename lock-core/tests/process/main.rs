@@ -166,7 +166,7 @@ mod owners {
 
     pub(crate) fn parent() -> bool {
         let draw = || (0..40).map(|_| OwnerId::random().to_hex()).collect::<Vec<_>>();
-        OwnerId::random();
+        draw();
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         match fork().unwrap() {
             Fork::Child => {
