@@ -31,7 +31,7 @@ pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The lock was held until now, and is free or passed on.
+    /// The lock was held until now. The store has freed it, or another caller of this process has it.
     Released,
     /// The lock was held until now. The store is told in the background, as the request asked.
     InBackground,

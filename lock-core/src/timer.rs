@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{Clock, Timestamp, WakeUp};
 use crate::timer::wheel::Wheel;
 
 pub(crate) use crate::timer::wheel::AlarmId;
@@ -112,7 +112,7 @@ impl<T> Timer<T> {
     }
 
     /// Sleeps until there is something to look at. Only for the keeper.
-    pub(crate) async fn first_alarm(&self) {
+    pub(crate) async fn first_alarm(&self, wake_up: &mut WakeUp) {
         let first = {
             let now = self.clock.now();
             let mut queue = self.queue();
@@ -123,7 +123,7 @@ impl<T> Timer<T> {
             queue.armed_for
         };
         tokio::select! {
-            () = self.clock.sleep_until(first) => {}
+            () = wake_up.at(first) => {}
             () = self.earlier.notified() => {}
         }
     }
