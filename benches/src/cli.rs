@@ -30,7 +30,7 @@ struct Arguments {
     /// How many rounds [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// Also count the instructions of client and server, with callgrind: needs --features callgrind, and valgrind
+    /// Also count the instructions of client and server, with callgrind: needs valgrind, and a build for it
     #[arg(long)]
     instructions: bool,
     /// Also write everything that was measured to this file

@@ -29,8 +29,8 @@ fn one_task(bench: &mut Bench, work: Work) -> Result<Outcome> {
     lines.push(Line { name: BACKGROUND, kind: Kind::Ours { background: true }, work, port: bench.server.port() });
     let mut race = Race::run(bench, &lines)?;
     let mut targets = vec![
-        Target::at_least("rate, us / raw", race.ratio(OURS, RAW, rate), 0.9),
-        Target::at_least("rate, background release / raw", race.ratio(BACKGROUND, RAW, rate), 1.6),
+        Target::at_least("rate, us / raw", race.ratio(OURS, RAW, rate), 0.85),
+        Target::at_least("rate, background release / raw", race.ratio(BACKGROUND, RAW, rate), 1.0),
     ];
     if !work.multi_thread {
         race.count_instructions(bench, &lines)?;
@@ -40,15 +40,15 @@ fn one_task(bench: &mut Bench, work: Work) -> Result<Outcome> {
 }
 
 pub(super) fn many_ct(bench: &mut Bench) -> Result<Outcome> {
-    throughput(bench, Work::distinct(64), 1.0, 1.5)
+    throughput(bench, Work::distinct(64), 1.0, 1.3)
 }
 
 pub(super) fn many_mt(bench: &mut Bench) -> Result<Outcome> {
-    throughput(bench, Work::distinct(64).multi_thread(), 1.0, 1.5)
+    throughput(bench, Work::distinct(64).multi_thread(), 1.0, 1.3)
 }
 
 pub(super) fn crowd(bench: &mut Bench) -> Result<Outcome> {
-    throughput(bench, Work::distinct(1024).multi_thread(), 1.3, 2.5)
+    throughput(bench, Work::distinct(1024).multi_thread(), 1.0, 1.5)
 }
 
 fn throughput(bench: &mut Bench, work: Work, of_raw: f64, of_peer: f64) -> Result<Outcome> {
@@ -76,8 +76,8 @@ pub(super) fn network(bench: &mut Bench) -> Result<Outcome> {
     lines.push(Line { name: NODELAY, kind: Kind::Raw { nodelay: true }, work, port });
     let race = Race::run(bench, &lines)?;
     let mut targets = vec![
-        Target::at_least("rate, us / rslock", race.ratio(OURS, RSLOCK, rate), 1.6),
-        Target::at_most("wait p50, us / rslock", race.ratio(OURS, RSLOCK, |sample| sample.found.wait_p50_us), 0.6),
+        Target::at_least("rate, us / rslock", race.ratio(OURS, RSLOCK, rate), 1.8),
+        Target::at_most("wait p50, us / rslock", race.ratio(OURS, RSLOCK, |sample| sample.found.wait_p50_us), 0.55),
     ];
     targets.extend(safety(&race));
     Ok(Outcome { race, targets, ..Outcome::default() })
