@@ -7,7 +7,7 @@ use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
 use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Taken};
 
 use std::borrow::Cow;
@@ -21,9 +21,14 @@ impl Node {
     /// Sends a claim, together with the release of another if there is one.
     ///
     /// What is rarely needed waits on the heap: this future is made for every lock.
-    pub(super) async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
+    pub(super) async fn acquire(
+        &self,
+        request: &AcquireRequest,
+        before: Option<&Release>,
+        way: Way,
+    ) -> Result<Attempt> {
         let key = &request.claim.key;
-        Keys::check(key)?;
+        self.check(key)?;
         let begun = Clock::system().now();
         if let Some(before) = before {
             Box::pin(self.settle(before.claim.owner)).await?;
@@ -43,11 +48,11 @@ impl Node {
             let server_time = connection.link.time.estimate(begun_to_send);
             let call = Call::Take(request.claim.owner, steps::take(request, server_time / 1000));
             // Read before sending, because one draw may serve several locks.
-            let known = self.floor.at_least(request.floor, server_time);
+            let known = self.floor_of(key).at_least(request.floor, server_time);
             let taken = match connection.call(call, Flush::Now).await {
                 Answer::Taken(Taken::With(draw)) => match draw.token().filter(|token| *token > known) {
                     Some(token) => {
-                        self.floor.raise(token);
+                        self.floor_of(key).raise(token);
                         return Ok(Attempt::Granted { token });
                     }
                     None => Taken::With(draw),
@@ -56,9 +61,9 @@ impl Node {
                 Answer::Failed(why) => Taken::Refused(why),
                 Answer::Value(_) => return Err(self.unreadable("acquire")),
             };
-            return Box::pin(self.acquire_after(taken, &connection, request, begun)).await;
+            return Box::pin(self.acquire_after(taken, &connection, request, begun, way)).await;
         }
-        Box::pin(self.acquire_by_script(&connection, request, before, begun)).await
+        Box::pin(self.acquire_by_script(&connection, request, before, begun, way)).await
     }
 
     /// Continues after a native attempt that did not grant the lock.
@@ -68,6 +73,7 @@ impl Node {
         connection: &Arc<Coalescer>,
         request: &AcquireRequest,
         begun: Timestamp,
+        way: Way,
     ) -> Result<Attempt> {
         let mut give_back = false;
         match taken {
@@ -81,7 +87,7 @@ impl Node {
             }
             Taken::Refused(why) => return Err(self.failed("acquire", &why)),
         }
-        let repeated = self.acquire_by_script(connection, request, None, begun).await;
+        let repeated = self.acquire_by_script(connection, request, None, begun, way).await;
         if give_back && repeated.is_err() {
             self.give_back(connection, request).await;
         }
@@ -94,8 +100,9 @@ impl Node {
         request: &AcquireRequest,
         before: Option<&Release>,
         begun: Timestamp,
+        way: Way,
     ) -> Result<Attempt> {
-        let (link, keys) = (&connection.link, &Keys::of(&request.claim.key)?);
+        let (link, keys) = (&connection.link, &self.keys_of(&request.claim.key)?);
         let ended = before.map(|before| before.claim.owner);
         while in_time(begun, request.execute_within) {
             let now = Clock::system().now();
@@ -106,20 +113,23 @@ impl Node {
                 request,
                 ended,
                 deadline: link.time.deadline(now, left),
-                floor: self.floor.at_least(request.floor, link.time.estimate(now)),
+                floor: self.floor_of(&request.claim.key).at_least(request.floor, link.time.estimate(now)),
             };
-            let answer = match connection.call(Call::Eval(call.call()), Flush::Now).await {
+            let answer = match way.run(connection, call.call(), Flush::Now).await {
                 Answer::Failed(error) if link.crosses(&error) => continue,
                 Answer::Failed(error) => return Err(self.failed("acquire", &error)),
                 Answer::Value(answer) => answer,
                 Answer::Taken(_) => return Err(self.unreadable("acquire")),
             };
+            if let Some(before) = before {
+                self.freed(before);
+            }
             let received = Clock::system().now();
             let (server_time, answer) = Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))?;
             link.time.observe(server_time, received);
             return match answer {
                 Acquired::Granted(token) => {
-                    self.floor.raise(token);
+                    self.floor_of(&request.claim.key).raise(token);
                     Ok(Attempt::Granted { token })
                 }
                 Acquired::Held(holder) => Ok(Attempt::Held { holder }),
@@ -135,7 +145,7 @@ impl Node {
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
-        let Ok(keys) = Keys::of(&request.claim.key) else { return };
+        let Ok(keys) = self.keys_of(&request.claim.key) else { return };
         let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
@@ -146,8 +156,9 @@ impl Node {
     /// does it only for keys of one slot, and refuses others before it does anything.
     pub(super) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
         let Some(first) = requests.first().filter(|_| requests.len() <= MOST) else { return Ok(AttemptAll::Apart) };
-        let of =
-            |request: &AcquireRequest| Keys::of(&request.claim.key).map_err(|error| error.with_key(&request.claim.key));
+        let of = |request: &AcquireRequest| {
+            self.keys_of(&request.claim.key).map_err(|error| error.with_key(&request.claim.key))
+        };
         let keys = requests.iter().map(of).collect::<Result<Vec<_>>>()?;
         let callers_floor = requests.iter().map(|request| request.floor).max().unwrap_or_default();
         let begun = Clock::system().now();
@@ -160,7 +171,7 @@ impl Node {
                 clock: &clock_of(&connection, &keys[0]),
                 requests,
                 deadline: link.time.deadline(now, begun.after(first.execute_within).since(now)),
-                floor: self.floor.at_least(callers_floor, link.time.estimate(now)),
+                floor: self.floor_of(&first.claim.key).at_least(callers_floor, link.time.estimate(now)),
             };
             let answer = match link.eval(&call.call()).await {
                 Err(error) if link.crosses(&error) => continue,
@@ -172,7 +183,7 @@ impl Node {
             link.time.observe(server_time, received);
             let (index, why) = match answer {
                 AcquiredAll::Granted(token) => {
-                    self.floor.raise(token);
+                    self.floor_of(&first.claim.key).raise(token);
                     return Ok(AttemptAll::Granted { tokens: vec![token; requests.len()] });
                 }
                 AcquiredAll::Refused(index, why) => (index.min(requests.len() - 1), why),
