@@ -124,6 +124,7 @@ impl RedisStoreBuilder {
                 ));
             }
         }
-        Ok(RedisStore::on(Node::found_at(Place::parse(&self.url, self.settings)?)))
+        let (place, durability) = Place::parse(&self.url, self.settings)?;
+        Ok(RedisStore::on(Node::found_at(place), durability))
     }
 }

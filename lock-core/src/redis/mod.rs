@@ -8,12 +8,14 @@ mod collisions;
 mod connect;
 mod credentials;
 mod discovery;
+mod durability;
 mod error;
 mod exchange;
 mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+mod introduction;
 mod keys;
 mod link;
 mod node;
@@ -40,6 +42,7 @@ use crate::backend::{
 };
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 use crate::redis::node::Node;
 
@@ -78,6 +81,8 @@ use crate::redis::node::Node;
 /// ```
 pub struct RedisStore {
     node: Arc<Node>,
+    /// Where a lock must have arrived before it counts, if its request does not say.
+    durability: Durability,
 }
 
 impl RedisStore {
@@ -94,6 +99,9 @@ impl RedisStore {
     /// failover that ends within their wait; a holder whose lock it lost is told so
     /// ([`LossReason::Failover`](crate::LossReason::Failover)).
     ///
+    /// Each takes `?acks=1` (or `all`, of sentinels) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
+    /// for no other.
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be read or its scheme is not compiled in.
@@ -102,8 +110,8 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    fn on(node: Node) -> Self {
-        Self { node: Arc::new(node) }
+    fn on(node: Node, durability: Durability) -> Self {
+        Self { node: Arc::new(node), durability }
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.
@@ -126,12 +134,16 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue();
+        let known = Capabilities::polled().with_queue().with_durability();
         if self.node.listeners.can_hear() { known.with_push_loss() } else { known }
     }
 
     fn node(&self, _lane: u16) -> &str {
         self.node.name()
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
     }
 
     fn failovers(&self, _lane: u16) -> u64 {

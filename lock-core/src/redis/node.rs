@@ -1,5 +1,6 @@
 //! One Redis server: its connections, and what is known of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::redis::clock::Floor;
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
 use crate::redis::discovery::Place;
+use crate::redis::durability::Rounds;
 use crate::redis::error;
 use crate::redis::keys::Keys;
 use crate::redis::link::Link;
@@ -40,6 +42,7 @@ pub(super) struct Node {
     pub(super) collisions: Collisions,
     /// What to free again if another server takes over, where that can happen.
     pub(super) repeats: Option<Repeats>,
+    pub(super) rounds: Arc<Rounds>,
     /// Whether the server's eviction policy has been logged.
     warned_of_eviction: AtomicBool,
 }
@@ -52,6 +55,7 @@ impl Node {
     pub(super) fn found_at(place: Place) -> Self {
         Self {
             repeats: place.may_move().then(Repeats::default),
+            rounds: Rounds::new(place.clone()),
             pool: Pool::new(place),
             listeners: ChangeListeners::default(),
             floor: Floor::default(),
@@ -106,6 +110,7 @@ impl Node {
                 Unrenewed::Failed(text) => Err(self.script_failed("renew", &text).with_key(&claims[place].key)),
             };
         }
+        self.confirm_renewals(link, claims, &mut renewals).await;
         Ok(renewals)
     }
 

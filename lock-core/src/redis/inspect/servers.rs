@@ -68,7 +68,10 @@ struct ServerRequest {
 
 impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
-        Ok(Self { named: Arc::new(Node::found_at(Place::parse(url, Settings::default())?)), others: Mutex::default() })
+        Ok(Self {
+            named: Arc::new(Node::found_at(Place::parse(url, Settings::default())?.0)),
+            others: Mutex::default(),
+        })
     }
 
     /// Returns the server of the URL.
