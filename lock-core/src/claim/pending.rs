@@ -153,6 +153,10 @@ impl PendingClaim {
                     let settled_at = sent.map(|sent| sent.settled_after(engine.clock.now()));
                     self.unsettled_until = self.unsettled_until.max(settled_at);
                 }
+                if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
+                    // So that it asks again when the store is back, and not when its pause ends.
+                    self.listener = Some(engine.grants.listen(self.claim.owner));
+                }
                 Err(error)
             }
         }

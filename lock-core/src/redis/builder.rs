@@ -125,6 +125,6 @@ impl RedisStoreBuilder {
             }
         }
         let (place, durability) = Place::parse(&self.url, self.settings)?;
-        Ok(RedisStore::on(Node::found_at(place), durability))
+        Ok(RedisStore::on(Node::found_at(place, durability)))
     }
 }

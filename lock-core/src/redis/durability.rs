@@ -13,9 +13,10 @@ use redis::{RedisError, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
-use crate::backend::{Claim, Renewal};
+use crate::backend::{Claim, Inbox, Renewal};
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
+use crate::event::Notice;
 use crate::options::{Durability, command_timeout};
 use crate::redis::discovery::{Place, all_of_unknown};
 use crate::redis::error;
@@ -46,11 +47,25 @@ pub(super) struct Rounds {
     pool: Pool,
     /// The rounds that gather those who wait, for each runtime whose task makes rounds.
     gathering: Mutex<Gathering>,
+    /// Who is told of each round, once there is somebody.
+    told: Mutex<Option<Inbox>>,
 }
 
 impl Rounds {
     pub(super) fn new(place: Place) -> Arc<Self> {
-        Arc::new(Self { pool: Pool::new(place), gathering: Mutex::default() })
+        Arc::new(Self { pool: Pool::new(place), gathering: Mutex::default(), told: Mutex::default() })
+    }
+
+    /// Reports every round from now on.
+    pub(super) fn report_to(&self, inbox: &Inbox) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(inbox.clone());
+    }
+
+    fn report(&self, elapsed: Duration, enough: bool) {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(inbox) = told {
+            inbox.notice(&Notice::Confirmation { node: self.pool.node(), elapsed, enough });
+        }
     }
 
     fn gathering(&self) -> MutexGuard<'_, Gathering> {
@@ -161,7 +176,9 @@ impl Worker {
                     }
                 }
             };
+            let begun = Clock::system().now();
             let outcome = self.rounds.round(self.wanted).await;
+            self.rounds.report(Clock::system().now().since(begun), outcome.is_ok());
             round.send_replace(Some(outcome));
         }
     }

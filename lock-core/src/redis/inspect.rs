@@ -17,7 +17,6 @@ use redis::Value;
 
 use crate::error::Result;
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
 use crate::redis::node::Node;
@@ -110,7 +109,7 @@ impl FleetReader {
     ///
     /// Safe: it only reads.
     pub async fn store_of(&self, key: &LockKey) -> Result<Arc<RedisStore>> {
-        Ok(Arc::new(RedisStore { node: self.servers.keeper_of(key).await?, durability: Durability::Master }))
+        Ok(Arc::new(RedisStore { node: self.servers.keeper_of(key).await? }))
     }
 
     /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].

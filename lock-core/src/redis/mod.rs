@@ -81,8 +81,6 @@ use crate::redis::node::Node;
 /// ```
 pub struct RedisStore {
     node: Arc<Node>,
-    /// Where a lock must have arrived before it counts, if its request does not say.
-    durability: Durability,
 }
 
 impl RedisStore {
@@ -110,8 +108,8 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    fn on(node: Node, durability: Durability) -> Self {
-        Self { node: Arc::new(node), durability }
+    fn on(node: Node) -> Self {
+        Self { node: Arc::new(node) }
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests.
@@ -143,7 +141,7 @@ impl LockBackend for RedisStore {
     }
 
     fn durability(&self) -> Durability {
-        self.durability
+        self.node.durability
     }
 
     fn failovers(&self, _lane: u16) -> u64 {

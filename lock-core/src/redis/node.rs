@@ -11,6 +11,7 @@ use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 use crate::redis::clock::Floor;
 use crate::redis::collisions::Collisions;
@@ -32,6 +33,9 @@ const RENEW_BATCH: usize = 50;
 /// The upper limits of the pause before reconnecting: the first, and the longest.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
+/// How often it is asked how many replicas there are.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+
 /// A server.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -43,16 +47,20 @@ pub(super) struct Node {
     /// What to free again if another server takes over, where that can happen.
     pub(super) repeats: Option<Repeats>,
     pub(super) rounds: Arc<Rounds>,
+    /// Where a lock must have arrived before it counts, if its request does not say.
+    pub(super) durability: Durability,
     /// Whether the server's eviction policy has been logged.
     warned_of_eviction: AtomicBool,
+    /// Whether it has been logged that a failover may lose locks.
+    warned_of_replicas: AtomicBool,
 }
 
 impl Node {
     pub(super) fn at(target: Target) -> Self {
-        Self::found_at(Place::Fixed(Box::new(target)))
+        Self::found_at(Place::Fixed(Box::new(target)), Durability::Master)
     }
 
-    pub(super) fn found_at(place: Place) -> Self {
+    pub(super) fn found_at(place: Place, durability: Durability) -> Self {
         Self {
             repeats: place.may_move().then(Repeats::default),
             rounds: Rounds::new(place.clone()),
@@ -60,7 +68,9 @@ impl Node {
             listeners: ChangeListeners::default(),
             floor: Floor::default(),
             collisions: Collisions::default(),
+            durability,
             warned_of_eviction: AtomicBool::new(false),
+            warned_of_replicas: AtomicBool::new(false),
         }
     }
 
@@ -73,10 +83,22 @@ impl Node {
     pub(super) async fn drive(&self, inbox: &Inbox) -> LockError {
         tokio::select! {
             error = self.keep_connected(inbox) => error,
-            () = self.pool.place().follow() => LockError::unavailable("following the master ended"),
+            () = self.follow(inbox) => LockError::unavailable("following the master ended"),
             () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(inbox) => LockError::unavailable("listening for grants ended"),
         }
+    }
+
+    /// Follows the server from address to address. Never returns.
+    async fn follow(&self, inbox: &Inbox) {
+        self.rounds.report_to(inbox);
+        let moves = async {
+            loop {
+                self.pool.place().moved().await;
+                inbox.notice(&Notice::Moved { node: self.name() });
+            }
+        };
+        tokio::join!(self.pool.place().follow(), moves);
     }
 
     /// Raises the leases of some claims. Answers come in their order.
@@ -135,6 +157,22 @@ impl Node {
         }
     }
 
+    /// Reports who has a copy of the locks, and whether a failover may lose some.
+    async fn check_replication(&self, link: &Link, inbox: &Inbox) {
+        let Some((replicas, min_replicas)) = replication(link).await else { return };
+        let node = self.name();
+        inbox.notice(&Notice::Replication { node, replicas, min_replicas });
+        let is_unguarded = replicas > 0 && min_replicas == 0 && self.durability == Durability::Master;
+        if is_unguarded && !self.warned_of_replicas.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                node,
+                replicas,
+                "a failover of this server may lose locks that are held; add acks=1 to its URL, or set \
+                 min-replicas-to-write 1",
+            );
+        }
+    }
+
     /// Keeps a connection open on the keeper, and ends only when that can never succeed.
     async fn keep_connected(&self, inbox: &Inbox) -> LockError {
         let clock = Clock::system();
@@ -158,13 +196,20 @@ impl Node {
                     }
                     (was_up, told_down) = (true, false);
                     let opened_at = clock.now();
-                    let ended = link.ended();
+                    let mut ended = std::pin::pin!(link.ended());
                     self.check_eviction(link, inbox).await;
+                    self.check_replication(link, inbox).await;
                     // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
-                    tokio::select! {
-                        () = ended => {}
-                        _ = retirements.changed() => {}
+                    loop {
+                        tokio::select! {
+                            () = &mut ended => break,
+                            _ = retirements.changed() => break,
+                            () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => {}
+                        }
+                        if let Ok(connection) = self.pool.connection().await {
+                            self.check_replication(&connection.link, inbox).await;
+                        }
                     }
                     // One that is closed as it opens is no success.
                     if clock.now().since(opened_at) >= BACKOFF.1 {
@@ -231,4 +276,22 @@ async fn eviction_policy(link: &Link) -> Option<String> {
     info.arg("memory");
     let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
     text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(|policy| policy.trim().to_owned())
+}
+
+/// Asks how many replicas are connected, and without how many the server refuses writes.
+async fn replication(link: &Link) -> Option<(u32, u32)> {
+    let mut info = redis::cmd("INFO");
+    info.arg("replication");
+    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
+    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    let replicas = number("connected_slaves:")?;
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("min-replicas-to-write");
+    let exactly = match link.send(&config).await {
+        Ok(Value::Map(found)) => found.into_iter().next().and_then(|(_, least)| redis::from_redis_value(least).ok()),
+        _ => None,
+    };
+    // Only a server that requires some counts those that are close enough.
+    let at_least = u32::from(number("min_slaves_good_slaves:").is_some());
+    Some((replicas, exactly.unwrap_or(at_least)))
 }

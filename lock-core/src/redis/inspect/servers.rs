@@ -9,6 +9,7 @@ use redis::{Cmd, RedisError, Value};
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::redis::discovery::Place;
 use crate::redis::inspect::topology::{Address, Topology};
 use crate::redis::node::Node;
@@ -69,7 +70,7 @@ struct ServerRequest {
 impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
         Ok(Self {
-            named: Arc::new(Node::found_at(Place::parse(url, Settings::default())?.0)),
+            named: Arc::new(Node::found_at(Place::parse(url, Settings::default())?.0, Durability::Master)),
             others: Mutex::default(),
         })
     }
