@@ -238,7 +238,8 @@ impl Engine {
         let asks = options.durability.is_some_and(|durability| durability != Durability::Master);
         if asks && !self.backend.capabilities_dyn().durability {
             return Err(LockError::misconfigured(
-                "this store has no replicas that could confirm a lock; remove the durability, or use a Redis store",
+                "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server or \
+                 its sentinels",
             ));
         }
         Ok(())

@@ -9,8 +9,6 @@ use crate::error::{LockError, Result};
 use crate::prefix::take_key_prefix;
 use crate::redis::RedisStore;
 use crate::redis::credentials::{Credentials, Provider};
-use crate::redis::discovery::Place;
-use crate::redis::node::Node;
 use crate::redis::settings::Settings;
 
 /// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
@@ -124,7 +122,6 @@ impl RedisStoreBuilder {
                 ));
             }
         }
-        let (place, durability) = Place::parse(&self.url, self.settings)?;
-        Ok(RedisStore::on(Node::found_at(place, durability)))
+        RedisStore::parse(&self.url, self.settings)
     }
 }

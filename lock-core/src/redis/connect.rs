@@ -136,7 +136,6 @@ impl Target {
         Ok(Self { master_only: self.master_only, ..other })
     }
 
-    #[cfg(any(test, feature = "inspect"))]
     /// Returns the host. A socket is on this one.
     pub(super) fn host(&self) -> &str {
         match self.client.get_connection_info().addr() {

@@ -158,7 +158,7 @@ impl Node {
                         Link::new(connection.clone(), 0, time, gone, None).to(listening.history, listening.moves);
                     let moved = link.ended();
                     let opened = listening.tracks.then(|| Opened::new(&self.listeners, Handle::current().id(), link));
-                    inbox.set_open(true);
+                    let hearing = self.hears(inbox);
                     if was_open {
                         // Some grants and changes may have been missed, and nothing says which.
                         inbox.reconnected();
@@ -172,12 +172,12 @@ impl Node {
                         }
                     };
                     tokio::select! {
-                        () = hear(&mut listening.pushes, inbox) => {}
+                        () = self.hear(&mut listening.pushes, inbox) => {}
                         () = silenced => {}
                         () = moved => {}
                         _ = retirements.changed() => {}
                     }
-                    inbox.set_open(false);
+                    drop(hearing);
                     drop(connection);
                     if clock.now().since(opened_at) >= BACKOFF.1 {
                         pause = BACKOFF.0;
@@ -220,37 +220,39 @@ impl Node {
         }
         Some(answers)
     }
-}
 
-/// Passes on the server's messages, until the connection ends.
-async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
-    while let Some(push) = pushes.recv().await {
-        match push.kind {
-            PushKind::Message => {
-                let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
-                if channel == keys::REVOKED.as_bytes() {
-                    if let Some((owner, actor, reason)) = steps::revocation(text) {
-                        inbox.revoked(owner, actor, reason);
+    /// Passes on the server's messages, until the connection ends.
+    async fn hear(&self, pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
+        while let Some(push) = pushes.recv().await {
+            match push.kind {
+                PushKind::Message => {
+                    let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
+                    if channel == keys::REVOKED.as_bytes() {
+                        if let Some((owner, actor, reason)) = steps::revocation(text) {
+                            inbox.revoked(owner, actor, reason);
+                        }
+                    } else if let Some(grant) = steps::granted(text)
+                        && self.cluster.as_ref().is_none_or(|cluster| cluster.is_news(&grant))
+                    {
+                        inbox.granted(grant);
                     }
-                } else if let Some(grant) = steps::granted(text) {
-                    inbox.granted(grant);
                 }
-            }
-            PushKind::Invalidate => match push.data.first() {
-                Some(Value::Array(keys)) => {
-                    for key in keys {
-                        if let Value::BulkString(key) = key
-                            && let Some(key) = std::str::from_utf8(key).ok().and_then(|key| LockKey::new(key).ok())
-                        {
-                            inbox.suspect(key);
+                PushKind::Invalidate => match push.data.first() {
+                    Some(Value::Array(keys)) => {
+                        for key in keys {
+                            if let Value::BulkString(key) = key
+                                && let Some(key) = std::str::from_utf8(key).ok().and_then(|key| LockKey::new(key).ok())
+                            {
+                                inbox.suspect(key);
+                            }
                         }
                     }
-                }
-                // No key: all of them, after FLUSHALL. The queue is gone too, so waiters ask again.
-                _ => inbox.reconnected(),
-            },
-            PushKind::Disconnection => return,
-            _ => {}
+                    // No key: all of them, after FLUSHALL. The queue is gone too, so waiters ask again.
+                    _ => inbox.reconnected(),
+                },
+                PushKind::Disconnection => return,
+                _ => {}
+            }
         }
     }
 }

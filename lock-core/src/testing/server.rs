@@ -21,6 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// with it.
 ///
 /// It is killed and reaped when this is dropped.
+///
+/// ```no_run
+/// use lock_core::testing::{RedisServer, Reply};
+///
+/// let mut server = RedisServer::start();
+/// assert_eq!(server.command(&["SET", "k", "v"]), Reply::Text("OK".to_owned()));
+/// server.kill();
+/// server.restart();
+/// ```
 #[derive(Debug)]
 pub struct RedisServer {
     settings: RedisServerBuilder,
@@ -33,6 +42,13 @@ pub struct RedisServer {
 }
 
 /// Settings of a [`RedisServer`] to start.
+///
+/// ```no_run
+/// use lock_core::testing::RedisServer;
+///
+/// let server = RedisServer::builder().with_password("open-sesame").with_maxmemory("10mb", "noeviction").start();
+/// println!("{}", server.url());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RedisServerBuilder {
     /// `redis-server` if `None`.
