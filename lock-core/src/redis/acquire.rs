@@ -2,7 +2,8 @@
 
 use crate::backend::{AcquireRequest, Attempt, AttemptAll, Release};
 use crate::clock::{Clock, Timestamp};
-use crate::error::{LockError, Result};
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::options::Durability;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
@@ -53,7 +54,11 @@ impl Node {
                 Answer::Taken(Taken::With(draw)) => match draw.token().filter(|token| *token > known) {
                     Some(token) => {
                         self.floor_of(key).raise(token);
-                        return Ok(Attempt::Granted { token });
+                        let attempt = Attempt::Granted { token };
+                        if request.claim.durability == Durability::Master {
+                            return Ok(attempt);
+                        }
+                        return Box::pin(self.confirmed(attempt, &connection, request, begun)).await;
                     }
                     None => Taken::With(draw),
                 },
@@ -130,7 +135,7 @@ impl Node {
             return match answer {
                 Acquired::Granted(token) => {
                     self.floor_of(&request.claim.key).raise(token);
-                    Ok(Attempt::Granted { token })
+                    self.confirmed(Attempt::Granted { token }, connection, request, begun).await
                 }
                 Acquired::Held(holder) => Ok(Attempt::Held { holder }),
                 Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
@@ -140,6 +145,24 @@ impl Node {
             };
         }
         Err(self.too_late(request.execute_within))
+    }
+
+    /// Answers a grant once it has arrived wherever the request wants it.
+    async fn confirmed(
+        &self,
+        attempt: Attempt,
+        connection: &Arc<Coalescer>,
+        request: &AcquireRequest,
+        begun: Timestamp,
+    ) -> Result<Attempt> {
+        let left = begun.after(request.execute_within).since(Clock::system().now());
+        if let Err(error) = self.confirm(&connection.link, request.claim.durability, left).await {
+            if error.kind() == LockErrorKind::Misconfigured {
+                self.give_back(connection, request).await;
+            }
+            return Err(error);
+        }
+        Ok(attempt)
     }
 
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
@@ -184,6 +207,15 @@ impl Node {
             let (index, why) = match answer {
                 AcquiredAll::Granted(token) => {
                     self.floor_of(&first.claim.key).raise(token);
+                    let left = begun.after(first.execute_within).since(received);
+                    if let Err(error) = self.confirm(link, first.claim.durability, left).await {
+                        if error.kind() == LockErrorKind::Misconfigured {
+                            for request in requests {
+                                self.give_back(&connection, request).await;
+                            }
+                        }
+                        return Err(error);
+                    }
                     return Ok(AttemptAll::Granted { tokens: vec![token; requests.len()] });
                 }
                 AcquiredAll::Refused(index, why) => (index.min(requests.len() - 1), why),

@@ -8,6 +8,7 @@
 //! cargo run -p lock-examples                                # one process, the store built in
 //! cargo run -p lock-examples -- --without-lock              # what happens without the lock
 //! cargo run -p lock-examples -- --redis --processes 4       # four processes on Redis
+//! cargo run -p lock-examples -- --store sentinel --failover # a master, two replicas; the master is killed
 //! cargo run -p lock-examples -- --help
 //! ```
 
@@ -19,6 +20,7 @@ mod processes;
 mod progress;
 mod report;
 mod sale;
+mod sentinel;
 mod stopwatch;
 
 use std::future::ready;
@@ -31,7 +33,7 @@ use lock_core::LockManager;
 use lock_metrics::MetricsHandle;
 use tokio::signal;
 
-use crate::args::Args;
+use crate::args::{Args, Started};
 use crate::check::Audit;
 use crate::data::{Data, Order};
 use crate::ledger::Ledger;
@@ -46,6 +48,7 @@ async fn main() -> ExitCode {
     let args = Args::parse_or_exit();
     let outcome = match (args.worker, &args.ledger) {
         (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
+        _ if args.started == Some(Started::Sentinel) => sentinel::hold_sale(args.failover),
         _ => hold_sale(&args).await,
     };
     outcome.unwrap_or_else(|error| {
