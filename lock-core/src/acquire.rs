@@ -143,7 +143,7 @@ impl Acquire {
             }
             // A caller that does not wait finds it taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
-                return Err(LockError::would_deadlock());
+                return Err(LockError::would_deadlock(&self.spec.events.key));
             }
         }
         let (mut turn, waited, now) = self.take_turn().await?;

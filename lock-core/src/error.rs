@@ -194,11 +194,17 @@ impl LockError {
             .edit(|inner| inner.reason = Some(reason))
     }
 
-    pub(crate) fn would_deadlock() -> Self {
-        Self::build(
-            LockErrorKind::WouldDeadlock,
-            "this task already holds it, so waiting would never end; pass the guard down, or make the inner call reentrant",
-        )
+    pub(crate) fn would_deadlock(key: &LockKey) -> Self {
+        let message = match key.stripe() {
+            None => {
+                "this task already holds it, so waiting would never end; pass the guard down, or make the inner call reentrant"
+            }
+            Some(_) => {
+                "this task already holds this stripe, perhaps for another id, so waiting would never end; take all ids \
+                 together with lock_all, or make the inner call reentrant"
+            }
+        };
+        Self::build(LockErrorKind::WouldDeadlock, message)
     }
 
     pub(crate) fn not_installed() -> Self {
@@ -214,6 +220,21 @@ impl LockError {
             LockErrorKind::Misconfigured,
             "this process was forked after its lock manager was made, and connections and watchdog stayed with the \
              parent; connect a new one here",
+        )
+    }
+
+    /// Refuses to block. `instead` is what to call.
+    pub(crate) fn driven_here(instead: &str) -> Self {
+        Self::build(
+            LockErrorKind::Misconfigured,
+            format!("this manager is driven by the current runtime, which a blocking call would stop; use {instead}"),
+        )
+    }
+
+    pub(crate) fn no_stripes() -> Self {
+        Self::build(
+            LockErrorKind::InvalidKey,
+            "every stripe is left out, so nothing could be locked; ask only while except() leaves one",
         )
     }
 
