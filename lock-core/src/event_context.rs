@@ -10,7 +10,7 @@ use crate::key::{LockKey, LockLabel};
 use crate::owner::HolderInfo;
 
 /// What all acquires of one manager have in common.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The name by which others see this host.
     pub(crate) host: Arc<str>,
@@ -21,6 +21,8 @@ pub(crate) struct Origin {
     pub(crate) observers: Arc<Observers>,
     /// The process in which the manager was made.
     pub(crate) birthplace: Birthplace,
+    /// What others see in place of the call site, if not that.
+    pub(crate) seen_as: Option<Arc<str>>,
 }
 
 /// Who acquires what, for the events of one acquire.
@@ -39,8 +41,9 @@ pub(crate) struct EventContext {
 impl EventContext {
     /// Describes the acquiring process to others.
     pub(crate) fn holder_info(&self) -> HolderInfo {
-        let Origin { host, pid, .. } = &*self.origin;
-        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.call_site.shared)).with_lock(self.label.clone())
+        let Origin { host, pid, seen_as, .. } = &*self.origin;
+        let site = seen_as.as_ref().unwrap_or(&self.call_site.shared);
+        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(site)).with_lock(self.label.clone())
     }
 
     /// Sends one step to the observers.

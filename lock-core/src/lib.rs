@@ -25,6 +25,9 @@
 //! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`] |
 //! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
 //! | check, extend, release what is held | [`LockGuard`] |
+//! | have one leader, and know who it is | [`Election`] |
+//! | run a job once in a period, or once for its time | [`LockRequest::at_most_every`], [`LockRequest::once_at`] |
+//! | spread one name over several locks, by id or whichever is free | [`Striped`] |
 //! | protect a resource against holders that paused too long | [`FencingToken`], [`FencingGate`], [`FencedWrite`] for Redis |
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
 //! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
@@ -59,6 +62,7 @@ mod clock;
 pub mod conformance;
 mod connect;
 mod context;
+mod election;
 mod engine;
 mod error;
 mod event;
@@ -66,6 +70,7 @@ mod event_context;
 mod fenced_write;
 mod fencing;
 mod fencing_gate;
+mod following;
 mod fork;
 mod free;
 mod gate;
@@ -74,6 +79,7 @@ mod grants;
 mod guard;
 mod handle;
 mod hold;
+mod job;
 mod keeper;
 mod key;
 mod lease;
@@ -94,6 +100,8 @@ mod release;
 mod shutdown;
 mod site;
 mod spec;
+mod stripe;
+mod striped;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -112,6 +120,7 @@ pub use backend::{
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
+pub use election::{Election, Leader, Leadership, Observation};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
 pub use event::{GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
 pub use fenced_write::FencedWrite;
@@ -120,6 +129,7 @@ pub use fencing_gate::FencingGate;
 pub use free::ReleaseOutcome;
 pub use global::{AlreadyInstalled, DefaultGuard};
 pub use guard::LockGuard;
+pub use job::Job;
 pub use key::{LockKey, LockLabel};
 pub use lock::LockRequest;
 #[cfg(feature = "macros")]
@@ -133,5 +143,6 @@ pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};
 pub use shutdown::ShutdownReport;
 pub use site::{Site, sites};
+pub use striped::{AnyStripe, Striped};
 #[cfg(feature = "tower")]
 pub use web::{LockLayer, LockService, ProblemResponse, Refuse};

@@ -9,6 +9,7 @@ use crate::engine::{Caller, Engine};
 use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
 use crate::event_context::Origin;
+use crate::following::Following;
 use crate::handle::EngineHandle;
 use crate::keeper;
 use crate::key::LockKey;
@@ -18,6 +19,7 @@ use crate::naming::IntoLockKey;
 use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::owner::Holder;
 use crate::prefix::check_key_prefix;
+use crate::stripe::Stripings;
 
 /// More passes than a grant has numbers are not possible: the first holder has one too.
 const MAX_PASSES: u32 = 127;
@@ -61,6 +63,8 @@ struct Inner {
     /// What comes before every key. Empty for none.
     key_prefix: Box<str>,
     origin: Arc<Origin>,
+    stripings: Stripings,
+    following: Following,
 }
 
 impl LockManager {
@@ -141,7 +145,11 @@ impl LockManager {
     ///
     /// Safe: it only reads.
     pub async fn holder(&self, key: impl IntoLockKey) -> Result<Option<Holder>> {
-        let key = self.key(key)?;
+        self.holder_of(self.key(key)?).await
+    }
+
+    /// As [`holder`](Self::holder), for a key that has its prefix.
+    pub(crate) async fn holder_of(&self, key: LockKey) -> Result<Option<Holder>> {
         let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
@@ -177,7 +185,7 @@ impl LockManager {
     }
 
     /// Returns the engine, unless it stayed with the parent of this process.
-    fn engine_here(&self) -> Result<&Arc<Engine>> {
+    pub(crate) fn engine_here(&self) -> Result<&Arc<Engine>> {
         if self.engine().birthplace.is_left() { Err(LockError::forked()) } else { Ok(self.engine()) }
     }
 
@@ -195,6 +203,14 @@ impl LockManager {
 
     pub(crate) fn origin(&self) -> &Arc<Origin> {
         &self.inner.origin
+    }
+
+    pub(crate) fn following(&self) -> &Following {
+        &self.inner.following
+    }
+
+    pub(crate) fn stripings(&self) -> &Stripings {
+        &self.inner.stripings
     }
 }
 
@@ -307,9 +323,16 @@ impl LockManagerBuilder {
         };
         let observers = Arc::clone(&handle.engine.observers);
         let birthplace = handle.engine.birthplace.clone();
-        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace });
+        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace, seen_as: None });
         Ok(LockManager {
-            inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
+            inner: Arc::new(Inner {
+                handle,
+                options: self.options,
+                key_prefix: key_prefix.into(),
+                origin,
+                stripings: Stripings::default(),
+                following: Following::default(),
+            }),
         })
     }
 }

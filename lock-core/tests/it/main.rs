@@ -14,6 +14,7 @@ mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
+mod election;
 #[cfg(feature = "redis")]
 mod faults;
 #[cfg(feature = "redis")]
@@ -21,6 +22,7 @@ mod fenced_write;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
+mod jobs;
 #[cfg(feature = "redis")]
 mod lockstep;
 #[cfg(feature = "redis")]
@@ -43,6 +45,7 @@ mod server_clock;
 mod shutdown;
 mod simulation;
 mod spans;
+mod striped;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;

@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["fenced_write", "owner"],
     &["error"],
     &["naming", "options", "outcome", "prefix"],
+    &["stripe"],
     // Contracts.
     &["event"],
     &["backend", "fencing_gate"],
@@ -23,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["event_context", "gate", "grants", "timer"],
     &["lease", "trace"],
     &["engine"],
-    &["free", "spec", "watchdog"],
+    &["following", "free", "spec", "watchdog"],
     &["claim"],
     &["hold"],
     &["context", "handle"],
@@ -36,7 +37,7 @@ const LAYERS: &[&[&str]] = &[
     &["guard"],
     &["protect"],
     &["lock manager"],
-    &["connect", "global", "overriding", "shutdown"],
+    &["connect", "election", "global", "job", "overriding", "shutdown", "striped"],
     // The facade, and what stands beside it.
     &["__private", "testing", "web"],
     &["conformance"],
