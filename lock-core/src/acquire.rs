@@ -106,6 +106,10 @@ impl Acquire {
             Wait::AtMost(limit) => self.started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
+        // Who does not wait keeps nobody waiting for its end.
+        if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
+            context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));
+        }
     }
 
     /// Continues with one key, after a joint attempt, within the same budget.

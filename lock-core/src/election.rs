@@ -47,7 +47,6 @@ impl LockManager {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use = "nobody stands for election until run or campaign is awaited"]
     pub fn elect(&self, name: impl IntoLockKey) -> Election {
         Election { manager: self.clone(), key: self.key(name), ttl: self.options().ttl, announcement: None }
     }

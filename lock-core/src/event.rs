@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::key::{LockKey, LockLabel};
+use crate::order::OrderInversion;
 use crate::owner::{Holder, OwnerId};
 
 pub use observers::observe_all;
@@ -307,6 +308,12 @@ pub enum Notice<'a> {
         token: FencingToken,
         /// The newest token admitted.
         newest: FencingToken,
+    },
+    /// Two families of locks are taken in both orders, so that two callers can wait for each other. Sent once for
+    /// each pair, if the order is watched.
+    OrderInverted {
+        /// Which, and where.
+        inversion: &'a OrderInversion,
     },
     /// The store granted a token that is not greater than one it gave before: it lost data.
     FencingRegressed {

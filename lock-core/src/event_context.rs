@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::call_site::CallSite;
 use crate::clock::Nanos;
-use crate::event::{LockEvent, LockEventKind, Observers};
+use crate::event::{LockEvent, LockEventKind, Notice, Observers};
 use crate::fork::Birthplace;
 use crate::key::{LockKey, LockLabel};
+use crate::order::{OrderGraph, Taken};
 use crate::owner::HolderInfo;
 
 /// What all acquires of one manager have in common.
@@ -23,6 +24,8 @@ pub(crate) struct Origin {
     pub(crate) birthplace: Birthplace,
     /// What others see in place of the call site, if not that.
     pub(crate) seen_as: Option<Arc<str>>,
+    /// The order in which its locks are taken inside each other, if that is watched.
+    pub(crate) order: Option<Arc<OrderGraph>>,
 }
 
 /// Who acquires what, for the events of one acquire.
@@ -44,6 +47,19 @@ impl EventContext {
         let Origin { host, pid, seen_as, .. } = &*self.origin;
         let site = seen_as.as_ref().unwrap_or(&self.call_site.shared);
         HolderInfo::new(Arc::clone(host), *pid, Arc::clone(site)).with_lock(self.label.clone())
+    }
+
+    /// Takes note that this lock is waited for while another is held.
+    pub(crate) fn note_order(&self, held: &Self) {
+        let Some(order) = &self.origin.order else { return };
+        if let Some(inversion) = order.note(held.taken(), self.taken()) {
+            tracing::warn!("{inversion}");
+            self.origin.observers.notice(&Notice::OrderInverted { inversion: &inversion });
+        }
+    }
+
+    fn taken(&self) -> Taken<'_> {
+        Taken { label: &self.label, key: &self.key, site: self.call_site.name }
     }
 
     /// Sends one step to the observers.

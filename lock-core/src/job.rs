@@ -38,7 +38,6 @@ impl LockRequest {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use = "nothing runs until run is called"]
     pub fn at_most_every(self, period: Duration) -> Job {
         Job { request: self.for_job_every(period), retry_failed: false }
     }
@@ -60,7 +59,6 @@ impl LockRequest {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use = "nothing runs until run is called"]
     pub fn once_at(self, time: impl Into<SystemTime>) -> Job {
         Job { request: self.for_job_at(time.into()), retry_failed: false }
     }

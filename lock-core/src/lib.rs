@@ -32,6 +32,7 @@
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
 //! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
 //! | answer an HTTP request whose lock is refused | [`LockError::http_status`], `LockLayer` (feature `tower`), feature `axum` |
+//! | find locks that are taken in two orders | [`LockManager::lock_order`] |
 //! | watch what happens | [`LockObserver`]; the crate `lock-metrics` turns it into Prometheus series |
 //! | see it in traces | the `tracing` spans `lock_acquire` and `lock_hold`, target `lock_core`, level `DEBUG` |
 //! | add a store | [`LockBackend`], [`MemoryStore`] as the specification, `conformance` (feature `test-util`) |
@@ -88,6 +89,7 @@ mod manager;
 mod memory;
 mod naming;
 mod options;
+mod order;
 mod outcome;
 mod overriding;
 mod owned_hold;
@@ -138,6 +140,7 @@ pub use manager::{LockManager, LockManagerBuilder};
 pub use memory::MemoryStore;
 pub use naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
 pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
+pub use order::{LockOrder, OrderInversion};
 pub use outcome::{FromLockError, LockFailure};
 pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};

@@ -37,7 +37,6 @@ impl LockManager {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use = "nothing is locked until a request of it is awaited"]
     pub fn striped(&self, name: impl IntoLockKey, count: u32) -> Striped {
         let name = self.key(name).and_then(|name| self.stripings().register(&name, count).map(|()| name));
         Striped { manager: self.clone(), name, count: count.max(1), formerly: None, segments: Arc::default() }
@@ -48,6 +47,7 @@ impl LockManager {
 ///
 /// A mistake in the name or in the number is reported by the acquire. Cheap to clone: keep one for each name, since
 /// [`any`](Self::any) remembers which stripes were free.
+#[must_use = "nothing is locked until a request of it is awaited"]
 #[derive(Clone, Debug)]
 pub struct Striped {
     manager: LockManager,

@@ -28,6 +28,7 @@ mod lockstep;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;
+mod order;
 #[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]

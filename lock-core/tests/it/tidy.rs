@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// nothing from its own, nothing from above. `lock` and `manager` make each other and share a line.
 const LAYERS: &[&[&str]] = &[
     // Words.
-    &["call_site", "clock", "fencing", "fork", "key", "site", "sync"],
+    &["call_site", "clock", "fencing", "fork", "key", "order", "site", "sync"],
     &["fenced_write", "owner"],
     &["error"],
     &["naming", "options", "outcome", "prefix"],
