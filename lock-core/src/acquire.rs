@@ -11,6 +11,7 @@ use tracing::{Instrument as _, Span};
 use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Success, retire};
 use crate::clock::{Timestamp, jitter};
 use crate::context;
+use crate::deadlock::Nested;
 use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
@@ -127,7 +128,30 @@ impl Acquire {
     async fn run(&mut self) -> Result<Obtained> {
         self.begin();
         let span = self.span.clone();
-        self.attempt().instrument(span).await
+        match self.nested() {
+            None => self.attempt().instrument(span).await,
+            Some(nested) => {
+                Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        obtained = self.attempt().instrument(span) => obtained,
+                        error = nested.victim() => Err(error),
+                    }
+                })
+                .await
+            }
+        }
+    }
+
+    /// What a wait for this lock may be a part of, if the task holds others meanwhile.
+    fn nested(&self) -> Option<Nested> {
+        if self.spec.options.wait == Wait::None {
+            return None;
+        }
+        let (engine, mut holds) = (self.engine(), Vec::new());
+        context::each_held(engine.identity(), |hold| holds.push(Arc::clone(hold)));
+        let wanted = self.spec.events.key.clone();
+        (!holds.is_empty()).then(|| Nested::new(Arc::clone(engine), self.spec.caller, holds, wanted))
     }
 
     fn begin(&mut self) {

@@ -44,7 +44,7 @@ pub(crate) fn holds(engine: usize, key: &LockKey) -> Option<Arc<Hold>> {
 }
 
 /// Shows every lock that the current task holds, the innermost first.
-pub(crate) fn each_held(engine: usize, mut show: impl FnMut(&Hold)) {
+pub(crate) fn each_held(engine: usize, mut show: impl FnMut(&Arc<Hold>)) {
     find(|frame| {
         if frame.engine == engine && frame.hold.ensure_held().is_ok() {
             show(&frame.hold);

@@ -77,7 +77,7 @@ pub enum LockErrorKind {
     Lost,
     /// The store cannot be reached, or cannot serve now. Trying later may help.
     Unavailable,
-    /// The same task already holds this key: waiting for it would never end.
+    /// Waiting would never end: the same task already holds this key, or it waits for tasks that wait for it.
     WouldDeadlock,
     /// The key is empty, too long, or has an empty part.
     InvalidKey,
@@ -205,6 +205,17 @@ impl LockError {
             }
         };
         Self::build(LockErrorKind::WouldDeadlock, message)
+    }
+
+    /// Ends the wait of a task in a cycle. `deadlock` describes it.
+    pub(crate) fn deadlock(deadlock: &dyn fmt::Display) -> Self {
+        Self::build(
+            LockErrorKind::WouldDeadlock,
+            format!(
+                "{deadlock}; this task gives way, since its lock is the youngest: let go of it and try again, and take these \
+                 locks in one order everywhere, or together with lock_all"
+            ),
+        )
     }
 
     pub(crate) fn not_installed() -> Self {

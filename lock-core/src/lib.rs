@@ -63,6 +63,7 @@ mod clock;
 pub mod conformance;
 mod connect;
 mod context;
+mod deadlock;
 mod election;
 mod engine;
 mod error;
@@ -117,14 +118,14 @@ pub use crate::redis::inspect;
 #[cfg(feature = "redis")]
 pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
-    Ticket,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release,
+    Renewal, Ticket,
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
 pub use election::{Election, Leader, Leadership, Observation};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
-pub use event::{GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
+pub use event::{Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
 pub use fenced_write::FencedWrite;
 pub use fencing::{FencingToken, StaleToken};
 pub use fencing_gate::FencingGate;

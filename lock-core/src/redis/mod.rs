@@ -33,7 +33,7 @@ use std::time::Duration;
 use redis::{RedisError, Value};
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
 };
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
@@ -47,6 +47,7 @@ use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
+use crate::redis::script::Eval;
 use crate::redis::steps::Unrenewed;
 
 /// How many locks one script renews. This takes about a quarter of a millisecond, in which the server
@@ -157,6 +158,13 @@ impl RedisStore {
         let connection = self.pool.connection().await?;
         let answer = connection.link.eval(&call).await.map_err(|error| self.failed("look at the holder", &error))?;
         steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
+    }
+
+    /// Reads or writes what finds deadlocks.
+    async fn look(&self, key: &LockKey, call: &Eval) -> Result<Value> {
+        let connection = self.pool.connection().await?;
+        let answer = connection.link.eval(call).await;
+        answer.map_err(|error| self.failed("look for a deadlock", &error).with_key(key))
     }
 
     /// Reports whether the server may evict locks when its memory is full.
@@ -305,6 +313,14 @@ impl LockBackend for RedisStore {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         self.read_holder(key).await.map_err(|error| error.with_key(key))
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        self.look(key, &steps::set_blocked(&Keys::of(key)?, blocked)).await.map(drop)
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        self.look(key, &steps::blocked(&Keys::of(key)?)).await.map(|answer| steps::read_blocked(&answer))
     }
 }
 

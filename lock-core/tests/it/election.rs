@@ -78,9 +78,10 @@ async fn who_resigns_panics_or_goes_is_followed_at_once() {
     resigned.unwrap();
     drop(second);
     let manager = locks.manager();
-    let panicked = tokio::spawn(async move {
-        manager.elect("billing").run(async |_| panic!("a bug in the leader")).await.map(|()| ())
-    });
+    let panicked =
+        tokio::spawn(
+            async move { manager.elect("billing").run(async |_| -> () { panic!("a bug in the leader") }).await },
+        );
     assert!(panicked.await.unwrap_err().is_panic());
     let third = next("panicked").await;
     // A candidate that is dropped is no candidate.

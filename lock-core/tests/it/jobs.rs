@@ -129,7 +129,7 @@ async fn crash(manager: LockManager, job: Job) {
         () = &mut started => {}
     }
     // Neither is ever polled or dropped again.
-    std::mem::forget((body, manager));
+    let _ = Box::leak(Box::new((body, manager)));
 }
 
 #[test]

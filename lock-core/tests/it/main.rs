@@ -14,6 +14,7 @@ mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
+mod deadlock;
 mod election;
 #[cfg(feature = "redis")]
 mod faults;

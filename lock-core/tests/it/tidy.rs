@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// nothing from its own, nothing from above. `lock` and `manager` make each other and share a line.
 const LAYERS: &[&[&str]] = &[
     // Words.
-    &["call_site", "clock", "fencing", "fork", "key", "order", "site", "sync"],
-    &["fenced_write", "owner"],
+    &["call_site", "clock", "fencing", "fork", "key", "site", "sync"],
+    &["fenced_write", "order", "owner"],
     &["error"],
     &["naming", "options", "outcome", "prefix"],
     &["stripe"],
@@ -28,7 +28,7 @@ const LAYERS: &[&[&str]] = &[
     &["claim"],
     &["hold"],
     &["context", "handle"],
-    &["release"],
+    &["deadlock", "release"],
     &["owned_hold"],
     &["acquire"],
     &["keeper"],

@@ -29,7 +29,7 @@ pub(crate) async fn sell(args: &Args, segments: u32, folder: &Path) -> Result<(V
         drop(process.stdin.take());
     }
     let mut sold = vec![0; segments as usize];
-    for (process, said) in &mut processes {
+    for (_, said) in &mut processes {
         for (sum, sold) in sold.iter_mut().zip(line(said).await?.split(' ')) {
             *sum += sold.parse::<u32>().context("a process said something else than numbers")?;
         }
