@@ -128,7 +128,7 @@ impl Acquire {
     async fn run(&mut self) -> Result<Obtained> {
         self.begin();
         let span = self.span.clone();
-        match self.nested() {
+        match Nested::of(self.engine(), &self.spec) {
             None => self.attempt().instrument(span).await,
             Some(nested) => {
                 Box::pin(async {
@@ -141,17 +141,6 @@ impl Acquire {
                 .await
             }
         }
-    }
-
-    /// What a wait for this lock may be a part of, if the task holds others meanwhile.
-    fn nested(&self) -> Option<Nested> {
-        if self.spec.options.wait == Wait::None {
-            return None;
-        }
-        let (engine, mut holds) = (self.engine(), Vec::new());
-        context::each_held(engine.identity(), |hold| holds.push(Arc::clone(hold)));
-        let wanted = self.spec.events.key.clone();
-        (!holds.is_empty()).then(|| Nested::new(Arc::clone(engine), self.spec.caller, holds, wanted))
     }
 
     fn begin(&mut self) {

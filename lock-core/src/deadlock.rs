@@ -15,13 +15,16 @@ use std::time::Duration;
 
 use crate::backend::{Blocked, BoxFuture};
 use crate::clock::jitter;
+use crate::context;
 use crate::engine::{Caller, Engine};
 use crate::error::{LockError, Result};
 use crate::event::{Deadlock, DeadlockMember, Notice};
 use crate::fencing::FencingToken;
 use crate::hold::Hold;
 use crate::key::LockKey;
+use crate::options::Wait;
 use crate::owner::OwnerId;
+use crate::spec::LockSpec;
 
 /// How often a task that waits under another lock publishes and walks.
 const EVERY: (Duration, Duration) = (Duration::from_millis(850), Duration::from_millis(1_150));
@@ -34,10 +37,10 @@ const MAX_HOPS: usize = 8;
 
 /// A task that waits for one lock while it holds others.
 pub(crate) struct Nested {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) caller: Caller,
-    pub(crate) holds: Vec<Arc<Hold>>,
-    pub(crate) wanted: LockKey,
+    engine: Arc<Engine>,
+    caller: Caller,
+    holds: Vec<Arc<Hold>>,
+    wanted: LockKey,
     /// How often it has published.
     stamp: u64,
 }
@@ -52,8 +55,15 @@ struct Hop {
 }
 
 impl Nested {
-    pub(crate) fn new(engine: Arc<Engine>, caller: Caller, holds: Vec<Arc<Hold>>, wanted: LockKey) -> Self {
-        Self { engine, caller, holds, wanted, stamp: 0 }
+    /// Describes the wait for a lock, if it is one and the task holds others meanwhile.
+    pub(crate) fn of(engine: &Arc<Engine>, spec: &LockSpec) -> Option<Self> {
+        if spec.options.wait == Wait::None {
+            return None;
+        }
+        let mut holds = Vec::new();
+        context::each_held(engine.identity(), |hold| holds.push(Arc::clone(hold)));
+        let (caller, wanted) = (spec.caller, spec.events.key.clone());
+        (!holds.is_empty()).then(|| Self { engine: Arc::clone(engine), caller, holds, wanted, stamp: 0 })
     }
 
     /// Watches for a deadlock while the task waits. Ends only if the task is the one to give way.

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
-use crate::redis::RedisStore;
+use crate::redis::node::Node;
 
 /// How long to wait after a provider has failed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -23,6 +23,14 @@ const LOG_IN_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// For servers whose passwords are tokens that expire, as managed services use them. See
 /// [`RedisStoreBuilder::credentials`](crate::RedisStoreBuilder::credentials).
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Credentials;
+///
+/// let credentials = Credentials::new("a token").with_username("locks").valid_for(Duration::from_secs(3600));
+/// assert!(!format!("{credentials:?}").contains("token"));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     username: Option<String>,
@@ -148,7 +156,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-impl RedisStore {
+impl Node {
     /// Logs every open connection in again before its credentials expire. Never returns.
     pub(super) async fn rotate_credentials(&self) {
         let Some(provider) = self.pool.target().provider() else { return pending().await };

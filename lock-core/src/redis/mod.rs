@@ -1,63 +1,54 @@
-//! Locks on one Redis server.
+//! Locks on a Redis server, or on the masters of a Redis Cluster.
 
 mod acquire;
+mod blocked;
 mod builder;
 mod clock;
+mod cluster;
 mod coalesce;
 mod collisions;
 mod connect;
 mod credentials;
+mod discovery;
 mod error;
 mod exchange;
+mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod keys;
 mod link;
+mod node;
 mod pool;
 mod push;
 mod release;
+mod repeats;
 mod script;
+mod sentinel;
 mod settings;
 mod steps;
 mod unsettled;
+mod url;
 mod value;
 
 pub use builder::RedisStoreBuilder;
 pub use credentials::Credentials;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use redis::{RedisError, Value};
+use std::sync::Arc;
 
 use crate::backend::{
     AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
 };
-use crate::clock::{Clock, jitter};
-use crate::error::{LockError, LockErrorKind, Result};
-use crate::event::Notice;
+use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::owner::Holder;
-use crate::redis::clock::Floor;
-use crate::redis::collisions::Collisions;
-use crate::redis::connect::Target;
-use crate::redis::keys::Keys;
-use crate::redis::link::Link;
-use crate::redis::pool::Pool;
-use crate::redis::push::ChangeListeners;
-use crate::redis::script::Eval;
-use crate::redis::steps::Unrenewed;
+use crate::redis::cluster::{Cluster, Seeds};
+use crate::redis::discovery::Place;
+use crate::redis::node::{Node, Way};
+use crate::redis::settings::Settings;
 
-/// How many locks one script renews. This takes about a quarter of a millisecond, in which the server
-/// serves nobody else.
-const RENEW_BATCH: usize = 50;
-
-/// The upper limits of the pause before reconnecting: the first, and the longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
-/// A store on one Redis server, version 6.2 or later.
+/// A store on a Redis server, version 6.2 or later, or on the masters of a Redis Cluster.
 ///
 /// A lock is a plain string at exactly the key the user wrote, taken if absent and with an expiry.
 /// Clients of the classic `SET NX PX` protocol in any language exclude it and are excluded by it.
@@ -75,8 +66,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// For keys that begin with `lock:`, a user needs no more than this. Each line of commands has one purpose: the
 /// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
-/// [`FleetReader`](crate::inspect::FleetReader), where its last three words are for clusters. Without the second and
-/// third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
+/// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
+/// Without the second and third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
 /// whatever their prefix: the last key pattern permits that.
 ///
 /// ```text
@@ -91,13 +82,13 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 pub struct RedisStore {
-    pool: Pool,
-    listeners: ChangeListeners,
-    /// The newest token of the server that this process knows.
-    floor: Floor,
-    collisions: Collisions,
-    /// Whether the server's eviction policy has been logged.
-    warned_of_eviction: AtomicBool,
+    servers: Servers,
+}
+
+/// The servers of a store.
+enum Servers {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }
 
 impl RedisStore {
@@ -105,6 +96,18 @@ impl RedisStore {
     ///
     /// Accepts `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for TLS
     /// (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
+    ///
+    /// A master behind Redis Sentinel is
+    /// `redis+sentinel://[user:password@]host[:26379],host…/service[/db]`, or `rediss+sentinel://` for TLS. User and
+    /// password are the master's. Sentinels with credentials of their own take `?sentinel_user=…&sentinel_password=…`,
+    /// and `sentinel_tls=no` if they do not speak TLS as the master does. One host is enough: others are learnt from
+    /// it. `nat=10.0.0.1:6379>203.0.113.1:7001,…` reaches an announced address at another one. Callers do not notice a
+    /// failover that ends within their wait; a holder whose lock it lost is told so
+    /// ([`LossReason::Failover`](crate::LossReason::Failover)).
+    ///
+    /// For a Redis Cluster, accepts `redis+cluster://[user:password@]host[:port],host…`, or `rediss+cluster://` for TLS:
+    /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
+    /// by `?nat=announced>reached,…`.
     ///
     /// # Errors
     ///
@@ -114,145 +117,46 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    fn at(target: Target) -> Self {
-        Self {
-            pool: Pool::new(target),
-            listeners: ChangeListeners::default(),
-            floor: Floor::default(),
-            collisions: Collisions::default(),
-            warned_of_eviction: AtomicBool::new(false),
-        }
+    /// Reads a URL. Opens nothing yet.
+    fn parse(url: &str, settings: Settings) -> Result<Self> {
+        let servers = if Seeds::are_named_by(url) {
+            Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
+        } else {
+            Servers::One(Arc::new(Node::found_at(Place::parse(url, settings)?)))
+        };
+        Ok(Self { servers })
     }
 
-    /// Returns how many runtimes have a connection now, open or being opened. For tests.
+    async fn free(&self, op: &'static str, release: &Release) -> Result<Freed> {
+        let freed = match &self.servers {
+            Servers::One(node) => node.free(op, release, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.free(op, release)).await,
+        };
+        freed.map_err(|error| error.with_key(&release.claim.key))
+    }
+
+    /// Returns how many runtimes have a connection now, open or being opened. For tests. In a cluster
+    /// each counts once for each of its masters.
     #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.pool.connections()
-    }
-
-    /// Renews at most [`RENEW_BATCH`] claims.
-    async fn renew_batch(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
-        if let Some(answers) = self.renew_tracked(claims).await {
-            return answers;
+        match &self.servers {
+            Servers::One(node) => node.pool.connections(),
+            Servers::Cluster(cluster) => cluster.connections(),
         }
-        let connection = self.pool.connection().await?;
-        self.renew_over(&connection.link, claims, false).await
-    }
-
-    async fn renew_over(&self, link: &Link, claims: &[Claim], track: bool) -> Result<Vec<Result<Renewal>>> {
-        let answer = link.eval(&steps::renew(claims, track)).await.map_err(|error| self.failed("renew", &error))?;
-        let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
-        for (place, why) in steps::unrenewed(&answer).ok_or_else(|| self.unreadable("renew"))? {
-            let Some(renewal) = renewals.get_mut(place) else { return Err(self.unreadable("renew")) };
-            *renewal = match why {
-                Unrenewed::Lost => Ok(Renewal::Lost),
-                Unrenewed::Failed(text) => Err(self.script_failed("renew", &text).with_key(&claims[place].key)),
-            };
-        }
-        Ok(renewals)
-    }
-
-    async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let call = steps::holder(&Keys::of(key)?);
-        let connection = self.pool.connection().await?;
-        let answer = connection.link.eval(&call).await.map_err(|error| self.failed("look at the holder", &error))?;
-        steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
-    }
-
-    /// Reads or writes what finds deadlocks.
-    async fn look(&self, key: &LockKey, call: &Eval) -> Result<Value> {
-        let connection = self.pool.connection().await?;
-        let answer = connection.link.eval(call).await;
-        answer.map_err(|error| self.failed("look for a deadlock", &error).with_key(key))
-    }
-
-    /// Reports whether the server may evict locks when its memory is full.
-    async fn check_eviction(&self, link: &Link, inbox: &Inbox) {
-        let Some(policy) = eviction_policy(link).await else { return };
-        inbox.notice(&Notice::EvictionPolicy { node: self.pool.node(), policy: &policy });
-        if policy != "noeviction" && !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                node = self.pool.node(),
-                policy,
-                "this server evicts keys when its memory is full, and locks are the first to go; \
-                 set maxmemory-policy to noeviction",
-            );
-        }
-    }
-
-    /// Keeps a connection open on the keeper, and ends only when that can never succeed.
-    async fn keep_connected(&self, inbox: &Inbox) -> LockError {
-        let clock = Clock::system();
-        let node = self.pool.node();
-        let (mut was_up, mut told_down, mut pause) = (false, false, BACKOFF.0);
-        loop {
-            match self.pool.connection().await {
-                Ok(connection) => {
-                    let link = &connection.link;
-                    inbox.notice(&Notice::Connection { node, up: true });
-                    tracing::debug!(node, generation = link.generation, "connected");
-                    if was_up {
-                        inbox.reconnected();
-                    }
-                    (was_up, told_down) = (true, false);
-                    let opened_at = clock.now();
-                    let (mut gone, mut retirements) = (link.gone(), self.pool.retirements());
-                    self.check_eviction(link, inbox).await;
-                    // Dropped here, because a connection that was given up must be able to close.
-                    drop(connection);
-                    tokio::select! {
-                        _ = gone.changed() => {}
-                        _ = retirements.changed() => {}
-                    }
-                    // One that is closed as it opens is no success.
-                    if clock.now().since(opened_at) >= BACKOFF.1 {
-                        pause = BACKOFF.0;
-                    }
-                    tracing::debug!(node, "disconnected");
-                }
-                Err(error) if error.kind() == LockErrorKind::Misconfigured => return error,
-                Err(error) => tracing::debug!(node, %error, "cannot connect"),
-            }
-            if !told_down {
-                inbox.notice(&Notice::Connection { node, up: false });
-                told_down = true;
-            }
-            // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
-            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
-            pause = (pause * 2).min(BACKOFF.1);
-        }
-    }
-
-    fn failed(&self, op: &str, error: &RedisError) -> LockError {
-        let text = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
-        self.retire_if_demoted(&text);
-        error::executing(self.pool.node(), op, error)
-    }
-
-    /// The same for an error that a script answered.
-    fn script_failed(&self, op: &str, text: &str) -> LockError {
-        self.retire_if_demoted(text);
-        error::answered(self.pool.node(), op, text)
-    }
-
-    fn retire_if_demoted(&self, text: &str) {
-        if error::is_of_replica(text) {
-            self.pool.retire();
-        }
-    }
-
-    fn unreadable(&self, op: &str) -> LockError {
-        error::unreadable(self.pool.node(), op)
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisStore({})", self.pool.node())
+        match &self.servers {
+            Servers::One(node) => write!(f, "RedisStore({})", node.name()),
+            Servers::Cluster(cluster) => write!(f, "RedisStore(cluster of {})", cluster.name()),
+        }
     }
 }
 
+// What a cluster does goes to the heap, so that the futures of one server stay small.
 impl LockBackend for RedisStore {
     fn kind(&self) -> &'static str {
         "redis"
@@ -260,82 +164,108 @@ impl LockBackend for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         let known = Capabilities::polled().with_queue();
-        if self.listeners.can_hear() { known.with_push_loss() } else { known }
+        let hears = match &self.servers {
+            Servers::One(node) => node.listeners.can_hear(),
+            Servers::Cluster(cluster) => cluster.can_hear(),
+        };
+        if hears { known.with_push_loss() } else { known }
     }
 
-    fn node(&self, _lane: u16) -> &str {
-        self.pool.node()
+    fn lane(&self, key: &LockKey) -> u16 {
+        match &self.servers {
+            Servers::One(_) => 0,
+            Servers::Cluster(cluster) => cluster.lane(key),
+        }
+    }
+
+    fn node(&self, lane: u16) -> &str {
+        match &self.servers {
+            Servers::One(node) => node.name(),
+            Servers::Cluster(cluster) => cluster.node_name(lane),
+        }
+    }
+
+    fn failovers(&self, lane: u16) -> u64 {
+        match &self.servers {
+            Servers::One(node) => node.pool.history.changes(),
+            Servers::Cluster(cluster) => cluster.failovers(lane),
+        }
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
-        tokio::select! {
-            error = self.keep_connected(&inbox) => error,
-            () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
-            () = self.listen(&inbox) => LockError::unavailable("listening for grants ended"),
+        match &self.servers {
+            Servers::One(node) => node.drive(&inbox).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.drive(&inbox)).await,
         }
     }
 
     async fn ping(&self) -> Result<()> {
-        // Opening a connection logs in and reads the server's time.
-        self.pool.connection().await.map(drop)
+        match &self.servers {
+            // Opening a connection logs in and reads the server's time.
+            Servers::One(node) => node.pool.connection().await.map(drop),
+            Servers::Cluster(cluster) => Box::pin(cluster.known()).await,
+        }
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        self.acquire(request, None).await.map_err(|error| error.with_key(&request.claim.key))
+        let attempt = match &self.servers {
+            Servers::One(node) => node.acquire(request, None, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.acquire(request)).await,
+        };
+        attempt.map_err(|error| error.with_key(&request.claim.key))
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        self.acquire_all(requests).await
+        match &self.servers {
+            Servers::One(node) => node.acquire_all(requests).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.acquire_all(requests)).await,
+        }
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        self.acquire(request, Some(release)).await.map_err(|error| error.with_key(&request.claim.key))
+        let attempt = match &self.servers {
+            Servers::One(node) => node.acquire(request, Some(release), Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.requeue(release, request)).await,
+        };
+        attempt.map_err(|error| error.with_key(&request.claim.key))
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(one_lane.len());
-        for batch in one_lane.chunks(RENEW_BATCH) {
-            match self.renew_batch(batch).await {
-                Ok(batch) => answers.extend(batch),
-                Err(error) => answers.extend(batch.iter().map(|claim| Err(error.clone().with_key(&claim.key)))),
-            }
+        match &self.servers {
+            Servers::One(node) => node.renew(one_lane).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.renew(one_lane)).await,
         }
-        answers
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {
-        self.free("release", release).await.map_err(|error| error.with_key(&release.claim.key))
+        self.free("release", release).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        self.free("withdraw", &Release::new(claim.clone())).await.map_err(|error| error.with_key(&claim.key))
+        self.free("withdraw", &Release::new(claim.clone())).await
     }
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        self.read_holder(key).await.map_err(|error| error.with_key(key))
+        let holder = match &self.servers {
+            Servers::One(node) => node.read_holder(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
+        };
+        holder.map_err(|error| error.with_key(key))
     }
 
     async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
-        self.look(key, &steps::set_blocked(&Keys::of(key)?, blocked)).await.map(drop)
+        let written = match &self.servers {
+            Servers::One(node) => node.write_blocked(key, blocked, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.set_blocked(key, blocked)).await,
+        };
+        written.map_err(|error| error.with_key(key))
     }
 
     async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
-        self.look(key, &steps::blocked(&Keys::of(key)?)).await.map(|answer| steps::read_blocked(&answer))
+        let read = match &self.servers {
+            Servers::One(node) => node.read_blocked(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
+        };
+        read.map_err(|error| error.with_key(key))
     }
-}
-
-/// Asks for the eviction policy, in the way that managed servers allow if they forbid the direct
-/// one.
-async fn eviction_policy(link: &Link) -> Option<String> {
-    let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("maxmemory-policy");
-    if let Ok(Value::Map(found)) = link.send(&config).await
-        && let Some((_, Value::BulkString(policy))) = found.into_iter().next()
-    {
-        return String::from_utf8(policy).ok();
-    }
-    let mut info = redis::cmd("INFO");
-    info.arg("memory");
-    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(|policy| policy.trim().to_owned())
 }
