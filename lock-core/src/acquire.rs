@@ -13,6 +13,7 @@ use crate::acquire::pauses::{backstop, poll_pause};
 use crate::claim::{Answer, Carried, ClaimGuard, Handoff, PendingClaim, Success, retire};
 use crate::clock::Timestamp;
 use crate::context;
+use crate::deadlock::Nested;
 use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
@@ -119,6 +120,10 @@ impl Acquire {
             Wait::AtMost(limit) => self.started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
+        // Who does not wait keeps nobody waiting for its end.
+        if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
+            context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));
+        }
     }
 
     /// Continues with one key, after a joint attempt, within the same budget.
@@ -136,7 +141,19 @@ impl Acquire {
     async fn run(&mut self) -> Result<Obtained> {
         self.begin();
         let span = self.span.clone();
-        self.attempt().instrument(span).await
+        match Nested::of(self.engine(), &self.spec) {
+            None => self.attempt().instrument(span).await,
+            Some(nested) => {
+                Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        obtained = self.attempt().instrument(span) => obtained,
+                        error = nested.victim() => Err(error),
+                    }
+                })
+                .await
+            }
+        }
     }
 
     fn begin(&mut self) {
@@ -156,7 +173,7 @@ impl Acquire {
             }
             // A caller that does not wait finds it taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
-                return Err(LockError::would_deadlock());
+                return Err(LockError::would_deadlock(&self.spec.events.key));
             }
         }
         let (mut turn, waited, mut now) = self.take_turn().await?;

@@ -5,6 +5,7 @@
 //! store.
 
 mod attempt_all;
+mod blocked;
 mod erased;
 mod inbox;
 
@@ -21,6 +22,7 @@ use crate::options::Durability;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
 pub use attempt_all::AttemptAll;
+pub use blocked::Blocked;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
@@ -141,6 +143,20 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Returns who holds the key now.
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
+
+    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]; `None` removes it.
+    ///
+    /// For finding deadlocks across processes. A store that does not keep it finds none.
+    fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> impl Future<Output = Result<()>> + Send {
+        let _ = (key, blocked);
+        async { Ok(()) }
+    }
+
+    /// Returns what the holder of a lock waits for, if it has said so lately.
+    fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send {
+        let _ = key;
+        async { Ok(None) }
+    }
 }
 
 /// What a store can do, as data.

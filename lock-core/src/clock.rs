@@ -76,6 +76,12 @@ pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(fastrand::f64())
 }
 
+/// Returns what the machine takes for the time of day. It may jump: no lease depends on it.
+pub(crate) fn wall_clock() -> std::time::SystemTime {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    std::time::SystemTime::now()
+}
+
 /// The clock of one manager and of the stores it drives.
 ///
 /// ```

@@ -158,7 +158,6 @@ impl Engine {
     }
 
     /// Runs something on the keeper for as long as the keeper lives.
-    #[cfg(feature = "signal")]
     pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
         let _ = self.jobs.send(Box::pin(work));
     }

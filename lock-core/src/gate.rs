@@ -155,6 +155,11 @@ impl<P: Payload> Gate<P> {
         }
     }
 
+    /// Returns whether somebody of this process claims or holds the key.
+    pub(crate) fn is_open(&self, key: &LockKey) -> bool {
+        self.shard(key).open.contains(key)
+    }
+
     /// Returns who of this process holds the key.
     pub(crate) fn holder(&self, key: &LockKey) -> Option<P::Holder> {
         self.shard(key).open.get(key).and_then(|ByKey(queue)| queue.state().holder.clone())

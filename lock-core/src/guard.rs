@@ -94,6 +94,13 @@ impl LockGuard {
         self.owned().map(|owned| &owned.hold.events.key)
     }
 
+    /// Returns the stripe that is locked, the first in order if there are several. `None` if the lock is none of
+    /// [`Striped`](crate::Striped); [`keys`](Self::keys) tells the stripe of each.
+    #[must_use]
+    pub fn stripe(&self) -> Option<u32> {
+        self.keys().find_map(LockKey::stripe)
+    }
+
     /// Returns the fencing token of this grant. Send it along with every write.
     ///
     /// Of several keys each has a token of its own: this is the first one's, see
@@ -202,9 +209,7 @@ impl LockGuard {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<ReleaseOutcome> {
         if !self.first.engine().serves_blocking_callers() {
-            return Err(LockError::misconfigured(
-                "this manager is driven by the current runtime, which a blocking call would stop; use release().await",
-            ));
+            return Err(LockError::driven_here("release().await"));
         }
         block_on(self.release_by(Caller::Blocking))
     }

@@ -291,9 +291,6 @@ impl LockOptions {
         if self.min_hold > MAX_TTL {
             return refuse(format!("min_hold {:?} is over the limit of 30 days", self.min_hold));
         }
-        if self.max_hold.is_some_and(|limit| limit < self.min_hold) {
-            return refuse(format!("max_hold {:?} is shorter than min_hold {:?}", self.max_hold, self.min_hold));
-        }
         Ok(())
     }
 }

@@ -47,6 +47,18 @@ fn one_host_does_the_nightly_job() {
     assert_eq!(std::fs::read_to_string(&reports[0]).unwrap().lines().count(), 4);
 }
 
+/// Sold out to the last piece, by three processes, over one lock and over several.
+#[test]
+#[limit]
+fn segments_sell_what_there_is_and_no_more() {
+    let server = RedisServer::start();
+    let arguments = ["--segments=1,5", "--processes=3", "--buyers=9", "--stock=61", "--seconds=60", "--hold=0.1"];
+    let ended = run(env!("CARGO_BIN_EXE_segments"), &arguments, &[("LOCK_URL", &server.url())]);
+    ended.assert_success();
+    assert!(ended.stdout.ends_with("the books agree with every sale\n"), "{ended:#?}");
+    assert_eq!(ended.stdout.lines().count(), 4, "{ended:#?}");
+}
+
 #[test]
 #[limit]
 fn a_migration_with_both_locks_loses_nothing() {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
@@ -34,6 +34,8 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>>;
     fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>>;
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>>;
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>>;
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>>;
 }
 
 impl<B: LockBackend> DynBackend for B {
@@ -95,5 +97,13 @@ impl<B: LockBackend> DynBackend for B {
 
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>> {
         Box::pin(async move { self.holder(&key).await })
+    }
+
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.set_blocked(&key, blocked.as_ref()).await })
+    }
+
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>> {
+        Box::pin(async move { self.blocked(&key).await })
     }
 }

@@ -1,5 +1,6 @@
 //! The in-process store: always compiled, and the executable specification of every other store.
 
+mod blocked;
 #[cfg(feature = "test-util")]
 mod faults;
 mod named;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
@@ -44,6 +45,7 @@ struct Shared {
     state: Mutex<State>,
     /// The clock of the first manager that uses this store.
     clock: OnceLock<Clock>,
+    blocked: blocked::BlockedHolders,
     #[cfg(feature = "test-util")]
     faults: faults::Faults,
 }
@@ -357,6 +359,17 @@ impl LockBackend for MemoryStore {
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let now = self.now();
         Ok(self.command()?.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        drop(self.command()?);
+        self.shared.blocked.set(key, blocked, self.now());
+        Ok(())
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        drop(self.command()?);
+        Ok(self.shared.blocked.get(key, self.now()))
     }
 }
 

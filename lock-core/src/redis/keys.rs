@@ -9,8 +9,8 @@
 //! | `lock:user:42` | `{lock:user:42}@queue` | `{lock:user:42}@waiters` |
 //! | `lock:{user:42}` | `lock:{user:42}:@queue` | `lock:{user:42}:@waiters` |
 //!
-//! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
-//! patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
+//! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. What
+//! the holder of a lock waits for is kept as `@blocked` in the same way, for seconds. The patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
 //! of the waiters differ only in their last word: `free.lua` derives one from the other.
 //!
 //! One more key serves all locks of a server: the clock, `distributed-lock:clock`, from which tokens are
@@ -24,7 +24,7 @@ use crate::error::{LockError, Result};
 use crate::key::LockKey;
 
 /// How companion names end.
-const COMPANIONS: [&str; 2] = ["queue", "waiters"];
+const COMPANIONS: [&str; 3] = ["queue", "waiters", "blocked"];
 
 /// The clock of a server.
 pub(super) const CLOCK: &str = "distributed-lock:clock";
@@ -77,7 +77,7 @@ impl Keys {
         Self::check(key)?;
         let lock = key.as_str();
         let [open, close] = if hash_tag(lock).is_some() { ["", ":@"] } else { ["{", "}@"] };
-        let [queue, waiters] = COMPANIONS;
+        let [queue, waiters, _] = COMPANIONS;
         let mut companions = String::with_capacity(2 * lock.len() + 20);
         [open, lock, close, queue].into_iter().for_each(|part| companions.push_str(part));
         let end = companions.len();
@@ -115,6 +115,12 @@ impl Keys {
     /// What a grant needs to know of each of them.
     pub(super) fn waiters(&self) -> &str {
         &self.companions[self.end..]
+    }
+
+    /// What the holder waits for. Few holders wait, so it is not kept.
+    pub(super) fn blocked(&self) -> String {
+        let [queue, _, blocked] = COMPANIONS;
+        format!("{}{blocked}", self.queue().strip_suffix(queue).unwrap_or_default())
     }
 
     /// Lists the keys in the order in which the scripts of the queue expect them.

@@ -1,6 +1,7 @@
 //! Locks on a Redis server, or on the masters of a Redis Cluster.
 
 mod acquire;
+mod blocked;
 mod builder;
 mod clock;
 mod cluster;
@@ -39,7 +40,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
 };
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
@@ -265,5 +266,21 @@ impl LockBackend for RedisStore {
             Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
         };
         holder.map_err(|error| error.with_key(key))
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        let written = match &self.servers {
+            Servers::One(node) => node.write_blocked(key, blocked, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.set_blocked(key, blocked)).await,
+        };
+        written.map_err(|error| error.with_key(key))
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        let read = match &self.servers {
+            Servers::One(node) => node.read_blocked(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
+        };
+        read.map_err(|error| error.with_key(key))
     }
 }

@@ -16,6 +16,8 @@ mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
+mod deadlock;
+mod election;
 #[cfg(feature = "redis")]
 mod faults;
 #[cfg(feature = "redis")]
@@ -23,11 +25,13 @@ mod fenced_write;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
+mod jobs;
 #[cfg(feature = "redis")]
 mod lockstep;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;
+mod order;
 #[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]
@@ -47,6 +51,7 @@ mod server_clock;
 mod shutdown;
 mod simulation;
 mod spans;
+mod striped;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;

@@ -20,9 +20,10 @@ const CORE: Layers = Layers {
     modules: &[
         // Words.
         &["clock", "fencing", "fork", "key", "site", "spread", "sync"],
-        &["call_site", "fenced_write", "owner"],
+        &["call_site", "fenced_write", "order", "owner"],
         &["error"],
         &["naming", "options", "outcome", "prefix"],
+        &["stripe"],
         // Contracts.
         &["event"],
         &["backend", "fencing_gate"],
@@ -32,11 +33,11 @@ const CORE: Layers = Layers {
         &["event_context", "gate", "grants", "timer"],
         &["lease", "trace"],
         &["engine"],
-        &["free", "spec", "watchdog"],
+        &["following", "free", "spec", "watchdog"],
         &["claim"],
         &["hold"],
         &["context", "handle"],
-        &["release"],
+        &["deadlock", "release"],
         &["owned_hold"],
         &["acquire"],
         &["keeper"],
@@ -45,7 +46,7 @@ const CORE: Layers = Layers {
         &["guard"],
         &["protect"],
         &["lock manager"],
-        &["connect", "global", "overriding", "shutdown"],
+        &["connect", "election", "global", "job", "overriding", "shutdown", "striped"],
         // The facade, and what stands beside it.
         &["__private", "testing", "web"],
         &["conformance"],

@@ -57,9 +57,10 @@ fn main() {
             Ok(_) => "connected".to_owned(),
             Err(error) => format!("{:?} {error}", error.kind()),
         }),
+        "lead" => runtime.block_on(lead(&args)),
         "body" => runtime.block_on(body(&args)),
         "exit" => exit(&args, &runtime),
-        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, body, exit or soak"),
+        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, lead, body, exit or soak"),
     }
 }
 
@@ -187,6 +188,25 @@ async fn body(args: &Args) {
         })
         .await;
     say(&state(outcome));
+}
+
+/// Stands for election, and writes under its term for as long as it leads.
+async fn lead(args: &Args) {
+    let (locks, _recorder) = connect(args).await;
+    let resource = Resource::at(args.text("resource"));
+    let election = locks.elect(args.text("key")).announcing(args.text("name"));
+    let never: Result<(), LockError> = election
+        .run(async |term| {
+            loop {
+                let Some(lock) = lock_core::current_lock() else { return };
+                if lock.ensure_held().is_ok() && !resource.write(lock.key().as_str(), term.get()) {
+                    say("refused");
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    panic!("the work has ended: {never:?}");
 }
 
 /// Takes a lock and returns from `main` at once, in the way that is asked for. Says whether the machine
