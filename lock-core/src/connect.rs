@@ -1,5 +1,8 @@
 //! From a URL, options and the environment to a manager.
 
+#[cfg(feature = "redis")]
+mod redlock;
+
 use std::env::VarError;
 
 use crate::error::{LockError, Result};
@@ -18,6 +21,7 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
     ///
@@ -55,9 +59,18 @@ impl LockManager {
     ///
     /// Safe: nothing is kept.
     pub async fn connect_with(url: &str, options: LockOptions) -> Result<Self> {
-        let manager = at(url)?.options(options).build()?;
+        let manager = Self::builder_for(url)?.options(options).build()?;
         manager.ping().await?;
         Ok(manager)
+    }
+
+    /// Starts to build a manager of the store that a URL names, as in [`connect`](Self::connect). Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood.
+    pub fn builder_for(url: &str) -> Result<LockManagerBuilder> {
+        at(url)
     }
 
     /// Connects as the environment says.
@@ -128,15 +141,18 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => LockManager::builder(crate::quorum::Quorum::new(&url)?),
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" | "unix" => {
+        "redis" | "rediss" | "redis+unix" | "unix" | "redlock" | "redlocks" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
         }
         _ => {
             return Err(LockError::misconfigured(format!(
-                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://… or redis+unix:///path",
+                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, redis+unix:///path or \
+                 redlock://host,host,host",
             )));
         }
     };

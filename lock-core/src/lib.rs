@@ -88,6 +88,7 @@ mod owned_hold;
 mod owner;
 mod prefix;
 mod protect;
+mod quorum;
 #[cfg(feature = "redis")]
 mod redis;
 mod release;
@@ -107,8 +108,8 @@ pub use crate::redis::inspect;
 #[cfg(feature = "redis")]
 pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
-    Ticket,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, MemberList,
+    NodeReport, Release, Renewal, SyncReport, Ticket, Vote,
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
@@ -131,6 +132,7 @@ pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_R
 pub use outcome::{FromLockError, LockFailure};
 pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};
+pub use quorum::{Quorum, Restarts};
 pub use shutdown::ShutdownReport;
 pub use site::{Site, sites};
 #[cfg(feature = "tower")]

@@ -5,6 +5,8 @@ mod text;
 use std::time::Duration;
 
 use crate::error::{LockError, Result};
+#[cfg(feature = "redis")]
+pub(crate) use text::parse_duration;
 
 /// The shortest lease that a watchdog can keep alive.
 pub const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);

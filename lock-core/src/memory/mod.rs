@@ -2,6 +2,7 @@
 
 #[cfg(feature = "test-util")]
 mod faults;
+mod member;
 mod named;
 mod queue;
 
@@ -11,12 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release, Renewal,
+    Vote,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::memory::member::Membership;
 use crate::memory::queue::Queue;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
@@ -59,6 +62,7 @@ struct State {
     drawn: u64,
     /// The number of entries at which expired ones are swept out.
     sweep_at: usize,
+    membership: Membership,
 }
 
 #[derive(Debug)]
@@ -95,6 +99,14 @@ impl MemoryStore {
     #[cfg(feature = "test-util")]
     pub fn steal(&self, key: &LockKey) {
         self.state().locks.remove(key);
+    }
+
+    /// Loses all data, as a server does that restarts with an empty memory. The next tokens may be less than those
+    /// before.
+    #[cfg(feature = "test-util")]
+    pub fn lose_data(&self) {
+        let now = self.now();
+        self.state().lose_data(now);
     }
 
     /// Returns how many keys are taken or waited for now.
@@ -357,6 +369,20 @@ impl LockBackend for MemoryStore {
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let now = self.now();
         Ok(self.command()?.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        check_floor(request, self.now())?;
+        Ok(self.command()?.vote(request, self.now()))
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        Ok(self.command()?.remember(list, keep_for, self.now()))
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.command()?.vouch();
+        Ok(())
     }
 }
 

@@ -22,6 +22,7 @@ mod settings;
 mod steps;
 mod unsettled;
 mod value;
+mod vote;
 
 pub use builder::RedisStoreBuilder;
 pub use credentials::Credentials;
@@ -33,7 +34,8 @@ use std::time::Duration;
 use redis::{RedisError, Value};
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release, Renewal,
+    Vote,
 };
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
@@ -305,6 +307,18 @@ impl LockBackend for RedisStore {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         self.read_holder(key).await.map_err(|error| error.with_key(key))
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        self.vote_for(request).await
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        self.remember_list(list, keep_for).await
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.vouch_for_data().await
     }
 }
 

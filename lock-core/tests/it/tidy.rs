@@ -43,7 +43,7 @@ const LAYERS: &[&[&str]] = &[
     &["lib"],
 ];
 
-const STORES: &[&str] = &["memory", "redis"];
+const STORES: &[&str] = &["memory", "quorum", "redis"];
 
 /// The only modules above the stores that name a store, in order to make one.
 const STORE_MAKERS: [&str; 5] = ["connect", "lib", "manager", "testing", "conformance"];
