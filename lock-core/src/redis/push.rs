@@ -23,7 +23,8 @@ use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
 use crate::redis::link::{Link, ServerTime};
-use crate::redis::{BACKOFF, RedisStore, keys, steps};
+use crate::redis::node::{BACKOFF, Node};
+use crate::redis::{keys, steps};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
@@ -130,7 +131,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-impl RedisStore {
+impl Node {
     /// Listens for grants to this process, and for changes to its locks. While this is not
     /// possible, callers poll and renewals discover losses.
     pub(super) async fn listen(&self, inbox: &Inbox) {
