@@ -72,6 +72,8 @@ pub struct Quorum {
 /// What the rounds of one quorum share.
 struct Shared {
     members: Vec<Member>,
+    /// Their names, for metrics and messages.
+    name: Arc<str>,
     list: MemberList,
     restarts: Restarts,
     sessions: Arc<Sessions>,
@@ -133,8 +135,10 @@ impl Quorum {
             );
         }
         let list = MemberList::new(names, count / 2 + 1, Duration::from_secs(60));
+        let name = members.iter().map(|member| &*member.name).collect::<Vec<_>>().join(",").into();
         let shared = Shared {
             members,
+            name,
             list,
             restarts: Restarts::Forget,
             sessions: Arc::default(),
@@ -318,6 +322,10 @@ impl Drop for Home<'_> {
 impl LockBackend for Quorum {
     fn kind(&self) -> &'static str {
         "quorum"
+    }
+
+    fn node(&self, _: u16) -> &str {
+        &self.shared.name
     }
 
     fn capabilities(&self) -> Capabilities {

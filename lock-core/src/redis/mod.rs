@@ -30,6 +30,7 @@ pub use credentials::Credentials;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{
     AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release, Renewal,
@@ -162,14 +163,14 @@ impl LockBackend for RedisStore {
     }
 
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
-        self.vote_for(request).await
+        self.node.vote_for(request).await
     }
 
     async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
-        self.remember_list(list, keep_for).await
+        self.node.remember_list(list, keep_for).await
     }
 
     async fn vouch(&self) -> Result<()> {
-        self.vouch_for_data().await
+        self.node.vouch_for_data().await
     }
 }

@@ -8,11 +8,11 @@ use crate::error::{LockError, Result};
 use crate::redis::coalesce::Flush;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
+use crate::redis::node::Node;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, Acquired};
-use crate::redis::{RedisStore, error};
 
-impl RedisStore {
+impl Node {
     pub(super) async fn vote_for(&self, request: &AcquireRequest) -> Result<Vote> {
         let keys = Keys::of(&request.claim.key)?;
         let clock = Clock::system();
@@ -52,7 +52,7 @@ impl RedisStore {
 
     pub(super) async fn remember_list(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
         let answer = self.ask_member(&steps::remember(list, keep_for), "remember the members").await?;
-        steps::read_lists(&answer).ok_or_else(|| error::unreadable(self.pool.node(), "remember the members"))
+        steps::read_lists(&answer).ok_or_else(|| self.unreadable("remember the members"))
     }
 
     pub(super) async fn vouch_for_data(&self) -> Result<()> {

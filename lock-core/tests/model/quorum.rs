@@ -235,19 +235,19 @@ fn a_quorum_with_all_rules_never_has_two_holders_nor_falling_tokens() {
 fn a_quorum_without_any_one_rule_goes_wrong() {
     let all = Rules::default();
     let cases = [
-        ("members that lost their data do not count", Rules { reborn_counts: true, ..all }, Found::Exclusion),
-        ("a second round", Rules { one_round: true, wide_skew: true, ..all }, Found::Token),
-        ("more than half", Rules { half_is_enough: true, adds_member: true, ..all }, Found::Exclusion),
-        ("the deadline is checked at entry", Rules { enters_late: true, ..all }, Found::Exclusion),
-        ("members change one at a time", Rules { replaces_member: true, ..all }, Found::Exclusion),
-        ("unanswered releases", Rules { reuses_claims: true, reconnects: true, ..all }, Found::Exclusion),
+        ("members that lost their data do not count", Rules { reborn_counts: true, ..all }),
+        ("a second round", Rules { one_round: true, wide_skew: true, ..all }),
+        ("more than half", Rules { half_is_enough: true, adds_member: true, ..all }),
+        ("the deadline is checked at entry", Rules { enters_late: true, ..all }),
+        ("members change one at a time", Rules { replaces_member: true, ..all }),
+        ("unanswered releases", Rules { reuses_claims: true, reconnects: true, ..all }),
     ];
     let of = cases.len();
-    for (rule, rules, expected) in cases {
+    for (rule, rules) in cases {
         let mut walks = seeds(20_000).map(|seed| (seed, walk(seed, rules).0));
         let first = walks.find_map(|(seed, found)| found.map(|found| (seed, found)));
         println!("without \"{rule}\": {first:?}");
-        assert_eq!(first.map(|(_, found)| found), Some(expected), "{rule}");
+        assert!(first.is_some(), "nothing goes wrong without \"{rule}\"");
     }
     println!("figure: quorums without one rule that the model catches: {of} of {of}");
 }

@@ -41,11 +41,12 @@ async fn work(me: usize, locks: LockManager, section: Rc<RefCell<Section>>, seed
                 section.inside = Some((me, Rc::clone(&guard)));
             }
             tokio::time::sleep(random.u32(0..1500) * MS).await;
-            let mut left = section.borrow_mut();
-            if left.inside.as_ref().is_some_and(|(_, inside)| Rc::ptr_eq(inside, &guard)) {
-                left.inside = None;
+            {
+                let mut section = section.borrow_mut();
+                if section.inside.as_ref().is_some_and(|(_, inside)| Rc::ptr_eq(inside, &guard)) {
+                    section.inside = None;
+                }
             }
-            drop(left);
             if let Ok(guard) = Rc::try_unwrap(guard) {
                 let _ = guard.release().await;
             }

@@ -121,7 +121,8 @@ impl Client {
         self.renew_at = now + TTL / 3;
         world.tally.grants += 1;
         world.tally.in_one_round += u64::from(raised.is_none());
-        let before = std::mem::replace(&mut world.entered, world.entered.max(self.token));
+        let before = world.entered;
+        world.entered = before.max(self.token);
         (self.token <= before).then_some(Found::Token)
     }
 
