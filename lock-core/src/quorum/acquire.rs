@@ -12,8 +12,9 @@ use crate::fencing::FencingToken;
 use crate::quorum::ask::Asked;
 use crate::quorum::release::free;
 use crate::quorum::round::{Ballot, Round, State};
+use crate::quorum::run::Rest;
 use crate::quorum::session::Session;
-use crate::quorum::{Rest, Shared, patience};
+use crate::quorum::shared::{Shared, patience};
 
 /// Asks every member for the lock. Enters with a token that a majority gave, or that a second round raised a
 /// majority above; otherwise gives back what it got.

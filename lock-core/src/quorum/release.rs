@@ -8,8 +8,10 @@ use crate::backend::{Claim, Freed, Release};
 use crate::clock::{Timestamp, jitter};
 use crate::error::{LockError, Result};
 use crate::quorum::ask::Asked;
+use crate::quorum::round;
+use crate::quorum::run::Rest;
 use crate::quorum::session::Releasing;
-use crate::quorum::{Rest, Shared, patience, round};
+use crate::quorum::shared::{Shared, patience};
 
 /// The answers so far, by member.
 type Answers = Vec<Option<Result<Freed>>>;

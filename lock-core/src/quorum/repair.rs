@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Claim, Renewal, Vote};
 use crate::clock::deadline_of;
@@ -11,8 +10,10 @@ use crate::fencing::FencingToken;
 use crate::options::command_timeout;
 use crate::quorum::ask::Asked;
 use crate::quorum::release::undecided;
+use crate::quorum::round;
+use crate::quorum::run::Rest;
 use crate::quorum::session::Session;
-use crate::quorum::{Rest, Shared, patience, round};
+use crate::quorum::shared::{Shared, patience};
 
 /// Renews claims at every member. A member that has lost a claim is given it again while its lease lasts, and then
 /// counts for it: whoever else asks there is refused, as if it had never been lost.
@@ -120,6 +121,3 @@ async fn repair(
         Vote::Held { .. } => Renewal::Lost,
     })
 }
-
-/// How long a refresh of the member lists may take.
-pub(super) const REFRESH: Duration = Duration::from_secs(5);
