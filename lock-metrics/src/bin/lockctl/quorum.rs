@@ -1,6 +1,6 @@
 //! What the members of a quorum say of a key, and the beginning of a quorum.
 
-use lock_core::{LockKey, LockManager, NodeReport, Quorum, SyncReport};
+use lock_core::{LockKey, LockManager, LockManagerBuilder, NodeReport, Quorum, SyncReport};
 use serde_json::{Value, json};
 
 use crate::args::QuorumAction;
@@ -10,7 +10,7 @@ use crate::{End, Failure, record};
 
 /// Shows what each node says of a key.
 pub(crate) async fn sync(url: &str, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
-    let locks = LockManager::builder_for(url).and_then(|builder| builder.build()).map_err(Failure::Url)?;
+    let locks = LockManager::builder_for(url).and_then(LockManagerBuilder::build).map_err(Failure::Url)?;
     // A key that names its namespace itself is not given it twice.
     let name = key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(key.as_str());
     let report = locks.sync(name).await?;
