@@ -21,6 +21,8 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
+    /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
@@ -89,6 +91,9 @@ impl LockManager {
     ///
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
+    /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
+    /// `?key_prefix=` in the URL is read by this library only, and other clients refuse it or take it for something else.
+    ///
     /// # Errors
     ///
     /// As [`connect_with`](Self::connect_with); [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured)
@@ -98,6 +103,16 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Safe: nothing is kept.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn start() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::from_env().await?;
+    /// # drop(locks);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn from_env() -> Result<Self> {
         let manager = configured(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
@@ -140,19 +155,21 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let builder = match scheme {
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
         #[cfg(feature = "redis")]
         "redlock" | "redlocks" => LockManager::builder(crate::quorum::Quorum::new(&url)?),
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" | "unix" | "redlock" | "redlocks" => {
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" | "redlock" | "redlocks" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
         }
         _ => {
             return Err(LockError::misconfigured(format!(
-                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, redis+unix:///path or \
-                 redlock://host,host,host",
+                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
+                 redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or redlock://host,host,host",
             )));
         }
     };

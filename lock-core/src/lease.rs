@@ -67,6 +67,8 @@ pub(crate) struct Beginning {
     pub(crate) push_loss: bool,
     /// Until when an earlier, unanswered send of the claim may still be executed.
     pub(crate) unsettled_until: Option<Timestamp>,
+    /// How often its node had another history when the command was sent.
+    pub(crate) failovers: u64,
     /// Where grants for the claim arrive, if it ever queued.
     pub(crate) listener: Option<Listener>,
 }
@@ -112,6 +114,8 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     verified: Timestamp,
+    /// How often its node had had another history when the last command was sent that confirmed the lease.
+    failovers: u64,
     /// The current holder.
     pub(crate) holder: Option<Weak<dyn Occupant>>,
     /// When that holder has reached its `max_hold`.
@@ -126,6 +130,12 @@ impl LeaseState {
     /// Returns the current holder.
     pub(crate) fn holder(&self) -> Option<Arc<dyn Occupant>> {
         self.holder.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Why the lease ended, if its key is gone although it had time left. `failovers` is how often its node has had
+    /// another history.
+    pub(crate) fn loss_by_others(&self, failovers: u64) -> LossReason {
+        if failovers == self.failovers { LossReason::Stolen } else { LossReason::Failover }
     }
 
     /// Why the lease ended, if it ended by the clock.
@@ -184,6 +194,7 @@ impl Lease {
                 whole,
                 suspect: false,
                 verified: BEFORE,
+                failovers: beginning.failovers,
                 holder: None,
                 ends_by: Timestamp::NEVER,
                 // The token zero means none: nothing is granted.
@@ -268,8 +279,10 @@ impl Lease {
         Asked::Check(self.deadline().since(now))
     }
 
-    /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
-    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp) {
+    /// Plans what follows a renewal sent at `sent_at` that the store confirmed. `failovers` is how often its node had
+    /// had another history by then.
+    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
+        state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
         state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {

@@ -1,12 +1,14 @@
 //! Where and how a store connects: its URL, the settings of its sockets, the first exchange.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
@@ -28,8 +30,9 @@ const QUEUED_COMMANDS: usize = 4096;
 /// How many bytes are gathered before they are written.
 const WRITE_BUFFER: usize = 64 * 1024;
 
-const SUPPORTED: &str = "supported are redis://host:port/db, rediss:// (TLS, with the cargo feature `tls`) and \
-                         redis+unix:///path?db=0 (or unix://), each with user:password@ where needed";
+const SUPPORTED: &str = "supported are redis://host:port/db, rediss:// (TLS, with the cargo feature `tls`), \
+                         redis+unix:///path?db=0 (or unix://) and redis+sentinel://host:26379/service, each with \
+                         user:password@ where needed";
 
 /// One server, and how to reach it.
 #[derive(Clone)]
@@ -38,6 +41,8 @@ pub(super) struct Target {
     /// Host and port, or the path of the socket, and the database unless it is 0. Never a credential.
     node: String,
     settings: Settings,
+    /// Whether a server that is a replica must not be used.
+    master_only: bool,
 }
 
 impl Target {
@@ -103,15 +108,20 @@ impl Target {
             let client = redis::Client::build_with_tls(info, certificates).map_err(|_: RedisError| {
                 misconfigured("the certificates or the key cannot be read; give them as PEM, the key unencrypted")
             })?;
-            return Ok(Self { client, node, settings });
+            return Ok(Self { client, node, settings, master_only: false });
         }
         match redis::Client::open(info) {
-            Ok(client) => Ok(Self { client, node, settings }),
+            Ok(client) => Ok(Self { client, node, settings, master_only: false }),
             Err(error) => Err(error::connecting(&node, &error)),
         }
     }
 
-    #[cfg(any(test, feature = "inspect"))]
+    /// Refuses every server that is a replica.
+    pub(super) fn must_be_master(mut self) -> Self {
+        self.master_only = true;
+        self
+    }
+
     /// Returns a target for another server, with the same credentials and settings.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
         let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
@@ -121,10 +131,10 @@ impl Target {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Self::of(info.set_addr(address), self.settings.clone())
+        let other = Self::of(info.set_addr(address), self.settings.clone())?;
+        Ok(Self { master_only: self.master_only, ..other })
     }
 
-    #[cfg(any(test, feature = "inspect"))]
     /// Returns the host. A socket is on this one.
     pub(super) fn host(&self) -> &str {
         match self.client.get_connection_info().addr() {
@@ -144,7 +154,16 @@ impl Target {
     }
 
     /// Opens a connection with the current credentials.
-    async fn connect(&self, config: &AsyncConnectionConfig) -> std::result::Result<MultiplexedConnection, RedisError> {
+    pub(super) async fn connect(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> std::result::Result<MultiplexedConnection, RedisError> {
+        #[cfg(feature = "tls")]
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Fails only if another thread installs a provider at the same moment, which works just
+            // as well.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
         let Some(provider) = self.provider() else {
             return self.client.get_multiplexed_async_connection_with_config(config).await;
         };
@@ -167,12 +186,6 @@ impl Target {
     /// Opens a connection whose driver runs on the current runtime and owns `presence`, which is dropped when
     /// the driver ends.
     pub(super) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Greeting> {
-        #[cfg(feature = "tls")]
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails only if another thread installs a provider at the same moment, which works just
-            // as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
         #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, self.greet(presence)).await;
         match opened {
@@ -196,13 +209,16 @@ impl Target {
         let subscribing = async {
             let mut connection = self.connect(&config).await?;
             connection.subscribe(channels).await?;
-            let tracks = track(&mut connection).await?;
-            Ok::<_, RedisError>((connection, tracks))
+            let (tracks, introduction) = track(&mut connection).await?;
+            Ok::<_, RedisError>((connection, tracks, introduction))
         };
         #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
         match opened {
-            Ok(Ok((connection, tracks))) => Ok(Listening { connection, pushes, tracks }),
+            Ok(Ok((connection, tracks, introduction))) => {
+                introduction.check(self)?;
+                Ok(Listening { connection, pushes, tracks, history: introduction.history, moves: None })
+            }
             Ok(Err(error)) => Err(error::executing(&self.node, "subscribe to grants", &error)),
             Err(_) => Err(LockError::not_executed(format!(
                 "{} did not answer within {:?} of subscribing; check the network and whether it is stalled",
@@ -233,6 +249,7 @@ impl Target {
         greeting.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
         // Every user may ask what the server is.
         greeting.cmd("HELLO");
+        greeting.cmd("INFO").arg("replication");
         // Loads the script that is sent together with attempts. Called without locks it does nothing.
         greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
         let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
@@ -251,8 +268,13 @@ impl Target {
             }
             _ => None,
         };
-        let cluster = answers.next().is_some_and(|hello| is_cluster(&hello));
-        Ok(time.map(|time| Greeting { connection, time, client, cluster }))
+        let introduction = Introduction::read(answers.next(), answers.next());
+        if let Err(error) = introduction.check(self) {
+            return Ok(Err(error));
+        }
+        let Introduction { mode, history, .. } = introduction;
+        let cluster = mode.as_deref() == Some("cluster");
+        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, moves: None }))
     }
 }
 
@@ -264,14 +286,57 @@ pub(super) struct Greeting {
     pub(super) client: Option<ClientId>,
     /// Whether the server is a node of a cluster.
     pub(super) cluster: bool,
+    /// The name of the history of the server's data, if it tells.
+    pub(super) history: Option<Arc<str>>,
+    /// Changes when the server turns out to be at another address, if that can happen.
+    pub(super) moves: Option<watch::Receiver<u64>>,
 }
 
-fn is_cluster(hello: &Value) -> bool {
-    let Value::Map(words) = hello else { return false };
-    words.iter().any(|(name, word)| match (name, word) {
-        (Value::BulkString(name), Value::BulkString(word)) => name == b"mode" && word == b"cluster",
-        _ => false,
-    })
+/// What a server says about itself.
+struct Introduction {
+    /// `standalone`, `cluster` or `sentinel`.
+    mode: Option<String>,
+    role: Option<String>,
+    /// The name of the history of its data (`master_replid`), if it tells. No server but its replicas shares it. It
+    /// changes when the server is promoted, and when it starts.
+    history: Option<Arc<str>>,
+}
+
+impl Introduction {
+    /// Reads the answers to `HELLO` and `INFO replication`.
+    fn read(hello: Option<Value>, info: Option<Value>) -> Self {
+        let words = if let Some(Value::Map(words)) = hello { words } else { Vec::new() };
+        let word = |name: &str| {
+            words.iter().find_map(|word| match word {
+                (Value::BulkString(key), Value::BulkString(word)) if key == name.as_bytes() => {
+                    String::from_utf8(word.clone()).ok()
+                }
+                _ => None,
+            })
+        };
+        let info: Option<String> = info.and_then(|info| redis::from_redis_value(info).ok());
+        let history = info.as_deref().and_then(|info| {
+            info.lines().find_map(|line| line.strip_prefix("master_replid:")).map(|history| history.trim().into())
+        });
+        Self { mode: word("mode"), role: word("role"), history }
+    }
+
+    /// Checks that locks can be kept there.
+    fn check(&self, target: &Target) -> Result<()> {
+        let node = target.node();
+        if self.mode.as_deref() == Some("sentinel") {
+            return Err(misconfigured(format!(
+                "{node} is a sentinel, which keeps no locks; write redis+sentinel://{node}/service, where service is the \
+                 name that `sentinel monitor` gave the master",
+            )));
+        }
+        if target.master_only && self.role.as_deref() == Some("replica") {
+            return Err(LockError::not_executed(format!(
+                "{node} is a replica, although its sentinels name it as the master; wait for the failover to end",
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// A connection that listens.
@@ -281,17 +346,24 @@ pub(super) struct Listening {
     pub(super) pushes: UnboundedReceiver<PushInfo>,
     /// Whether the server reports changes to the keys that were read over it.
     pub(super) tracks: bool,
+    /// As of [`Greeting`].
+    pub(super) history: Option<Arc<str>>,
+    /// As of [`Greeting`].
+    pub(super) moves: Option<watch::Receiver<u64>>,
 }
 
 /// Asks the server to report changes to keys that are read over this connection from now on.
-/// Returns whether it will.
-async fn track(connection: &mut MultiplexedConnection) -> std::result::Result<bool, RedisError> {
+/// Returns whether it will, and what it is.
+async fn track(connection: &mut MultiplexedConnection) -> std::result::Result<(bool, Introduction), RedisError> {
     let mut asking = redis::pipe();
     // This variable exists since 7.0, the version that tracking renewals need for `PEXPIRE GT`.
     asking.cmd("EVAL").arg("return redis.REDIS_VERSION_NUM and 1 or 0").arg(0);
     asking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
-    let answers = connection.send_packed_commands(&asking, 0, 2).await?;
-    Ok(matches!(answers.as_slice(), [Value::Int(1), Value::Okay]))
+    asking.cmd("HELLO");
+    asking.cmd("INFO").arg("replication");
+    let mut answers = connection.send_packed_commands(&asking, 0, 4).await?.into_iter();
+    let tracks = (answers.next(), answers.next()) == (Some(Value::Int(1)), Some(Value::Okay));
+    Ok((tracks, Introduction::read(answers.next(), answers.next())))
 }
 
 /// Hides the client, which knows the password.

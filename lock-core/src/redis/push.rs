@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
 use crate::backend::{Claim, Inbox, Renewal};
-use crate::clock::{Clock, jitter};
+use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
 use crate::redis::link::{Link, ServerTime};
@@ -139,8 +139,10 @@ impl Node {
         let channel = keys::inbox_channel(inbox.id());
         let (mut was_open, mut pause) = (false, BACKOFF.0);
         loop {
-            match self.pool.target().listen(&[&channel, keys::REVOKED]).await {
+            let mut retirements = self.pool.retirements();
+            match self.pool.place().listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
+                    self.pool.history.observe(listening.history.as_ref());
                     let connection = listening.connection;
                     let (_open, gone) = watch::channel(());
                     let time = ServerTime::new(0, clock.now());
@@ -152,14 +154,10 @@ impl Node {
                              Redis 7 and permission for CLIENT TRACKING",
                         );
                     }
-                    let opened = listening.tracks.then(|| {
-                        Opened::new(
-                            &self.listeners,
-                            Handle::current().id(),
-                            Link::new(connection.clone(), 0, time, gone, None),
-                        )
-                    });
-                    inbox.set_open(true);
+                    let link = Link::new(connection.clone(), 0, time, gone, None).until_it_moves(listening.moves);
+                    let moved = link.ended();
+                    let opened = listening.tracks.then(|| Opened::new(&self.listeners, Handle::current().id(), link));
+                    let hearing = self.hears(inbox);
                     if was_open {
                         // Some grants and changes may have been missed, and nothing says which.
                         inbox.reconnected();
@@ -172,13 +170,13 @@ impl Node {
                             None => pending().await,
                         }
                     };
-                    let mut retirements = self.pool.retirements();
                     tokio::select! {
-                        () = hear(&mut listening.pushes, inbox) => {}
+                        () = self.hear(&mut listening.pushes, inbox) => {}
                         () = silenced => {}
+                        () = moved => {}
                         _ = retirements.changed() => {}
                     }
-                    inbox.set_open(false);
+                    drop(hearing);
                     drop(connection);
                     if clock.now().since(opened_at) >= BACKOFF.1 {
                         pause = BACKOFF.0;
@@ -191,7 +189,7 @@ impl Node {
                     tracing::debug!(node = self.pool.node(), %error, "cannot listen for grants");
                 }
             }
-            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
+            self.pause(pause).await;
             pause = (pause * 2).min(BACKOFF.1);
         }
     }
@@ -221,37 +219,39 @@ impl Node {
         }
         Some(answers)
     }
-}
 
-/// Passes on the server's messages, until the connection ends.
-async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
-    while let Some(push) = pushes.recv().await {
-        match push.kind {
-            PushKind::Message => {
-                let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
-                if channel == keys::REVOKED.as_bytes() {
-                    if let Some((owner, actor, reason)) = steps::revocation(text) {
-                        inbox.revoked(owner, actor, reason);
+    /// Passes on the server's messages, until the connection ends.
+    async fn hear(&self, pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
+        while let Some(push) = pushes.recv().await {
+            match push.kind {
+                PushKind::Message => {
+                    let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
+                    if channel == keys::REVOKED.as_bytes() {
+                        if let Some((owner, actor, reason)) = steps::revocation(text) {
+                            inbox.revoked(owner, actor, reason);
+                        }
+                    } else if let Some(grant) = steps::granted(text)
+                        && self.cluster.as_ref().is_none_or(|cluster| cluster.is_news(&grant))
+                    {
+                        inbox.granted(grant);
                     }
-                } else if let Some(grant) = steps::granted(text) {
-                    inbox.granted(grant);
                 }
-            }
-            PushKind::Invalidate => match push.data.first() {
-                Some(Value::Array(keys)) => {
-                    for key in keys {
-                        if let Value::BulkString(key) = key
-                            && let Some(key) = std::str::from_utf8(key).ok().and_then(|key| LockKey::new(key).ok())
-                        {
-                            inbox.suspect(key);
+                PushKind::Invalidate => match push.data.first() {
+                    Some(Value::Array(keys)) => {
+                        for key in keys {
+                            if let Value::BulkString(key) = key
+                                && let Some(key) = std::str::from_utf8(key).ok().and_then(|key| LockKey::new(key).ok())
+                            {
+                                inbox.suspect(key);
+                            }
                         }
                     }
-                }
-                // No key: all of them, after FLUSHALL. The queue is gone too, so waiters ask again.
-                _ => inbox.reconnected(),
-            },
-            PushKind::Disconnection => return,
-            _ => {}
+                    // No key: all of them, after FLUSHALL. The queue is gone too, so waiters ask again.
+                    _ => inbox.reconnected(),
+                },
+                PushKind::Disconnection => return,
+                _ => {}
+            }
         }
     }
 }

@@ -11,6 +11,25 @@ use crate::redis::keys::Keys;
 use crate::redis::node::Node;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, Acquired};
+use crate::redis::{RedisStore, Servers};
+
+impl RedisStore {
+    /// Returns the one server of this store.
+    pub(super) fn member(&self) -> Result<&Node> {
+        match &self.servers {
+            Servers::One(node) => Ok(node),
+            Servers::Cluster(_) => Err(no_member("this store")),
+        }
+    }
+}
+
+/// The error of a cluster that is to be a member.
+fn no_member(name: &str) -> LockError {
+    LockError::misconfigured(format!(
+        "{name} is a cluster, whose shards fail one by one, so it cannot be a member of a quorum; name independent servers, \
+         or use the cluster alone by redis+cluster://",
+    ))
+}
 
 impl Node {
     pub(super) async fn vote_for(&self, request: &AcquireRequest) -> Result<Vote> {
@@ -20,11 +39,7 @@ impl Node {
         let connection = self.pool.connection().await?;
         let link = &connection.link;
         if link.is_cluster() {
-            return Err(LockError::misconfigured(format!(
-                "{} is a node of a cluster, whose shards fail one by one; a quorum needs independent single servers, and \
-                 the cluster has its own URL",
-                self.pool.node(),
-            )));
+            return Err(no_member(self.pool.node()));
         }
         while clock.now() < begun.after(request.execute_within) {
             let now = clock.now();

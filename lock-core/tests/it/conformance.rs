@@ -59,3 +59,16 @@ mod quorum_of_servers {
 
     lock_core::conformance_tests!(store);
 }
+
+#[cfg(feature = "redis")]
+mod redis_cluster {
+    use lock_core::RedisStore;
+    use lock_core::testing::RedisCluster;
+
+    fn store() -> impl Fn() -> RedisStore {
+        let cluster = RedisCluster::start(3);
+        move || RedisStore::new(&cluster.url()).unwrap()
+    }
+
+    lock_core::conformance_tests!(store);
+}

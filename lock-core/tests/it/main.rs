@@ -10,6 +10,8 @@ mod bad_input;
 mod blocking;
 #[cfg(feature = "redis")]
 mod cancellation;
+#[cfg(feature = "redis")]
+mod cluster;
 mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
@@ -39,6 +41,8 @@ mod quorum;
 mod redis_builder;
 #[cfg(feature = "redis")]
 mod redis_store;
+#[cfg(feature = "redis")]
+mod sentinel;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;
 mod shutdown;
