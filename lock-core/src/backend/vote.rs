@@ -6,6 +6,18 @@ use crate::fencing::FencingToken;
 use crate::owner::Holder;
 
 /// The answer to [`LockBackend::vote`](crate::LockBackend::vote).
+///
+/// ```
+/// use lock_core::Vote;
+///
+/// fn describe(vote: &Vote) -> String {
+///     match vote {
+///         Vote::Granted { token, .. } => format!("granted with token {token}"),
+///         Vote::Held { holder } => format!("held by {}", holder.site()),
+///         _ => "unknown".to_owned(),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Vote {
@@ -27,6 +39,15 @@ pub enum Vote {
 }
 
 /// A list of members that some process uses, as every member of a quorum remembers it.
+///
+/// ```
+/// use lock_core::MemberList;
+/// use std::time::Duration;
+///
+/// let list = MemberList::new(vec!["b".to_owned(), "a".to_owned(), "c".to_owned()], 2, Duration::from_secs(60));
+/// assert_eq!(list.to_text(), "2|60000|a,b,c");
+/// assert_eq!(MemberList::from_text("2|60000|a,b,c"), Some(list));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MemberList {
@@ -63,6 +84,15 @@ impl MemberList {
 }
 
 /// What each node of a store says of one key. Made by [`LockManager::sync`](crate::LockManager::sync).
+///
+/// ```
+/// use lock_core::{Holder, NodeReport, SyncReport};
+///
+/// let taken = || Ok(Some(Holder::foreign(None)));
+/// let nodes = [("a", taken()), ("b", taken()), ("c", Ok(None))].map(|(node, holder)| NodeReport::new(node, holder));
+/// let report = SyncReport::new(nodes.into(), 2);
+/// assert!(report.holder().is_some() && !report.is_in_sync());
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SyncReport {
@@ -73,6 +103,13 @@ pub struct SyncReport {
 }
 
 /// What one node says of a key.
+///
+/// ```
+/// use lock_core::NodeReport;
+///
+/// let free = NodeReport::new("10.0.0.7:6379", Ok(None));
+/// assert!(free.holder.is_ok_and(|holder| holder.is_none()));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeReport {

@@ -59,6 +59,15 @@ pub struct Quorum {
 }
 
 /// What a restart of a member means.
+///
+/// ```
+/// use lock_core::{AnyBackend, MemoryStore, Quorum, Restarts};
+///
+/// let members = ["a", "b", "c"].map(|name| AnyBackend::new(MemoryStore::new()).named(name));
+/// let quorum = Quorum::of(members)?.with_restarts(Restarts::Remember);
+/// # drop(quorum);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Restarts {
