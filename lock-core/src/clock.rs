@@ -71,6 +71,18 @@ impl From<Nanos> for Duration {
     }
 }
 
+/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
+/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
+fn drift_margin(ttl: Duration) -> Duration {
+    (ttl / 100).max(Duration::from_millis(2))
+}
+
+/// The last moment at which a lease may be believed that was granted or renewed by a command sent
+/// at `sent_at`. Counted from the send, because the store may have executed it right then.
+pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
+    sent_at.after(ttl).before(drift_margin(ttl))
+}
+
 /// Draws a random duration between two bounds.
 pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(fastrand::f64())

@@ -12,6 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::Claim;
+pub(crate) use crate::clock::deadline_of;
 use crate::clock::{Clock, Nanos, Timestamp};
 use crate::error::LossReason;
 use crate::event::LockEventKind;
@@ -20,18 +21,6 @@ use crate::grants::Listener;
 use crate::options::{Durability, HandoffLimits, LockOptions, command_timeout};
 use crate::owner::Holder;
 use crate::timer::AlarmId;
-
-/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
-/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
-pub(crate) fn drift_margin(ttl: Duration) -> Duration {
-    (ttl / 100).max(Duration::from_millis(2))
-}
-
-/// The last moment at which a lease may be believed that was granted or renewed by a command sent
-/// at `sent_at`. Counted from the send, because the store may have executed it right then.
-pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
-    sent_at.after(ttl).before(drift_margin(ttl))
-}
 
 /// What holders must agree on to share a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,6 +97,7 @@ mod owned_hold;
 mod owner;
 mod prefix;
 mod protect;
+mod quorum;
 #[cfg(feature = "redis")]
 mod redis;
 mod release;
@@ -119,8 +120,8 @@ pub use crate::redis::inspect;
 #[cfg(feature = "redis")]
 pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release,
-    Renewal, Ticket,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, LockBackend,
+    MemberList, NodeReport, Release, Renewal, SyncReport, Ticket, Vote,
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
@@ -146,6 +147,7 @@ pub use order::{LockOrder, OrderInversion};
 pub use outcome::{FromLockError, LockFailure};
 pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};
+pub use quorum::{Quorum, Restarts};
 pub use shutdown::ShutdownReport;
 pub use site::{Site, sites};
 pub use striped::{AnyStripe, Striped};

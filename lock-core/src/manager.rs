@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::all::in_order;
-use crate::backend::{DynBackend, LockBackend};
+use crate::backend::{DynBackend, LockBackend, SyncReport};
 use crate::engine::{Caller, Engine};
 use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
@@ -156,6 +156,44 @@ impl LockManager {
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Asks every node of the store who holds a key. It changes nothing: of a quorum, whoever holds a lock has it
+    /// given again to the members that lost it.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let report = locks.sync("lock:user:42").await?;
+    /// for node in &report.nodes {
+    ///     println!("{}: {:?}", node.node, node.holder);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey). A node that cannot be asked says so in the
+    /// report; with none of them within 5 s, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn sync(&self, key: impl IntoLockKey) -> Result<SyncReport> {
+        let key = self.key(key)?;
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(CONNECT_TIMEOUT);
+        let backend = Arc::clone(&engine.backend);
+        let asked = key.clone();
+        let command = engine.route(Caller::Async, Box::pin(async move { Ok(backend.sync_dyn(asked).await) }));
+        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns what comes before every key of this manager, see [`LockManagerBuilder::key_prefix`].
+    #[must_use]
+    pub fn key_prefix(&self) -> &str {
+        &self.inner.key_prefix
     }
 
     /// Returns a key as the store sees it: with the prefix of this manager before it.

@@ -6,6 +6,8 @@ mod text;
 use std::time::Duration;
 
 use crate::error::{LockError, Result};
+#[cfg(feature = "redis")]
+pub(crate) use text::parse_duration;
 
 pub use durability::Durability;
 

@@ -28,6 +28,16 @@ fn a_sale_goes_on_while_a_replica_takes_over() {
 
 #[test]
 #[limit]
+fn a_quorum_that_loses_a_member_in_mid_sale_sells_on() {
+    let ended = run(FLASH_SALE, &["--store=quorum", "--failover", "--processes=2", "--orders=300"], &[]);
+    assert_nothing_went_wrong(&ended, 300);
+    for said in ["is killed, with its data", "is back, empty"] {
+        assert!(ended.stderr.contains(said), "{ended:#?}");
+    }
+}
+
+#[test]
+#[limit]
 fn one_host_does_the_nightly_job() {
     let server = RedisServer::start();
     let folder = tempfile::tempdir().unwrap();

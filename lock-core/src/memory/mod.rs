@@ -3,6 +3,7 @@
 mod blocked;
 #[cfg(feature = "test-util")]
 mod faults;
+mod member;
 mod named;
 mod queue;
 
@@ -12,12 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, Vote,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::memory::member::Membership;
 use crate::memory::queue::Queue;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
@@ -61,6 +64,7 @@ struct State {
     drawn: u64,
     /// The number of entries at which expired ones are swept out.
     sweep_at: usize,
+    membership: Membership,
 }
 
 #[derive(Debug)]
@@ -97,6 +101,14 @@ impl MemoryStore {
     #[cfg(feature = "test-util")]
     pub fn steal(&self, key: &LockKey) {
         self.state().locks.remove(key);
+    }
+
+    /// Loses all data, as a server does that restarts with an empty memory. The next tokens may be less than those
+    /// before.
+    #[cfg(feature = "test-util")]
+    pub fn lose_data(&self) {
+        let now = self.now();
+        self.state().lose_data(now);
     }
 
     /// Returns how many keys are taken or waited for now.
@@ -370,6 +382,20 @@ impl LockBackend for MemoryStore {
     async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
         drop(self.command()?);
         Ok(self.shared.blocked.get(key, self.now()))
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        check_floor(request, self.now())?;
+        Ok(self.command()?.vote(request, self.now()))
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        Ok(self.command()?.remember(list, keep_for, self.now()))
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.command()?.vouch();
+        Ok(())
     }
 }
 

@@ -230,7 +230,7 @@ impl Node {
     }
 
     /// Describes an answer that took no lock.
-    fn refused(&self, request: &AcquireRequest, answer: Acquired) -> LockError {
+    pub(super) fn refused(&self, request: &AcquireRequest, answer: Acquired) -> LockError {
         match answer {
             Acquired::Mistyped(name) => error::mistyped(&name),
             Acquired::Failed(text) => self.script_failed("acquire", &text),
@@ -244,7 +244,7 @@ impl Node {
         }
     }
 
-    fn too_late(&self, execute_within: Duration) -> LockError {
+    pub(super) fn too_late(&self, execute_within: Duration) -> LockError {
         LockError::not_executed(format!(
             "{} was reached only after the acquire's deadline of {execute_within:?}; it is stalled, or the ttl is too short \
              for this network",

@@ -32,15 +32,18 @@ mod steps;
 mod unsettled;
 mod url;
 mod value;
+mod vote;
 
 pub use builder::RedisStoreBuilder;
 pub use credentials::Credentials;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, Vote,
 };
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
@@ -282,5 +285,17 @@ impl LockBackend for RedisStore {
             Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
         };
         read.map_err(|error| error.with_key(key))
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        self.member()?.vote_for(request).await
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        self.member()?.remember_list(list, keep_for).await
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.member()?.vouch_for_data().await
     }
 }

@@ -40,6 +40,7 @@ mod processes;
 mod proxy;
 #[cfg(feature = "redis")]
 mod push;
+mod quorum;
 #[cfg(feature = "redis")]
 mod redis_builder;
 #[cfg(feature = "redis")]

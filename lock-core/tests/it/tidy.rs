@@ -96,7 +96,7 @@ const METRICS: Layers = Layers {
     ],
 };
 
-const STORES: &[&str] = &["memory", "redis"];
+const STORES: &[&str] = &["memory", "quorum", "redis"];
 
 /// The only modules above the stores that name a store, in order to make one.
 const STORE_MAKERS: [&str; 5] = ["connect", "lib", "manager", "testing", "conformance"];

@@ -11,6 +11,7 @@ mod release;
 mod release_foreign;
 mod renew;
 mod take;
+mod vote;
 
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub(super) use release::{free_one, freed, release, script as release_script};
 pub(super) use release_foreign::release_foreign;
 pub(super) use renew::{Unrenewed, renew, unrenewed};
 pub(super) use take::{Taken, draw, read_taken, take};
+pub(super) use vote::{read_lists, read_vote, remember, vote, vouch};
 
 /// Reads an answer of PTTL: -1 is a key that never expires.
 pub(super) fn time_left(millis: i64) -> Option<Duration> {
