@@ -53,7 +53,12 @@ impl View {
 impl Cluster {
     /// Makes sure that the masters are known.
     pub(in crate::redis) async fn known(&self) -> Result<()> {
-        if self.table.is_empty() { self.look().await } else { Ok(()) }
+        if !self.table.is_empty() {
+            return Ok(());
+        }
+        let mut looked = self.looked.lock().await;
+        // Somebody else may have looked meanwhile.
+        if self.table.is_empty() { self.look_now(&mut looked).await } else { Ok(()) }
     }
 
     /// Returns the node at an address that the cluster announces, with its lane.
@@ -72,13 +77,16 @@ impl Cluster {
         let clock = Clock::system();
         let wanted = clock.now();
         let mut looked = self.looked.lock().await;
-        let first = self.table.is_empty();
-        if *looked > wanted && !first {
+        if *looked > wanted {
             return Ok(());
         }
-        if !first {
-            clock.sleep_until(looked.after(AT_MOST_EVERY)).await;
-        }
+        clock.sleep_until(looked.after(AT_MOST_EVERY)).await;
+        self.look_now(&mut looked).await
+    }
+
+    async fn look_now(&self, looked: &mut Timestamp) -> Result<()> {
+        let clock = Clock::system();
+        let first = self.table.is_empty();
         *looked = clock.now();
         let mut asking = JoinSet::new();
         for node in self.candidates() {
@@ -110,8 +118,9 @@ impl Cluster {
             (Some(view), _) => self.apply(&view.topology),
             (None, Some(error)) => Err(error),
             (None, None) => Err(LockError::not_executed(format!(
-                "no node of the cluster of {} answers; check that they are up",
+                "no node of the cluster of {} answers within {:?}; check that they are up",
                 self.name(),
+                PATIENCE.0,
             ))),
         }
     }
