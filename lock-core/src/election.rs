@@ -52,7 +52,8 @@ impl LockManager {
     }
 }
 
-/// A role that at most one process has. Made by [`LockManager::elect`]. Cheap to clone.
+/// A role that at most one process has. Made by [`LockManager::elect`], which is the example of [`Election`]. Cheap to
+/// clone.
 #[must_use = "nobody stands for election until run or campaign is awaited"]
 #[derive(Clone, Debug)]
 pub struct Election {
@@ -216,6 +217,16 @@ impl Election {
 }
 
 /// Who leads, as the store reports it.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// if let Some(leader) = locks.elect("billing").leader().await? {
+///     println!("{} leads, at {:?}", leader.holder(), leader.announced());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Leader(Holder);
 

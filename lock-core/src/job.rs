@@ -87,7 +87,8 @@ impl LockRequest {
     }
 }
 
-/// A job that only one of many instances runs. Made by [`LockRequest::at_most_every`] and [`LockRequest::once_at`].
+/// A job that only one of many instances runs. Made by [`LockRequest::at_most_every`], which has an example of [`Job`], and
+/// by [`LockRequest::once_at`].
 #[must_use = "nothing runs until run is called"]
 #[derive(Debug)]
 pub struct Job {

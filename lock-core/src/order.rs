@@ -117,7 +117,7 @@ impl Seen {
 /// Two families of locks that are taken in both orders, so that two callers can wait for each other.
 ///
 /// Reported once for each pair, by [`Notice::OrderInverted`](crate::Notice::OrderInverted), whether or not anybody
-/// waited.
+/// waited. [`LockManager::lock_order`](crate::LockManager::lock_order) has an example of [`OrderInversion`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrderInversion {
@@ -166,8 +166,8 @@ impl fmt::Display for OrderInversion {
     }
 }
 
-/// The order in which the locks of a manager were taken inside each other. See
-/// [`LockManager::lock_order`](crate::LockManager::lock_order).
+/// The order in which the locks of a manager were taken inside each other. Made by
+/// [`LockManager::lock_order`](crate::LockManager::lock_order), which is the example of [`LockOrder`].
 #[derive(Clone, Debug)]
 pub struct LockOrder(Option<Arc<OrderGraph>>);
 

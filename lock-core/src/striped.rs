@@ -47,6 +47,15 @@ impl LockManager {
 ///
 /// A mistake in the name or in the number is reported by the acquire. Cheap to clone: keep one for each name, since
 /// [`any`](Self::any) remembers which stripes were free.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let stock = locks.striped("stock:42", 16); // kept, and cloned
+/// stock.any().await?.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is locked until a request of it is awaited"]
 #[derive(Clone, Debug)]
 pub struct Striped {

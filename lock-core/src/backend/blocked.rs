@@ -7,6 +7,14 @@ use crate::owner::OwnerId;
 /// The task that holds one lock waits for another. Kept beside the lock that it holds, for three seconds.
 ///
 /// Written again about every second, each time with a greater [`stamp`](Self::stamp), for as long as the task waits.
+///
+/// ```
+/// use lock_core::{Blocked, FencingToken, LockKey, OwnerId};
+///
+/// let waits = Blocked::new(OwnerId::random(), FencingToken::new(1), 1, LockKey::new("stock:42")?);
+/// assert_eq!(waits.waits_for.as_str(), "stock:42");
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {

@@ -8,7 +8,7 @@ use crate::following::Seen;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 
-/// Follows who leads. Made by [`Election::observe`](super::Election::observe).
+/// Follows who leads. Made by [`Election::observe`](super::Election::observe), which is the example of [`Observation`].
 #[derive(Debug)]
 pub struct Observation {
     manager: LockManager,

@@ -8,6 +8,22 @@ use crate::owner::HolderInfo;
 /// A cycle of tasks, each of which waits for a lock that the next one holds.
 ///
 /// Only locks of `run` and of annotated functions are known to a task, and each member waits for one.
+///
+/// ```
+/// use lock_core::{LockEvent, LockObserver, Notice};
+///
+/// struct Deadlocks;
+///
+/// impl LockObserver for Deadlocks {
+///     fn on_event(&self, _: &LockEvent<'_>) {}
+///
+///     fn on_notice(&self, notice: &Notice<'_>) {
+///         if let Notice::Deadlocked { deadlock } = notice {
+///             eprintln!("{deadlock}"); // names every lock and its holder
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlock {
@@ -19,7 +35,7 @@ pub struct Deadlock {
     pub victim: bool,
 }
 
-/// One lock of a [`Deadlock`].
+/// One lock of a cycle. See the example of [`Deadlock`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadlockMember {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::blocking::block_on;
 use crate::clock::Timestamp;
 use crate::context;
-use crate::engine::Caller;
+use crate::engine::{Caller, FAIR_TIME};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::key::{LockKey, LockLabel};
@@ -22,7 +22,8 @@ use crate::striped::Striped;
 /// How often a request that queues for one stripe looks at the others: its holder may have died.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A request for any one stripe. Made by [`Striped::any`]. Awaiting it is the same as [`acquire`](Self::acquire).
+/// A request for any one stripe. Made by [`Striped::any`], which is the example of [`AnyStripe`]. Awaiting it is the same
+/// as [`acquire`](Self::acquire).
 #[must_use = "nothing is locked until the request is awaited"]
 #[derive(Debug)]
 pub struct AnyStripe {
@@ -113,13 +114,13 @@ impl AnyStripe {
         let engine = self.striped.manager.engine();
         let started = engine.clock.now();
         let tried = self.try_each(&keys, caller).await;
-        match (tried, self.options.wait) {
+        let refused = match (tried, self.options.wait) {
             (Ok(guard), _) => return Ok(guard),
             (Err(error), Wait::None) => return Err(error),
             // Who waits, waits for a store that is away too.
             (Err(error), _) if !error.is_transient() => return Err(error),
-            _ => {}
-        }
+            (Err(error), _) => error,
+        };
         let stripes: Vec<u32> = keys.iter().filter_map(LockKey::stripe).collect();
         let (segments, count) = (&self.striped.segments, self.striped.count);
         let home = segments.home(&stripes, count).ok_or_else(LockError::no_stripes)?;
@@ -144,10 +145,18 @@ impl AnyStripe {
             taken = queued.start(caller)? => taken,
             taken = others => taken,
         };
-        if let Ok(guard) = &taken {
-            self.note(guard, engine.clock.now());
+        match taken {
+            Ok(guard) => {
+                self.note(&guard, engine.clock.now());
+                Ok(guard)
+            }
+            // The tries had used the budget up, so the store was left no time to answer.
+            Err(error) if error.kind() == LockErrorKind::Unavailable && is_hurried(wait) => {
+                let waited = engine.clock.now().since(started);
+                Err(LockError::timeout(waited, refused.holder().cloned()).with_key(&self.name()?))
+            }
+            Err(error) => Err(error),
         }
-        taken
     }
 
     fn name(&self) -> Result<LockKey> {
@@ -212,6 +221,11 @@ impl AnyStripe {
             None => request,
         }
     }
+}
+
+/// Whether a store that does not answer in this time is not to blame.
+fn is_hurried(wait: Wait) -> bool {
+    matches!(wait, Wait::AtMost(left) if left < FAIR_TIME)
 }
 
 impl IntoFuture for AnyStripe {
