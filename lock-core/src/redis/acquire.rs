@@ -24,6 +24,7 @@ impl RedisStore {
         let begun = clock.now();
         if let Some(before) = before {
             self.settle(before.claim.owner).await?;
+            self.renewals.forget(before.claim.owner);
         }
         let connection = self.pool.connection().await?;
         let key = &request.claim.key;
@@ -100,8 +101,14 @@ impl RedisStore {
                     self.floor.raise(token);
                     Ok(Attempt::Granted { token })
                 }
-                Acquired::Held(holder) => Ok(Attempt::Held { holder }),
-                Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
+                Acquired::Held(holder) => {
+                    self.collisions.note_holder(&request.claim.key, &holder, received);
+                    Ok(Attempt::Held { holder })
+                }
+                Acquired::Queued(holder) => {
+                    self.collisions.note_holder(&request.claim.key, &holder, received);
+                    Ok(Attempt::Queued { holder })
+                }
                 // The answer also brought the server's time.
                 Acquired::Stale => continue,
                 refused => Err(self.refused(request, refused)),
@@ -156,7 +163,10 @@ impl RedisStore {
             };
             return match why {
                 Acquired::Stale => continue,
-                Acquired::Held(holder) => Ok(AttemptAll::Held { index, holder }),
+                Acquired::Held(holder) => {
+                    self.collisions.note_holder(&requests[index].claim.key, &holder, received);
+                    Ok(AttemptAll::Held { index, holder })
+                }
                 refused => Err(self.refused(&requests[index], refused).with_key(&requests[index].claim.key)),
             };
         }

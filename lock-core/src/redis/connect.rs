@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, Pipeline, ProtocolVersion, PushInfo, RedisError, Value,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::clock::Clock;
@@ -196,13 +198,18 @@ impl Target {
         let subscribing = async {
             let mut connection = self.connect(&config).await?;
             connection.subscribe(channels).await?;
-            let tracks = track(&mut connection).await?;
-            Ok::<_, RedisError>((connection, tracks))
+            let asking = tracking();
+            let tracks = tracks(&connection.send_packed_commands(&asking, 0, asking.len()).await?);
+            let mut asking = redis::pipe();
+            ask_to_close(&mut asking);
+            let answers = connection.send_packed_commands(&asking, 0, asking.len()).await?;
+            let client = closable(&mut answers.into_iter());
+            Ok::<_, RedisError>((connection, tracks, client))
         };
         #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
         match opened {
-            Ok(Ok((connection, tracks))) => Ok(Listening { connection, pushes, tracks }),
+            Ok(Ok((connection, tracks, client))) => Ok(Listening { connection, pushes, tracks, client }),
             Ok(Err(error)) => Err(error::executing(&self.node, "subscribe to grants", &error)),
             Err(_) => Err(LockError::not_executed(format!(
                 "{} did not answer within {:?} of subscribing; check the network and whether it is stalled",
@@ -227,10 +234,7 @@ impl Target {
         greeting.cmd("TIME");
         // For people reading CLIENT LIST. A user without the permission stays unnamed.
         greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
-        greeting.cmd("CLIENT").arg("INFO");
-        // Checks whether we may close connections: a command that nobody awaits must not take a lock
-        // later.
-        greeting.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+        ask_to_close(&mut greeting);
         // Every user may ask what the server is.
         greeting.cmd("HELLO");
         // Loads the script that is sent together with attempts. Called without locks it does nothing.
@@ -245,12 +249,8 @@ impl Target {
                 .map_err(|_| error::unreadable(&self.node, "TIME")),
             None => Err(error::unreadable(&self.node, "TIME")),
         };
-        let client = match (answers.nth(1), answers.next()) {
-            (Some(info), Some(Value::Int(_))) => {
-                redis::from_redis_value::<String>(info).ok().and_then(|info| ClientId::read(&info))
-            }
-            _ => None,
-        };
+        let _named = answers.next();
+        let client = closable(&mut answers);
         let cluster = answers.next().is_some_and(|hello| is_cluster(&hello));
         Ok(time.map(|time| Greeting { connection, time, client, cluster }))
     }
@@ -281,17 +281,41 @@ pub(super) struct Listening {
     pub(super) pushes: UnboundedReceiver<PushInfo>,
     /// Whether the server reports changes to the keys that were read over it.
     pub(super) tracks: bool,
+    /// How the server identifies it, if it is willing to close it.
+    pub(super) client: Option<ClientId>,
 }
 
-/// Asks the server to report changes to keys that are read over this connection from now on.
-/// Returns whether it will.
-async fn track(connection: &mut MultiplexedConnection) -> std::result::Result<bool, RedisError> {
+/// Asks how the server identifies the connection, and whether we may close connections: a command that nobody
+/// awaits must not take a lock later, or raise a lease.
+fn ask_to_close(message: &mut Pipeline) {
+    message.cmd("CLIENT").arg("INFO");
+    message.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+}
+
+/// Reads the two answers. `None` if the server is not willing to close the connection.
+fn closable(answers: &mut impl Iterator<Item = Value>) -> Option<ClientId> {
+    match (answers.next(), answers.next()) {
+        (Some(info), Some(Value::Int(_))) => ClientId::read(&redis::from_redis_value::<String>(info).ok()?),
+        _ => None,
+    }
+}
+
+/// Asks the server to report changes to keys that are read over this connection from now on, and reads one,
+/// which may be forbidden where tracking is not.
+pub(super) fn tracking() -> Pipeline {
     let mut asking = redis::pipe();
     // This variable exists since 7.0, the version that tracking renewals need for `PEXPIRE GT`.
     asking.cmd("EVAL").arg("return redis.REDIS_VERSION_NUM and 1 or 0").arg(0);
+    // Off first, because this key need not be tracked.
+    asking.cmd("CLIENT").arg("TRACKING").arg("OFF");
+    asking.cmd("MGET").arg(CLOCK);
     asking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
-    let answers = connection.send_packed_commands(&asking, 0, 2).await?;
-    Ok(matches!(answers.as_slice(), [Value::Int(1), Value::Okay]))
+    asking
+}
+
+/// Returns whether the server will.
+pub(super) fn tracks(answers: &[Value]) -> bool {
+    matches!(answers, [Value::Int(1), _, Value::Array(_), Value::Okay])
 }
 
 /// Hides the client, which knows the password.

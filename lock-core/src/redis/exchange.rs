@@ -194,7 +194,11 @@ async fn released(
 impl Link {
     /// Sends a script with its text if the server does not know the hash, as after a restart, a failover
     /// or SCRIPT FLUSH.
-    async fn unless_unknown(&self, eval: &Eval, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+    pub(super) async fn unless_unknown(
+        &self,
+        eval: &Eval,
+        reply: Result<Value, RedisError>,
+    ) -> Result<Value, RedisError> {
         match reply.and_then(Value::extract_error) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.send(&eval.by_text()).await

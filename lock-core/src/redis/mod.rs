@@ -17,6 +17,8 @@ mod link;
 mod pool;
 mod push;
 mod release;
+mod renew;
+mod renewals;
 mod script;
 mod settings;
 mod steps;
@@ -47,11 +49,7 @@ use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
-use crate::redis::steps::Unrenewed;
-
-/// How many locks one script renews. This takes about a quarter of a millisecond, in which the server
-/// serves nobody else.
-const RENEW_BATCH: usize = 50;
+use crate::redis::renewals::Renewals;
 
 /// The upper limits of the pause before reconnecting: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -95,6 +93,7 @@ pub struct RedisStore {
     /// The newest token of the server that this process knows.
     floor: Floor,
     collisions: Collisions,
+    renewals: Renewals,
     /// Whether the server's eviction policy has been logged.
     warned_of_eviction: AtomicBool,
 }
@@ -119,6 +118,7 @@ impl RedisStore {
             listeners: ChangeListeners::default(),
             floor: Floor::default(),
             collisions: Collisions::default(),
+            renewals: Renewals::default(),
             warned_of_eviction: AtomicBool::new(false),
         }
     }
@@ -128,28 +128,6 @@ impl RedisStore {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pool.connections()
-    }
-
-    /// Renews at most [`RENEW_BATCH`] claims.
-    async fn renew_batch(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
-        if let Some(answers) = self.renew_tracked(claims).await {
-            return answers;
-        }
-        let connection = self.pool.connection().await?;
-        self.renew_over(&connection.link, claims, false).await
-    }
-
-    async fn renew_over(&self, link: &Link, claims: &[Claim], track: bool) -> Result<Vec<Result<Renewal>>> {
-        let answer = link.eval(&steps::renew(claims, track)).await.map_err(|error| self.failed("renew", &error))?;
-        let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
-        for (place, why) in steps::unrenewed(&answer).ok_or_else(|| self.unreadable("renew"))? {
-            let Some(renewal) = renewals.get_mut(place) else { return Err(self.unreadable("renew")) };
-            *renewal = match why {
-                Unrenewed::Lost => Ok(Renewal::Lost),
-                Unrenewed::Failed(text) => Err(self.script_failed("renew", &text).with_key(&claims[place].key)),
-            };
-        }
-        Ok(renewals)
     }
 
     async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {
@@ -285,14 +263,7 @@ impl LockBackend for RedisStore {
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(one_lane.len());
-        for batch in one_lane.chunks(RENEW_BATCH) {
-            match self.renew_batch(batch).await {
-                Ok(batch) => answers.extend(batch),
-                Err(error) => answers.extend(batch.iter().map(|claim| Err(error.clone().with_key(&claim.key)))),
-            }
-        }
-        answers
+        self.renew_all(one_lane).await
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {

@@ -66,6 +66,11 @@ impl Pool {
         &self.target
     }
 
+    /// Returns a number for one more connection of the store.
+    pub(super) fn number(&self) -> u64 {
+        self.slots.generations.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Returns the connection of the current runtime, opening it if there is none.
     ///
     /// Callers that arrive while it is being opened share the result. If the future is dropped, the
@@ -103,7 +108,7 @@ impl Pool {
             {
                 return found.get().outcome.clone();
             }
-            let generation = self.slots.generations.fetch_add(1, Ordering::Relaxed) + 1;
+            let generation = self.number();
             let (publish, outcome) = watch::channel(None);
             let slot = Slot { generation, outcome: outcome.clone() };
             match entry {

@@ -10,7 +10,7 @@ use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
-use crate::redis::unsettled::Sent;
+use crate::redis::unsettled::{Sent, Unsettled};
 use crate::redis::{RedisStore, steps};
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
@@ -20,7 +20,12 @@ impl RedisStore {
     pub(super) async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
         let keys = Keys::of(&release.claim.key)?;
         let owner = release.claim.owner;
+        if !release.keep_for.is_zero() {
+            // What stays of the lease has no owner, and nobody would notice that it lasts too long.
+            self.renewals.end(owner);
+        }
         self.settle(owner).await?;
+        self.renewals.forget(owner);
         let connection = self.pool.connection().await?;
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() {
@@ -37,10 +42,14 @@ impl RedisStore {
         freed.map_err(|text| self.script_failed(op, &text))
     }
 
-    /// Makes sure that the server executes no further attempt of a claim, or executes it before anything
-    /// that this runtime sends next.
+    /// Makes sure that the server executes no further attempt or renewal of a claim, or executes it before
+    /// anything that this runtime sends next.
     pub(super) async fn settle(&self, owner: OwnerId) -> Result<()> {
-        let unsettled = &self.pool.unsettled;
+        self.settle_among(&self.pool.unsettled, owner).await?;
+        self.settle_among(&self.renewals.in_flight, owner).await
+    }
+
+    async fn settle_among(&self, unsettled: &Unsettled, owner: OwnerId) -> Result<()> {
         if unsettled.get(owner).is_none() {
             return Ok(());
         }
@@ -48,18 +57,19 @@ impl RedisStore {
         loop {
             let mut settled = std::pin::pin!(unsettled.settled.notified());
             settled.as_mut().enable();
-            let Some(mut sent) = unsettled.get(owner) else { return Ok(()) };
+            let Some(sent) = unsettled.get(owner) else { return Ok(()) };
+            let mut gone = sent.gone.clone();
             let connection = self.pool.connection().await?;
             if connection.link.generation == sent.generation {
                 return Ok(());
             }
             let patience_ends = sent.since.after(PATIENCE);
-            if sent.gone.has_changed().is_err() || clock.now() >= patience_ends {
+            if gone.has_changed().is_err() || clock.now() >= patience_ends {
                 return self.close(&connection.link, &sent).await;
             }
             tokio::select! {
                 () = settled => {}
-                _ = sent.gone.changed() => {}
+                _ = gone.changed() => {}
                 () = clock.sleep_until(patience_ends) => {}
             }
         }
@@ -67,7 +77,7 @@ impl RedisStore {
 
     /// Has the server close a connection. When the server has closed it, or knows no such connection, it
     /// executes nothing more that was sent over it.
-    async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
+    pub(super) async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
         match link.send(&kill).await {
@@ -78,10 +88,11 @@ impl RedisStore {
                     "closed a connection that did not answer"
                 );
                 self.pool.unsettled.closed(sent.generation);
+                self.renewals.in_flight.closed(sent.generation);
                 Ok(())
             }
             Err(error) => Err(LockError::unavailable(format!(
-                "an attempt that nobody awaits is still unanswered, and its connection could not be closed: {}",
+                "an earlier command of the claim is still unanswered, and its connection could not be closed: {}",
                 self.failed("close a connection", &error),
             ))),
         }

@@ -10,6 +10,8 @@ mod bad_input;
 mod blocking;
 #[cfg(feature = "redis")]
 mod cancellation;
+#[cfg(feature = "redis")]
+mod coexistence;
 mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]

@@ -20,11 +20,11 @@ pub(super) use acquire_all::{AcquireAll, AcquiredAll};
 pub(super) use holder::{holder, read_holder};
 #[cfg(any(test, feature = "inspect"))]
 pub(super) use messages::revoking;
-pub(super) use messages::{granted, revocation};
+pub(super) use messages::{called, granted, revocation};
 pub(super) use release::{freed, release, script as release_script};
 #[cfg(feature = "inspect")]
 pub(super) use release_foreign::release_foreign;
-pub(super) use renew::{Unrenewed, renew, unrenewed};
+pub(super) use renew::{Unrenewed, raise, raised, renew, unrenewed};
 pub(super) use take::{Taken, draw, read_taken, take};
 
 /// Reads an answer of PTTL: -1 is a key that never expires.
