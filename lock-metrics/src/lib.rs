@@ -17,7 +17,8 @@
 //!   [`MetricsHandle::locks_json`] in the application's own router: every hold and wait of this
 //!   process with its key, its call site, its lease and who waits for whom, the worst first.
 //! - `lockctl` (`cargo install lock-metrics --features cli`): every lock of the fleet, read from
-//!   Redis; and a way to release one whose holder is gone.
+//!   Redis; `lockctl why KEY`, which answers everything about one lock; and a way to release one whose
+//!   holder is gone.
 //! - [`Inspector`]: the same as metrics, for alerts on locks that no live process holds.
 //!
 //! Metrics never contain a key. The live view shows the first four digits of an owner. All 32 prove

@@ -32,7 +32,7 @@ ORPHANS = {"demo:orphaned:export:<run>", "demo:eternal:migration:<run>"}
 # What this demo makes fire when alerts wait for seconds instead of minutes. Everything else has to stay silent.
 EXPECTED = {"LockStuck", "LockStuckWithWaiters", "LockLost", "LockOrphanedHold", "LockKeyWithoutTtl"}
 # Waits of three seconds in vain and slow grants are part of the demo.
-ALLOWED = EXPECTED | {"LockAcquireTimeouts", "LockWaitersPilingUp", "LockWaitBudgetBurnFast", "LockWaitBudgetBurnSlow"}
+ALLOWED = EXPECTED | {"LockAcquireTimeouts", "LockWaitersPilingUp", "LockWaitBudgetBurn"}
 # A machine that is busy with other tests really is late, and with such short delays these say so.
 ON_A_BUSY_MACHINE = {"LockStoreErrors", "LockRenewalsFailing", "LockWatchdogLate", "LockLeaseNearlyLost"}
 

@@ -4,10 +4,11 @@ use crate::backend::{AcquireRequest, Attempt, AttemptAll, Release};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::redis::coalesce::{Coalescer, Flush};
+use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::node::Node;
 use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Taken};
-use crate::redis::{RedisStore, error};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// How many locks one script takes: while it runs, the server serves nobody else.
 const MOST: usize = 50;
 
-impl RedisStore {
+impl Node {
     /// Sends a claim, together with the release of another if there is one.
     pub(super) async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
         let keys = Keys::of(&request.claim.key)?;

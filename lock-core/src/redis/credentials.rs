@@ -11,7 +11,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
-use crate::redis::RedisStore;
+use crate::redis::node::Node;
 
 /// How long to wait after a provider has failed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-impl RedisStore {
+impl Node {
     /// Logs every open connection in again before its credentials expire. Never returns.
     pub(super) async fn rotate_credentials(&self) {
         let Some(provider) = self.pool.target().provider() else { return pending().await };

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::backend::LockBackend;
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
+use crate::redis::node::Node;
 use crate::redis::{RedisStore, error, keys, steps, value};
 
 pub use entry::{EntryState, LockEntry};
@@ -94,7 +94,8 @@ impl FleetReader {
     ///
     /// Safe: it only reads.
     pub async fn ping(&self) -> Result<()> {
-        within(self.servers.named(), "answer", self.servers.named().ping()).await
+        let named = self.servers.named();
+        within(named, "answer", async { named.pool.connection().await.map(drop) }).await
     }
 
     /// Returns the store on the server that keeps a key: of a cluster, the master of its slot. It
@@ -108,7 +109,7 @@ impl FleetReader {
     ///
     /// Safe: it only reads.
     pub async fn store_of(&self, key: &LockKey) -> Result<Arc<RedisStore>> {
-        self.servers.keeper_of(key).await
+        Ok(Arc::new(RedisStore { node: self.servers.keeper_of(key).await? }))
     }
 
     /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].
@@ -154,7 +155,7 @@ impl FleetReader {
     }
 
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.
-    async fn read(&self, store: &Arc<RedisStore>, keys: &[LockKey]) -> Result<Vec<Found>> {
+    async fn read(&self, store: &Arc<Node>, keys: &[LockKey]) -> Result<Vec<Found>> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -186,7 +187,11 @@ impl FleetReader {
         // If there is no queue, or something else in its place, nobody waits.
         let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
         let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
-        entry.foreign_value = (entry.state == EntryState::Foreign).then(|| text.clone());
+        match entry.state {
+            EntryState::Held => entry.ttl = value::ttl(text),
+            EntryState::Foreign => entry.foreign_value = Some(text.clone()),
+            EntryState::Kept => {}
+        }
         Ok(Found::Entry(Box::new(entry)))
     }
 }

@@ -26,7 +26,8 @@ use crate::clock::{Clock, jitter};
 use crate::error::LockErrorKind;
 use crate::key::LockKey;
 use crate::redis::link::{Link, ServerTime};
-use crate::redis::{BACKOFF, RedisStore, connect, keys, steps};
+use crate::redis::node::{BACKOFF, Node};
+use crate::redis::{connect, keys, steps};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
@@ -216,7 +217,7 @@ impl Drop for OpenInbox<'_> {
     }
 }
 
-impl RedisStore {
+impl Node {
     /// Listens for grants to this process, and for changes to its locks. While this is not
     /// possible, callers poll and renewals discover losses.
     pub(super) async fn listen(&self, inbox: &Inbox) {

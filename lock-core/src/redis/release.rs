@@ -10,13 +10,14 @@ use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
+use crate::redis::node::Node;
+use crate::redis::steps;
 use crate::redis::unsettled::{Sent, Unsettled};
-use crate::redis::{RedisStore, steps};
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-impl RedisStore {
+impl Node {
     pub(super) async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
         let keys = Keys::of(&release.claim.key)?;
         let owner = release.claim.owner;

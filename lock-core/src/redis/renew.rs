@@ -5,17 +5,17 @@ use redis::{Pipeline, RedisError, Value};
 use crate::backend::{Claim, Renewal};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::link::Link;
+use crate::redis::node::Node;
 use crate::redis::push::ChangeListener;
-use crate::redis::steps::Unrenewed;
-use crate::redis::{RedisStore, steps};
+use crate::redis::steps::{self, Unrenewed};
 
 /// How many locks are renewed together. The script takes about a quarter of a millisecond for them, in which
 /// the server serves nobody else.
 const TOGETHER: usize = 50;
 
-impl RedisStore {
-    /// Renews claims, some at a time.
-    pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+impl Node {
+    /// Raises the leases of some claims. Answers come in their order.
+    pub(super) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let mut answers = Vec::with_capacity(claims.len());
         for batch in claims.chunks(TOGETHER) {
             let renewed = match self.listeners.current() {

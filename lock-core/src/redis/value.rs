@@ -70,6 +70,12 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     Some(holder)
 }
 
+/// Reads the ttl with which a lock was taken.
+#[cfg(feature = "inspect")]
+pub(super) fn ttl(value: &[u8]) -> Option<Duration> {
+    std::str::from_utf8(value).ok()?.split('|').nth(2)?.parse().ok().map(Duration::from_millis)
+}
+
 #[cfg(any(test, feature = "inspect"))]
 /// Reads a waiter, and when it last confirmed in server µs, from the text that `queue.lua` keeps for
 /// a claim.

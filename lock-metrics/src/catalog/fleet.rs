@@ -25,7 +25,7 @@ pub(crate) static OLDEST_HOLD: Metric = gauge(
     "distributed_lock_inspector_oldest_hold_start_timestamp_seconds",
     MetricUnit::Seconds,
     PER_LOCK,
-    "When the oldest hold in Redis began, by the clock of the instance that tells it, 0 if there is none.",
+    "When the oldest hold in Redis began, by the clock of the instance that reports it, 0 if there is none.",
 );
 pub(crate) static MIN_TTL: Metric = gauge(
     "distributed_lock_inspector_min_ttl_seconds",
@@ -37,7 +37,7 @@ pub(crate) static KEYS_WITHOUT_TTL: Metric = gauge(
     "distributed_lock_inspector_keys_without_ttl",
     MetricUnit::Count,
     PER_LOCK,
-    "Locks in Redis that never expire: nobody wrote them who follows the protocol.",
+    "Locks in Redis that never expire: no client of this library writes such keys.",
 );
 pub(crate) static SCAN_DURATION: Metric = gauge(
     "distributed_lock_inspector_scan_duration_seconds",

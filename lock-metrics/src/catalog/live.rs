@@ -28,7 +28,7 @@ pub(crate) static WAITING_ON: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store", "holder_site"],
-    "Acquires that wait now, by the call site that holds what they wait for; unknown if the store could not tell.",
+    "Acquires that wait now, by the call site that holds what they wait for; unknown if the store did not say.",
 );
 pub(crate) static WAITING_ON_OLDEST: Metric = Metric::new(
     "distributed_lock_waiting_on_oldest_start_timestamp_seconds",

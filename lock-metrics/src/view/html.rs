@@ -121,9 +121,9 @@ fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
     }
 }
 
-/// Returns the shell command that shows everything about a key.
+/// Returns the shell command that answers everything about a key.
 fn lockctl(key: &str) -> String {
-    format!("lockctl show '{}'", key.replace('\'', "'\\''"))
+    format!("lockctl why '{}'", key.replace('\'', "'\\''"))
 }
 
 /// Writes the time of day.

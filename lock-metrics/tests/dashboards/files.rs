@@ -88,6 +88,26 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
 
 #[test]
 #[limit]
+fn each_alert_answers_one_question_of_its_own() {
+    let page = read("alerts.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| [")?.split_once("](runbooks/"));
+    let (mut alerts, mut questions) = (BTreeSet::new(), BTreeSet::new());
+    for (name, rest) in rows {
+        let cells: Vec<&str> = rest.split('|').map(str::trim).collect();
+        assert_eq!(cells[0], format!("{name}.md)"));
+        assert!(alerts.insert(name.to_owned()), "{name} is there twice");
+        assert!(cells[1].ends_with('?') && questions.insert(cells[1]), "{name}: {}", cells[1]);
+        let is_critical = rules().into_iter().any(|rule| match rule {
+            Rule::Alert(alert) => alert.name == name && format!("{:?}", alert.severity) == "Critical",
+            Rule::Record { .. } => false,
+        });
+        assert_eq!(cells[2], if is_critical { "now" } else { "in the morning" }, "{name}");
+    }
+    assert_eq!(alerts, alert_names());
+}
+
+#[test]
+#[limit]
 fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
     let mut fires = BTreeSet::new();
     let mut silent = 0;

@@ -1,8 +1,9 @@
 //! Tests the listener as an unknown client would use it.
 
+use lock_core::LockEventKind;
 use lock_core::testing::limit;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use lock_metrics::{InstallError, LIVE_VIEW_CSP, MetricsHandle, builder};
@@ -142,6 +143,60 @@ fn a_listener_for_the_network_gives_metrics_under_any_name() {
     assert!(ask_as(address, "GET", "/locks", "localhost").0.starts_with("HTTP/1.1 200"));
 }
 
+/// An address of this host that other hosts could reach, if it has one. Nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().unwrap().ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
+}
+
+#[test]
+#[limit]
+fn the_live_view_is_reached_by_an_address_of_this_host() {
+    let Some(own) = own_address() else {
+        eprintln!("skipped: this host has only loopback addresses");
+        return;
+    };
+    // For all addresses, and bound to the one that dashboards link to.
+    for bound in [IpAddr::from([0, 0, 0, 0]), own] {
+        let metrics = builder().with_listener((bound, 0)).build().unwrap();
+        let address = SocketAddr::from((own, metrics.listener().unwrap().port()));
+        for path in ["/locks", "/locks.json", "/metrics"] {
+            let (head, _) = ask_as(address, "GET", path, &address.to_string());
+            assert!(head.starts_with("HTTP/1.1 200"), "{bound} {path}: {head}");
+        }
+        // By a name only if that was allowed, whatever it resolves to.
+        assert!(ask_as(address, "GET", "/locks", "shop-7f.internal").0.starts_with("HTTP/1.1 403"));
+    }
+    let metrics = builder().with_listener((own, 0)).with_live_view_name("shop-7f.internal").build().unwrap();
+    let address = metrics.listener().unwrap();
+    assert!(ask_as(address, "GET", "/locks", "shop-7f.internal:9464").0.starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+#[limit]
+fn a_scrape_overtakes_views_that_take_long() {
+    let (metrics, address) = serve();
+    let observer = metrics.observer();
+    // Every key is waited for, which is what makes a view slow.
+    for attempt in 0..50_000 {
+        Acquire::new(&observer, attempt, "job", &format!("job:{attempt}")).send(LockEventKind::WaitStarted);
+    }
+    let views: Vec<TcpStream> = (0..10)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /locks HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    assert!(ask(address, "GET", "/metrics").0.starts_with("HTTP/1.1 200"));
+    let unanswered = views.iter().filter(|view| {
+        view.set_nonblocking(true).unwrap();
+        view.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    });
+    assert!(unanswered.count() > 0, "the scrape waited for all the views that were asked for before it");
+}
+
 #[test]
 #[limit]
 fn rubbish_and_silence_do_not_stop_it() {
@@ -175,7 +230,7 @@ fn an_address_in_use_is_a_typed_error() {
     let address = taken.local_addr().unwrap();
     match builder().with_listener(address).build() {
         Err(InstallError::Listener { address: refused, source, .. }) => {
-            assert_eq!((refused, source.kind()), (address, std::io::ErrorKind::AddrInUse));
+            assert_eq!((refused, source.kind()), (address, ErrorKind::AddrInUse));
         }
         other => panic!("{other:?}"),
     }

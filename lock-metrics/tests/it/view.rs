@@ -193,7 +193,7 @@ fn a_hundred_thousand_holds_are_cut_to_what_can_be_read() {
     let page = metrics.locks_html();
     assert_eq!(attributes(&page, "data-key")[..3], ["job:stuck", "job:77777", "job:77777"]);
     assert_eq!(attributes(&page, "data-state")[..3], ["stuck", "held", "waiting"]);
-    assert!(page.contains("lockctl show &#39;job:stuck&#39;"), "the command for the one that is stuck");
+    assert!(page.contains("lockctl why &#39;job:stuck&#39;"), "the command for the one that is stuck");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

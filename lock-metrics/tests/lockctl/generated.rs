@@ -26,7 +26,7 @@ fn completions_know_every_command_and_bash_takes_them() {
 fn each_command_has_a_man_page() {
     let directory = tempfile();
     lockctl_at("", &["man", "--out", directory.to_str().unwrap()]).assert_code(0);
-    for command in ["", "-list", "-show", "-waiters", "-watch", "-release", "-run"] {
+    for command in ["", "-list", "-show", "-why", "-waiters", "-watch", "-release", "-run"] {
         let page = std::fs::read_to_string(directory.join(format!("lockctl{command}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{page}");
     }

@@ -9,6 +9,7 @@ mod program;
 #[cfg(target_os = "linux")]
 mod run;
 mod safety;
+mod why;
 
 use std::time::Duration;
 

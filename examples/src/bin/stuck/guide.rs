@@ -64,7 +64,10 @@ pub(crate) fn print(args: &Args, keys: &Keys, address: SocketAddr) {
     look("http://127.0.0.1:9090/alerts", "Prometheus, if it runs as dashboards/README.md says");
     look("http://127.0.0.1:3000", "Grafana, dashboard \"Locks: on call\"");
     look("lockctl list", "every lock in the store");
-    look(&format!("lockctl show {stuck}"), "its holder, call site and token");
+    look(
+        &format!("lockctl why {stuck} --live-view http://{address}"),
+        "its holder, who waits, and whether to force it",
+    );
     look(&format!("lockctl waiters {stuck}"), "who waits for it");
     println!("\nCtrl-C ends it and gives every lock back.");
 }
@@ -74,5 +77,5 @@ fn row(what: &str, key: &str, alerts: &str) {
 }
 
 fn look(place: &str, what: &str) {
-    println!("  {place:<46}{what}");
+    println!("  {place:<45} {what}");
 }

@@ -38,6 +38,9 @@ pub struct LockEntry {
     pub held_for: Option<Duration>,
     /// How many processes are in the server's queue. Processes that poll leave no trace.
     pub waiters: u64,
+    /// The lease with which one of our holders took the lock: a renewal raises what is left of it to this.
+    /// `None` for other holders.
+    pub ttl: Option<Duration>,
 }
 
 /// Who has a lock that is not free.
@@ -88,7 +91,19 @@ impl LockEntry {
             // The holder's estimate of the server's time may be a little ahead.
             held_for: held_for.map(Result::unwrap_or_default),
             waiters,
+            ttl: None,
         }
+    }
+
+    /// Returns how long ago the lease was renewed, or granted if it was not renewed since. A holder renews
+    /// after a third of its ttl, unless it asked for another interval or for no renewal: one that has not
+    /// renewed for much longer has died, hangs, or cannot reach the server.
+    ///
+    /// `None` if that cannot be told: for foreign holders, for a key without an expiry, and after
+    /// [`LockGuard::extend`](crate::LockGuard::extend) by more than the ttl.
+    #[must_use]
+    pub fn renewed_ago(&self) -> Option<Duration> {
+        self.ttl?.checked_sub(self.holder.ttl_left?)
     }
 
     /// Returns whether the key would stay taken forever, because it has no expiry.
@@ -124,6 +139,20 @@ mod tests {
         holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
         let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
         assert_eq!(entry.held_for, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_left_of_the_lease_tells_when_it_was_renewed() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let renewed = |ttl, ttl_left| {
+            let holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), ttl_left);
+            let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
+            entry.ttl = ttl;
+            entry.renewed_ago()
+        };
+        assert_eq!(renewed(seconds(10), seconds(8)), seconds(2));
+        assert_eq!(renewed(seconds(10), seconds(60)), None, "extended");
+        assert_eq!((renewed(seconds(10), None), renewed(None, seconds(8))), (None, None));
     }
 
     #[test]

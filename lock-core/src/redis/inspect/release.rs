@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::{Claim, Freed, LockBackend, Release};
+use crate::backend::{Claim, Freed, Release};
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::owner::OwnerId;
 use crate::redis::inspect::FleetReader;
 use crate::redis::inspect::servers::within;
-use crate::redis::{RedisStore, keys, steps};
+use crate::redis::node::Node;
+use crate::redis::{keys, steps};
 
 impl FleetReader {
     /// Takes a lock away from the holder with this identity, and from no other.
@@ -44,7 +45,7 @@ impl FleetReader {
                 if let Err(error) = &told {
                     tracing::debug!(%error, "the holder could not be told who takes its lock away");
                 }
-                let freed = within(store, "release", store.release(&claim)).await;
+                let freed = within(store, "release", store.free("release", &claim)).await;
                 match (told, freed) {
                     // The holder was notified, and released first.
                     (Ok(true), Ok(Freed::NotHeld)) => Ok(Freed::Released),
@@ -83,7 +84,7 @@ impl FleetReader {
 
     fn audit(
         &self,
-        store: &Result<Arc<RedisStore>>,
+        store: &Result<Arc<Node>>,
         key: &LockKey,
         owner: Option<OwnerId>,
         actor: &str,
@@ -105,7 +106,7 @@ impl FleetReader {
 }
 
 /// Tells the process of this owner that its lock is taken away. Returns whether the lock was its own.
-async fn announce(store: &RedisStore, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<bool> {
+async fn announce(store: &Node, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<bool> {
     let connection = store.pool.connection().await?;
     let link = &connection.link;
     let mut reading = redis::cmd("GETRANGE");
@@ -122,7 +123,7 @@ async fn announce(store: &RedisStore, key: &LockKey, owner: OwnerId, actor: &str
 }
 
 /// Deletes a key that holds exactly this value.
-async fn delete(store: &RedisStore, key: &LockKey, value: &[u8]) -> Result<Freed> {
+async fn delete(store: &Node, key: &LockKey, value: &[u8]) -> Result<Freed> {
     let connection = store.pool.connection().await?;
     let link = &connection.link;
     let answer = link

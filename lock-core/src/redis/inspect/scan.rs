@@ -12,7 +12,8 @@ use crate::key::LockKey;
 use crate::redis::inspect::servers::{Fleet, within};
 use crate::redis::inspect::topology::{Address, Topology};
 use crate::redis::inspect::{EntryState, FleetReader, Found, LockEntry};
-use crate::redis::{RedisStore, keys};
+use crate::redis::keys;
+use crate::redis::node::Node;
 
 /// Sets what a [`Scan`] looks at, and how much it may cost.
 ///
@@ -106,7 +107,7 @@ pub struct Scan<'a> {
     reader: &'a FleetReader,
     options: ScanOptions,
     /// The server that is being read.
-    server: Option<Arc<RedisStore>>,
+    server: Option<Arc<Node>>,
     /// Where to continue in its keys.
     cursor: u64,
     /// The cluster as it was when its masters were listed, if the server belongs to one.
@@ -226,7 +227,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Finds the server to continue with; `None` at the end.
-    async fn server(&mut self) -> Result<Option<Arc<RedisStore>>> {
+    async fn server(&mut self) -> Result<Option<Arc<Node>>> {
         let servers = &self.reader.servers;
         while self.server.is_none() && !self.ended {
             if let Some(next) = self.ahead.front() {
@@ -256,7 +257,7 @@ impl<'a> Scan<'a> {
         Ok(self.server.clone())
     }
 
-    async fn keys(&self, server: &RedisStore) -> Result<(u64, Vec<LockKey>)> {
+    async fn keys(&self, server: &Node) -> Result<(u64, Vec<LockKey>)> {
         let mut command = redis::cmd("SCAN");
         command.arg(self.cursor).arg("COUNT").arg(ScanOptions::BATCH).arg("TYPE").arg("string");
         if !self.options.prefix.is_empty() {

@@ -9,8 +9,10 @@ use redis::{Cmd, RedisError, Value};
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
-use crate::redis::RedisStore;
+use crate::redis::connect::Target;
 use crate::redis::inspect::topology::{Address, Topology};
+use crate::redis::node::Node;
+use crate::redis::settings::Settings;
 
 /// How long one exchange with a server may take, connecting included.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -22,15 +24,15 @@ const REDIRECTIONS: usize = 3;
 /// How to reach every server of a fleet, with the credentials and settings of one URL.
 pub(super) struct Servers {
     /// The server of the URL.
-    named: Arc<RedisStore>,
+    named: Arc<Node>,
     /// Other nodes of its cluster, by name, with their connections.
-    others: Mutex<BTreeMap<String, Arc<RedisStore>>>,
+    others: Mutex<BTreeMap<String, Arc<Node>>>,
 }
 
 /// The servers that keep the locks.
 pub(super) enum Fleet {
     /// A server that is not a node of a cluster.
-    One(Arc<RedisStore>),
+    One(Arc<Node>),
     Cluster(Topology),
 }
 
@@ -38,7 +40,7 @@ pub(super) enum Fleet {
 pub(super) struct Answer {
     pub(super) value: Value,
     /// The server that answered.
-    pub(super) from: Arc<RedisStore>,
+    pub(super) from: Arc<Node>,
     /// The server's time, in µs.
     pub(super) now: u64,
 }
@@ -55,7 +57,7 @@ impl Answer {
 
 /// Commands for one server.
 struct ServerRequest {
-    to: Arc<RedisStore>,
+    to: Arc<Node>,
     /// Whether the server is taking over the slot from the one that redirected us.
     asking: bool,
     /// Which of the commands.
@@ -66,16 +68,16 @@ struct ServerRequest {
 
 impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
-        Ok(Self { named: Arc::new(RedisStore::new(url)?), others: Mutex::default() })
+        Ok(Self { named: Arc::new(Node::at(Target::parse(url, Settings::default())?)), others: Mutex::default() })
     }
 
     /// Returns the server of the URL.
-    pub(super) fn named(&self) -> &RedisStore {
+    pub(super) fn named(&self) -> &Node {
         &self.named
     }
 
     /// Returns a server that can be reached: the one of the URL, or another node of its cluster.
-    pub(super) async fn reachable(&self) -> Result<Arc<RedisStore>> {
+    pub(super) async fn reachable(&self) -> Result<Arc<Node>> {
         let Err(away) = self.named.pool.connection().await else { return Ok(Arc::clone(&self.named)) };
         if away.kind() == LockErrorKind::Unavailable {
             let others: Vec<_> = self.others().values().cloned().collect();
@@ -112,7 +114,7 @@ impl Servers {
     }
 
     /// Returns the master at an address, if it still is one.
-    pub(super) async fn master(&self, address: &Address) -> Result<Arc<RedisStore>> {
+    pub(super) async fn master(&self, address: &Address) -> Result<Arc<Node>> {
         let store = self.at(address)?;
         match introduction(&store, "role").await?.as_deref() {
             Some("master") => Ok(store),
@@ -141,7 +143,7 @@ impl Servers {
     }
 
     /// Finds the server that keeps a key.
-    pub(super) async fn keeper_of(&self, key: &LockKey) -> Result<Arc<RedisStore>> {
+    pub(super) async fn keeper_of(&self, key: &LockKey) -> Result<Arc<Node>> {
         let what = "find the master of a key";
         let mut command = redis::cmd("PTTL");
         command.arg(key.as_str());
@@ -163,7 +165,7 @@ impl Servers {
 
     /// Sends commands to a server, and those that it does not serve to the nodes that it names. An
     /// error of one command is that command's answer.
-    pub(super) async fn ask(&self, first: &Arc<RedisStore>, what: &str, commands: &[Cmd]) -> Result<Vec<Answer>> {
+    pub(super) async fn ask(&self, first: &Arc<Node>, what: &str, commands: &[Cmd]) -> Result<Vec<Answer>> {
         let all = (0..commands.len()).collect();
         let mut requests = vec![ServerRequest { to: Arc::clone(first), asking: false, which: all, left: REDIRECTIONS }];
         let mut answers: Vec<Option<Answer>> = commands.iter().map(|_| None).collect();
@@ -200,17 +202,17 @@ impl Servers {
     }
 
     /// Returns the node at an address. It keeps its connections for the next time.
-    fn at(&self, address: &Address) -> Result<Arc<RedisStore>> {
+    fn at(&self, address: &Address) -> Result<Arc<Node>> {
         let target = self.named.pool.target().sibling(&address.host, address.port)?;
         if target.node() == self.named.pool.node() {
             return Ok(Arc::clone(&self.named));
         }
         let mut others = self.others();
         let known = others.entry(target.node().to_owned());
-        Ok(Arc::clone(known.or_insert_with(|| Arc::new(RedisStore::at(target)))))
+        Ok(Arc::clone(known.or_insert_with(|| Arc::new(Node::at(target)))))
     }
 
-    fn others(&self) -> MutexGuard<'_, BTreeMap<String, Arc<RedisStore>>> {
+    fn others(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Node>>> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -242,7 +244,7 @@ impl ServerRequest {
 }
 
 /// Gives up on a server that does not answer.
-pub(super) async fn within<T>(store: &RedisStore, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(super) async fn within<T>(store: &Node, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     let clock = Clock::system();
     tokio::select! {
         biased;
@@ -255,7 +257,7 @@ pub(super) async fn within<T>(store: &RedisStore, what: &str, work: impl Future<
 }
 
 /// Sends one command. The inner error is the server's answer.
-async fn send(store: &RedisStore, what: &str, command: &Cmd) -> Result<std::result::Result<Value, RedisError>> {
+async fn send(store: &Node, what: &str, command: &Cmd) -> Result<std::result::Result<Value, RedisError>> {
     within(store, what, async {
         let connection = store.pool.connection().await?;
         Ok(connection.link.send(command).await)
@@ -264,7 +266,7 @@ async fn send(store: &RedisStore, what: &str, command: &Cmd) -> Result<std::resu
 }
 
 /// Asks a server for a fact about itself. Every user may ask this, whatever its permissions are.
-async fn introduction(store: &RedisStore, about: &str) -> Result<Option<String>> {
+async fn introduction(store: &Node, about: &str) -> Result<Option<String>> {
     match send(store, "say what it is", &redis::cmd("HELLO")).await? {
         Ok(Value::Map(words)) => Ok(words.into_iter().find_map(|word| match word {
             (Value::BulkString(name), Value::BulkString(word)) if name == about.as_bytes() => {
@@ -280,7 +282,7 @@ async fn introduction(store: &RedisStore, about: &str) -> Result<Option<String>>
 }
 
 /// Returns where an error redirects us, and whether only this once.
-fn redirection(from: &RedisStore, error: &RedisError) -> Option<(Address, bool)> {
+fn redirection(from: &Node, error: &RedisError) -> Option<(Address, bool)> {
     let (address, _slot) = error.redirect_node()?;
     Some((Address::read(address, from.pool.target().host())?, error.code() == Some("ASK")))
 }

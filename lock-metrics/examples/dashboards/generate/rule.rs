@@ -121,7 +121,11 @@ fn write_alert(yaml: &mut String, alert: &Alert, settings: &Settings) {
 
 /// Returns the annotations of an alert, with the links from the settings.
 pub(crate) fn annotations(alert: &Alert, settings: &Settings) -> Vec<(&'static str, String)> {
-    let live = format!("`lockctl list` and {} name the key and the owner.", settings.live_view);
+    let live = format!(
+        "`lockctl list` and {} name the key; `lockctl why KEY` says whether its holder lives, who waits, and whether it is \
+         safe to force.",
+        settings.live_view
+    );
     let mut all = vec![
         ("summary", alert.summary.to_owned()),
         ("description", alert.description.replace("LIVE", &live)),

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use lock_core::{LockKey, OwnerId, Wait};
 
 use crate::values;
+use crate::why::Address;
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
@@ -38,6 +39,7 @@ and `list --owners` show all, for `release --expect-owner`. Passwords are never 
 Examples:
   lockctl list --prefix lock:
   lockctl show lock:user:42
+  lockctl why lock:user:42 --live-view 'http://{host}:9464'
   lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
   lockctl run lock:backup --ttl 30s -- ./backup.sh --full
   LOCK_URL=redis://:password@redis.internal lockctl watch --json";
@@ -94,6 +96,22 @@ pub(crate) enum Action {
         /// The key, as in Redis
         #[arg(value_parser = values::key)]
         key: LockKey,
+    },
+    /// Say in one answer who holds a lock, whether that process lives, who waits, and whether it is safe to force
+    ///
+    /// What Redis knows is enough for most of it: a lease that is renewed on time has a living process. The live views of
+    /// the processes add the caller that has the lock now, its fencing token, the clock, and every caller that waits.
+    Why {
+        /// The key, as in Redis
+        #[arg(value_parser = values::key)]
+        key: LockKey,
+        /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
+        /// for the host of the holder and of each waiter: http://{host}:9464
+        #[arg(
+            long = "live-view", value_name = "URL", env = "LOCK_LIVE_VIEW", hide_env_values = true, value_delimiter = ',',
+            value_parser = Address::read
+        )]
+        views: Vec<Address>,
     },
     /// List who waits for a lock in the server's queue, first come first
     Waiters {

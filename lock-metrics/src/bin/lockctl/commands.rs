@@ -101,8 +101,10 @@ pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -
         out.document(&entry.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, true)))?;
     } else if let Some(entry) = &entry {
         out.line(&details(entry))?;
-        if let Some(hint) = release_hint(entry) {
-            out.line(&hint)?;
+        if let Some(command) = release_command(entry) {
+            out.line(&format!(
+                "\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}"
+            ))?;
         }
     } else {
         out.line(&format!("{} is free", visible(key.as_str())))?;
@@ -149,7 +151,7 @@ fn details(entry: &LockEntry) -> String {
 }
 
 /// Returns the command that would release this lock, if its key can be written in a shell.
-fn release_hint(entry: &LockEntry) -> Option<String> {
+pub(crate) fn release_command(entry: &LockEntry) -> Option<String> {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let key = entry.key.as_str();
     let expected = match (entry.holder.owner, whole_value(entry)) {
@@ -158,13 +160,7 @@ fn release_hint(entry: &LockEntry) -> Option<String> {
         (None, None) => return None,
     };
     let plain = visible(key) == key && !key.starts_with('-');
-    plain.then(|| {
-        format!(
-            "\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  \
-             lockctl release {} {expected} --reason '…'",
-            quoted(key)
-        )
-    })
+    plain.then(|| format!("lockctl release {} {expected} --reason '…'", quoted(key)))
 }
 
 /// Returns the value that a foreign client wrote, if it was read completely.

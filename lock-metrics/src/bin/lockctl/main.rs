@@ -1,7 +1,8 @@
 //! `lockctl`: who holds which lock in the whole fleet, who waits, and a way to force one free.
 //!
 //! It reads Redis and contacts no process. Text from outside is made safe for a terminal before it is printed.
-//! `run` is the exception: it takes a lock itself, and runs a command under it.
+//! Two commands are exceptions: `why` asks the live views it is given, and `run` takes a lock itself, and runs a command
+//! under it.
 
 mod args;
 mod audit;
@@ -16,6 +17,7 @@ mod run;
 mod text;
 mod values;
 mod watch;
+mod why;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -130,6 +132,7 @@ async fn act(fleet: &FleetReader, action: Action, out: &mut Output) -> Result<En
         Action::List(wanted) => commands::list(fleet, &wanted, out).await,
         Action::Show { key } => commands::show(fleet, &named(&key)?, out).await,
         Action::Waiters { key } => commands::waiters(fleet, &named(&key)?, out).await,
+        Action::Why { key, views } => why::why(fleet, &named(&key)?, &views, out).await,
         Action::Watch { key, wanted } => {
             watch::watch(fleet, key.as_ref().map(named).transpose()?.as_ref(), &wanted, out).await
         }

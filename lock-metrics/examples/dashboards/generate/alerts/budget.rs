@@ -11,18 +11,12 @@ const BUDGET: &str = "0.01";
 pub(crate) fn alerts() -> Vec<Alert> {
     // A month's budget is used up in two days at 14.4, in five at 6, in ten at 3, on the last day at
     // 1.
-    let fast = [("14.4", "1h", "5m"), ("6", "6h", "30m")];
-    let slow = [("3", "1d", "2h"), ("1", "3d", "6h")];
-    vec![
-        burn("LockWaitBudgetBurnFast", &fast, "{{ $labels.lock }} is slow to get: the month's budget is gone in days")
-            .after("2m"),
-        burn("LockWaitBudgetBurnSlow", &slow, "{{ $labels.lock }} is slow to get, and uses up the month's budget")
-            .after("1h"),
-    ]
+    // Waiting costs time, not data: nobody needs to be woken, however fast it is used up.
+    vec![burn(&[("14.4", "1h", "5m"), ("6", "6h", "30m"), ("3", "1d", "2h"), ("1", "3d", "6h")]).after("2m")]
 }
 
 /// The long window shows that it matters, the short one that it still goes on.
-fn burn(name: &'static str, windows: &[(&str, &str, &str)], summary: &'static str) -> Alert {
+fn burn(windows: &[(&str, &str, &str)]) -> Alert {
     let conditions: Vec<String> = windows
         .iter()
         .map(|(factor, long, short)| {
@@ -32,10 +26,10 @@ fn burn(name: &'static str, windows: &[(&str, &str, &str)], summary: &'static st
         .collect();
     let busy = answered("5m");
     let template = format!("({}) and on ({SERVICE}, lock) {busy} > 0.05", conditions.join(" or "));
-    // Waiting costs time, not data: nobody needs to be woken.
-    Alert::new(name, Severity::Warning, &template, summary).says(&format!(
+    let summary = "{{ $labels.lock }} is slow to get, and uses up the month's budget of slow waits";
+    Alert::new("LockWaitBudgetBurn", Severity::Warning, &template, summary).says(&format!(
         "{{{{ $value | humanizePercentage }}}} of the waits for the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} \
-         took more than 250 ms or failed, and 1 % may. It is taken by:{SITES} The panel \"Who makes them wait\" names the \
-         one to make faster. If the lock is meant to queue, silence this alert for it."
+         took more than 250 ms or failed; the goal is at most 1 %. Call sites that take it:{SITES} The panel \"Who makes \
+         them wait\" names the one to make faster. If the lock is meant to queue, silence this alert for it."
     ))
 }

@@ -33,7 +33,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
         .says(
             "{{ $value | humanizePercentage }} of the commands that {{ $labels.job }} sends to the lock store \
              {{ $labels.node }} fail. Acquires fail and renewals come late at every call site that uses it. The panel \
-             \"Failed commands\" tells kinds of failure apart.",
+             \"Failed commands\" shows the kinds of failure.",
         ),
         Alert::new(
             "LockStoreMayEvict",
@@ -73,7 +73,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
             "LockNamesOverflow",
             Severity::Warning,
             &happened("label_overflow_total", 60, SERVICE),
-            "{{ $labels.job }} has more lock names than are told apart",
+            "{{ $labels.job }} has more lock names than metrics keep apart",
         )
         .says(
             "Acquires in {{ $labels.job }} are counted as lock=\"other\", because there are more than 200 names. A call \
@@ -104,12 +104,12 @@ fn inspector() -> Alert {
             "(count by (cluster, store) (last_over_time(@inspector_last_success_timestamp_seconds[6h])) \
              unless on (cluster, store) {fresh}) or (max by (cluster, store) (@inspector_truncated) == 1)"
         ),
-        "The fleet inspector has not seen all of {{ $labels.store }} for minutes",
+        "The fleet inspector has not read all of {{ $labels.store }} for minutes",
     )
     .after("5m")
     .says(
-        "No inspector has finished a scan of {{ $labels.store }} for five minutes, or its scans end at their budget of keys \
-         and see a part only. Orphaned locks and keys without a lease go unseen. Look at the log of the processes that run \
-         an inspector, and at distributed_lock_inspector_truncated.",
+        "No inspector has finished a scan of {{ $labels.store }} for five minutes, or its scans stop at their limit of keys \
+         and see only part of them. Orphaned locks and keys without a lease are not noticed. Look at the log of the \
+         processes that run an inspector, and at distributed_lock_inspector_truncated.",
     )
 }

@@ -27,7 +27,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
         .says(&format!(
             "At least {{{{ $value | humanize }}}} callers, in all processes together, have been waiting for the lock \
              {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} for five minutes, for seconds each or more and more of them. \
-             It is taken by:{SITES} The panel \"Who makes them wait\" names the one to make faster."
+             Call sites that take it:{SITES} The panel \"Who makes them wait\" names the one to make faster."
         )),
         Alert::new(
             "LockAcquireTimeouts",
@@ -44,8 +44,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
         .after("10m")
         .says(&format!(
             "{{{{ $value | humanizePercentage }}}} of the acquires of the lock {{{{ $labels.lock }}}} in \
-             {{{{ $labels.job }}}} wait in vain, within the last minutes or, if it is taken seldom, within the last hour. \
-             It is taken by:{SITES} Look whether one of them is stuck; else hold it for less time, or split the key."
+             {{{{ $labels.job }}}} do not get it, within the last minutes or, if it is taken seldom, within the last hour. \
+             Call sites that take it:{SITES} Look whether one of them is stuck; else hold it for less time, or split the key."
         )),
     ]
 }

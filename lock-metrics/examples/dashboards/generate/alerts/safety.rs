@@ -29,7 +29,7 @@ fn lost() -> Vec<Alert> {
         )
         .says(&format!(
             "The lock {{{{ $labels.lock }}}} was lost while {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}) held it; \
-             reason: {{{{ $labels.reason }}}}. It is taken by:{SITES} Their work was stopped; check what they had done \
+             reason: {{{{ $labels.reason }}}}. Call sites that take it:{SITES} Their work was stopped; check what they had done \
              half. The runbook explains each reason."
         )),
         Alert::new(
@@ -40,7 +40,7 @@ fn lost() -> Vec<Alert> {
         )
         .says(&format!(
             "The lock {{{{ $labels.lock }}}} was taken from {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}) on purpose, \
-             by an operator (revoked) or by the max_hold of its code. It is taken by:{SITES} Their work was stopped; check \
+             by an operator (revoked) or by the max_hold of its code. Call sites that take it:{SITES} Their work was stopped; check \
              what they had done half, and why it took so long."
         )),
         Alert::new(
@@ -51,7 +51,7 @@ fn lost() -> Vec<Alert> {
         )
         .says(&format!(
             "A grant of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} had a token that was not greater than one \
-             before. The store was flushed, restored, or failed over without the last writes. It is taken by:{SITES} \
+             before. The store was flushed, restored, or failed over without the last writes. Call sites that take it:{SITES} \
              Resources that check tokens are safe; check the others for writes of two holders."
         )),
         Alert::new(
@@ -85,7 +85,7 @@ fn lost() -> Vec<Alert> {
         .says(
             "Keys of the lock {{ $labels.lock }} have no time to live. This library always sets one, so another program \
              wrote them or took it away. `lockctl list --prefix` with what these keys begin with names them and, if it is \
-             one of ours, the holder's call site. They block every caller until somebody deletes them, as the runbook says.",
+             one of ours, the holder's call site. They block every caller until somebody frees them, as the runbook says.",
         ),
         Alert::new(
             "LockReleaseAbandoned",
@@ -94,8 +94,8 @@ fn lost() -> Vec<Alert> {
             "Releases of {{ $labels.lock }} did not reach the store",
         )
         .says(&format!(
-            "{{{{ $value | humanize }}}} holders of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} were done, but \
-             could not tell the store before the lease ended; others waited for that long. It is taken by:{SITES} Look at \
+            "{{{{ $value | humanize }}}} holders of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} had \
+             finished, but their releases did not reach the store before the lease ended, and others waited until then. Call sites that take it:{SITES} Look at \
              the connection to the store."
         )),
     ]
@@ -114,7 +114,7 @@ fn near() -> Vec<Alert> {
         .after("10m")
         .says(&format!(
             "One renewal in twenty of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} comes when less than \
-             {{{{ $value | humanizePercentage }}}} of the lease is left; two thirds are healthy. It is taken by:{SITES} \
+             {{{{ $value | humanizePercentage }}}} of the lease is left; two thirds are healthy. Call sites that take it:{SITES} \
              Look for a slow store or a starved process, or give the lock a longer ttl."
         )),
         Alert::new(
@@ -129,8 +129,8 @@ fn near() -> Vec<Alert> {
         .after("5m")
         .says(&format!(
             "{{{{ $value | humanizePercentage }}}} of the renewals of the lock {{{{ $labels.lock }}}} in \
-             {{{{ $labels.job }}}} get no answer. They are tried again, but when the lease ends the lock is lost. It is \
-             taken by:{SITES} Look at the store and the network."
+             {{{{ $labels.job }}}} get no answer. They are tried again, but when the lease ends the lock is lost. Call \
+             sites that take it:{SITES} Look at the store and the network."
         )),
         Alert::new(
             "LockWatchdogLate",

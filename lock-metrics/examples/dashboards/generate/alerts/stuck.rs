@@ -53,13 +53,14 @@ fn silent() -> Alert {
         "LockHolderSilent",
         Severity::Warning,
         &format!("({gone} and on ({PROCESS}) (up == 0)) or ({gone} unless on ({SERVICE}) @build_info)"),
-        "{{ $labels.instance }} held {{ $labels.lock }} when it was last heard of, and tells nothing any more",
+        "{{ $labels.instance }} held {{ $labels.lock }} at its last scrape, and has not been scraped since",
     )
     .after("2m")
     .says(
         "{{ $labels.instance }} ({{ $labels.job }}) held {{ $value | humanize }} keys of the lock {{ $labels.lock }} at its \
-         last scrape, and is not scraped since: it hangs, it died, or its whole service is gone. If it hangs it still \
-         holds them, and no other alert can say so. `lockctl list` names its keys and call sites.",
+         last scrape, and has not been scraped since: it hangs, it died, or its whole service is gone. If it hangs it still \
+         holds them, and no other alert can show that. `lockctl list` names its keys and call sites; `lockctl why KEY` \
+         says whether the holder still renews its lease.",
     )
 }
 
@@ -83,8 +84,8 @@ fn orphaned() -> Alert {
     .after("3m")
     .says(
         "{{ $value | humanize }} keys of the lock {{ $labels.lock }} are held in {{ $labels.store }} beyond those that \
-         scraped processes say they hold: the holder died, or is not scraped. `lockctl list` names keys, hosts and call \
-         sites (with --prefix, also keys of other libraries). A key comes free when its lease ends; the runbook says when \
-         it is safe to be faster.",
+         scraped processes report: the holder died, or is not scraped. `lockctl list` names keys, hosts and call sites \
+         (with --prefix, also keys of other libraries); `lockctl why KEY` says whether the holder still renews its lease. \
+         A key becomes free when its lease ends; the runbook says when it is safe to free it earlier.",
     )
 }

@@ -1,0 +1,192 @@
+//! Asks a process for its live view.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::header::HOST;
+use hyper::http::uri::{Authority, PathAndQuery, Uri};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use lock_core::{Clock, Timestamp};
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+/// How long one view may take. Each shows at most 500 rows, so a process that is well answers at once.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// More than the largest view.
+const MAX_BYTES: usize = 4 << 20;
+/// Stands for the host of the holder and of each waiter.
+const HOSTS: &str = "{host}";
+
+/// Where to find live views: one, or one for each host.
+#[derive(Clone, Debug)]
+pub(crate) struct Address(String);
+
+impl Address {
+    /// Reads `http://HOST:PORT`, with the path of the view if it is not `/locks`.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let address = Self(text.trim().to_owned());
+        target(&address.at("host")).map(|_| address)
+    }
+
+    pub(crate) fn is_for_each_host(&self) -> bool {
+        self.0.contains(HOSTS)
+    }
+
+    /// Returns the address of one host.
+    pub(crate) fn at(&self, host: &str) -> String {
+        self.0.replace(HOSTS, host)
+    }
+}
+
+/// Splits an address into the server and the path of the view as JSON.
+fn target(address: &str) -> Result<(Authority, PathAndQuery), String> {
+    const SHAPE: &str = "expected http://HOST:PORT, with a path if the view is not at /locks";
+    let uri: Uri = address.parse().map_err(|_| SHAPE.to_owned())?;
+    if uri.scheme_str() == Some("https") {
+        return Err("live views are read over http only; forward the port to this machine".to_owned());
+    }
+    let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return Err(SHAPE.to_owned()) };
+    if authority.as_str().contains('@') {
+        return Err("live views take no user or password; forward the port to this machine".to_owned());
+    }
+    let path = match uri.path().trim_end_matches('/') {
+        "" => "/locks.json".to_owned(),
+        path if path.ends_with(".json") => path.to_owned(),
+        path => format!("{path}.json"),
+    };
+    let path = path.parse().map_err(|_| SHAPE.to_owned())?;
+    Ok((authority.clone(), path))
+}
+
+/// What the live view of one process tells about one key.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) address: String,
+    pub(crate) host: Option<String>,
+    pub(crate) pid: u64,
+    /// The time of its clock, in seconds since 1970, and when that was here.
+    pub(crate) time: (f64, Timestamp),
+    /// The hold of the process, if it has one.
+    pub(crate) hold: Option<Hold>,
+    /// Its waits.
+    pub(crate) waits: Vec<Wait>,
+    /// Whether the view left out rows, which may be of this key.
+    pub(crate) is_cut: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) site: String,
+    pub(crate) age: Duration,
+    pub(crate) token: String,
+    /// By how much it is older than it should become.
+    pub(crate) stuck_for: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) site: String,
+    pub(crate) age: Duration,
+}
+
+/// Reads what a process shows of a key. The error says why it cannot be told.
+pub(crate) async fn look(address: &str, key: &str) -> Result<View, String> {
+    let clock = Clock::system();
+    let asked = clock.now();
+    #[expect(clippy::disallowed_methods, reason = "this runtime belongs to the program")]
+    let answer = tokio::time::timeout(PATIENCE, get(address)).await;
+    let text = answer.unwrap_or_else(|_| Err(format!("no answer in {} s", PATIENCE.as_secs())))?;
+    let half = clock.now().since(asked) / 2;
+    let document: Value = serde_json::from_slice(&text).map_err(|_| "this is no live view".to_owned())?;
+    read(address, key, &document, asked.after(half)).ok_or_else(|| "this is no live view".to_owned())
+}
+
+async fn get(address: &str) -> Result<Bytes, String> {
+    let (authority, path) = target(address)?;
+    let port = authority.port_u16().unwrap_or(80);
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+    let broken = |error: hyper::Error| format!("it broke off: {error}");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let request = Request::get(path.as_str()).header(HOST, authority.as_str()).body(Empty::<Bytes>::new());
+    let request = request.map_err(|error| error.to_string())?;
+    let exchange = async move {
+        let response = sender.send_request(request).await.map_err(broken)?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::FORBIDDEN => {
+                return Err("it refuses (403): it allows neither this machine nor this name".to_owned());
+            }
+            status => return Err(format!("it answers {status}")),
+        }
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
+        body.map(http_body_util::Collected::to_bytes).map_err(|error| format!("it broke off: {error}"))
+    };
+    // The connection moves while it is polled, and ends with the sender.
+    tokio::join!(exchange, connection).0
+}
+
+fn read(address: &str, key: &str, document: &Value, at: Timestamp) -> Option<View> {
+    let mut view = View {
+        address: address.to_owned(),
+        host: document["process"]["host"].as_str().map(str::to_owned),
+        pid: document["process"]["pid"].as_u64()?,
+        time: (document["at_unix_seconds"].as_f64()?, at),
+        hold: None,
+        waits: Vec::new(),
+        is_cut: document["not_shown"].as_u64()? > 0,
+    };
+    for row in document["locks"].as_array()?.iter().filter(|row| row["key"] == key) {
+        let site = row["site"].as_str()?.to_owned();
+        let age = seconds(&row["age_seconds"])?;
+        if row["state"] == "waiting" {
+            view.waits.push(Wait { site, age });
+        } else if row["reentrant"] != true {
+            let stuck_for = age.checked_sub(seconds(&row["stuck_after_seconds"])?);
+            let token = row["token"].as_str()?.to_owned();
+            view.hold = Some(Hold { site, age, token, stuck_for });
+        }
+    }
+    Some(view)
+}
+
+fn seconds(value: &Value) -> Option<Duration> {
+    Duration::try_from_secs_f64(value.as_f64()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Clock;
+    use serde_json::json;
+
+    use super::{Address, read, target};
+
+    #[test]
+    fn where_views_are() {
+        let path = |address: &str| target(address).map(|(server, path)| format!("{server} {path}"));
+        for (address, expected) in [
+            ("http://shop-7f:9464", "shop-7f:9464 /locks.json"),
+            ("http://shop-7f:9464/", "shop-7f:9464 /locks.json"),
+            ("http://[::1]:9464/locks", "[::1]:9464 /locks.json"),
+            ("http://shop/internal/locks.json?x=y", "shop /internal/locks.json"),
+        ] {
+            assert_eq!(path(address).as_deref(), Ok(expected), "{address}");
+        }
+        for wrong in ["", "shop:9464", "/locks", "http://", "https://shop", "http://a:b@shop", "redis://shop"] {
+            assert!(Address::read(wrong).is_err(), "{wrong}");
+        }
+        let each = Address::read("http://{host}:9464").unwrap();
+        assert!(each.is_for_each_host());
+        assert_eq!(each.at("shop-7f"), "http://shop-7f:9464");
+    }
+
+    #[test]
+    fn what_is_no_view_is_refused() {
+        let now = Clock::system().now();
+        for wrong in [json!({}), json!([1]), json!({ "process": { "pid": 1 }, "at_unix_seconds": 5, "locks": [] })] {
+            assert!(read("", "k", &wrong, now).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! One answer about one lock, from Redis and from live views, whatever of them there is.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use lock_core::testing::{RedisServer, Reply, limit};
+use lock_core::{LockGuard, LockManager};
+use lock_metrics::MetricsHandle;
+use serde_json::Value;
+
+use crate::program::{Ended, lockctl, lockctl_at, watch};
+use crate::take;
+
+const KEY: &str = "lock:user:42";
+
+/// A process with a live view, whose locks it shows.
+struct Observed {
+    metrics: MetricsHandle,
+    locks: LockManager,
+    address: String,
+}
+
+async fn observed(url: &str) -> Observed {
+    let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], 0)).build().unwrap();
+    let locks = LockManager::connect(url).await.unwrap();
+    locks.observe(metrics.observer());
+    let address = format!("http://{}", metrics.listener().unwrap());
+    Observed { metrics, locks, address }
+}
+
+impl Observed {
+    async fn take(&self, key: &str) -> LockGuard {
+        let request = self.locks.lock(key).with_site("shop::charge").with_ttl(Duration::from_secs(60));
+        request.with_stuck_after(Duration::from_millis(1)).acquire().await.unwrap()
+    }
+}
+
+fn why(server: &RedisServer, views: &[&str]) -> (Ended, Value) {
+    let mut arguments = vec!["why", KEY];
+    views.iter().for_each(|view| arguments.extend(["--live-view", view]));
+    let text = lockctl(server, &arguments);
+    arguments.push("--json");
+    let json = lockctl(server, &arguments);
+    assert_eq!(text.code, json.code, "{text:?} {json:?}");
+    (text, json.json())
+}
+
+#[track_caller]
+fn assert_says(ended: &Ended, parts: &[&str]) {
+    for part in parts {
+        assert!(ended.stdout.contains(part), "{part} in {}", ended.stdout);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_stuck_holder_and_its_callers_are_one_answer() {
+    let server = RedisServer::start();
+    let holder = observed(&server.url()).await;
+    let guard = holder.take(KEY).await;
+    // To the store another process: it waits in the queue there.
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    other.observe(holder.metrics.observer());
+    let mut waiting = tokio::task::JoinSet::new();
+    for site in ["api::pay", "api::pay", "worker::ship"] {
+        let request = other.lock(KEY).with_site(site).with_wait(Duration::from_secs(120));
+        waiting.spawn(async move { request.acquire().await.unwrap().release().await.unwrap() });
+    }
+    let seen = || why(&server, &[&holder.address]);
+    let (text, json) = (0..500).map(|_| seen()).find(|(_, json)| json["waiting"]["callers"] == 3).unwrap();
+    text.assert_code(0);
+    let owner = json["owner"].as_str().unwrap().to_owned();
+    assert_says(
+        &text,
+        &[
+            &format!("{KEY} is held for "),
+            &format!(" by shop::charge, pid {} on ", std::process::id()),
+            "alive: its live view has the hold, stuck for ",
+            "its clock agrees with the store's",
+            " of 1 min 00 s, renewed ",
+            "3 callers: 2 at api::pay on ",
+            "1 at worker::ship on ",
+            &format!("checks fencing tokens (its token is {})", guard.token()),
+            &format!("lockctl release '{KEY}' --expect-owner {owner} --reason '…'"),
+        ],
+    );
+    assert_eq!((&json["process"]["life"], &json["process"]["clock_ahead_seconds"]), (&"alive".into(), &0.0.into()));
+    assert_eq!(json["waiting"]["at_least"], false);
+    assert_eq!(json["process"]["token"], guard.token().to_string());
+    guard.release().await.unwrap();
+    waiting.join_all().await;
+}
+
+#[tokio::test]
+#[limit]
+async fn without_a_view_the_lease_tells_that_the_holder_lives() {
+    let server = RedisServer::start();
+    let (_locks, _guard) = take(&server, KEY).await;
+    let (text, json) = why(&server, &[]);
+    text.assert_code(0);
+    assert_says(
+        &text,
+        &["by shop::charge, pid ", "seems alive: its lease was renewed ", "nobody in the store's queue"],
+    );
+    assert_eq!((&json["process"]["life"], &json["waiting"]["callers"]), (&"renews".into(), &0.into()));
+}
+
+#[cfg(unix)]
+#[test]
+#[limit]
+fn a_dead_holder_is_overdue() {
+    let server = RedisServer::start();
+    let mut holder = watch(&server, &["run", KEY, "--ttl", "60s", "--", "sh", "-c", "echo runs; exec sleep 600"]);
+    holder.wait_for("runs");
+    // Killed, so it gives nothing back.
+    drop(holder);
+    // As late as if half a minute had passed.
+    assert_eq!(server.command(&["PEXPIRE", KEY, "25000"]), Reply::Int(1));
+    let (text, json) = why(&server, &[]);
+    assert_says(
+        &text,
+        &["dead, hanging or cut off: its lease was last renewed ", "hardly worth it: it is free by itself in 2"],
+    );
+    assert_eq!(json["process"]["life"], "overdue");
+    let ago = json["process"]["renewed_seconds_ago"].as_f64().unwrap();
+    assert!((35.0..60.0).contains(&ago), "{ago}");
+}
+
+#[tokio::test]
+#[limit]
+async fn a_process_that_forgot_its_hold_no_longer_works_under_it() {
+    let server = RedisServer::start();
+    // As a container that restarted under its old name and number: its view has nothing of what it did before.
+    let restarted = observed(&server.url()).await;
+    let (_locks, _guard) = take(&server, KEY).await;
+    let (text, json) = why(&server, &[&restarted.address]);
+    assert_says(&text, &["its live view answers and does not have the hold", "safe: the process that took it"]);
+    assert_eq!(json["process"]["life"], "let_go");
+}
+
+#[tokio::test]
+#[limit]
+async fn a_free_lock_that_a_process_believes_to_hold() {
+    let server = RedisServer::start();
+    let (text, json) = why(&server, &[]);
+    text.assert_code(1);
+    assert!(text.stdout.starts_with(&format!("{KEY} is free\n")), "{text:?}");
+    assert_eq!((&json["state"], json.get("force")), (&"free".into(), None));
+    let holder = observed(&server.url()).await;
+    let _guard = holder.take(KEY).await;
+    // Before its first renewal nothing tells it.
+    server.command(&["DEL", KEY]);
+    let (text, json) = why(&server, &[&holder.address]);
+    assert_says(&text, &[" also believes to hold it, while the store has it free"]);
+    assert_eq!(json["also_believe_to_hold"][0]["pid"], std::process::id());
+}
+
+#[tokio::test]
+#[limit]
+async fn locks_that_have_no_holder_of_ours() {
+    let server = RedisServer::start();
+    server.command(&["SET", KEY, "nonce", "PX", "600000"]);
+    let (text, json) = why(&server, &[]);
+    text.assert_code(0);
+    assert_says(
+        &text,
+        &[
+            "is held by a client of another library, which leaves no name",
+            " left\n",
+            "only if its client is gone",
+            &format!("lockctl release '{KEY}' --expect-value='nonce' --reason '…'"),
+        ],
+    );
+    assert_eq!((&json["state"], &json["process"]["life"]), (&"foreign".into(), &"unknown".into()));
+    server.command(&["PERSIST", KEY]);
+    assert_says(&why(&server, &[]).0, &["none: nothing frees this key by itself"]);
+    server.command(&["DEL", KEY]);
+
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let request = locks.lock(KEY).with_min_hold(Duration::from_secs(600));
+    request.acquire().await.unwrap().release().await.unwrap();
+    let (text, json) = why(&server, &[]);
+    assert_says(&text, &["was released, and stays taken for the rest of its min_hold", "nobody works under it"]);
+    assert_eq!((&json["state"], &json["force"]["command"]), (&"kept".into(), &Value::Null));
+}
+
+#[tokio::test]
+#[limit]
+async fn a_lock_that_never_ends_is_forced_with_care() {
+    let server = RedisServer::start();
+    let (_locks, _guard) = take(&server, KEY).await;
+    server.command(&["PERSIST", KEY]);
+    let (text, json) = why(&server, &[]);
+    assert_says(&text, &["nothing tells whether it lives", "none: nothing frees", "safe if its process is gone, or "]);
+    assert_eq!(json["process"]["life"], "unknown");
+}
+
+#[tokio::test]
+#[limit]
+async fn a_clock_that_differs_from_that_of_the_store() {
+    let directory = std::env::temp_dir().join(format!("lockctl-why-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    let (source, shim, offset) = (path("shim.c"), path("shim.so"), path("offset"));
+    std::fs::write(&source, include_str!("../../../lock-core/tests/it/server_clock/shim.c")).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &shim, &source]).status();
+    assert!(built.unwrap().success());
+    std::fs::write(&offset, 3600i64.to_ne_bytes()).unwrap();
+    let server = RedisServer::builder().with_env("LD_PRELOAD", &shim).with_env("CLOCK_OFFSET", &offset).start();
+    let holder = observed(&server.url()).await;
+    let _guard = holder.take(KEY).await;
+    let (text, json) = why(&server, &[&holder.address]);
+    std::fs::remove_dir_all(&directory).unwrap();
+    let behind = json["process"]["clock_ahead_seconds"].as_f64().unwrap();
+    assert!((-3602.0..-3598.0).contains(&behind), "{behind}");
+    assert_says(&text, &["alive: ", "min", " behind the store's, so that times in its log are off"]);
+}
+
+#[tokio::test]
+#[limit]
+async fn views_that_cannot_be_read_are_named_and_hide_nothing_else() {
+    let server = RedisServer::start();
+    let holder = observed(&server.url()).await;
+    let _guard = holder.take(KEY).await;
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("http://{}", silent.local_addr().unwrap());
+    let missing = format!("{}/elsewhere", holder.address);
+    let metrics = format!("http://127.0.0.1:{}", server.port());
+    let views = [&*holder.address, "http://127.0.0.1:1", &silent, &missing, &metrics, "http://{host}:1"];
+    let (text, json) = why(&server, &views);
+    text.assert_code(0);
+    let host = json["host"].as_str().unwrap();
+    assert_says(
+        &text,
+        &[
+            "alive: its live view has the hold",
+            "http://127.0.0.1:1: Connection refused",
+            &format!("{silent}: "),
+            &format!("{missing}: it answers 404"),
+            &format!("{metrics}: it broke off"),
+            &format!("http://{host}:1: "),
+            "views that were not read may show callers",
+        ],
+    );
+    assert_eq!((json["views"].as_array().unwrap().len(), &json["waiting"]["at_least"]), (6, &true.into()));
+    for wrong in ["shop:9464", "https://shop:9464", "http://u:p@shop"] {
+        let ended = lockctl(&server, &["why", KEY, "--live-view", wrong]);
+        ended.assert_code(2);
+        assert!(!ended.stderr.contains("u:p"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_namespace_and_a_server_that_is_away() {
+    let mut server = RedisServer::start();
+    let url = format!("{}?key_prefix=prod:", server.url());
+    let holder = observed(&url).await;
+    let _guard = holder.take(KEY).await;
+    let ended = lockctl_at(&url, &["why", KEY, "--live-view", &holder.address]);
+    assert_says(&ended, &[&format!("prod:{KEY} is held"), "alive: its live view has the hold"]);
+    server.kill();
+    lockctl_at(&url, &["why", KEY, "--live-view", &holder.address]).assert_code(3);
+}
