@@ -32,7 +32,7 @@ local KNOWN_PASSES, KNOWN_WINDOW = 100000, 20000
 local UNKNOWN_PASSES, UNKNOWN_WINDOW = 1000000, 10000
 
 -- What the next value of K ends with.
-local PASSING = ''
+local PASSING
 
 -- Reads what lies at K, or false. Ours are at most 512 bytes; of a foreign value no more is ever wanted,
 -- however long it is.
@@ -61,7 +61,7 @@ end
 
 -- Writes K. Returns false, or why not.
 local function take(owner, ttl, tail, now)
-  local value = owner .. '|' .. text(math.floor(now / 1000)) .. '|' .. tail .. PASSING
+  local value = owner .. '|' .. text(math.floor(now / 1000)) .. '|' .. tail .. (PASSING or '')
   local set = pcall('SET', LOCK, value, 'PX', ttl)
   return failed(set) and refusal(set, LOCK)
 end
@@ -126,6 +126,7 @@ end
 
 -- Returns for how long K is left free, us. `freed` is its value if it was freed just now, in order to pass on.
 local function left_free(freed, now)
+  PASSING = ''
   local window, foreign = others()
   if now < window then
     return window - now
