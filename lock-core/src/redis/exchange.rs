@@ -139,7 +139,7 @@ impl Sorted {
             message.add_command(eval.by_hash().clone());
         }
         if takes > 0 {
-            steps::draw(&mut message, self.takes.iter().map(|(_, command)| command.clone()));
+            steps::draw(&mut message, self.takes.iter().map(|(_, command)| command.clone()), link.empties_clock());
         }
         for (_, eval) in &self.evals {
             message.add_command(eval.by_hash().clone());

@@ -168,3 +168,16 @@ async fn a_lock_that_passes_on_is_left_free_now_and_then() {
     while reports.next_grant().await.unwrap().claim.owner != three.owner {}
     listening.abort();
 }
+
+/// Such moments are noted in the server's time.
+#[tokio::test]
+#[limit]
+async fn a_clock_that_steps_back_keeps_no_lock_free() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(&server.url()).unwrap();
+    let far = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + 3600 * SECOND;
+    server.command(&["HSET", "{lock:a}@waiters", "others", &format!("{}|0", far.as_micros())]);
+    let claim = Claim::new(LockKey::new("lock:a").unwrap(), 60 * SECOND);
+    let attempt = store.try_acquire(&queueing(&claim, &"nobody".into())).await.unwrap();
+    assert!(matches!(attempt, Attempt::Granted { .. }), "{attempt:?}");
+}

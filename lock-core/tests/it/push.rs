@@ -324,6 +324,32 @@ async fn tracking_costs_no_commands() {
     assert!(sent <= 2 * renewed + renewed / 10 + 6, "{sent} commands for {renewed} renewals");
 }
 
+/// Such a server forgets keys at random, and reports them as changed.
+#[tokio::test]
+#[limit]
+async fn a_server_that_tracks_too_many_keys_reports_no_theft_and_causes_no_storm() {
+    const COUNT: usize = 100;
+    let server = RedisServer::start();
+    server.command(&["CONFIG", "SET", "tracking-table-max-keys", "10"]);
+    let locks = locks(&server);
+    let guards = armed(&locks, names(COUNT)).await;
+    server.command(&["CONFIG", "RESETSTAT"]);
+    tokio::time::sleep(2 * SECOND).await;
+    let renewals = calls(&server, "pexpire");
+    figure("push: a full table, renewals of 100 locks in 2 s", renewals);
+    assert!(renewals > 0, "the table was not full");
+    // The pauses double: 10 ms, 20 ms …
+    assert!(renewals <= 10 * COUNT as u64, "{renewals} renewals");
+    for guard in &guards {
+        guard.ensure_held().unwrap();
+    }
+    server.command(&["CONFIG", "SET", "tracking-table-max-keys", "1000"]);
+    server.command(&["FLUSHALL"]);
+    for guard in &guards {
+        assert_eq!(lost(guard, "FLUSHALL").await, LossReason::Stolen);
+    }
+}
+
 #[tokio::test]
 #[limit]
 async fn ten_thousand_locks_survive_or_notice_a_flush() {

@@ -23,13 +23,13 @@ pub(crate) fn take(keys: &Keys, request: &AcquireRequest, since: u64) -> Cmd {
 }
 
 /// Adds the transaction of some parts. The answer has one entry for each part and two more, then
-/// that of `EXEC`.
-pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl Iterator<Item = Cmd>) {
+/// that of `EXEC`. `empties` removes what the clock still holds of earlier draws, as `clock.lua` explains.
+pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl Iterator<Item = Cmd>, empties: bool) {
     pipeline.cmd("MULTI");
     for take in takes {
         pipeline.add_command(take);
     }
-    pipeline.cmd("XADD").arg(CLOCK).arg("MAXLEN").arg("~").arg("1").arg("*").arg("k").arg("v");
+    pipeline.cmd("XADD").arg(CLOCK).arg("MAXLEN").arg("~").arg(i32::from(!empties)).arg("*").arg("k").arg("v");
     pipeline.cmd("EXEC");
 }
 
