@@ -2,7 +2,7 @@
 # Watches locks go wrong, with a real Redis, Prometheus, Alertmanager and Chromium: alerts fire while the lock is still held,
 # name its holder, reach a webhook, and end; every query of every dashboard has something to show; a browser shows the live view
 # as it should; what should be silent is.
-# Takes about two minutes, and at most five. Uses free ports and a temporary folder, and ends only what it started.
+# Takes about two minutes, and at most six. Uses free ports and a temporary folder, and ends only what it started.
 #
 #   sh scripts/e2e-observability.sh
 set -eu
@@ -34,6 +34,13 @@ trap 'exit 130' INT TERM
 mkdir "$work/service"
 cp examples/service/prometheus.yml dashboards/alerts.yml dashboards/recording_rules.yml "$work/service"
 promtool check config "$work/service/prometheus.yml"
+
+step "an hour of deploys, a scale-up, a crash, an outage and a clock that steps: every page is true"
+python3 scripts/e2e/hour.py --rules dashboards --to "$work/hour.yml"
+promtool test rules "$work/hour.yml"
+
+step "what a person is told, by a real Alertmanager"
+python3 scripts/e2e/notifications.py --work "$work" --dashboards dashboards
 
 step "a real incident"
 "$target/debug/examples/dashboards" --to "$work" --fast

@@ -77,6 +77,16 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         self.kind()
     }
 
+    /// Returns how often the node behind a lane turned out to have another history than before: another server took
+    /// over, or the server was started again. A lock that is lost and was last confirmed before that was lost by the
+    /// node, see [`LossReason::Failover`](crate::LossReason::Failover).
+    ///
+    /// Counted before any answer of the new history is given.
+    fn failovers(&self, lane: u16) -> u64 {
+        let _ = lane;
+        0
+    }
+
     /// Takes the lock if it is free and no reachable waiter is queued for it, or if it already
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///
@@ -129,6 +139,14 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 }
 
 /// What a store can do, as data.
+///
+/// ```
+/// use lock_core::Capabilities;
+///
+/// // A store that other processes share, and that grants to its waiters in order.
+/// let capabilities = Capabilities::polled().with_queue();
+/// assert!(capabilities.queue && capabilities.shared && !capabilities.push_loss);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -172,6 +190,8 @@ impl Capabilities {
 }
 
 /// One request for one key: it lives from before the first byte is sent until the first release.
+///
+/// See the example of [`LockBackend`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claim {
@@ -192,6 +212,8 @@ impl Claim {
 }
 
 /// What [`LockBackend::try_acquire`] is asked for.
+///
+/// See the example of [`LockBackend`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AcquireRequest {
@@ -213,6 +235,17 @@ pub struct AcquireRequest {
 
 /// How a claim stands in the store's queue. A grant uses the ticket's settings, never those of the
 /// caller that releases the lock.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{AcquireRequest, Claim, HolderInfo, LockKey, Ticket};
+///
+/// let claim = Claim::new(LockKey::new("report")?, Duration::from_secs(30));
+/// let mut request = AcquireRequest::new(claim, HolderInfo::new("web-3", 4711, "night::report"));
+/// // The caller waits in the store's queue; `inbox-1` is the id of its process's inbox.
+/// request.ticket = Some(Ticket::new("inbox-1".into(), 1, Duration::from_secs(5)));
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ticket {
@@ -234,6 +267,17 @@ impl Ticket {
 }
 
 /// A lock that the store has assigned to a claim in its queue.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{Claim, FencingToken, Grant, LockKey};
+///
+/// // A store that grants to a claim of its queue puts this into the inbox of the claim's ticket.
+/// let claim = Claim::new(LockKey::new("report")?, Duration::from_secs(5));
+/// let grant = Grant::new(claim, FencingToken::new(1731), 1);
+/// assert_eq!(grant.token, FencingToken::new(1731));
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
@@ -263,6 +307,8 @@ impl AcquireRequest {
 }
 
 /// The answer to [`LockBackend::try_acquire`].
+///
+/// See the example of [`LockBackend`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Attempt {
@@ -284,6 +330,8 @@ pub enum Attempt {
 }
 
 /// The answer to [`LockBackend::renew`] for one claim.
+///
+/// See the example of [`LockBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewal {
@@ -294,6 +342,8 @@ pub enum Renewal {
 }
 
 /// What [`LockBackend::release`] is asked for.
+///
+/// See the example of [`LockBackend`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Release {
@@ -316,6 +366,8 @@ impl Release {
 }
 
 /// The answer to [`LockBackend::release`] and [`LockBackend::withdraw`].
+///
+/// See the example of [`LockBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freed {

@@ -18,6 +18,8 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
+    /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
     ///
@@ -76,6 +78,9 @@ impl LockManager {
     ///
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
+    /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
+    /// `?key_prefix=` in the URL is read by this library only, and other clients refuse it or take it for something else.
+    ///
     /// # Errors
     ///
     /// As [`connect_with`](Self::connect_with); [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured)
@@ -85,6 +90,16 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Safe: nothing is kept.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn start() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::from_env().await?;
+    /// # drop(locks);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn from_env() -> Result<Self> {
         let manager = configured(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
@@ -127,16 +142,19 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let builder = match scheme {
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" | "unix" => {
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
         }
         _ => {
             return Err(LockError::misconfigured(format!(
-                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://… or redis+unix:///path",
+                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
+                 redis+unix:///path, redis+sentinel://host:26379/service or redis+cluster://host,…",
             )));
         }
     };

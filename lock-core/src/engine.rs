@@ -232,6 +232,11 @@ impl Engine {
         ))
     }
 
+    /// Returns how often the node that keeps a key turned out to have another history.
+    pub(crate) fn failovers(&self, key: &LockKey) -> u64 {
+        self.backend.failovers_dyn(self.backend.lane_dyn(key))
+    }
+
     pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, sent_at: Timestamp, error: Option<&LockError>) {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         let elapsed = self.clock.now().since(sent_at);

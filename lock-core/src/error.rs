@@ -113,6 +113,8 @@ pub enum LossReason {
     Stolen,
     /// The store could not be reached until the lease ran out.
     Unreachable,
+    /// The server that kept the lock was replaced by one that does not know of it, or started again without its data.
+    Failover,
     /// The hold reached its `max_hold`.
     MaxHold,
     /// An operator took the lock away.
@@ -129,6 +131,7 @@ impl LossReason {
             Self::Expired => "expired",
             Self::Stolen => "stolen",
             Self::Unreachable => "unreachable",
+            Self::Failover => "failover",
             Self::MaxHold => "max_hold",
             Self::Revoked => "revoked",
             Self::ShutDown => "shut_down",
@@ -142,6 +145,7 @@ impl fmt::Display for LossReason {
             Self::Expired => "its lease ran out before it was renewed",
             Self::Stolen => "its key was deleted or taken by somebody else",
             Self::Unreachable => "the store could not be reached until its lease ran out",
+            Self::Failover => "another server took over that does not know of it",
             Self::MaxHold => "it was held for its max_hold",
             Self::Revoked => "it was revoked",
             Self::ShutDown => "its manager was shut down",

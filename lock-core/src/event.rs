@@ -87,8 +87,9 @@ impl<'a> LockEvent<'a> {
     /// Builds an event, for tests of observers.
     #[must_use]
     pub fn new(attempt: u64, label: &'a LockLabel, key: &'a LockKey, site: &'a str, kind: LockEventKind<'a>) -> Self {
-        let ttl = Duration::from_secs(30);
-        Self { attempt, label, key, site, store: "memory", ttl, stuck_after: ttl * 3, kind }
+        const TTL: Duration = Duration::from_secs(30);
+        const STUCK_AFTER: Duration = Duration::from_secs(90);
+        Self { attempt, label, key, site, store: "memory", ttl: TTL, stuck_after: STUCK_AFTER, kind }
     }
 }
 
@@ -287,6 +288,12 @@ pub enum Notice<'a> {
         node: &'a str,
         /// Whether it is up now.
         up: bool,
+    },
+    /// Another server has taken over a node, or it was started again: its data have another history, and locks may be
+    /// missing from it.
+    Failover {
+        /// The node, without credentials.
+        node: &'a str,
     },
     /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.

@@ -78,7 +78,10 @@ pub(crate) async fn release_until_answered(
         // If an earlier try freed the lock and its answer got lost, nothing is held now either.
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
         Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
-        Ok(_) => Ok(ReleaseOutcome::AlreadyLost(LossReason::Stolen)),
+        Ok(_) => {
+            let failovers = engine.failovers(&lease.claim.key);
+            Ok(ReleaseOutcome::AlreadyLost(lease.state().loss_by_others(failovers)))
+        }
         Err(error) => Err(error.clone().with_key(&lease.claim.key)),
     };
     (ended.then)(&outcome, answer.as_ref().is_ok_and(|done| done.freed == Freed::Released));

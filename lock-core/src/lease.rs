@@ -78,6 +78,8 @@ pub(crate) struct Beginning {
     pub(crate) push_loss: bool,
     /// Until when an earlier, unanswered send of the claim may still be executed.
     pub(crate) unsettled_until: Option<Timestamp>,
+    /// How often its node had another history when the command was sent.
+    pub(crate) failovers: u64,
     /// Where grants for the claim arrive, if it ever queued.
     pub(crate) listener: Option<Listener>,
 }
@@ -127,6 +129,8 @@ pub(crate) struct LeaseState {
     hinted: bool,
     /// How many renewals in a row came early and found nothing changed.
     false_hints: u32,
+    /// How often its node had had another history when the last command was sent that confirmed the lease.
+    failovers: u64,
     /// The current holder.
     pub(crate) holder: Option<Weak<dyn Occupant>>,
     /// When that holder has reached its `max_hold`.
@@ -141,6 +145,12 @@ impl LeaseState {
     /// Returns the current holder.
     pub(crate) fn holder(&self) -> Option<Arc<dyn Occupant>> {
         self.holder.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Why the lease ended, if its key is gone although it had time left. `failovers` is how often its node has had
+    /// another history.
+    pub(crate) fn loss_by_others(&self, failovers: u64) -> LossReason {
+        if failovers == self.failovers { LossReason::Stolen } else { LossReason::Failover }
     }
 
     /// Why the lease ended, if it ended by the clock.
@@ -201,6 +211,7 @@ impl Lease {
                 verified: BEFORE,
                 hinted: false,
                 false_hints: 0,
+                failovers: beginning.failovers,
                 holder: None,
                 ends_by: Timestamp::NEVER,
                 // The token zero means none: nothing is granted.
@@ -285,8 +296,10 @@ impl Lease {
         Asked::Check(self.deadline().since(now))
     }
 
-    /// Plans what follows a renewal sent at `sent_at` that the store confirmed.
-    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp) {
+    /// Plans what follows a renewal sent at `sent_at` that the store confirmed. `failovers` is how often its node had
+    /// had another history by then.
+    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
+        state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
         state.false_hints = if std::mem::take(&mut state.hinted) { state.false_hints.saturating_add(1) } else { 0 };
         state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));

@@ -48,6 +48,8 @@ pub fn overriding(set: impl Fn(LockRequest) -> LockRequest + Send + Sync + 'stat
 }
 
 /// Options for the calls in a scope. Made by [`overriding`].
+///
+/// See the example of [`overriding`].
 #[must_use = "nothing is changed outside of its scope; call scope or call"]
 pub struct Overriding {
     set: Box<dyn Fn(LockRequest) -> LockRequest + Send + Sync>,

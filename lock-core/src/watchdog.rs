@@ -90,8 +90,9 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     batch.retain(|lease| lease.state().over.is_none());
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
+    let failovers = engine.failovers(&first.claim.key);
     let ask = |lease: &Arc<Lease>| {
-        let asked = Question::about(lease, sent_at);
+        let asked = Question::about(lease, sent_at, failovers);
         (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim.clone() })
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
@@ -117,12 +118,14 @@ struct Question {
     sent_at: Timestamp,
     /// How much later than planned it was sent.
     lateness: Duration,
+    /// How often the node had had another history before.
+    failovers: u64,
 }
 
 impl Question {
-    fn about(lease: &Lease, sent_at: Timestamp) -> Self {
+    fn about(lease: &Lease, sent_at: Timestamp, failovers: u64) -> Self {
         let state = lease.state();
-        Self { asks: lease.asks_for(&state, sent_at), sent_at, lateness: sent_at.since(state.renew_at) }
+        Self { asks: lease.asks_for(&state, sent_at), sent_at, lateness: sent_at.since(state.renew_at), failovers }
     }
 }
 
@@ -141,16 +144,17 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     let holder = state.holder().filter(|_| renewed);
     let told = match answer {
         Ok(Renewal::Renewed) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
-            lease.confirmed(&mut state, asked.sent_at);
+            lease.confirmed(&mut state, asked.sent_at, asked.failovers);
             let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
             Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })
         }
         // Too late: a lease that is over is never revived, and its alarm rings now.
         Ok(Renewal::Renewed) => None,
         Ok(Renewal::Lost) => {
-            drop(state);
             // Did it run out, or was it taken away while it had time left?
-            let reason = if was_left.is_zero() { LossReason::Expired } else { LossReason::Stolen };
+            let taken = state.loss_by_others(engine.failovers(&lease.claim.key));
+            let reason = if was_left.is_zero() { LossReason::Expired } else { taken };
+            drop(state);
             end(engine, lease, reason);
             return;
         }
@@ -211,7 +215,8 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
         }
         Some(Ok(Renewal::Lost)) => {
             let expired = engine.clock.now() >= lease.deadline();
-            end(engine, lease, if expired { LossReason::Expired } else { LossReason::Stolen });
+            let taken = lease.state().loss_by_others(engine.failovers(key));
+            end(engine, lease, if expired { LossReason::Expired } else { taken });
             Ok(())
         }
         Some(Err(error)) => Err(error.with_key(key)),

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod docs;
+mod enter;
 mod future;
 mod parts;
 mod refusal;
@@ -12,7 +13,8 @@ use quote::{ToTokens, quote};
 use syn::{Error, Type};
 
 use crate::args::{Action, Arg, Args, FunctionForm, KeysArg};
-use crate::function::{Form, Function, error_of_result};
+use crate::function::Function;
+use crate::returned::{Form, error_of_result};
 use parts::Parts;
 
 /// Expands the attribute. On any mistake the original item is returned next to the errors, so that

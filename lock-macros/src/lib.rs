@@ -12,6 +12,7 @@ mod function;
 mod key;
 #[cfg(feature = "test-util")]
 mod limit;
+mod returned;
 mod suggest;
 mod template;
 

@@ -9,6 +9,14 @@
 //! events built anew each time. The loop without an observer is measured and shown beside it; it is
 //! not subtracted. Five rounds, interleaved; each line shows the median. On Linux the time is
 //! processor time, so that other work on the machine does not count.
+//!
+//! With a number as argument it runs only that many cycles of the first line, with metrics, to count
+//! instructions: the difference between two runs, divided by the difference of their cycles, is the
+//! cost of a cycle, and the same on every machine.
+//!
+//! ```text
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/cost 10000
+//! ```
 
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,14 +48,20 @@ struct Work {
     held: u64,
 }
 
+const PLAIN: Work = Work { name: "uncontended", threads: 1, names: 1, contended: false, held: 0 };
+
 fn main() -> Result<(), lock_metrics::InstallError> {
-    let plain = Work { name: "uncontended", threads: 1, names: 1, contended: false, held: 0 };
+    if let Some(wanted) = std::env::args().nth(1).and_then(|wanted| wanted.parse().ok()) {
+        let (metrics, label) = (lock_metrics::builder().build()?, [LockLabel::new("lock:user:<user_id>:0")]);
+        cycles(PLAIN, 0, wanted, &metrics.observer(), &label);
+        return Ok(());
+    }
     let lines = [
-        plain,
-        Work { name: "uncontended, 2 threads", threads: 2, ..plain },
-        Work { name: "100 lock names in turn", names: 100, ..plain },
-        Work { name: "10,000 other locks held", held: 10_000, ..plain },
-        Work { name: "contended (one event more, wait charged)", contended: true, ..plain },
+        PLAIN,
+        Work { name: "uncontended, 2 threads", threads: 2, ..PLAIN },
+        Work { name: "100 lock names in turn", names: 100, ..PLAIN },
+        Work { name: "10,000 other locks held", held: 10_000, ..PLAIN },
+        Work { name: "contended (one event more, wait charged)", contended: true, ..PLAIN },
     ];
     let mut results = vec![(Vec::new(), Vec::new()); lines.len()];
     for _ in 0..ROUNDS {
@@ -73,20 +87,21 @@ fn measure(work: Work, observer: &dyn LockObserver) -> u64 {
     }
     let labels = &labels;
     let spent: Vec<Duration> = thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..work.threads).map(|thread| scope.spawn(move || cycles(work, thread, observer, labels))).collect();
+        let threads: Vec<_> = (0..work.threads)
+            .map(|thread| scope.spawn(move || cycles(work, thread, CYCLES, observer, labels)))
+            .collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     let mean = spent.iter().sum::<Duration>() / u32::try_from(spent.len()).unwrap_or(1);
     u64::try_from(mean.as_nanos()).unwrap_or(u64::MAX) / CYCLES
 }
 
-fn cycles(work: Work, thread: u64, observer: &dyn LockObserver, labels: &[LockLabel]) -> Duration {
+fn cycles(work: Work, thread: u64, wanted: u64, observer: &dyn LockObserver, labels: &[LockLabel]) -> Duration {
     let key = LockKey::new(format!("lock:user:42:{thread}")).expect("valid");
     let holder = Holder::new(HolderInfo::new("host", 1, "shop::charge"), OwnerId::random(), FencingToken::new(1), None);
     let kept = acquired(work.contended.then_some(&holder));
     let start = spent();
-    for (cycle, label) in (0..CYCLES).zip(labels.iter().cycle()) {
+    for (cycle, label) in (0..wanted).zip(labels.iter().cycle()) {
         // Numbered as in a process: interleaved.
         let attempt = cycle * work.threads + thread;
         tell(observer, attempt, label, &key, LockEventKind::WaitStarted);

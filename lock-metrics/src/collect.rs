@@ -1,28 +1,21 @@
 //! Adds up the shards and passes every series to a sink.
 
+mod fleet;
 mod live;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::catalog::{self, Metric};
+use crate::catalog;
 use crate::collect::live::Live;
 use crate::counts::{Counts, LATENESS_BUCKETS};
-use crate::histogram::{Bucket, Histogram};
+use crate::histogram::Histogram;
 use crate::labels;
+use crate::sink::Sink;
 use crate::state::{Core, Family, MAX_LOCKS, MAX_SITES, Node, OTHER};
 use crate::table::Phase;
 use crate::time::{Moment, nanos};
-
-/// Takes the value of every series, metric by metric.
-pub(crate) trait Sink {
-    fn counter(&mut self, metric: &'static Metric, labels: &[&str], total: u64);
-    /// A total of seconds, which is not a whole number.
-    fn seconds(&mut self, metric: &'static Metric, labels: &[&str], total: f64);
-    fn gauge(&mut self, metric: &'static Metric, labels: &[&str], value: f64);
-    fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]);
-}
 
 /// One lock name with its sums.
 struct Total<'a> {

@@ -12,8 +12,8 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use crate::catalog::{Metric, MetricKind, MetricUnit, catalog};
-use crate::collect::Sink;
 use crate::histogram::Bucket;
+use crate::sink::Sink;
 use crate::state::Core;
 
 /// The buckets of the application's own histograms, which would otherwise be summaries.

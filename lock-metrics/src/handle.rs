@@ -1,26 +1,18 @@
-//! What an application keeps: access to the numbers, and the threads that maintain them.
+//! What an application keeps: access to the numbers.
 
 use std::convert::Infallible;
-use std::fmt;
 #[cfg(feature = "listener")]
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use std::{io, thread};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
-use crate::export::{Bridge, Text};
 #[cfg(feature = "listener")]
 use crate::listener;
 use crate::live::{LiveLock, LiveLocks};
 use crate::observer::LockMetrics;
+use crate::shared::Shared;
+#[cfg(feature = "inspector")]
 use crate::state::Core;
-use crate::time::{Moment, follow_system_time};
-use crate::view;
-
-/// How often the samples of the application's own histograms are collected.
-const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Gives access to the metrics: as text for the application's own router, and as live rows.
 ///
@@ -43,14 +35,6 @@ struct Inner {
     _sampler: Sender<Infallible>,
     #[cfg(feature = "listener")]
     listener: Option<(SocketAddr, listener::Running)>,
-}
-
-/// The state that the handle, the sampler and the listener share.
-pub(crate) struct Shared {
-    pub(crate) core: Arc<Core>,
-    pub(crate) text: Text,
-    /// Feeds the application's recorder, if it was asked for.
-    pub(crate) bridge: Option<Mutex<Bridge>>,
 }
 
 impl MetricsHandle {
@@ -148,57 +132,5 @@ impl MetricsHandle {
     #[must_use]
     pub fn observer(&self) -> LockMetrics {
         LockMetrics(Arc::clone(&self.0.shared.core))
-    }
-}
-
-impl Shared {
-    pub(crate) fn render(&self) -> String {
-        self.text.render(&self.core)
-    }
-
-    pub(crate) fn locks_html(&self) -> String {
-        view::html(&self.core)
-    }
-
-    pub(crate) fn locks_json(&self) -> String {
-        view::json(&self.core)
-    }
-
-    /// Reports stuck locks and feeds the application's recorder.
-    pub(crate) fn tick(&self) {
-        // The application's subscriber and recorder run here, and may panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            follow_system_time();
-            self.core.sample(Moment::now());
-            if let Some(bridge) = &self.bridge {
-                bridge.lock().unwrap_or_else(PoisonError::into_inner).push(&self.core);
-            }
-        }));
-    }
-
-    /// Starts the sampler, on a thread of its own so that it does not end with a runtime. It ends
-    /// when the returned value is dropped.
-    pub(crate) fn start_sampler(self: &Arc<Self>, interval: Duration) -> io::Result<Sender<Infallible>> {
-        let (alive, gone) = mpsc::channel();
-        let shared = Arc::clone(self);
-        thread::Builder::new().name("lock-metrics".to_owned()).spawn(move || shared.run(interval, &gone)).map(|_| alive)
-    }
-
-    fn run(&self, interval: Duration, gone: &Receiver<Infallible>) {
-        let mut upkeep_due = Duration::ZERO;
-        while let Err(RecvTimeoutError::Timeout) = gone.recv_timeout(interval) {
-            self.tick();
-            upkeep_due += interval;
-            if upkeep_due >= UPKEEP {
-                upkeep_due = Duration::ZERO;
-                self.text.upkeep();
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("bridge", &self.bridge.is_some()).finish_non_exhaustive()
     }
 }

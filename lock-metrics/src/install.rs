@@ -15,9 +15,10 @@ use lock_core::{observe_all, sites};
 #[cfg(feature = "listener")]
 use crate::access::Allowed;
 use crate::export::Text;
-use crate::handle::{MetricsHandle, Shared};
+use crate::handle::MetricsHandle;
 #[cfg(feature = "listener")]
 use crate::listener;
+use crate::shared::Shared;
 use crate::state::Core;
 
 /// The one handle of this process.
@@ -277,6 +278,19 @@ fn listen(address: SocketAddr, shared: &Arc<Shared>, allowed: Allowed) -> Result
 }
 
 /// Why metrics were not installed. Nothing is left behind.
+///
+/// ```
+/// use lock_metrics::InstallError;
+///
+/// // A library cannot know whether the application has installed them already.
+/// let metrics = match lock_metrics::install() {
+///     Ok(metrics) => Some(metrics),
+///     Err(InstallError::AlreadyInstalled) => lock_metrics::installed(),
+///     Err(error) => return Err(error),
+/// };
+/// assert!(metrics.is_some());
+/// # Ok::<(), InstallError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InstallError {

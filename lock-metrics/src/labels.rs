@@ -29,7 +29,7 @@ pub(crate) const WAIT_OUTCOMES: [&str; 2] = ["acquired", "failed"];
 pub(crate) const RENEWAL_OUTCOMES: [&str; 2] = ["ok", "error"];
 /// The values of `reason`. A shutdown that frees a lock counts as a release: nobody has to act on
 /// it.
-pub(crate) const LOSS_REASONS: [&str; 5] = ["expired", "stolen", "unreachable", "max_hold", "revoked"];
+pub(crate) const LOSS_REASONS: [&str; 6] = ["expired", "stolen", "unreachable", "failover", "max_hold", "revoked"];
 /// The values of `outcome` of `releases_total`.
 pub(crate) const RELEASE_OUTCOMES: [&str; 5] = ["released", "dropped", "unconfirmed", "abandoned", "shut_down"];
 /// The values of `op`.
@@ -63,6 +63,7 @@ mod tests {
             LossReason::Expired,
             LossReason::Stolen,
             LossReason::Unreachable,
+            LossReason::Failover,
             LossReason::MaxHold,
             LossReason::Revoked,
         ];

@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, Allowed};
-use crate::handle::Shared;
+use crate::shared::Shared;
 use crate::view::LIVE_VIEW_CSP;
 
 /// Connections served at a time; more wait in the kernel.

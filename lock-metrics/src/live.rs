@@ -36,6 +36,15 @@ pub struct LiveLock {
 }
 
 /// What a [`LiveLock`] is doing.
+///
+/// ```
+/// use lock_metrics::LiveState;
+///
+/// let metrics = lock_metrics::builder().build()?;
+/// let stuck = |lock: &lock_metrics::LiveLock| matches!(lock.state, LiveState::Held { stuck: true, .. });
+/// assert_eq!(metrics.live_locks().filter(stuck).count(), 0);
+/// # Ok::<(), lock_metrics::InstallError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LiveState {

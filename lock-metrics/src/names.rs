@@ -37,7 +37,18 @@ impl<T> Names<T> {
 
     /// Returns the value of a name. `make` gets the name's number, counted from 0. `None` means
     /// that the name is new and the limit is reached.
+    #[inline]
     pub(crate) fn get_or_add(&self, name: &str, make: impl FnOnce(usize) -> T) -> Option<&T> {
+        if let Some((known, value)) = self.first.get().and_then(|slot| self.slots[*slot].get())
+            && **known == *name
+        {
+            return Some(value);
+        }
+        self.search_or_add(name, make)
+    }
+
+    #[inline(never)]
+    fn search_or_add(&self, name: &str, make: impl FnOnce(usize) -> T) -> Option<&T> {
         match self.find(name) {
             Ok(value) => Some(value),
             Err(_) if self.full.load(Ordering::Relaxed) => None,
@@ -69,11 +80,6 @@ impl<T> Names<T> {
 
     /// Finds the value of a name, or the slot where it would go.
     fn find(&self, name: &str) -> Result<&T, usize> {
-        if let Some((known, value)) = self.first.get().and_then(|slot| self.slots[*slot].get())
-            && **known == *name
-        {
-            return Ok(value);
-        }
         let mask = self.slots.len() - 1;
         let mut slot = hash(name.as_bytes()) & mask;
         loop {

@@ -14,7 +14,7 @@ use crate::labels::{
     ACQUIRE_OUTCOMES, ERROR_KINDS, LOSS_REASONS, OPS, PATHS, POLICIES, RELEASE_OUTCOMES, RENEWAL_OUTCOMES,
     WAIT_OUTCOMES, place,
 };
-use crate::sampler::Recovered;
+use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY};
 use crate::table::{Hold, Phase, Row, Shard};
 use crate::time::Moment;

@@ -1,39 +1,11 @@
 //! Looks for locks that are held for too long, off the hot path, and reports them.
 
 use std::sync::PoisonError;
-use std::time::Duration;
 
-use lock_core::{FencingToken, LockEvent, LockKey, LockLabel, OwnerId};
-
-use crate::state::{Core, MAX_LOCKS, MAX_SITES, OTHER};
-use crate::table::{Hold, Phase, Row};
+use crate::recovered::Recovered;
+use crate::state::Core;
+use crate::table::{Phase, Row};
 use crate::time::Moment;
-
-/// A stuck hold that ended.
-#[derive(Debug)]
-pub(crate) struct Recovered {
-    label: LockLabel,
-    key: LockKey,
-    site: Box<str>,
-    owner: OwnerId,
-    token: FencingToken,
-    held: Duration,
-    outcome: &'static str,
-}
-
-impl Recovered {
-    pub(crate) fn new(event: &LockEvent<'_>, hold: &Hold, held: Duration, outcome: &'static str) -> Self {
-        Self {
-            label: event.label.clone(),
-            key: event.key.clone(),
-            site: event.site.into(),
-            owner: hold.owner,
-            token: hold.token,
-            held,
-            outcome,
-        }
-    }
-}
 
 impl Core {
     /// Reports, once each, holds that became stuck and stuck holds that ended.
@@ -82,18 +54,5 @@ impl Core {
             held_seconds = now.since(hold.since).as_secs_f64(), stuck_after_seconds = hold.stuck_at.since(hold.since).as_secs_f64(),
             "lock is stuck: held for longer than its stuck_after"
         );
-    }
-
-    /// Returns the lock name and the call site of a row.
-    pub(crate) fn names(&self, row: &Row) -> (&str, &str) {
-        let (lock, family) = match row.family() {
-            MAX_LOCKS => (OTHER, &self.other),
-            number => self.families.nth(number).unwrap_or((OTHER, &self.other)),
-        };
-        let site = match row.site() {
-            MAX_SITES => OTHER,
-            number => family.sites.nth(number).map_or(OTHER, |(site, _)| site),
-        };
-        (lock, site)
     }
 }

@@ -12,8 +12,8 @@ use crate::fleet::Fleet;
 use crate::histogram::Histogram;
 use crate::labels;
 use crate::names::Names;
-use crate::sampler::Recovered;
-use crate::table::Table;
+use crate::recovered::Recovered;
+use crate::table::{Row, Table};
 use crate::time::{Moment, nanos};
 
 /// The number of distinct lock names; any more are counted as `other`.
@@ -166,6 +166,30 @@ impl Core {
 
     pub(crate) fn last_run(&self) -> Moment {
         Moment::from_nanos(self.last_run.load(Ordering::Relaxed))
+    }
+
+    /// Keeps what the elected inspector of a store found, or forgets it: another instance exports it
+    /// now, and zeros beside its numbers would be wrong.
+    #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
+    pub(crate) fn publish(&self, store: &str, found: Option<Fleet>) {
+        let mut fleet = self.fleet.lock().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Some(found) => drop(fleet.insert(store.to_owned(), found)),
+            None => drop(fleet.remove(store)),
+        }
+    }
+
+    /// Returns the lock name and the call site of a row.
+    pub(crate) fn names(&self, row: &Row) -> (&str, &str) {
+        let (lock, family) = match row.family() {
+            MAX_LOCKS => (OTHER, &self.other),
+            number => self.families.nth(number).unwrap_or((OTHER, &self.other)),
+        };
+        let site = match row.site() {
+            MAX_SITES => OTHER,
+            number => family.sites.nth(number).map_or(OTHER, |(site, _)| site),
+        };
+        (lock, site)
     }
 
     pub(crate) fn push_recovered(&self, recovered: Recovered) {

@@ -104,7 +104,7 @@ def run(options):
     live_view.check(f"http://127.0.0.1:{demo}/locks", options.work, key, site,
                     f"demo:typed:<img src=x onerror=\"document.title='pwned'\">:{story.pid}", check)
     live_view.check_on_a_phone(f"http://127.0.0.1:{demo}/locks", options.work, check)
-    check_lockctl(options, redis, key, site)
+    check_lockctl(options, redis, demo, key, site)
     say("the live view in a browser has the stuck lock on top with its holder, and a key that contains HTML as text; a phone shows it")
 
     # Enough scrapes for rates over ten seconds, still well before the release.
@@ -133,7 +133,7 @@ def run(options):
     say("all as it should be")
 
 
-def check_lockctl(options, redis, key, site):
+def check_lockctl(options, redis, demo, key, site):
     """One command names the holder of the stuck lock and who waits for it."""
     def look():
         command = [options.lockctl, "--url", f"redis://127.0.0.1:{redis}", "waiters", key, "--json"]
@@ -143,6 +143,10 @@ def check_lockctl(options, redis, key, site):
     seen = wait_for("waiters in the store's queue", lambda: (found := look())["waiters"] and found)
     check(seen["holder"]["site"] == site, f"lockctl names the holder: {seen}")
     check("scenes.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
+    command = [options.lockctl, "--url", f"redis://127.0.0.1:{redis}", "why", key, "--live-view", f"http://127.0.0.1:{demo}", "--json"]
+    seen = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    check(seen["process"]["life"] == "alive" and seen["process"]["stuck_for_seconds"] > 0, f"why the lock is held: {seen}")
+    check(seen["process"]["clock_ahead_seconds"] == 0 and seen["force"]["command"], f"and whether to force it: {seen}")
 
 
 def force_as_the_runbook_says(options, server, redis, key):

@@ -4,6 +4,18 @@ use crate::fencing::FencingToken;
 use crate::owner::Holder;
 
 /// The answer to [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all).
+///
+/// ```
+/// use lock_core::AttemptAll;
+///
+/// fn taken(answer: &AttemptAll) -> usize {
+///     match answer {
+///         AttemptAll::Granted { tokens } => tokens.len(),
+///         _ => 0,
+///     }
+/// }
+/// assert_eq!(taken(&AttemptAll::Apart), 0);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AttemptAll {

@@ -24,6 +24,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
     fn lane_dyn(&self, key: &LockKey) -> u16;
     fn node_dyn(&self, lane: u16) -> &str;
+    fn failovers_dyn(&self, lane: u16) -> u64;
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
     fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>>;
     fn requeue_dyn(self: Arc<Self>, release: Release, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
@@ -56,6 +57,10 @@ impl<B: LockBackend> DynBackend for B {
 
     fn node_dyn(&self, lane: u16) -> &str {
         self.node(lane)
+    }
+
+    fn failovers_dyn(&self, lane: u16) -> u64 {
+        self.failovers(lane)
     }
 
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>> {

@@ -9,6 +9,17 @@ use crate::key::LockKey;
 use crate::owner::OwnerId;
 
 /// Takes what a store reports by itself.
+///
+/// ```
+/// use lock_core::{Inbox, LockError, LockKey};
+///
+/// // What a store does on its listening connection.
+/// fn changed(inbox: &Inbox, key: &str) -> Result<(), LockError> {
+///     inbox.suspect(LockKey::new(key)?);
+///     Ok(())
+/// }
+/// # let _ = changed;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Inbox {
     id: Arc<str>,

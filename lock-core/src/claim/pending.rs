@@ -42,6 +42,8 @@ pub(crate) struct PendingClaim {
     never_queued: bool,
     /// When the newest send was sent that the store has answered. Older grants are void.
     confirmed: Timestamp,
+    /// How often the node had had another history before the newest send.
+    failovers: u64,
 }
 
 /// A command on its way to the store.
@@ -97,6 +99,7 @@ impl PendingClaim {
             sends: 0,
             never_queued: false,
             confirmed: Timestamp::from_nanos(0),
+            failovers: engine.failovers(&spec.events.key),
         }
     }
 
@@ -120,6 +123,7 @@ impl PendingClaim {
             granted_for: success.granted_for,
             push_loss: self.engine.backend.capabilities_dyn().push_loss,
             unsettled_until: unsettled,
+            failovers: self.failovers,
             listener,
         };
         Lease::begin(self.engine.clock.clone(), self.claim, &spec.options, beginning, now)
@@ -192,6 +196,7 @@ impl PendingClaim {
     fn send(&mut self, spec: &LockSpec, limit: Timestamp) -> SentClaim {
         self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
+        self.failovers = engine.failovers(&self.claim.key);
         let sent_at = engine.clock.now();
         let mut request = self.request(spec, sent_at, limit);
         if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {

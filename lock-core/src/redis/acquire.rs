@@ -7,7 +7,7 @@ use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
 use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Taken};
 
 use std::borrow::Cow;
@@ -19,8 +19,13 @@ const MOST: usize = 50;
 
 impl Node {
     /// Sends a claim, together with the release of another if there is one.
-    pub(super) async fn acquire(&self, request: &AcquireRequest, before: Option<&Release>) -> Result<Attempt> {
-        let keys = Keys::of(&request.claim.key)?;
+    pub(super) async fn acquire(
+        &self,
+        request: &AcquireRequest,
+        before: Option<&Release>,
+        way: Way,
+    ) -> Result<Attempt> {
+        let keys = self.keys_of(&request.claim.key)?;
         let clock = Clock::system();
         let begun = clock.now();
         if let Some(before) = before {
@@ -37,18 +42,18 @@ impl Node {
             let server_time = connection.link.time.estimate(clock.now());
             let call = Call::Take(request.claim.owner, steps::take(&keys, request, server_time / 1000));
             // Read before sending, because one draw may serve several locks.
-            let known = self.floor.at_least(request.floor, server_time);
+            let known = self.floor_of(&keys).at_least(request.floor, server_time);
             if !in_time(begun, request.execute_within) {
                 return Err(self.too_late(request.execute_within));
             }
             match connection.call(call, Flush::Now).await {
                 Answer::Taken(Taken::With(draw)) => {
                     if let Some(token) = draw.token().filter(|token| *token > known) {
-                        self.floor.raise(token);
+                        self.floor_of(&keys).raise(token);
                         return Ok(Attempt::Granted { token });
                     }
                     // The lock is taken. The script repeats the claim and corrects the clock.
-                    let repeated = self.acquire_by_script(&connection, &keys, request, None, begun).await;
+                    let repeated = self.acquire_by_script(&connection, &keys, request, None, begun, way).await;
                     if repeated.is_err() {
                         self.give_back(&connection, keys, request).await;
                     }
@@ -64,7 +69,7 @@ impl Node {
                 Answer::Value(_) => return Err(self.unreadable("acquire")),
             }
         }
-        self.acquire_by_script(&connection, &keys, request, before, begun).await
+        self.acquire_by_script(&connection, &keys, request, before, begun, way).await
     }
 
     async fn acquire_by_script(
@@ -74,6 +79,7 @@ impl Node {
         request: &AcquireRequest,
         before: Option<&Release>,
         begun: Timestamp,
+        way: Way,
     ) -> Result<Attempt> {
         let link = &connection.link;
         let ended = before.map(|before| before.claim.owner);
@@ -86,20 +92,23 @@ impl Node {
                 request,
                 ended,
                 deadline: link.time.deadline(now, left),
-                floor: self.floor.at_least(request.floor, link.time.estimate(now)),
+                floor: self.floor_of(keys).at_least(request.floor, link.time.estimate(now)),
             };
-            let answer = match connection.call(Call::Eval(call.call()), Flush::Now).await {
+            let answer = match way.run(connection, call.call(), Flush::Now).await {
                 Answer::Failed(error) if link.crosses(&error) => continue,
                 Answer::Failed(error) => return Err(self.failed("acquire", &error)),
                 Answer::Value(answer) => answer,
                 Answer::Taken(_) => return Err(self.unreadable("acquire")),
             };
+            if let Some(before) = before {
+                self.freed(before);
+            }
             let received = Clock::system().now();
             let (server_time, answer) = Acquired::read(&answer).ok_or_else(|| self.unreadable("acquire"))?;
             link.time.observe(server_time, received);
             return match answer {
                 Acquired::Granted(token) => {
-                    self.floor.raise(token);
+                    self.floor_of(keys).raise(token);
                     Ok(Attempt::Granted { token })
                 }
                 Acquired::Held(holder) => {
@@ -131,8 +140,9 @@ impl Node {
     /// does it only for keys of one slot, and refuses others before it does anything.
     pub(super) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
         let Some(first) = requests.first().filter(|_| requests.len() <= MOST) else { return Ok(AttemptAll::Apart) };
-        let of =
-            |request: &AcquireRequest| Keys::of(&request.claim.key).map_err(|error| error.with_key(&request.claim.key));
+        let of = |request: &AcquireRequest| {
+            self.keys_of(&request.claim.key).map_err(|error| error.with_key(&request.claim.key))
+        };
         let keys = requests.iter().map(of).collect::<Result<Vec<_>>>()?;
         let callers_floor = requests.iter().map(|request| request.floor).max().unwrap_or_default();
         let begun = Clock::system().now();
@@ -145,7 +155,7 @@ impl Node {
                 clock: &clock_of(&connection, &keys[0]),
                 requests,
                 deadline: link.time.deadline(now, begun.after(first.execute_within).since(now)),
-                floor: self.floor.at_least(callers_floor, link.time.estimate(now)),
+                floor: self.floor_of(&keys[0]).at_least(callers_floor, link.time.estimate(now)),
             };
             let answer = match link.eval(&call.call()).await {
                 Err(error) if link.crosses(&error) => continue,
@@ -157,7 +167,7 @@ impl Node {
             link.time.observe(server_time, received);
             let (index, why) = match answer {
                 AcquiredAll::Granted(token) => {
-                    self.floor.raise(token);
+                    self.floor_of(&keys[0]).raise(token);
                     return Ok(AttemptAll::Granted { tokens: vec![token; requests.len()] });
                 }
                 AcquiredAll::Refused(index, why) => (index.min(requests.len() - 1), why),

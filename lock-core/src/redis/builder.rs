@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::error::{LockError, Result};
 use crate::prefix::take_key_prefix;
 use crate::redis::RedisStore;
-use crate::redis::connect::Target;
 use crate::redis::credentials::{Credentials, Provider};
 use crate::redis::settings::Settings;
 
@@ -123,6 +122,6 @@ impl RedisStoreBuilder {
                 ));
             }
         }
-        Ok(RedisStore::at(Target::parse(&self.url, self.settings)?))
+        RedisStore::parse(&self.url, self.settings)
     }
 }

@@ -1,6 +1,7 @@
 //! Where and how a store connects: its URL, the settings of its sockets, the first exchange.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -9,6 +10,7 @@ use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, Pipeline, ProtocolVersion, PushInfo, RedisError, Value,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
@@ -30,8 +32,9 @@ const QUEUED_COMMANDS: usize = 4096;
 /// How many bytes are gathered before they are written.
 const WRITE_BUFFER: usize = 64 * 1024;
 
-const SUPPORTED: &str = "supported are redis://host:port/db, rediss:// (TLS, with the cargo feature `tls`) and \
-                         redis+unix:///path?db=0 (or unix://), each with user:password@ where needed";
+const SUPPORTED: &str = "supported are redis://host:port/db, rediss:// (TLS, with the cargo feature `tls`), \
+                         redis+unix:///path?db=0 (or unix://) and redis+sentinel://host:26379/service, each with \
+                         user:password@ where needed";
 
 /// One server, and how to reach it.
 #[derive(Clone)]
@@ -40,6 +43,8 @@ pub(super) struct Target {
     /// Host and port, or the path of the socket, and the database unless it is 0. Never a credential.
     node: String,
     settings: Settings,
+    /// Whether a server that is a replica must not be used.
+    master_only: bool,
 }
 
 impl Target {
@@ -105,15 +110,20 @@ impl Target {
             let client = redis::Client::build_with_tls(info, certificates).map_err(|_: RedisError| {
                 misconfigured("the certificates or the key cannot be read; give them as PEM, the key unencrypted")
             })?;
-            return Ok(Self { client, node, settings });
+            return Ok(Self { client, node, settings, master_only: false });
         }
         match redis::Client::open(info) {
-            Ok(client) => Ok(Self { client, node, settings }),
+            Ok(client) => Ok(Self { client, node, settings, master_only: false }),
             Err(error) => Err(error::connecting(&node, &error)),
         }
     }
 
-    #[cfg(any(test, feature = "inspect"))]
+    /// Refuses every server that is a replica.
+    pub(super) fn must_be_master(mut self) -> Self {
+        self.master_only = true;
+        self
+    }
+
     /// Returns a target for another server, with the same credentials and settings.
     pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
         let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
@@ -123,10 +133,10 @@ impl Target {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Self::of(info.set_addr(address), self.settings.clone())
+        let other = Self::of(info.set_addr(address), self.settings.clone())?;
+        Ok(Self { master_only: self.master_only, ..other })
     }
 
-    #[cfg(any(test, feature = "inspect"))]
     /// Returns the host. A socket is on this one.
     pub(super) fn host(&self) -> &str {
         match self.client.get_connection_info().addr() {
@@ -146,7 +156,16 @@ impl Target {
     }
 
     /// Opens a connection with the current credentials.
-    async fn connect(&self, config: &AsyncConnectionConfig) -> std::result::Result<MultiplexedConnection, RedisError> {
+    pub(super) async fn connect(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> std::result::Result<MultiplexedConnection, RedisError> {
+        #[cfg(feature = "tls")]
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Fails only if another thread installs a provider at the same moment, which works just
+            // as well.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
         let Some(provider) = self.provider() else {
             return self.client.get_multiplexed_async_connection_with_config(config).await;
         };
@@ -169,12 +188,6 @@ impl Target {
     /// Opens a connection whose driver runs on the current runtime and owns `presence`, which is dropped when
     /// the driver ends.
     pub(super) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Greeting> {
-        #[cfg(feature = "tls")]
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails only if another thread installs a provider at the same moment, which works just
-            // as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
         #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, self.greet(presence)).await;
         match opened {
@@ -201,15 +214,19 @@ impl Target {
             let asking = tracking();
             let tracks = tracks(&connection.send_packed_commands(&asking, 0, asking.len()).await?);
             let mut asking = redis::pipe();
-            ask_to_close(&mut asking);
-            let answers = connection.send_packed_commands(&asking, 0, asking.len()).await?;
-            let client = closable(&mut answers.into_iter());
-            Ok::<_, RedisError>((connection, tracks, client))
+            introduce(&mut asking);
+            let mut answers = connection.send_packed_commands(&asking, 0, asking.len()).await?.into_iter();
+            let client = closable(&mut answers);
+            let introduction = Introduction::read(answers.next(), answers.next());
+            Ok::<_, RedisError>((connection, tracks, client, introduction))
         };
         #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
         match opened {
-            Ok(Ok((connection, tracks, client))) => Ok(Listening { connection, pushes, tracks, client }),
+            Ok(Ok((connection, tracks, client, introduction))) => {
+                introduction.check(self)?;
+                Ok(Listening { connection, pushes, tracks, client, history: introduction.history, moves: None })
+            }
             Ok(Err(error)) => Err(error::executing(&self.node, "subscribe to grants", &error)),
             Err(_) => Err(LockError::not_executed(format!(
                 "{} did not answer within {:?} of subscribing; check the network and whether it is stalled",
@@ -234,9 +251,7 @@ impl Target {
         greeting.cmd("TIME");
         // For people reading CLIENT LIST. A user without the permission stays unnamed.
         greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
-        ask_to_close(&mut greeting);
-        // Every user may ask what the server is.
-        greeting.cmd("HELLO");
+        introduce(&mut greeting);
         // Loads the script that is sent together with attempts. Called without locks it does nothing.
         greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
         let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
@@ -251,8 +266,13 @@ impl Target {
         };
         let _named = answers.next();
         let client = closable(&mut answers);
-        let cluster = answers.next().is_some_and(|hello| is_cluster(&hello));
-        Ok(time.map(|time| Greeting { connection, time, client, cluster }))
+        let introduction = Introduction::read(answers.next(), answers.next());
+        if let Err(error) = introduction.check(self) {
+            return Ok(Err(error));
+        }
+        let Introduction { mode, history, .. } = introduction;
+        let cluster = mode.as_deref() == Some("cluster");
+        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, moves: None }))
     }
 }
 
@@ -264,14 +284,57 @@ pub(super) struct Greeting {
     pub(super) client: Option<ClientId>,
     /// Whether the server is a node of a cluster.
     pub(super) cluster: bool,
+    /// The name of the history of the server's data, if it tells.
+    pub(super) history: Option<Arc<str>>,
+    /// Changes when the server turns out to be at another address, if that can happen.
+    pub(super) moves: Option<watch::Receiver<u64>>,
 }
 
-fn is_cluster(hello: &Value) -> bool {
-    let Value::Map(words) = hello else { return false };
-    words.iter().any(|(name, word)| match (name, word) {
-        (Value::BulkString(name), Value::BulkString(word)) => name == b"mode" && word == b"cluster",
-        _ => false,
-    })
+/// What a server says about itself.
+struct Introduction {
+    /// `standalone`, `cluster` or `sentinel`.
+    mode: Option<String>,
+    role: Option<String>,
+    /// The name of the history of its data (`master_replid`), if it tells. No server but its replicas shares it. It
+    /// changes when the server is promoted, and when it starts.
+    history: Option<Arc<str>>,
+}
+
+impl Introduction {
+    /// Reads the answers to `HELLO` and `INFO replication`.
+    fn read(hello: Option<Value>, info: Option<Value>) -> Self {
+        let words = if let Some(Value::Map(words)) = hello { words } else { Vec::new() };
+        let word = |name: &str| {
+            words.iter().find_map(|word| match word {
+                (Value::BulkString(key), Value::BulkString(word)) if key == name.as_bytes() => {
+                    String::from_utf8(word.clone()).ok()
+                }
+                _ => None,
+            })
+        };
+        let info: Option<String> = info.and_then(|info| redis::from_redis_value(info).ok());
+        let history = info.as_deref().and_then(|info| {
+            info.lines().find_map(|line| line.strip_prefix("master_replid:")).map(|history| history.trim().into())
+        });
+        Self { mode: word("mode"), role: word("role"), history }
+    }
+
+    /// Checks that locks can be kept there.
+    fn check(&self, target: &Target) -> Result<()> {
+        let node = target.node();
+        if self.mode.as_deref() == Some("sentinel") {
+            return Err(misconfigured(format!(
+                "{node} is a sentinel, which keeps no locks; write redis+sentinel://{node}/service, where service is the \
+                 name that `sentinel monitor` gave the master",
+            )));
+        }
+        if target.master_only && self.role.as_deref() == Some("replica") {
+            return Err(LockError::not_executed(format!(
+                "{node} is a replica, although its sentinels name it as the master; wait for the failover to end",
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// A connection that listens.
@@ -281,18 +344,26 @@ pub(super) struct Listening {
     pub(super) pushes: UnboundedReceiver<PushInfo>,
     /// Whether the server reports changes to the keys that were read over it.
     pub(super) tracks: bool,
-    /// How the server identifies it, if it is willing to close it.
+    /// As of [`Greeting`].
     pub(super) client: Option<ClientId>,
+    /// As of [`Greeting`].
+    pub(super) history: Option<Arc<str>>,
+    /// As of [`Greeting`].
+    pub(super) moves: Option<watch::Receiver<u64>>,
 }
 
-/// Asks how the server identifies the connection, and whether we may close connections: a command that nobody
-/// awaits must not take a lock later, or raise a lease.
-fn ask_to_close(message: &mut Pipeline) {
+/// Asks what the connection and the server are.
+fn introduce(message: &mut Pipeline) {
     message.cmd("CLIENT").arg("INFO");
+    // Checks whether we may close connections: a command that nobody awaits must not take a lock later, or raise a
+    // lease.
     message.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+    // Every user may ask what the server is.
+    message.cmd("HELLO");
+    message.cmd("INFO").arg("replication");
 }
 
-/// Reads the two answers. `None` if the server is not willing to close the connection.
+/// Reads the first two answers. `None` if the server is not willing to close the connection.
 fn closable(answers: &mut impl Iterator<Item = Value>) -> Option<ClientId> {
     match (answers.next(), answers.next()) {
         (Some(info), Some(Value::Int(_))) => ClientId::read(&redis::from_redis_value::<String>(info).ok()?),
@@ -313,9 +384,10 @@ pub(super) fn tracking() -> Pipeline {
     asking
 }
 
-/// Returns whether the server will.
+/// Returns whether the server will. A node of a cluster that does not serve this key says so, which is no refusal.
 pub(super) fn tracks(answers: &[Value]) -> bool {
-    matches!(answers, [Value::Int(1), _, Value::Array(_), Value::Okay])
+    let [Value::Int(1), _, read, Value::Okay] = answers else { return false };
+    !matches!(read, Value::ServerError(error) if error.code() == "NOPERM")
 }
 
 /// Hides the client, which knows the password.

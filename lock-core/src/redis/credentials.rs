@@ -23,6 +23,14 @@ const LOG_IN_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// For servers whose passwords are tokens that expire, as managed services use them. See
 /// [`RedisStoreBuilder::credentials`](crate::RedisStoreBuilder::credentials).
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Credentials;
+///
+/// let credentials = Credentials::new("a token").with_username("locks").valid_for(Duration::from_secs(3600));
+/// assert!(!format!("{credentials:?}").contains("token"));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     username: Option<String>,

@@ -94,7 +94,12 @@ const CODES: &[(&str, Meaning)] = &[
     ("NOREPLICAS", Meaning::NotExecuted("too few replicas are connected; see min-replicas-to-write")),
     ("CLUSTERDOWN", Meaning::NotExecuted("the cluster is down; wait until every slot is served")),
     ("TRYAGAIN", Meaning::NotExecuted("the slot is being moved; try again")),
-    ("MOVED", Meaning::NotExecuted("another node of the cluster serves this key; connect to that one")),
+    (
+        "MOVED",
+        Meaning::NotExecuted(
+            "another node of the cluster serves this key; write redis+cluster:// in the URL to reach every node",
+        ),
+    ),
     ("ASK", Meaning::NotExecuted("another node of the cluster is taking over the key's slot; try again later")),
     ("BUSY", Meaning::NotExecuted("it is busy running a script; stop it with SCRIPT KILL")),
     ("MASTERDOWN", Meaning::NotExecuted("it is a replica without its master; wait for the failover to end")),
@@ -104,7 +109,10 @@ const CODES: &[(&str, Meaning)] = &[
     ("WRONGPASS", Meaning::Misconfigured("user or password is wrong; correct them in the URL, percent-encoded")),
     ("DENIED", Meaning::Misconfigured("it runs in protected mode; set a password, or bind it to this network")),
     ("NOPROTO", Meaning::Misconfigured("it does not speak RESP3; use Redis 6.2 or later")),
-    ("CROSSSLOT", Meaning::Misconfigured("the keys lie in different slots; connect to the cluster by its own URL")),
+    (
+        "CROSSSLOT",
+        Meaning::Misconfigured("the keys lie in different slots of a cluster; write redis+cluster:// in the URL"),
+    ),
 ];
 
 /// The same for errors that only have the general code, by what their text contains.
@@ -148,6 +156,11 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
         Meaning::NotExecuted(advice) => LockError::not_executed(text(advice)),
         Meaning::Misconfigured(advice) => LockError::misconfigured(text(advice)),
     })
+}
+
+/// Returns the code of an error that says something definite. A script may have put it into the text.
+pub(super) fn code_of(code: &str, detail: &str) -> Option<&'static str> {
+    meaning(code, detail).map(|(name, _)| name)
 }
 
 /// Returns whether an error says that the server is not a master.

@@ -194,11 +194,7 @@ async fn released(
 impl Link {
     /// Sends a script with its text if the server does not know the hash, as after a restart, a failover
     /// or SCRIPT FLUSH.
-    pub(super) async fn unless_unknown(
-        &self,
-        eval: &Eval,
-        reply: Result<Value, RedisError>,
-    ) -> Result<Value, RedisError> {
+    async fn unless_unknown(&self, eval: &Eval, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
         match reply.and_then(Value::extract_error) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.send(&eval.by_text()).await
@@ -211,6 +207,41 @@ impl Link {
     pub(super) async fn eval(&self, eval: &Eval) -> Result<Value, RedisError> {
         let reply = self.send(eval.by_hash()).await;
         self.unless_unknown(eval, reply).await
+    }
+
+    /// Runs several scripts, sent as one message.
+    pub(super) async fn eval_each(&self, evals: &[Eval]) -> Vec<Result<Value, RedisError>> {
+        let mut message = Pipeline::with_capacity(evals.len());
+        for eval in evals {
+            message.add_command(eval.by_hash().clone());
+        }
+        let replies = match self.send_all(&message).await {
+            Ok(replies) => replies,
+            Err(error) => return evals.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut answers = Vec::with_capacity(evals.len());
+        for (eval, reply) in evals.iter().zip(replies) {
+            answers.push(self.unless_unknown(eval, Ok(reply)).await);
+        }
+        answers
+    }
+
+    /// Runs a script on a master that is taking over the slot of its keys.
+    ///
+    /// In one message, because the permission is for the next command of the connection, whoever sends it.
+    pub(super) async fn eval_asking(&self, eval: &Eval) -> Result<Value, RedisError> {
+        match self.asking(eval.by_hash().clone()).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.asking(eval.by_text()).await
+            }
+            reply => reply,
+        }
+    }
+
+    async fn asking(&self, command: redis::Cmd) -> Result<Value, RedisError> {
+        let mut message = Pipeline::with_capacity(2);
+        message.cmd("ASKING").add_command(command);
+        self.send_all(&message).await?.pop().ok_or_else(unreadable)?.extract_error()
     }
 
     /// Notes that the server is a node of a cluster, if this error shows it. Returns whether that was not known

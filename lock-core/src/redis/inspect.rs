@@ -7,7 +7,6 @@ mod entry;
 mod release;
 mod scan;
 mod servers;
-mod topology;
 mod waiters;
 
 use std::fmt;
@@ -109,7 +108,7 @@ impl FleetReader {
     ///
     /// Safe: it only reads.
     pub async fn store_of(&self, key: &LockKey) -> Result<Arc<RedisStore>> {
-        Ok(Arc::new(RedisStore { node: self.servers.keeper_of(key).await? }))
+        Ok(Arc::new(RedisStore { servers: crate::redis::Servers::One(self.servers.keeper_of(key).await?) }))
     }
 
     /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].

@@ -30,7 +30,7 @@ const COMPANIONS: [&str; 2] = ["queue", "waiters"];
 pub(super) const CLOCK: &str = "distributed-lock:clock";
 
 /// How many slots a cluster has.
-const SLOTS: usize = 16384;
+pub(super) const SLOTS: usize = 16384;
 
 /// How the names of channels begin.
 pub(super) const INBOX: &str = "distributed-lock:inbox:";
@@ -78,8 +78,25 @@ impl Keys {
         Ok(Self { lock: key.clone(), companions, end })
     }
 
+    /// Names the keys of one lock in a cluster, where they must share a slot.
+    pub(super) fn in_cluster(key: &LockKey) -> Result<Self> {
+        let name = key.as_str();
+        if hash_tag(name).is_none() && name.contains('}') {
+            return Err(LockError::invalid_key(
+                "in a cluster a } may only close a part that is not empty, as in lock:{user}:1, because the lock and \
+                 its queue must share a slot; remove it",
+            ));
+        }
+        Self::of(key)
+    }
+
     pub(super) fn lock(&self) -> &str {
         self.lock.as_str()
+    }
+
+    /// The slot of all of them, if there are slots.
+    pub(super) fn slot(&self) -> usize {
+        usize::from(slot_of(&self.lock))
     }
 
     /// The claims that wait, in order of arrival.
@@ -115,8 +132,7 @@ impl Keys {
             }
             numbers
         });
-        let hashed = hash_tag(self.lock()).unwrap_or(self.lock());
-        format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(slot(hashed.as_bytes()))]).into()
+        format!("{CLOCK}:{{{}}}", NUMBERS[self.slot()]).into()
     }
 }
 
@@ -134,15 +150,32 @@ fn is_companion(key: &str, name: &str) -> bool {
     key.strip_suffix(name).is_some_and(|rest| rest.ends_with(":@") || rest.ends_with("}@"))
 }
 
+/// Returns the slot of a key.
+pub(super) fn slot_of(key: &LockKey) -> u16 {
+    slot(hash_tag(key.as_str()).unwrap_or(key.as_str()).as_bytes())
+}
+
 /// Returns the slot of the hashed part of a key: its CRC-16 (XMODEM) modulo the number of slots.
 fn slot(hashed: &[u8]) -> u16 {
-    let crc = hashed.iter().fold(0_u16, |crc, byte| {
-        (0..8).fold(
-            crc ^ (u16::from(*byte) << 8),
-            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 },
-        )
-    });
-    crc % 16384
+    /// What a byte alone adds.
+    const BYTES: [u16; 256] = {
+        let mut bytes = [0; 256];
+        let (mut byte, mut high) = (0, 0_u16);
+        while byte < bytes.len() {
+            let mut crc = high;
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+                bit += 1;
+            }
+            bytes[byte] = crc;
+            byte += 1;
+            high = high.wrapping_add(1 << 8);
+        }
+        bytes
+    };
+    let next = |crc: u16, byte: &u8| (crc << 8) ^ BYTES[usize::from((crc >> 8) as u8 ^ byte)];
+    hashed.iter().fold(0, next) % 16384
 }
 
 /// Returns the part of a key that Redis Cluster hashes, if that is not the whole key: the text between

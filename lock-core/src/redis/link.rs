@@ -1,11 +1,12 @@
 //! One connection: it runs scripts, notices its own silence, and knows the server's time.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
@@ -63,6 +64,8 @@ pub(super) struct Link {
     draws: AtomicU64,
     /// Whether the server is a node of a cluster, which takes only keys of one slot at a time.
     cluster: AtomicBool,
+    /// Changes when the server to talk to is at another address, if that can happen.
+    moves: Option<watch::Receiver<u64>>,
 }
 
 impl Link {
@@ -86,7 +89,19 @@ impl Link {
             refuses_native: AtomicBool::new(false),
             draws: AtomicU64::new(0),
             cluster: AtomicBool::new(false),
+            moves: None,
         }
+    }
+
+    /// Gives the connection up when this changes, with every command that is still unanswered.
+    pub(super) fn until_it_moves(mut self, moves: Option<watch::Receiver<u64>>) -> Self {
+        self.moves = moves;
+        self
+    }
+
+    /// Returns whether the server to talk to is at another address.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moves.as_ref().is_some_and(|moves| moves.has_changed().unwrap_or(true))
     }
 
     /// Returns whether commands have gone unanswered for so long that a new connection is due.
@@ -103,6 +118,18 @@ impl Link {
     /// Returns a handle that closes when the connection has ended. It does not keep it alive.
     pub(super) fn gone(&self) -> watch::Receiver<()> {
         self.gone.clone()
+    }
+
+    /// Waits until the connection has ended, or the server to talk to is at another address. Does not keep the
+    /// connection alive.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (mut gone, moves) = (self.gone.clone(), self.moves.clone());
+        async move {
+            tokio::select! {
+                _ = gone.changed() => {}
+                () = moved(moves) => {}
+            }
+        }
     }
 
     /// Returns how the server identifies this connection, if it can be asked to close it.
@@ -144,15 +171,28 @@ impl Link {
         self.watched(self.connection.clone().send_packed_commands(commands, 0, commands.len())).await
     }
 
-    async fn watched<T>(&self, answer: impl Future<Output = T>) -> T {
+    async fn watched<T>(&self, answer: impl Future<Output = Result<T, RedisError>>) -> Result<T, RedisError> {
         let sent = Clock::system().now().as_nanos().max(1);
         let _ = self.silent_since.compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
         let waiting = Waiting { link: self, sent };
-        let answer = answer.await;
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            // A server that is stopped, or cut off, does not end the connection.
+            () = moved(self.moves.clone()) => Err(RedisError::from((ErrorKind::Io, "another server has taken over"))),
+        };
         self.silent_since.store(0, Ordering::Relaxed);
         self.first_cancelled.store(0, Ordering::Relaxed);
         drop(waiting);
         answer
+    }
+}
+
+/// Waits until the server to talk to is at another address.
+async fn moved(moves: Option<watch::Receiver<u64>>) {
+    match moves {
+        Some(mut moves) => drop(moves.changed().await),
+        None => pending().await,
     }
 }
 

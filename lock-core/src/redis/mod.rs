@@ -1,14 +1,17 @@
-//! Locks on one Redis server.
+//! Locks on a Redis server, or on the masters of a Redis Cluster.
 
 mod acquire;
 mod builder;
 mod clock;
+mod cluster;
 mod coalesce;
 mod collisions;
 mod connect;
 mod credentials;
+mod discovery;
 mod error;
 mod exchange;
+mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
@@ -20,10 +23,13 @@ mod push;
 mod release;
 mod renew;
 mod renewals;
+mod repeats;
 mod script;
+mod sentinel;
 mod settings;
 mod steps;
 mod unsettled;
+mod url;
 mod value;
 
 pub use builder::RedisStoreBuilder;
@@ -38,10 +44,12 @@ use crate::backend::{
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::owner::Holder;
-use crate::redis::connect::Target;
-use crate::redis::node::Node;
+use crate::redis::cluster::{Cluster, Seeds};
+use crate::redis::discovery::Place;
+use crate::redis::node::{Node, Way};
+use crate::redis::settings::Settings;
 
-/// A store on one Redis server, version 6.2 or later.
+/// A store on a Redis server, version 6.2 or later, or on the masters of a Redis Cluster.
 ///
 /// A lock is a plain string at exactly the key the user wrote, taken if absent and with an expiry.
 /// Clients of the classic `SET NX PX` protocol in any language exclude it and are excluded by it.
@@ -59,8 +67,8 @@ use crate::redis::node::Node;
 /// For keys that begin with `lock:`, a user needs no more than this. Each line of commands has one purpose: the
 /// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
-/// [`FleetReader`](crate::inspect::FleetReader), where its last three words are for clusters. Without the second and
-/// third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
+/// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
+/// Without the second and third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
 /// whatever their prefix: the last key pattern permits that.
 ///
 /// ```text
@@ -75,7 +83,13 @@ use crate::redis::node::Node;
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 pub struct RedisStore {
-    node: Arc<Node>,
+    servers: Servers,
+}
+
+/// The servers of a store.
+enum Servers {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }
 
 impl RedisStore {
@@ -83,6 +97,18 @@ impl RedisStore {
     ///
     /// Accepts `redis://[user][:password@]host[:port][/db]`, the same with `rediss://` for TLS
     /// (cargo feature `tls`), and `redis+unix:///path[?db=n&user=…&pass=…]` (or `unix://`).
+    ///
+    /// A master behind Redis Sentinel is
+    /// `redis+sentinel://[user:password@]host[:26379],host…/service[/db]`, or `rediss+sentinel://` for TLS. User and
+    /// password are the master's. Sentinels with credentials of their own take `?sentinel_user=…&sentinel_password=…`,
+    /// and `sentinel_tls=no` if they do not speak TLS as the master does. One host is enough: others are learnt from
+    /// it. `nat=10.0.0.1:6379>203.0.113.1:7001,…` reaches an announced address at another one. Callers do not notice a
+    /// failover that ends within their wait; a holder whose lock it lost is told so
+    /// ([`LossReason::Failover`](crate::LossReason::Failover)).
+    ///
+    /// For a Redis Cluster, accepts `redis+cluster://[user:password@]host[:port],host…`, or `rediss+cluster://` for TLS:
+    /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
+    /// by `?nat=announced>reached,…`.
     ///
     /// # Errors
     ///
@@ -92,24 +118,46 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    fn at(target: Target) -> Self {
-        Self { node: Arc::new(Node::at(target)) }
+    /// Reads a URL. Opens nothing yet.
+    fn parse(url: &str, settings: Settings) -> Result<Self> {
+        let servers = if Seeds::are_named_by(url) {
+            Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
+        } else {
+            Servers::One(Arc::new(Node::found_at(Place::parse(url, settings)?)))
+        };
+        Ok(Self { servers })
     }
 
-    /// Returns how many runtimes have a connection now, open or being opened. For tests.
+    async fn free(&self, op: &'static str, release: &Release) -> Result<Freed> {
+        let freed = match &self.servers {
+            Servers::One(node) => node.free(op, release, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.free(op, release)).await,
+        };
+        freed.map_err(|error| error.with_key(&release.claim.key))
+    }
+
+    /// Returns how many runtimes have a connection now, open or being opened. For tests. In a cluster
+    /// each counts once for each of its masters.
     #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.node.pool.connections()
+        match &self.servers {
+            Servers::One(node) => node.pool.connections(),
+            Servers::Cluster(cluster) => cluster.connections(),
+        }
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisStore({})", self.node.name())
+        match &self.servers {
+            Servers::One(node) => write!(f, "RedisStore({})", node.name()),
+            Servers::Cluster(cluster) => write!(f, "RedisStore(cluster of {})", cluster.name()),
+        }
     }
 }
 
+// What a cluster does goes to the heap, so that the futures of one server stay small.
 impl LockBackend for RedisStore {
     fn kind(&self) -> &'static str {
         "redis"
@@ -117,47 +165,92 @@ impl LockBackend for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         let known = Capabilities::polled().with_queue();
-        if self.node.listeners.can_hear() { known.with_push_loss() } else { known }
+        let hears = match &self.servers {
+            Servers::One(node) => node.listeners.can_hear(),
+            Servers::Cluster(cluster) => cluster.can_hear(),
+        };
+        if hears { known.with_push_loss() } else { known }
     }
 
-    fn node(&self, _lane: u16) -> &str {
-        self.node.name()
+    fn lane(&self, key: &LockKey) -> u16 {
+        match &self.servers {
+            Servers::One(_) => 0,
+            Servers::Cluster(cluster) => cluster.lane(key),
+        }
+    }
+
+    fn node(&self, lane: u16) -> &str {
+        match &self.servers {
+            Servers::One(node) => node.name(),
+            Servers::Cluster(cluster) => cluster.node_name(lane),
+        }
+    }
+
+    fn failovers(&self, lane: u16) -> u64 {
+        match &self.servers {
+            Servers::One(node) => node.pool.history.changes(),
+            Servers::Cluster(cluster) => cluster.failovers(lane),
+        }
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
-        self.node.drive(&inbox).await
+        match &self.servers {
+            Servers::One(node) => node.drive(&inbox).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.drive(&inbox)).await,
+        }
     }
 
     async fn ping(&self) -> Result<()> {
-        // Opening a connection logs in and reads the server's time.
-        self.node.pool.connection().await.map(drop)
+        match &self.servers {
+            // Opening a connection logs in and reads the server's time.
+            Servers::One(node) => node.pool.connection().await.map(drop),
+            Servers::Cluster(cluster) => Box::pin(cluster.known()).await,
+        }
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        self.node.acquire(request, None).await.map_err(|error| error.with_key(&request.claim.key))
+        let attempt = match &self.servers {
+            Servers::One(node) => node.acquire(request, None, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.acquire(request)).await,
+        };
+        attempt.map_err(|error| error.with_key(&request.claim.key))
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        self.node.acquire_all(requests).await
+        match &self.servers {
+            Servers::One(node) => node.acquire_all(requests).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.acquire_all(requests)).await,
+        }
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        self.node.acquire(request, Some(release)).await.map_err(|error| error.with_key(&request.claim.key))
+        let attempt = match &self.servers {
+            Servers::One(node) => node.acquire(request, Some(release), Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.requeue(release, request)).await,
+        };
+        attempt.map_err(|error| error.with_key(&request.claim.key))
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        self.node.renew(one_lane).await
+        match &self.servers {
+            Servers::One(node) => node.renew(one_lane).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.renew(one_lane)).await,
+        }
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {
-        self.node.free("release", release).await.map_err(|error| error.with_key(&release.claim.key))
+        self.free("release", release).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        self.node.free("withdraw", &Release::new(claim.clone())).await.map_err(|error| error.with_key(&claim.key))
+        self.free("withdraw", &Release::new(claim.clone())).await
     }
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        self.node.read_holder(key).await.map_err(|error| error.with_key(key))
+        let holder = match &self.servers {
+            Servers::One(node) => node.read_holder(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
+        };
+        holder.map_err(|error| error.with_key(key))
     }
 }

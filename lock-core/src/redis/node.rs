@@ -1,29 +1,58 @@
 //! One Redis server: its connections, and what is known of it.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use crate::backend::Inbox;
+use crate::backend::{AcquireRequest, Inbox};
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
 use crate::key::LockKey;
 use crate::owner::Holder;
 use crate::redis::clock::Floor;
+use crate::redis::cluster::Common;
+use crate::redis::cluster::redirect::Refusal;
+use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
+use crate::redis::discovery::Place;
 use crate::redis::error;
+use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
 use crate::redis::renewals::Renewals;
+use crate::redis::repeats::Repeats;
+use crate::redis::script::Eval;
 use crate::redis::steps;
 
 /// The upper limits of the pause before reconnecting: the first, and the longest.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// How a command reaches a key whose slot is being moved. By default as any other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    /// The server is taking the slot over, and serves it only if it is asked to.
+    pub(super) asking: bool,
+    /// The key is worked on without its companions, which may be on the other server.
+    pub(super) alone: bool,
+}
+
+impl Way {
+    /// Runs a script.
+    pub(super) async fn run(self, connection: &Arc<Coalescer>, eval: Eval, flush: Flush) -> Answer {
+        if self.asking {
+            connection.link.eval_asking(&eval).await.into()
+        } else {
+            connection.call(Call::Eval(eval), flush).await
+        }
+    }
+}
 
 /// A server.
 #[derive(Debug)]
@@ -31,23 +60,120 @@ pub(super) struct Node {
     pub(super) pool: Pool,
     pub(super) listeners: ChangeListeners,
     /// The newest token of the server that this process knows.
-    pub(super) floor: Floor,
+    floor: Floor,
     pub(super) collisions: Collisions,
     pub(super) renewals: Renewals,
+    /// What to free again if another server takes over, where that can happen.
+    pub(super) repeats: Option<Repeats>,
     /// Whether the server's eviction policy has been logged.
     warned_of_eviction: AtomicBool,
+    /// Of a master of a cluster: what it shares with the others.
+    pub(super) cluster: Option<Arc<Common>>,
+    /// Whether there is reason to think that it is no longer a master, or gone.
+    suspect: AtomicBool,
+    /// Whether it did not let us in the last time.
+    refuses: AtomicBool,
+    /// Of a master of a cluster: the inboxes that hear its grants.
+    hearing: Mutex<Vec<Arc<str>>>,
 }
 
 impl Node {
+    #[cfg(feature = "inspect")]
     pub(super) fn at(target: Target) -> Self {
+        Self::found_at(Place::Fixed(Box::new(target)))
+    }
+
+    /// Makes the one node of a store, wherever its server is now.
+    pub(super) fn found_at(place: Place) -> Self {
+        Self::new(place, None)
+    }
+
+    /// Makes a node of a cluster.
+    pub(super) fn in_cluster(target: Target, cluster: &Arc<Common>) -> Self {
+        Self::new(Place::Fixed(Box::new(target)), Some(Arc::clone(cluster)))
+    }
+
+    fn new(place: Place, cluster: Option<Arc<Common>>) -> Self {
         Self {
-            pool: Pool::new(target),
+            repeats: place.may_move().then(Repeats::default),
+            pool: Pool::new(place),
             listeners: ChangeListeners::default(),
             floor: Floor::default(),
             collisions: Collisions::default(),
             renewals: Renewals::default(),
             warned_of_eviction: AtomicBool::new(false),
+            cluster,
+            suspect: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
+            hearing: Mutex::default(),
         }
+    }
+
+    /// Names the keys of a lock.
+    pub(super) fn keys_of(&self, key: &LockKey) -> Result<Keys> {
+        if self.cluster.is_some() { Keys::in_cluster(key) } else { Keys::of(key) }
+    }
+
+    /// Returns the floor of the clock from which the tokens of some keys are drawn.
+    pub(super) fn floor_of(&self, keys: &Keys) -> &Floor {
+        match &self.cluster {
+            Some(cluster) => cluster.floor(keys.slot()),
+            None => &self.floor,
+        }
+    }
+
+    /// Notes that it may be gone, and has the cluster find out.
+    pub(super) fn doubt(&self) {
+        if let Some(cluster) = &self.cluster {
+            self.suspect.store(true, Ordering::Relaxed);
+            cluster.look_soon();
+        }
+    }
+
+    /// Notes that it has answered.
+    pub(super) fn answered(&self) {
+        for flag in [&self.suspect, &self.refuses] {
+            if flag.load(Ordering::Relaxed) {
+                flag.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Notes that it did not let us in.
+    pub(super) fn note_refusal(&self) {
+        self.refuses.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it did not let us in the last time.
+    pub(super) fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
+    }
+
+    /// Says that grants of this server reach an inbox, until the result is dropped.
+    pub(super) fn hears<'a>(&'a self, inbox: &'a Inbox) -> Hearing<'a> {
+        if self.cluster.is_some() {
+            self.hearing().push(Arc::clone(inbox.id()));
+        }
+        inbox.set_open(true);
+        Hearing { node: self, inbox }
+    }
+
+    fn hearing(&self) -> MutexGuard<'_, Vec<Arc<str>>> {
+        self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the ticket out of a request if a grant of this master would not be heard: then the caller polls.
+    pub(super) fn heard<'a>(&self, request: &'a AcquireRequest) -> Cow<'a, AcquireRequest> {
+        match &request.ticket {
+            Some(ticket) if !self.hearing().contains(&ticket.inbox) => {
+                Cow::Owned(AcquireRequest { ticket: None, ..request.clone() })
+            }
+            _ => Cow::Borrowed(request),
+        }
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Relaxed)
     }
 
     /// Returns the server's name, without credentials.
@@ -59,15 +185,18 @@ impl Node {
     pub(super) async fn drive(&self, inbox: &Inbox) -> LockError {
         tokio::select! {
             error = self.keep_connected(inbox) => error,
+            () = self.pool.place().follow() => LockError::unavailable("following the master ended"),
             () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(inbox) => LockError::unavailable("listening for grants ended"),
         }
     }
 
-    pub(super) async fn read_holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let call = steps::holder(&Keys::of(key)?);
+    pub(super) async fn read_holder(&self, key: &LockKey, way: Way) -> Result<Option<Holder>> {
+        let call = steps::holder(&self.keys_of(key)?);
         let connection = self.pool.connection().await?;
-        let answer = connection.link.eval(&call).await.map_err(|error| self.failed("look at the holder", &error))?;
+        let link = &connection.link;
+        let answer = if way.asking { link.eval_asking(&call).await } else { link.eval(&call).await };
+        let answer = answer.map_err(|error| self.failed("look at the holder", &error))?;
         steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
     }
 
@@ -90,7 +219,9 @@ impl Node {
         let clock = Clock::system();
         let node = self.pool.node();
         let (mut was_up, mut told_down, mut pause) = (false, false, BACKOFF.0);
+        let mut failovers = self.pool.history.changes();
         loop {
+            let mut retirements = self.pool.retirements();
             match self.pool.connection().await {
                 Ok(connection) => {
                     let link = &connection.link;
@@ -99,14 +230,20 @@ impl Node {
                     if was_up {
                         inbox.reconnected();
                     }
+                    if std::mem::replace(&mut failovers, self.pool.history.changes()) != failovers {
+                        inbox.notice(&Notice::Failover { node });
+                        tracing::warn!(node, "the server has another history than before: it may have lost locks");
+                        self.repeat_releases(link).await;
+                    }
                     (was_up, told_down) = (true, false);
                     let opened_at = clock.now();
-                    let (mut gone, mut retirements) = (link.gone(), self.pool.retirements());
+                    let ended = link.ended();
+                    self.answered();
                     self.check_eviction(link, inbox).await;
                     // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
                     tokio::select! {
-                        _ = gone.changed() => {}
+                        () = ended => {}
                         _ = retirements.changed() => {}
                     }
                     // One that is closed as it opens is no success.
@@ -118,26 +255,49 @@ impl Node {
                 Err(error) if error.kind() == LockErrorKind::Misconfigured => return error,
                 Err(error) => tracing::debug!(node, %error, "cannot connect"),
             }
+            self.doubt();
             if !told_down {
                 inbox.notice(&Notice::Connection { node, up: false });
                 told_down = true;
             }
-            // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
-            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
+            self.pause(pause).await;
             pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    /// Waits a little before the server is connected to again, unless it is found at another address.
+    pub(super) async fn pause(&self, most: Duration) {
+        let clock = Clock::system();
+        // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
+        tokio::select! {
+            () = clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), most))) => {}
+            () = self.pool.place().moved() => {}
         }
     }
 
     pub(super) fn failed(&self, op: &str, error: &RedisError) -> LockError {
         let text = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
         self.retire_if_demoted(&text);
-        error::executing(self.pool.node(), op, error)
+        self.explained(error::executing(self.pool.node(), op, error), &text)
     }
 
     /// The same for an error that a script answered.
     pub(super) fn script_failed(&self, op: &str, text: &str) -> LockError {
         self.retire_if_demoted(text);
-        error::answered(self.pool.node(), op, text)
+        self.explained(error::answered(self.pool.node(), op, text), text)
+    }
+
+    /// Attaches what a refusal says about where the command belongs.
+    fn explained(&self, error: LockError, text: &str) -> LockError {
+        let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+        let refusal = self
+            .cluster
+            .as_ref()
+            .and_then(|_| Refusal::read(error::code_of(code, detail)?, detail, self.pool.target().host()));
+        match refusal {
+            Some(refusal) => error.with_source(refusal),
+            None => error,
+        }
     }
 
     fn retire_if_demoted(&self, text: &str) {
@@ -148,6 +308,26 @@ impl Node {
 
     pub(super) fn unreadable(&self, op: &str) -> LockError {
         error::unreadable(self.pool.node(), op)
+    }
+}
+
+/// Says that grants of a server reach an inbox.
+pub(super) struct Hearing<'a> {
+    node: &'a Node,
+    inbox: &'a Inbox,
+}
+
+impl Drop for Hearing<'_> {
+    fn drop(&mut self) {
+        if self.node.cluster.is_none() {
+            self.inbox.set_open(false);
+            return;
+        }
+        // Other masters may still be heard.
+        let mut hearing = self.node.hearing();
+        if let Some(at) = hearing.iter().position(|id| id == self.inbox.id()) {
+            hearing.swap_remove(at);
+        }
     }
 }
 

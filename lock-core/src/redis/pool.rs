@@ -18,6 +18,8 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::redis::coalesce::Coalescer;
 use crate::redis::connect::{Greeting, Target};
+use crate::redis::discovery::Place;
+use crate::redis::history::History;
 use crate::redis::link::Link;
 use crate::redis::unsettled::Unsettled;
 
@@ -27,7 +29,8 @@ const RETIRE_EVERY: Duration = Duration::from_secs(1);
 /// The connections of one store.
 #[derive(Debug)]
 pub(super) struct Pool {
-    target: Target,
+    place: Place,
+    pub(super) history: Arc<History>,
     slots: Arc<Slots>,
     pub(super) unsettled: Arc<Unsettled>,
 }
@@ -52,18 +55,24 @@ struct Slot {
 }
 
 impl Pool {
-    pub(super) fn new(target: Target) -> Self {
+    pub(super) fn new(place: Place) -> Self {
         let retired = watch::Sender::new(Timestamp::from_nanos(0));
         let slots = Slots { by_runtime: Mutex::default(), generations: AtomicU64::new(0), retired };
-        Self { target, slots: Arc::new(slots), unsettled: Arc::default() }
+        Self { place, history: Arc::default(), slots: Arc::new(slots), unsettled: Arc::default() }
     }
 
     pub(super) fn node(&self) -> &str {
-        self.target.node()
+        self.place.name()
     }
 
+    /// Returns how servers are reached: credentials, TLS and database.
     pub(super) fn target(&self) -> &Target {
-        &self.target
+        self.place.target()
+    }
+
+    /// Returns where the server is found.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Returns a number for one more connection of the store.
@@ -128,15 +137,17 @@ impl Pool {
         let (alive, gone) = watch::channel(());
         let presence =
             Presence { slots: Arc::downgrade(&self.slots), runtime: runtime.id(), generation, _alive: alive };
-        let (target, unsettled) = (self.target.clone(), Arc::clone(&self.unsettled));
+        let (place, unsettled) = (self.place.clone(), Arc::clone(&self.unsettled));
+        let history = Arc::clone(&self.history);
         // A runtime without I/O or timers panics at the first socket: in a task of its own, so that
         // the panic becomes an answer and does not end the caller.
-        let opening = runtime.spawn(async move { target.open(presence).await });
+        let opening = runtime.spawn(async move { place.open(presence).await });
         let node = self.node().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
-                Ok(Ok(Greeting { connection, time, client, cluster })) => {
-                    let link = Link::new(connection, generation, time, gone, client);
+                Ok(Ok(Greeting { connection, time, client, cluster, history: found, moves })) => {
+                    history.observe(found.as_ref());
+                    let link = Link::new(connection, generation, time, gone, client).until_it_moves(moves);
                     if cluster {
                         link.note_cluster();
                     }
@@ -207,7 +218,7 @@ impl Slots {
 
     /// Returns whether a connection is worth using.
     fn serves(&self, link: &Link) -> bool {
-        !link.is_silent() && link.opened_at >= *self.retired.borrow()
+        !link.is_silent() && !link.has_moved() && link.opened_at >= *self.retired.borrow()
     }
 
     fn forget(&self, runtime: Id, generation: u64) {

@@ -201,22 +201,6 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// Says that grants reach an inbox, until it is dropped, with the task that listens if need be.
-struct OpenInbox<'a>(&'a Inbox);
-
-impl<'a> OpenInbox<'a> {
-    fn new(inbox: &'a Inbox) -> Self {
-        inbox.set_open(true);
-        Self(inbox)
-    }
-}
-
-impl Drop for OpenInbox<'_> {
-    fn drop(&mut self) {
-        self.0.set_open(false);
-    }
-}
-
 impl Node {
     /// Listens for grants to this process, and for changes to its locks. While this is not
     /// possible, callers poll and renewals discover losses.
@@ -225,27 +209,31 @@ impl Node {
         let channel = keys::inbox_channel(inbox.id());
         let (mut was_open, mut pause) = (None, BACKOFF.0);
         loop {
-            match self.pool.target().listen(&[&channel, keys::REVOKED]).await {
+            let mut retirements = self.pool.retirements();
+            match self.pool.place().listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
+                    self.pool.history.observe(listening.history.as_ref());
                     // The connection ends when the last handle to it goes, and with it what waits for that.
                     let (_open, gone) = watch::channel(());
                     let time = ServerTime::new(0, clock.now());
                     let (connection, client) = (listening.connection, listening.client);
                     let link = Link::new(connection, self.pool.number(), time, gone, client);
+                    let link = link.until_it_moves(listening.moves);
+                    let moved = link.ended();
                     let opened = Opened::new(&self.listeners, link, listening.tracks);
-                    let _open_inbox = OpenInbox::new(inbox);
+                    let _hearing = self.hears(inbox);
                     let before = was_open.replace(opened.listener.link.generation);
                     if before.is_some() {
                         // Some grants and changes may have been missed, and nothing says which.
                         inbox.reconnected();
                     }
                     let opened_at = clock.now();
-                    let mut retirements = self.pool.retirements();
                     tokio::select! {
-                        () = hear(&mut listening.pushes, inbox) => {}
+                        () = self.hear(&mut listening.pushes, inbox) => {}
                         () = self.settle_renewals(&opened.listener.link, before) => {}
                         () = opened.listener.prove_alive() => {}
                         () = opened.listener.keep_tracking(&self.listeners, inbox, self.pool.node()) => {}
+                        () = moved => {}
                         _ = retirements.changed() => {}
                     }
                     if clock.now().since(opened_at) >= BACKOFF.1 {
@@ -259,7 +247,7 @@ impl Node {
                     tracing::debug!(node = self.pool.node(), %error, "cannot listen for grants");
                 }
             }
-            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
+            self.pause(pause).await;
             pause = (pause * 2).min(BACKOFF.1);
         }
     }
@@ -274,39 +262,41 @@ impl Node {
         }
         pending::<()>().await;
     }
-}
 
-/// Passes on the server's messages, until the connection ends.
-async fn hear(pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
-    while let Some(push) = pushes.recv().await {
-        match push.kind {
-            PushKind::Message => {
-                let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
-                if channel == keys::REVOKED.as_bytes() {
-                    if let Some((owner, actor, reason)) = steps::revocation(text) {
-                        inbox.revoked(owner, actor, reason);
+    /// Passes on the server's messages, until the connection ends.
+    async fn hear(&self, pushes: &mut UnboundedReceiver<PushInfo>, inbox: &Inbox) {
+        while let Some(push) = pushes.recv().await {
+            match push.kind {
+                PushKind::Message => {
+                    let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() else { continue };
+                    if channel == keys::REVOKED.as_bytes() {
+                        if let Some((owner, actor, reason)) = steps::revocation(text) {
+                            inbox.revoked(owner, actor, reason);
+                        }
+                    } else if let Some(grant) = steps::granted(text)
+                        && self.cluster.as_ref().is_none_or(|cluster| cluster.is_news(&grant))
+                    {
+                        inbox.granted(grant);
+                    } else if let Some(owner) = steps::called(text) {
+                        inbox.ask_again(owner);
                     }
-                } else if let Some(grant) = steps::granted(text) {
-                    inbox.granted(grant);
-                } else if let Some(owner) = steps::called(text) {
-                    inbox.ask_again(owner);
                 }
-            }
-            PushKind::Invalidate => match push.data.first() {
-                Some(Value::Array(keys)) => {
-                    for key in keys {
-                        if let Value::BulkString(key) = key
-                            && let Some(key) = std::str::from_utf8(key).ok().and_then(|key| LockKey::new(key).ok())
-                        {
-                            inbox.suspect(key);
+                PushKind::Invalidate => match push.data.first() {
+                    Some(Value::Array(keys)) => {
+                        for key in keys {
+                            if let Value::BulkString(key) = key
+                                && let Some(key) = std::str::from_utf8(key).ok().and_then(|key| LockKey::new(key).ok())
+                            {
+                                inbox.suspect(key);
+                            }
                         }
                     }
-                }
-                // No key: all of them, after FLUSHALL. The queue is gone too, so waiters ask again.
-                _ => inbox.reconnected(),
-            },
-            PushKind::Disconnection => return,
-            _ => {}
+                    // No key: all of them, after FLUSHALL. The queue is gone too, so waiters ask again.
+                    _ => inbox.reconnected(),
+                },
+                PushKind::Disconnection => return,
+                _ => {}
+            }
         }
     }
 }

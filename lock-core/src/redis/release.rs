@@ -10,7 +10,7 @@ use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
 use crate::redis::steps;
 use crate::redis::unsettled::{Sent, Unsettled};
 
@@ -18,8 +18,8 @@ use crate::redis::unsettled::{Sent, Unsettled};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Node {
-    pub(super) async fn free(&self, op: &str, release: &Release) -> Result<Freed> {
-        let keys = Keys::of(&release.claim.key)?;
+    pub(super) async fn free(&self, op: &str, release: &Release, way: Way) -> Result<Freed> {
+        let keys = self.keys_of(&release.claim.key)?;
         let owner = release.claim.owner;
         if !release.keep_for.is_zero() {
             // What stays of the lease has no owner, and nobody would notice that it lasts too long.
@@ -29,10 +29,10 @@ impl Node {
         self.renewals.forget(owner);
         let connection = self.pool.connection().await?;
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
-        let answer = if release.keep_for.is_zero() {
+        let answer = if release.keep_for.is_zero() && way == Way::default() {
             connection.call(Call::Release(keys, owner), flush).await
         } else {
-            keep(&connection, &keys, release, flush).await
+            by_itself(&connection, &keys, release, flush, way).await
         };
         let answer = match answer {
             Answer::Value(answer) => answer,
@@ -40,7 +40,16 @@ impl Node {
             Answer::Taken(_) => return Err(self.unreadable(op)),
         };
         let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(op))?;
-        freed.map_err(|text| self.script_failed(op, &text))
+        let freed = freed.map_err(|text| self.script_failed(op, &text))?;
+        self.freed(release);
+        Ok(freed)
+    }
+
+    /// Takes note of a claim that was freed.
+    pub(super) fn freed(&self, release: &Release) {
+        if let Some(repeats) = &self.repeats {
+            repeats.note(release);
+        }
     }
 
     /// Makes sure that the server executes no further attempt or renewal of a claim, or executes it before
@@ -100,14 +109,24 @@ impl Node {
     }
 }
 
-/// Frees a lock that stays taken for a while.
-async fn keep(connection: &std::sync::Arc<Coalescer>, keys: &Keys, release: &Release, flush: Flush) -> Answer {
+/// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
+async fn by_itself(
+    connection: &std::sync::Arc<Coalescer>,
+    keys: &Keys,
+    release: &Release,
+    flush: Flush,
+    way: Way,
+) -> Answer {
     loop {
         let cluster = connection.link.is_cluster();
         let clock = if cluster { keys.clock_of_slot() } else { CLOCK.into() };
         let claim = [(keys, release.claim.owner)];
-        let eval = steps::release(claim.iter().copied(), &clock, release.keep_for);
-        match connection.call(Call::Eval(eval), flush).await {
+        let eval = if way.alone {
+            steps::free_one(keys, release.claim.owner, release.keep_for)
+        } else {
+            steps::release(claim.iter().copied(), &clock, release.keep_for)
+        };
+        match way.run(connection, eval, flush).await {
             Answer::Failed(error) if connection.link.crosses(&error) => {}
             Answer::Value(redis::Value::Array(mut answers)) if answers.len() == 1 => {
                 return Answer::Value(answers.remove(0));

@@ -1,12 +1,13 @@
 //! Raising leases: without a script where that is safe, else by the script, which looks at the owner first.
 
-use redis::{Pipeline, RedisError, Value};
+use redis::{RedisError, Value};
 
 use crate::backend::{Claim, Renewal};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::link::Link;
 use crate::redis::node::Node;
 use crate::redis::push::ChangeListener;
+use crate::redis::script::Eval;
 use crate::redis::steps::{self, Unrenewed};
 
 /// How many locks are renewed together. The script takes about a quarter of a millisecond for them, in which
@@ -37,7 +38,7 @@ impl Node {
         let unanswered = listener.unanswered();
         let mut answers: Vec<Option<Result<Renewal>>> = vec![None; claims.len()];
         let link = &listener.link;
-        if link.takes_natively() {
+        if link.takes_natively() && self.cluster.is_none() {
             match self.renew_natively(link, claims).await {
                 Ok(known) => answers = known.into_iter().map(|answer| answer.map(Ok)).collect(),
                 Err(error) => return vec![Err(self.failed("renew", &error)); claims.len()],
@@ -94,33 +95,34 @@ impl Node {
 
     /// Renews by the script. If the server refuses all claims because of one, each is sent again by itself.
     async fn renew_by_script(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
+        if self.cluster.is_some() {
+            return self.renew_each(link, claims, track).await;
+        }
         let reply = link.eval(&steps::renew(claims, track)).await;
         match self.read_renewals(claims, reply) {
             Ok(answers) => answers,
             Err(error) if claims.len() > 1 && error.kind() == LockErrorKind::Misconfigured => {
-                self.renew_one_by_one(link, claims, track).await
+                self.renew_each(link, claims, track).await
             }
             Err(error) => vec![Err(error); claims.len()],
         }
     }
 
-    async fn renew_one_by_one(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
-        let calls: Vec<_> = claims.chunks(1).map(|claim| steps::renew(claim, track)).collect();
-        let mut message = Pipeline::with_capacity(calls.len());
-        for call in &calls {
-            message.add_command(call.by_hash().clone());
-        }
-        let replies = match link.send_all(&message).await {
-            Ok(replies) => replies,
-            Err(error) => return vec![Err(self.failed("renew", &error)); claims.len()],
-        };
-        let mut answers = Vec::with_capacity(claims.len());
-        for ((claim, call), reply) in claims.chunks(1).zip(&calls).zip(replies) {
-            let reply = link.unless_unknown(call, Ok(reply)).await;
-            let mut answer = self.read_renewals(claim, reply);
-            answers.push(answer.as_mut().map_or_else(|error| Err(error.clone()), |one| one.swap_remove(0)));
-        }
-        answers
+    /// Renews each claim by a script of its own, in one message. A node of a cluster takes only keys of one slot,
+    /// and if that is being moved, only one key.
+    async fn renew_each(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
+        let calls: Vec<Eval> = claims.chunks(1).map(|claim| steps::renew(claim, track)).collect();
+        let replies = link.eval_each(&calls).await;
+        let one = |(claim, reply)| self.read_renewals(std::slice::from_ref(claim), reply)?.remove(0);
+        claims.iter().zip(replies).map(one).collect()
+    }
+
+    /// Renews a claim whose slot this server is taking over.
+    pub(super) async fn renew_asking(&self, claim: &Claim) -> Result<Renewal> {
+        let connection = self.pool.connection().await?;
+        let claim = std::slice::from_ref(claim);
+        let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;
+        self.read_renewals(claim, reply)?.remove(0)
     }
 
     fn read_renewals(

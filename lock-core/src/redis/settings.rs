@@ -27,3 +27,18 @@ impl Default for Settings {
         }
     }
 }
+
+impl Settings {
+    /// Returns the settings for servers of another kind, with credentials of their own, and perhaps without TLS.
+    pub(super) fn of_others(&self, tls: bool) -> Self {
+        // Without the feature there are no certificates to leave out.
+        #[cfg(not(feature = "tls"))]
+        let _ = tls;
+        Self {
+            provider: None,
+            #[cfg(feature = "tls")]
+            certificates: self.certificates.clone().filter(|_| tls),
+            ..self.clone()
+        }
+    }
+}

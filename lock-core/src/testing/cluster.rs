@@ -10,6 +10,13 @@ const SLOTS: i64 = 16384;
 ///
 /// No node counts as failed within a minute, however slow the machine is, so a failover happens
 /// only when a test makes it happen.
+///
+/// ```no_run
+/// use lock_core::testing::RedisCluster;
+///
+/// let cluster = RedisCluster::start(3);
+/// println!("{}", cluster.masters()[0].url());
+/// ```
 #[derive(Debug)]
 pub struct RedisCluster {
     masters: Vec<RedisServer>,
@@ -71,6 +78,14 @@ impl RedisCluster {
         replica
     }
 
+    /// Returns a URL that names every master.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let login = self.settings.password().map_or_else(String::new, |password| format!(":{password}@"));
+        let hosts: Vec<String> = self.masters.iter().map(|master| format!("127.0.0.1:{}", master.port())).collect();
+        format!("redis+cluster://{login}{}", hosts.join(","))
+    }
+
     /// Returns the masters, in the order of their slots.
     #[must_use]
     pub fn masters(&self) -> &[RedisServer] {
@@ -112,6 +127,11 @@ impl RedisCluster {
     ///
     /// If there are none of them.
     pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
+        let moved = self.migrate(keys, from, to);
+        assert_eq!(moved, Reply::Text("OK".to_owned()), "{keys:?}");
+    }
+
+    fn migrate(&self, keys: &[&str], from: usize, to: usize) -> Reply {
         let port = self.masters[to].port().to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000"];
         if let Some(password) = self.settings.password() {
@@ -119,7 +139,7 @@ impl RedisCluster {
         }
         words.push("KEYS");
         words.extend(keys);
-        ok(&self.masters[from], &words);
+        self.masters[from].command(&words)
     }
 
     /// Ends the move of a slot, and waits until every master knows.
@@ -141,6 +161,38 @@ impl RedisCluster {
             })
         };
         assert!(wait_until(known), "the masters do not agree on the slot");
+    }
+
+    /// Moves the slot of a key, with every key in it, and waits until every master knows.
+    ///
+    /// # Panics
+    ///
+    /// If a key cannot be moved: one that was made at the other master meanwhile is in its way.
+    pub fn move_slot(&self, key: &str, from: usize, to: usize) {
+        self.open_slot(key, from, to);
+        self.drain_slot(key, from, to);
+        self.close_slot(key, from, to);
+    }
+
+    /// Moves every key of a slot that is being moved.
+    ///
+    /// # Panics
+    ///
+    /// As [`move_slot`](Self::move_slot).
+    pub fn drain_slot(&self, key: &str, from: usize, to: usize) {
+        let slot = self.slot(key).to_string();
+        loop {
+            let Reply::List(keys) = self.masters[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) else {
+                panic!("the keys of a slot are a list")
+            };
+            let keys: Vec<&str> = keys.iter().map(Reply::text).collect();
+            if keys.is_empty() {
+                return;
+            }
+            let moved = self.migrate(&keys, from, to);
+            // They may have been deleted meanwhile.
+            assert!(matches!(moved.text(), "OK" | "NOKEY"), "{keys:?}: {moved:?}");
+        }
     }
 
     fn slot(&self, key: &str) -> i64 {

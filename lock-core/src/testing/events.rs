@@ -6,6 +6,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
 
 /// An observer that remembers the names of all events. Clones share one record.
+///
+/// ```
+/// use lock_core::LockManager;
+/// use lock_core::testing::EventLog;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let (locks, events) = (LockManager::in_memory(), EventLog::default());
+/// locks.observe(events.clone());
+/// locks.lock("report").await?.release().await?;
+/// assert_eq!(events.names(), ["WaitStarted", "Acquired", "Released"]);
+/// # Ok::<(), lock_core::LockError>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct EventLog(Arc<Mutex<Vec<Entry>>>);
 

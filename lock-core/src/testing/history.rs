@@ -15,6 +15,8 @@ use std::path::Path;
 /// One thing that happened. Times are nanoseconds of [`Clock::system`](crate::Clock::system).
 ///
 /// A grant is identified by its process and attempt, a release by process, key and token.
+///
+/// See the example of [`History`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields say what they are, and repeat from variant to variant")]
@@ -96,12 +98,23 @@ impl Record {
 }
 
 /// The records of every process.
+///
+/// ```
+/// use lock_core::testing::History;
+///
+/// // As each process writes it with a `Recorder`.
+/// let text = "start 1 1 0\ngrant 1 1 5 7 100 report\nrelease 1 50 7 report\nend 1 1 60 Released\n";
+/// let verdict = History::check_text(text);
+/// assert!(verdict.violations.is_empty() && verdict.grants == 1);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct History {
     records: Vec<Record>,
 }
 
 /// The result of checking a [`History`].
+///
+/// See the example of [`History`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Verdict {
@@ -118,6 +131,8 @@ pub struct Verdict {
 }
 
 /// Something that must never happen.
+///
+/// See the example of [`History`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields say what they are")]

@@ -28,10 +28,20 @@ pub fn stand_in(inbox: &Inbox) -> (Inbox, Reports) {
 }
 
 /// What a store reported into an inbox made by [`inbox`] or [`stand_in`].
+///
+/// ```
+/// use lock_core::testing::{EventLog, inbox};
+///
+/// // `LockBackend::drive` of the store under test gets the inbox; the test reads the reports.
+/// let (inbox, reports) = inbox(EventLog::default());
+/// # drop((inbox, reports));
+/// ```
 #[derive(Debug)]
 pub struct Reports(UnboundedReceiver<Message>);
 
 /// One report of a store.
+///
+/// See the example of [`Reports`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Report {

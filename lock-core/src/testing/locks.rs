@@ -8,6 +8,8 @@ use crate::naming::IntoLockKey;
 
 /// A manager for one test, with a store of its own that can be made to fail. Made by
 /// [`LockManager::for_tests`].
+///
+/// See the example of [`LockManager::for_tests`].
 #[derive(Clone, Debug)]
 pub struct TestLocks {
     locks: LockManager,

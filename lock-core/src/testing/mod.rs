@@ -13,6 +13,7 @@ mod locks;
 mod proxy;
 mod recorder;
 mod reply;
+mod sentinel;
 mod server;
 mod stopwatch;
 
@@ -25,5 +26,6 @@ pub use locks::TestLocks;
 pub use proxy::{Direction, FaultProxy};
 pub use recorder::Recorder;
 pub use reply::Reply;
+pub use sentinel::{RedisSentinels, RedisSentinelsBuilder};
 pub use server::{RedisServer, RedisServerBuilder};
 pub use stopwatch::Stopwatch;

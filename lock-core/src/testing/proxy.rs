@@ -18,6 +18,15 @@ use crate::clock::{Clock, Timestamp};
 /// It passes bytes on faithfully until it is told otherwise. Like TCP, it never loses bytes from
 /// the middle of a connection: it holds back the bytes that it does not pass on, or ends the
 /// connection.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use lock_core::testing::{Direction, FaultProxy, RedisServer};
+///
+/// let server = RedisServer::start();
+/// let proxy = FaultProxy::start(server.port());
+/// proxy.delay(Direction::ToClient, Duration::from_millis(50));
+/// ```
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -27,6 +36,8 @@ pub struct FaultProxy {
 }
 
 /// The direction of bytes through a [`FaultProxy`].
+///
+/// See the example of [`FaultProxy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the clients: requests.

@@ -16,6 +16,8 @@ use crate::testing::history::Record;
 ///
 /// As a [`LockObserver`] it writes down grants, renewals, losses and ends by itself. Releases must be
 /// recorded by the test, *before* it releases, and writes by the resource.
+///
+/// See the example of [`History`](crate::testing::History).
 #[derive(Debug)]
 pub struct Recorder {
     file: File,

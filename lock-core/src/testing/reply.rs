@@ -3,6 +3,8 @@
 use std::io::BufRead;
 
 /// A server's answer to [`RedisServer::command`](crate::testing::RedisServer::command).
+///
+/// See the example of [`RedisServer`](crate::testing::RedisServer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Nothing: the key does not exist, the condition did not hold.

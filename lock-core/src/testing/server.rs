@@ -21,6 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// with it.
 ///
 /// It is killed and reaped when this is dropped.
+///
+/// ```no_run
+/// use lock_core::testing::{RedisServer, Reply};
+///
+/// let mut server = RedisServer::start();
+/// assert_eq!(server.command(&["SET", "k", "v"]), Reply::Text("OK".to_owned()));
+/// server.kill();
+/// server.restart();
+/// ```
 #[derive(Debug)]
 pub struct RedisServer {
     settings: RedisServerBuilder,
@@ -33,6 +42,13 @@ pub struct RedisServer {
 }
 
 /// Settings of a [`RedisServer`] to start.
+///
+/// ```no_run
+/// use lock_core::testing::RedisServer;
+///
+/// let server = RedisServer::builder().with_password("open-sesame").with_maxmemory("10mb", "noeviction").start();
+/// println!("{}", server.url());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RedisServerBuilder {
     /// `redis-server` if `None`.
@@ -41,6 +57,8 @@ pub struct RedisServerBuilder {
     unix_socket: bool,
     tls: bool,
     arguments: Vec<String>,
+    /// The configuration of a sentinel, if it is one.
+    sentinel: Option<String>,
     environment: Vec<(String, String)>,
 }
 
@@ -93,6 +111,12 @@ impl RedisServerBuilder {
     #[must_use]
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts a sentinel.
+    pub(super) fn with_sentinel_config(mut self, config: &str) -> Self {
+        self.sentinel = Some(config.to_owned());
         self
     }
 
@@ -240,6 +264,11 @@ impl RedisServer {
 
     fn launch(&mut self) -> bool {
         let mut command = Command::new(self.settings.program.as_deref().unwrap_or("redis-server"));
+        if let Some(config) = &self.settings.sentinel {
+            // A sentinel writes what it learns into its file.
+            fs::write(self.directory.join("sentinel.conf"), config).expect("its directory can be written");
+            command.args(["sentinel.conf", "--sentinel"]);
+        }
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(self.port.to_string());
         // Newer servers open the log before they look at --dir.
         command.current_dir(&self.directory);

@@ -23,6 +23,15 @@ const REMEMBERED: usize = 100_000;
 /// A test of a bound that reads only the clock fails on every machine that is stopped, swapped or
 /// shared at the wrong moment. A thread of the test process sleeps a few milliseconds at a time and
 /// notes how late it wakes: during that time no code could have kept a promise.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use lock_core::testing::Stopwatch;
+///
+/// let watch = Stopwatch::start();
+/// // … what is promised to take at most a second …
+/// watch.assert_within(Duration::from_secs(1), "the promise");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     since: Timestamp,

@@ -82,6 +82,8 @@ impl<F, R> fmt::Debug for LockLayer<F, R> {
 }
 
 /// A service that runs its requests under a lock. Made by [`LockLayer`].
+///
+/// See the example of [`LockLayer`].
 #[derive(Clone)]
 pub struct LockService<S, F, R = ProblemResponse> {
     inner: S,
@@ -131,12 +133,28 @@ where
 
 /// What makes the response to a request that does not get its lock: [`ProblemResponse`], or any function from a
 /// [`LockError`].
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use lock_core::{LockError, Refuse};
+///
+/// fn later(error: LockError) -> Response<String> {
+///     let mut response = Response::new(error.to_string());
+///     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+///     response
+/// }
+///
+/// fn accepts(_: impl Refuse<String>) {}
+/// accepts(later);
+/// ```
 pub trait Refuse<B> {
     /// Makes the response.
     fn refuse(&self, error: LockError) -> Response<B>;
 }
 
 /// Answers as RFC 9457 has it, see [`LockLayer`].
+///
+/// See the example of [`LockLayer`].
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ProblemResponse;

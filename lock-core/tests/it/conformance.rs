@@ -23,3 +23,16 @@ mod redis {
 
     lock_core::conformance_tests!(store);
 }
+
+#[cfg(feature = "redis")]
+mod redis_cluster {
+    use lock_core::RedisStore;
+    use lock_core::testing::RedisCluster;
+
+    fn store() -> impl Fn() -> RedisStore {
+        let cluster = RedisCluster::start(3);
+        move || RedisStore::new(&cluster.url()).unwrap()
+    }
+
+    lock_core::conformance_tests!(store);
+}

@@ -226,7 +226,7 @@ async fn a_stall_longer_than_the_lease_is_a_loss_while_the_server_still_stalls()
 #[tokio::test]
 #[limit]
 async fn a_restart_with_data_keeps_the_lock_and_one_without_loses_it() {
-    for (persists, expected) in [("yes", None), ("no", Some(LossReason::Stolen))] {
+    for (persists, expected) in [("yes", None), ("no", Some(LossReason::Failover))] {
         let mut server = RedisServer::builder().with("appendonly", persists).with("appendfsync", "always").start();
         let locks = locks(&server);
         let guard = locks.lock("k").with_ttl(LONG).await.unwrap();

@@ -11,6 +11,8 @@ mod blocking;
 #[cfg(feature = "redis")]
 mod cancellation;
 #[cfg(feature = "redis")]
+mod cluster;
+#[cfg(feature = "redis")]
 mod coexistence;
 mod configuration;
 mod conformance;
@@ -40,6 +42,8 @@ mod push;
 mod redis_builder;
 #[cfg(feature = "redis")]
 mod redis_store;
+#[cfg(feature = "redis")]
+mod sentinel;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;
 mod shutdown;

@@ -6,59 +6,138 @@ use lock_core::testing::limit;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules of lock-core in layers, from the ground up. A file imports only from layers below its own:
-/// nothing from its own, nothing from above. `lock` and `manager` make each other and share a line.
-const LAYERS: &[&[&str]] = &[
-    // Words.
-    &["call_site", "clock", "fencing", "fork", "key", "site", "sync"],
-    &["fenced_write", "owner"],
-    &["error"],
-    &["naming", "options", "outcome", "prefix"],
-    // Contracts.
-    &["event"],
-    &["backend", "fencing_gate"],
-    // The stores, of which the machinery knows nothing.
-    STORES,
-    // The machinery.
-    &["event_context", "gate", "grants", "timer"],
-    &["lease", "trace"],
-    &["engine"],
-    &["free", "spec", "watchdog"],
-    &["claim"],
-    &["hold"],
-    &["context", "handle"],
-    &["release"],
-    &["owned_hold"],
-    &["acquire"],
-    &["keeper"],
-    // The API.
-    &["blocking"],
-    &["guard"],
-    &["protect"],
-    &["lock manager"],
-    &["connect", "global", "overriding", "shutdown"],
-    // The facade, and what stands beside it.
-    &["__private", "testing", "web"],
-    &["conformance"],
-    &["lib"],
-];
+/// Files in layers, from the ground up. A file imports only from layers below its own: nothing from its own,
+/// nothing from above. Two modules that make each other share a line.
+struct Layers {
+    /// The folder, seen from the crate of this test.
+    folder: &'static str,
+    modules: &'static [&'static [&'static str]],
+}
+
+/// `lock` and `manager` make each other.
+const CORE: Layers = Layers {
+    folder: "src",
+    modules: &[
+        // Words.
+        &["call_site", "clock", "fencing", "fork", "key", "site", "sync"],
+        &["fenced_write", "owner"],
+        &["error"],
+        &["naming", "options", "outcome", "prefix"],
+        // Contracts.
+        &["event"],
+        &["backend", "fencing_gate"],
+        // The stores, of which the machinery knows nothing.
+        STORES,
+        // The machinery.
+        &["event_context", "gate", "grants", "timer"],
+        &["lease", "trace"],
+        &["engine"],
+        &["free", "spec", "watchdog"],
+        &["claim"],
+        &["hold"],
+        &["context", "handle"],
+        &["release"],
+        &["owned_hold"],
+        &["acquire"],
+        &["keeper"],
+        // The API.
+        &["blocking"],
+        &["guard"],
+        &["protect"],
+        &["lock manager"],
+        &["connect", "global", "overriding", "shutdown"],
+        // The facade, and what stands beside it.
+        &["__private", "testing", "web"],
+        &["conformance"],
+        &["lib"],
+    ],
+};
+
+const MACROS: Layers = Layers {
+    folder: "../lock-macros/src",
+    modules: &[
+        &["duration", "expr", "limit", "suggest"],
+        &["template"],
+        &["args", "returned"],
+        &["function", "key"],
+        &["expand"],
+        &["lib"],
+    ],
+};
+
+/// Within a module, the files of its folder, which name each other from `super`.
+const EXPAND: Layers = Layers {
+    folder: "../lock-macros/src/expand",
+    modules: &[&["parts"], &["docs", "refusal"], &["enter"], &["asynchronous", "synchronous"], &["future"]],
+};
+
+const METRICS: Layers = Layers {
+    folder: "../lock-metrics/src",
+    modules: &[
+        // Words.
+        &["access", "catalog", "labels", "names", "text", "time"],
+        // Numbers.
+        &["fleet", "histogram"],
+        &["counts", "sink"],
+        &["table"],
+        &["recovered"],
+        &["state"],
+        // What is made of them.
+        &["collect", "live", "observer", "sampler"],
+        &["export", "view"],
+        // The ways out.
+        &["shared"],
+        &["listener"],
+        &["handle"],
+        &["install"],
+        &["inspector"],
+        &["lib"],
+    ],
+};
 
 const STORES: &[&str] = &["memory", "redis"];
 
 /// The only modules above the stores that name a store, in order to make one.
 const STORE_MAKERS: [&str; 5] = ["connect", "lib", "manager", "testing", "conformance"];
 
-fn layer(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|layer| layer.iter().any(|line| line.split(' ').any(|name| name == module)))
-}
+impl Layers {
+    fn of(&self, module: &str) -> Option<usize> {
+        self.modules.iter().position(|layer| layer.iter().any(|line| line.split(' ').any(|name| name == module)))
+    }
 
-fn share_a_line(one: &str, other: &str) -> bool {
-    let lines = LAYERS.iter().flat_map(|layer| layer.iter());
-    lines.into_iter().any(|line| [one, other].iter().all(|name| line.split(' ').any(|part| part == *name)))
+    fn share_a_line(&self, one: &str, other: &str) -> bool {
+        let mut lines = self.modules.iter().flat_map(|layer| layer.iter());
+        lines.any(|line| [one, other].iter().all(|name| line.split(' ').any(|part| part == *name)))
+    }
+
+    fn source(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(self.folder)
+    }
+
+    /// Returns the module that a file is part of, and how deep the file stands below the folder.
+    fn module_of(&self, file: &Path) -> (String, usize) {
+        let path = file.strip_prefix(self.source()).unwrap().with_extension("");
+        let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != "mod").collect();
+        (parts[0].to_owned(), if parts[0] == "lib" { 0 } else { parts.len() })
+    }
+
+    /// Returns what is wrong with the imports of one file.
+    fn upward(&self, module: &str, depth: usize, text: &str) -> Vec<String> {
+        let home = self.of(module).unwrap_or_else(|| panic!("{module} has no layer: add it to the table"));
+        let mut wrong = Vec::new();
+        for target in imports(text, depth).into_iter().filter(|target| target != module) {
+            let Some(there) = self.of(&target) else { continue };
+            let to_a_store = STORES.contains(&target.as_str()) && !STORE_MAKERS.contains(&module);
+            if to_a_store || (there >= home && !self.share_a_line(module, &target)) {
+                wrong.push(format!("{module} (layer {home}) imports {target} (layer {there})"));
+            }
+        }
+        wrong
+    }
 }
 
 fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+    CORE.source()
 }
 
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
@@ -74,13 +153,6 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 
 fn is_test(file: &Path) -> bool {
     file.iter().any(|part| part == "tests" || part == "tests.rs")
-}
-
-/// Returns the module of the crate that a file is part of, and how deep the file stands below the root.
-fn module_of(file: &Path) -> (String, usize) {
-    let path = file.strip_prefix(source()).unwrap().with_extension("");
-    let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != "mod").collect();
-    (parts[0].to_owned(), if parts[0] == "lib" { 0 } else { parts.len() })
 }
 
 /// Returns the modules of the crate that a source text names, in paths and in nested imports, from the
@@ -133,30 +205,20 @@ fn heads(path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns what is wrong with the imports of one file.
-fn upward(module: &str, depth: usize, text: &str) -> Vec<String> {
-    let home = layer(module).unwrap_or_else(|| panic!("{module} has no layer: add it to the table"));
-    let mut wrong = Vec::new();
-    for target in imports(text, depth).into_iter().filter(|target| target != module) {
-        let Some(there) = layer(&target) else { continue };
-        let to_a_store = STORES.contains(&target.as_str()) && !STORE_MAKERS.contains(&module);
-        if to_a_store || (there >= home && !share_a_line(module, &target)) {
-            wrong.push(format!("{module} (layer {home}) imports {target} (layer {there})"));
-        }
-    }
-    wrong
-}
-
 #[test]
 #[limit]
 fn every_import_leads_to_a_layer_below() {
-    let mut sources = Vec::new();
-    files(&source(), "rs", &mut sources);
     let mut wrong = Vec::new();
-    for file in sources.iter().filter(|file| !is_test(file)) {
-        let (module, depth) = module_of(file);
-        let found = upward(&module, depth, &fs::read_to_string(file).unwrap());
-        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", file.display())));
+    for layers in [CORE, MACROS, EXPAND, METRICS] {
+        let mut sources = Vec::new();
+        files(&layers.source(), "rs", &mut sources);
+        assert!(sources.len() > 3, "{}", layers.folder);
+        // Programs have no part in the layers of a library.
+        for file in sources.iter().filter(|file| !is_test(file) && !file.iter().any(|part| part == "bin")) {
+            let (module, depth) = layers.module_of(file);
+            let found = layers.upward(&module, depth, &fs::read_to_string(file).unwrap());
+            wrong.extend(found.into_iter().map(|what| format!("{}: {what}", file.display())));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -174,14 +236,14 @@ fn no_way_to_write_an_import_is_overlooked() {
         "use super::{clock::Clock, keeper};",
     ];
     for way in ways {
-        assert_eq!(upward("lease", 1, way).len(), 1, "{way}");
+        assert_eq!(CORE.upward("lease", 1, way).len(), 1, "{way}");
     }
-    assert_eq!(upward("lease", 2, "use super::super::keeper;").len(), 1, "from a file one deeper");
+    assert_eq!(CORE.upward("lease", 2, "use super::super::keeper;").len(), 1, "from a file one deeper");
     for fine in ["use crate::{clock::Clock, timer::AlarmId};", "// use crate::keeper;", "use super::clock::Clock;"] {
-        assert_eq!(upward("lease", 1, fine), [] as [String; 0], "{fine}");
+        assert_eq!(CORE.upward("lease", 1, fine), [] as [String; 0], "{fine}");
     }
-    assert_eq!(upward("lease", 1, "use crate::trace;").len(), 1, "its own layer");
-    assert_eq!(upward("keeper", 1, "use crate::redis::RedisStore;").len(), 1, "a store");
+    assert_eq!(CORE.upward("lease", 1, "use crate::trace;").len(), 1, "its own layer");
+    assert_eq!(CORE.upward("keeper", 1, "use crate::redis::RedisStore;").len(), 1, "a store");
 }
 
 #[test]
@@ -199,6 +261,47 @@ fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
         }
         assert_eq!(header.contains("ARGV["), body.contains("ARGV"), "{}: ARGV", script.display());
     }
+}
+
+/// Returns the public types of a file whose documentation has no example, and does not say which other has one.
+fn without_example(text: &str) -> Vec<String> {
+    let (mut doc, mut without) = (String::new(), Vec::new());
+    for line in text.lines().map(str::trim) {
+        let declared = ["pub struct ", "pub enum ", "pub trait "].iter().find_map(|start| line.strip_prefix(start));
+        if let Some(rest) = declared
+            && !["```", "example of [`", "include_str!"].iter().any(|sign| doc.contains(sign))
+        {
+            without.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+        }
+        // Attributes may stand between a type and its documentation, also over several lines.
+        match line.chars().next() {
+            Some('/' | '#') => doc.push_str(line),
+            _ if line.ends_with('}') || line.ends_with(';') || line.is_empty() => doc.clear(),
+            _ => {}
+        }
+    }
+    without
+}
+
+#[test]
+#[limit]
+fn every_public_type_has_an_example() {
+    let mut wrong = Vec::new();
+    for layers in [CORE, METRICS] {
+        let mut sources = Vec::new();
+        files(&layers.source(), "rs", &mut sources);
+        // What only expansions name is documented for nobody, and programs export nothing.
+        let is_hidden = |file: &Path| file.iter().any(|part| part == "bin" || part == "__private");
+        for file in sources.iter().filter(|file| !is_hidden(file) && !is_test(file)) {
+            let without = without_example(&fs::read_to_string(file).unwrap());
+            wrong.extend(without.into_iter().map(|name| format!("{}: {name}", file.display())));
+        }
+    }
+    // Only expansions, bounds and the crate itself name these.
+    wrong.retain(|one| !["Drive", "Fallible", "Sealed", "Skip"].iter().any(|name| one.ends_with(&format!(": {name}"))));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(without_example("/// A.\n#[derive(Debug)]\npub struct A;\n"), ["A"]);
+    assert_eq!(without_example("/// ```\n/// ```\n#[a(\n    b,\n)]\npub struct A;\n"), [] as [String; 0]);
 }
 
 #[test]

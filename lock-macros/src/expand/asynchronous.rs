@@ -4,6 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
 use syn::Type;
 
+use super::enter::enter;
 use super::parts::{Parts, body};
 use super::refusal::answer;
 use crate::args::Action;
@@ -22,7 +23,7 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
 /// The statements around a boxed body, in a place that may await.
 pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
-    let (enter, name_guard) = (parts.enter(true), parts.name_guard());
+    let (enter, name_guard) = (enter(parts, true), parts.name_guard());
     let on_lost = parts.on_lost(Action::Cancel);
     let answer = answer(parts, &on_lost);
     let never = matches!(parts.returned, Type::Never(_));

@@ -7,10 +7,9 @@ use syn::{Ident, LitStr, Path, Type};
 
 use crate::args::{Action, Arg, Args, KeysArg, MinHoldOn, RenewArg, WaitArg};
 use crate::duration::{DurationArg, constant};
-use crate::function::{Function, nameable};
+use crate::function::Function;
+use crate::returned::nameable;
 use crate::template::Template;
-
-use super::refusal::refusal;
 
 /// The arguments, and what they need from the function.
 pub(super) struct Parts<'a> {
@@ -65,7 +64,7 @@ impl<'a> Parts<'a> {
         self.args.when.is_some() || self.fails_open()
     }
 
-    fn fails_open(&self) -> bool {
+    pub(super) fn fails_open(&self) -> bool {
         matches!(self.args.on_error, Some(Arg { value: Action::RunUnlocked, .. }))
     }
 
@@ -74,50 +73,8 @@ impl<'a> Parts<'a> {
         self.args.on_lost.as_ref().map_or(default, |option| option.value.clone())
     }
 
-    /// The statements from the site registry to the guard. A refusal returns.
-    pub(super) fn enter(&self, awaiting: bool) -> TokenStream {
-        let span = Span::mixed_site();
-        let private = self.private();
-        let (site, request) = (self.site(), self.request());
-        let request = match &self.args.when {
-            None => request,
-            Some(when) => {
-                let when = &when.value;
-                quote_spanned!(span=> {
-                    let __when: bool = #when;
-                    if __when { ::core::option::Option::Some(#request) } else { ::core::option::Option::None }
-                })
-            }
-        };
-        let request = match (&self.args.when, self.may_run_unlocked()) {
-            (None, true) => quote_spanned!(span=> ::core::option::Option::Some(#request)),
-            _ => request,
-        };
-        let fails_open = self.fails_open();
-        let enter = match (self.may_run_unlocked(), awaiting) {
-            (false, true) => quote_spanned!(span=> #private::enter(__request).await),
-            (false, false) => quote_spanned!(span=> #private::enter_blocking(__request)),
-            (true, true) => quote_spanned!(span=> #private::enter_maybe(__request, __site, #fails_open).await),
-            (true, false) => quote_spanned!(span=> #private::enter_maybe_blocking(__request, __site, #fails_open)),
-        };
-        let refusal = refusal(self);
-        // A `return` of a value that never exists would be unreachable.
-        let refusal = match self.returned {
-            Type::Never(_) => refusal,
-            _ => quote_spanned!(span=> return #refusal),
-        };
-        quote_spanned!(span=>
-            let __site = #site;
-            let __request = #request;
-            let __guard = match #enter {
-                ::core::result::Result::Ok(__guard) => __guard,
-                ::core::result::Result::Err(__error) => #refusal,
-            };
-        )
-    }
-
     /// The link-time entry, which makes metrics exist before the first call.
-    fn site(&self) -> TokenStream {
+    pub(super) fn site(&self) -> TokenStream {
         let span = Span::mixed_site();
         let private = self.private();
         let label = match self.label() {
@@ -131,7 +88,7 @@ impl<'a> Parts<'a> {
         quote_spanned!(span=> #private::register!(#label, #ttl, #stuck_after))
     }
 
-    fn request(&self) -> TokenStream {
+    pub(super) fn request(&self) -> TokenStream {
         let span = Span::mixed_site();
         let private = self.private();
         let client = match &self.args.client {

@@ -5,15 +5,17 @@ use quote::quote_spanned;
 use syn::Type;
 use syn::spanned::Spanned;
 
+use super::enter::enter;
 use super::parts::{Parts, body};
 use super::refusal::answer;
 use crate::args::Action;
-use crate::function::{Function, has_opaque};
+use crate::function::Function;
+use crate::returned::has_opaque;
 
 /// The block of a plain function: blocking acquire, the body as a closure, release.
 pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
-    let (enter, name_guard, user_body) = (parts.enter(false), parts.name_guard(), body(function));
+    let (enter, name_guard, user_body) = (enter(parts, false), parts.name_guard(), body(function));
     let returned = &parts.returned;
     let never = matches!(returned, Type::Never(_));
     let probe = (!never && !has_opaque(&function.returned())).then(|| {

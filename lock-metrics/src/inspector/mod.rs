@@ -65,6 +65,8 @@ pub struct Inspector {
 }
 
 /// Keeps an [`Inspector`] running until it is dropped.
+///
+/// See the example of [`Inspector`].
 #[derive(Debug)]
 pub struct InspectorHandle {
     /// Stops it when dropped.

@@ -11,7 +11,7 @@ use crate::key::LockKey;
 use crate::owner::OwnerId;
 use crate::redis::inspect::FleetReader;
 use crate::redis::inspect::servers::within;
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
 use crate::redis::{keys, steps};
 
 impl FleetReader {
@@ -45,7 +45,7 @@ impl FleetReader {
                 if let Err(error) = &told {
                     tracing::debug!(%error, "the holder could not be told who takes its lock away");
                 }
-                let freed = within(store, "release", store.free("release", &claim)).await;
+                let freed = within(store, "release", store.free("release", &claim, Way::default())).await;
                 match (told, freed) {
                     // The holder was notified, and released first.
                     (Ok(true), Ok(Freed::NotHeld)) => Ok(Freed::Released),

@@ -9,8 +9,10 @@ use redis::Value;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::key::LockKey;
+use crate::redis::cluster::slots::Topology;
 use crate::redis::inspect::servers::{Fleet, within};
-use crate::redis::inspect::topology::{Address, Topology};
+use crate::redis::url::Address;
+
 use crate::redis::inspect::{EntryState, FleetReader, Found, LockEntry};
 use crate::redis::keys;
 use crate::redis::node::Node;

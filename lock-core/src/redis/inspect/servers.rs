@@ -9,10 +9,12 @@ use redis::{Cmd, RedisError, Value};
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
-use crate::redis::connect::Target;
-use crate::redis::inspect::topology::{Address, Topology};
+use crate::redis::cluster::Seeds;
+use crate::redis::cluster::slots::Topology;
+use crate::redis::discovery::Place;
 use crate::redis::node::Node;
 use crate::redis::settings::Settings;
+use crate::redis::url::{Address, Nat};
 
 /// How long one exchange with a server may take, connecting included.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -27,6 +29,7 @@ pub(super) struct Servers {
     named: Arc<Node>,
     /// Other nodes of its cluster, by name, with their connections.
     others: Mutex<BTreeMap<String, Arc<Node>>>,
+    nat: Nat,
 }
 
 /// The servers that keep the locks.
@@ -68,7 +71,15 @@ struct ServerRequest {
 
 impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
-        Ok(Self { named: Arc::new(Node::at(Target::parse(url, Settings::default())?)), others: Mutex::default() })
+        let settings = Settings::default();
+        if !Seeds::are_named_by(url) {
+            let named = Arc::new(Node::found_at(Place::parse(url, settings)?));
+            return Ok(Self { named, others: Mutex::default(), nat: Nat::default() });
+        }
+        let Seeds { targets, nat } = Seeds::parse(url, &settings)?;
+        let mut nodes = targets.into_iter().map(|target| (target.node().to_owned(), Arc::new(Node::at(target))));
+        let (_, named) = nodes.next().ok_or_else(|| LockError::misconfigured("the Redis URL names no server"))?;
+        Ok(Self { named, others: Mutex::new(nodes.collect()), nat })
     }
 
     /// Returns the server of the URL.
@@ -203,6 +214,7 @@ impl Servers {
 
     /// Returns the node at an address. It keeps its connections for the next time.
     fn at(&self, address: &Address) -> Result<Arc<Node>> {
+        let address = self.nat.reach(address.clone());
         let target = self.named.pool.target().sibling(&address.host, address.port)?;
         if target.node() == self.named.pool.node() {
             return Ok(Arc::clone(&self.named));
@@ -284,5 +296,5 @@ async fn introduction(store: &Node, about: &str) -> Result<Option<String>> {
 /// Returns where an error redirects us, and whether only this once.
 fn redirection(from: &Node, error: &RedisError) -> Option<(Address, bool)> {
     let (address, _slot) = error.redirect_node()?;
-    Some((Address::read(address, from.pool.target().host())?, error.code() == Some("ASK")))
+    Some((Address::redirected(address, from.pool.target().host())?, error.code() == Some("ASK")))
 }

@@ -41,6 +41,14 @@ pub(crate) fn release<'a>(
     })
 }
 
+/// The same for one claim, without its queue.
+pub(crate) fn free_one(keys: &Keys, owner: OwnerId, keep_for: Duration) -> Eval {
+    static ALONE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("free_one.lua")));
+    Eval::new(&ALONE, [keys.lock()].into_iter()).with(|arguments| {
+        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(&value::head(owner));
+    })
+}
+
 /// Returns the text of the script, which a new connection sends so that the server knows it.
 pub(crate) fn script() -> &'static str {
     &SCRIPT.text

@@ -247,6 +247,7 @@ impl LockObserver for Seen {
             Notice::Connection { up: true, .. } => "up".to_owned(),
             Notice::Connection { up: false, .. } => "down".to_owned(),
             Notice::EvictionPolicy { policy, .. } => (*policy).to_owned(),
+            Notice::Failover { .. } => "failover".to_owned(),
             other => format!("{other:?}"),
         };
         self.0.lock().unwrap().push(text);
@@ -279,7 +280,8 @@ async fn the_keeper_reconnects_and_says_so() {
     assert_eq!(reports.try_next(), None, "the first connection is not a reconnection");
     server.restart();
     assert_eq!(reports.next().await, Some(Report::Reconnected));
-    assert_eq!(told(5).await[3..], ["up", "volatile-lru"]);
+    // Without its data it is as good as another server.
+    assert_eq!(told(6).await[3..], ["up", "failover", "volatile-lru"]);
     granted(&store, &claim("lock:a")).await;
     assert_eq!(store.connections(), 1, "the keeper and the caller share this runtime");
     keeper.abort();

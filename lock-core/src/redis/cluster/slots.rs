@@ -4,35 +4,28 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
-/// How many slots a cluster has.
-const SLOTS: usize = 16384;
-
-/// The address of a node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
+use crate::redis::keys::SLOTS;
+use crate::redis::url::Address;
 
 impl Address {
     /// Makes an address from what a node says about another node or itself. If it does not know the
     /// host, the host is the one that was asked.
-    fn new(host: &str, port: u16, asked: &str) -> Self {
+    fn announced(host: &str, port: u16, asked: &str) -> Self {
         // A node that should announce a host name but has none announces a question mark.
         let host = if matches!(host, "" | "?") { asked } else { host };
         Self { host: host.to_owned(), port }
     }
 
     /// Reads what a redirection names, as in `10.0.0.1:6379`, `:6379` and `::1:6379`.
-    pub(super) fn read(text: &str, asked: &str) -> Option<Self> {
+    pub(in crate::redis) fn redirected(text: &str, asked: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Some(Self::new(host, port.parse().ok()?, asked))
+        Some(Self::announced(host, port.parse().ok()?, asked))
     }
 }
 
 /// The masters of a cluster, as one of its nodes sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Topology {
+pub(in crate::redis) struct Topology {
     /// The master of each slot; `None` if no master serves it.
     by_slot: Vec<Option<Address>>,
 }
@@ -40,7 +33,7 @@ pub(super) struct Topology {
 impl Topology {
     /// Reads an answer to `CLUSTER SLOTS`: ranges, each with its master and then its replicas. `None` if
     /// it makes no sense.
-    pub(super) fn read(answer: &Value, asked: &str) -> Option<Self> {
+    pub(in crate::redis) fn read(answer: &Value, asked: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let mut by_slot = vec![None; SLOTS];
         for range in ranges {
@@ -52,26 +45,32 @@ impl Topology {
                 Value::BulkString(host) => std::str::from_utf8(host).ok()?,
                 _ => return None,
             };
-            let master = Address::new(host, u16::try_from(*port).ok()?, asked);
+            let master = Address::announced(host, u16::try_from(*port).ok()?, asked);
             let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
             by_slot.get_mut(first..=last)?.fill(Some(master));
         }
         Some(Self { by_slot })
     }
 
+    /// Returns the master of a slot.
+    pub(super) fn master_of(&self, slot: usize) -> Option<&Address> {
+        self.by_slot[slot].as_ref()
+    }
+
     /// Returns how many slots no master serves.
-    pub(super) fn unserved(&self) -> usize {
+    pub(in crate::redis) fn unserved(&self) -> usize {
         self.by_slot.iter().filter(|master| master.is_none()).count()
     }
 
     /// Returns the masters that serve at least one slot.
-    pub(super) fn masters(&self) -> BTreeSet<&Address> {
+    pub(in crate::redis) fn masters(&self) -> BTreeSet<&Address> {
         self.by_slot.iter().flatten().collect()
     }
 
     /// Reads what a master says about itself in `CLUSTER NODES`: whether it is taking over a slot, or has
     /// one that belongs to another master in this topology. `None` if it makes no sense.
-    pub(super) fn has_grown(&self, master: &Address, nodes: &str) -> Option<bool> {
+    #[cfg(any(test, feature = "inspect"))]
+    pub(in crate::redis) fn has_grown(&self, master: &Address, nodes: &str) -> Option<bool> {
         let own = nodes.lines().find(|node| node.contains("myself"))?;
         for slots in own.split(' ').skip(8) {
             if slots.starts_with('[') {
@@ -90,7 +89,8 @@ impl Topology {
     }
 
     /// Returns the masters that serve a slot that another master served before.
-    pub(super) fn gained_since<'a>(&'a self, before: &Self) -> BTreeSet<&'a Address> {
+    #[cfg(any(test, feature = "inspect"))]
+    pub(in crate::redis) fn gained_since<'a>(&'a self, before: &Self) -> BTreeSet<&'a Address> {
         let moved = self.by_slot.iter().zip(&before.by_slot).filter(|(now, before)| now != before);
         moved.filter_map(|(now, _)| now.as_ref()).collect()
     }
@@ -100,7 +100,8 @@ impl Topology {
 mod tests {
     use redis::Value;
 
-    use super::{Address, Topology};
+    use super::Topology;
+    use crate::redis::url::Address;
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.into())
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn redirections_name_a_host_or_none() {
-        let read = |text| Address::read(text, "asked");
+        let read = |text| Address::redirected(text, "asked");
         assert_eq!(read("h:7000"), Some(address("h", 7000)));
         assert_eq!(read("::1:7000"), Some(address("::1", 7000)));
         assert_eq!(read(":7000"), Some(address("asked", 7000)));

@@ -1,0 +1,89 @@
+//! What an answer says about where a command belongs, and when to send it again.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::error::LockError;
+use crate::redis::url::Address;
+
+/// What a definite refusal says. Nothing was executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::redis) enum Refusal {
+    /// Another master serves the slot from now on.
+    Moved(Address),
+    /// Another master is taking the slot over, and may have the key already.
+    Ask(Address),
+    /// The slot is being moved, and some of the keys have gone.
+    TryAgain,
+    /// The node does not serve the slot as a master, or the cluster has no master for it.
+    NoMaster,
+    /// The master cannot serve at the moment.
+    NotNow,
+    /// The node does not accept our credentials, or does not permit a command.
+    NotAllowed,
+}
+
+impl Refusal {
+    /// Reads an error's code and text. `asked` is the host that answered.
+    pub(in crate::redis) fn read(code: &str, detail: &str, asked: &str) -> Option<Self> {
+        let address = || Address::redirected(detail.split_ascii_whitespace().nth(1)?, asked);
+        match code {
+            "MOVED" => address().map(Self::Moved),
+            "ASK" => address().map(Self::Ask),
+            "TRYAGAIN" => Some(Self::TryAgain),
+            "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" => Some(Self::NoMaster),
+            "LOADING" | "BUSY" | "MISCONF" | "OOM" | "NOREPLICAS" => Some(Self::NotNow),
+            "NOAUTH" | "NOPERM" | "WRONGPASS" => Some(Self::NotAllowed),
+            _ => None,
+        }
+    }
+
+    /// Returns the refusal that an error describes.
+    pub(super) fn of(error: &LockError) -> Option<&Self> {
+        error.source()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved(to) => write!(f, "{to} serves the slot"),
+            Self::Ask(to) => write!(f, "{to} is taking the slot over"),
+            Self::TryAgain => f.write_str("the slot is being moved"),
+            Self::NoMaster => f.write_str("no master of the slot answered"),
+            Self::NotNow => f.write_str("the master cannot serve now"),
+            Self::NotAllowed => f.write_str("the node does not permit it"),
+        }
+    }
+}
+
+impl Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusal;
+    use crate::redis::url::Address;
+
+    #[test]
+    fn every_definite_refusal_is_read() {
+        let read = |code: &str, detail: &str| Refusal::read(code, detail, "asked");
+        let address = |host: &str| Address { host: host.to_owned(), port: 7001 };
+        assert_eq!(read("MOVED", "866 10.0.0.2:7001"), Some(Refusal::Moved(address("10.0.0.2"))));
+        assert_eq!(read("MOVED", "866 :7001"), Some(Refusal::Moved(address("asked"))));
+        assert_eq!(read("ASK", "866 ::1:7001"), Some(Refusal::Ask(address("::1"))));
+        for bad in ["", "866", "866 h", "866 h:x"] {
+            assert_eq!(read("MOVED", bad), None, "{bad}");
+        }
+        for (codes, refusal) in [
+            (&["TRYAGAIN"][..], Refusal::TryAgain),
+            (&["CLUSTERDOWN", "MASTERDOWN", "READONLY"], Refusal::NoMaster),
+            (&["LOADING", "BUSY", "MISCONF", "OOM", "NOREPLICAS"], Refusal::NotNow),
+            (&["NOAUTH", "NOPERM", "WRONGPASS"], Refusal::NotAllowed),
+        ] {
+            assert!(codes.iter().all(|code| read(code, "") == Some(refusal.clone())), "{refusal:?}");
+        }
+        for other in ["ERR", "WRONGTYPE", "CROSSSLOT", "NOSCRIPT", ""] {
+            assert_eq!(read(other, "MOVED 1 h:1"), None, "{other}");
+        }
+    }
+}

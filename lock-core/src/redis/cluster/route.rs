@@ -1,0 +1,347 @@
+//! From a call to the master that serves its key, and after it when the slot moves or the master changes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, Attempt, AttemptAll, BoxFuture, Claim, Freed, Release, Renewal};
+use crate::clock::{Clock, Timestamp, jitter};
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::key::LockKey;
+use crate::options::command_timeout;
+use crate::owner::Holder;
+use crate::redis::cluster::Cluster;
+use crate::redis::cluster::redirect::Refusal;
+use crate::redis::keys::slot_of;
+use crate::redis::node::{Node, Way};
+use crate::redis::url::Address;
+
+/// How many redirections are followed at once. Then a pause comes before each.
+const AT_ONCE: usize = 5;
+
+/// The bounds of a pause, which doubles.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+
+/// How long an answer may take before there is reason to look at the cluster.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The same for a call that is dropped: it may have had less time.
+const DROPPED: Duration = Duration::from_millis(100);
+
+/// How long a master may take to answer after another has replaced it.
+const LAST_WORD: Duration = Duration::from_millis(50);
+
+/// How long a reading call may take.
+const READ_WITHIN: Duration = Duration::from_secs(1);
+
+/// A master on the way of one call.
+#[derive(Clone, Copy)]
+struct Stop<'a> {
+    slot: u16,
+    lane: u16,
+    node: &'a Arc<Node>,
+}
+
+impl Cluster {
+    /// Returns the lane of the master that serves a key.
+    pub(in crate::redis) fn lane(&self, key: &LockKey) -> u16 {
+        self.table.lane_of(slot_of(key)).unwrap_or(0)
+    }
+
+    /// Returns the name of the master of a lane.
+    pub(in crate::redis) fn node_name(&self, lane: u16) -> &str {
+        self.table.node(lane).unwrap_or(&self.seeds[0]).name()
+    }
+
+    /// Returns how often the server of a lane was found to have another history.
+    pub(in crate::redis) fn failovers(&self, lane: u16) -> u64 {
+        self.table.node(lane).map_or(0, |node| node.pool.history.changes())
+    }
+
+    /// Returns whether masters report changes, as far as is known.
+    pub(in crate::redis) fn can_hear(&self) -> bool {
+        let nodes = (0..=u16::MAX).map_while(|lane| self.table.node(lane));
+        nodes.chain(&self.seeds).any(|node| node.listeners.can_hear())
+    }
+
+    pub(in crate::redis) async fn acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        let slot = slot_of(&request.claim.key);
+        self.routed(slot, request.execute_within, |node, way| {
+            Box::pin(async move { node.acquire(&node.heard(request), None, way).await })
+        })
+        .await
+    }
+
+    pub(in crate::redis) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        let Some(first) = requests.first() else { return Ok(AttemptAll::Apart) };
+        let slot = slot_of(&first.claim.key);
+        if requests.iter().any(|request| slot_of(&request.claim.key) != slot) {
+            // Reported for each key.
+            return Ok(AttemptAll::Apart);
+        }
+        let attempt = self.routed(slot, first.execute_within, |node, way| {
+            Box::pin(async move {
+                if way == Way::default() { node.acquire_all(requests).await } else { Ok(AttemptAll::Apart) }
+            })
+        });
+        attempt.await
+    }
+
+    pub(in crate::redis) async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
+        let slot = slot_of(&request.claim.key);
+        self.routed(slot, request.execute_within, |node, way| {
+            Box::pin(async move {
+                if !way.alone {
+                    return node.acquire(&node.heard(request), Some(release), way).await;
+                }
+                node.free("release", release, way).await?;
+                node.acquire(&node.heard(request), None, Way { alone: false, ..way }).await
+            })
+        })
+        .await
+    }
+
+    pub(in crate::redis) async fn free(&self, op: &'static str, release: &Release) -> Result<Freed> {
+        let (slot, within) = (slot_of(&release.claim.key), command_timeout(release.claim.ttl));
+        self.routed(slot, within, |node, way| Box::pin(node.free(op, release, way))).await
+    }
+
+    pub(in crate::redis) async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_holder(key, way))).await
+    }
+
+    /// Renews claims, those of each master together. The machinery repeats what fails.
+    pub(in crate::redis) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers: Vec<Option<Result<Renewal>>> = claims.iter().map(|_| None).collect();
+        while let Some(next) = answers.iter().position(Option::is_none) {
+            // They are of one lane, unless a slot has moved since they were put together.
+            let lane = self.lane(&claims[next].key);
+            let places: Vec<usize> = (next..claims.len())
+                .filter(|at| answers[*at].is_none() && (*at == next || self.lane(&claims[*at].key) == lane))
+                .collect();
+            let these: Vec<Claim> = places.iter().map(|at| claims[*at].clone()).collect();
+            let renewals = match self.stop(slot_of(&claims[next].key)) {
+                Ok(stop) => {
+                    let work = async { Ok(stop.node.renew(&these).await) };
+                    self.watched(stop, Box::pin(work)).await.unwrap_or_else(|error| vec![Err(error); these.len()])
+                }
+                Err(error) => vec![Err(error); these.len()],
+            };
+            for (place, renewal) in places.into_iter().zip(renewals) {
+                let claim = &claims[place];
+                let moved = |error: &LockError| matches!(Refusal::of(error), Some(Refusal::Moved(_) | Refusal::Ask(_)));
+                answers[place] = Some(match renewal {
+                    Err(error) if moved(&error) => self.renew_elsewhere(claim, error).await,
+                    Err(error) => Err(self.noted(slot_of(&claim.key), error)),
+                    renewal => renewal,
+                });
+            }
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    /// Follows a claim to the master that has its key now.
+    async fn renew_elsewhere(&self, claim: &Claim, mut why: LockError) -> Result<Renewal> {
+        let slot = slot_of(&claim.key);
+        for _ in 0..AT_ONCE {
+            let (stop, asking) = match Refusal::of(&why) {
+                Some(Refusal::Moved(to)) => {
+                    self.moved(slot, to)?;
+                    (self.stop(slot)?, false)
+                }
+                Some(Refusal::Ask(to)) => (self.stop_at(slot, to)?, true),
+                _ => break,
+            };
+            let work: BoxFuture<'_, Result<Renewal>> = if asking {
+                Box::pin(stop.node.renew_asking(claim))
+            } else {
+                Box::pin(async { stop.node.renew(std::slice::from_ref(claim)).await.remove(0) })
+            };
+            match self.watched(stop, work).await {
+                Err(error) => why = self.noted(slot, error),
+                renewed => return renewed,
+            }
+        }
+        Err(why)
+    }
+
+    /// Makes a call at the master of a slot, and again where that is redirected, until the time is up.
+    ///
+    /// Only what was certainly not executed is sent again. After any other failure the machinery asks again,
+    /// because it knows what to undo.
+    async fn routed<'a, T>(
+        &'a self,
+        slot: u16,
+        within: Duration,
+        attempt: impl Fn(&'a Arc<Node>, Way) -> BoxFuture<'a, Result<T>>,
+    ) -> Result<T> {
+        let clock = Clock::system();
+        let until = clock.now().after(within);
+        self.known().await?;
+        let (mut way, mut importing, mut redirected, mut bound) = (Way::default(), None, 0, PAUSE.0);
+        loop {
+            let done = match importing.take().map_or_else(|| self.stop(slot), Ok) {
+                Ok(stop) => self.watched(stop, attempt(stop.node, way)).await,
+                Err(error) => Err(error),
+            };
+            way.asking = false;
+            let error = match done {
+                Ok(done) => return Ok(done),
+                Err(error) => self.noted(slot, error),
+            };
+            let at_once = match Refusal::of(&error) {
+                Some(Refusal::Moved(_)) => true,
+                Some(Refusal::Ask(to)) => {
+                    importing = Some(self.stop_at(slot, to)?);
+                    way.asking = true;
+                    true
+                }
+                Some(Refusal::TryAgain) => !std::mem::replace(&mut way.alone, true),
+                Some(_) => false,
+                None if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
+                None => return Err(error),
+            };
+            if at_once && redirected < AT_ONCE {
+                redirected += 1;
+                continue;
+            }
+            let now = clock.now();
+            let again = now.after(jitter(Duration::from_millis(1), bound));
+            if again >= until {
+                return Err(error);
+            }
+            bound = (bound * 2).min(PAUSE.1);
+            clock.sleep_until(again).await;
+            if self.keepers.load(Ordering::Relaxed) == 0 && !at_once {
+                // Nobody else looks.
+                let _ = self.look().await;
+            }
+        }
+    }
+
+    /// Returns the master of a slot.
+    fn stop(&self, slot: u16) -> Result<Stop<'_>> {
+        let found = self.table.lane_of(slot).and_then(|lane| Some(Stop { slot, lane, node: self.table.node(lane)? }));
+        found.ok_or_else(|| {
+            self.common.look_soon();
+            LockError::not_executed(format!(
+                "the cluster of {} has no master for slot {slot}; wait until every slot is served",
+                self.name(),
+            ))
+        })
+    }
+
+    /// Returns the node at an address that a redirection names.
+    fn stop_at(&self, slot: u16, address: &Address) -> Result<Stop<'_>> {
+        let lane = self.lane_at(address)?;
+        let node = self.table.node(lane).ok_or_else(|| LockError::not_executed("a node has just been forgotten"))?;
+        Ok(Stop { slot, lane, node })
+    }
+
+    /// Corrects the table.
+    fn moved(&self, slot: u16, to: &Address) -> Result<()> {
+        let lane = self.lane_at(to)?;
+        self.table.set(std::iter::once((slot, Some(lane))));
+        self.common.look_soon();
+        Ok(())
+    }
+
+    /// Draws the conclusions from an error, and returns it as the caller may have it.
+    fn noted(&self, slot: u16, error: LockError) -> LockError {
+        match Refusal::of(&error) {
+            Some(Refusal::Moved(to)) => {
+                if let Err(error) = self.moved(slot, to) {
+                    return error;
+                }
+            }
+            Some(Refusal::NoMaster) => self.common.look_soon(),
+            Some(Refusal::Ask(_) | Refusal::TryAgain | Refusal::NotNow | Refusal::NotAllowed) | None => {}
+        }
+        error
+    }
+
+    /// Awaits the answer of a master, as long as it is the master of the slot.
+    async fn watched<'a, T>(&'a self, stop: Stop<'a>, attempt: BoxFuture<'a, Result<T>>) -> Result<T> {
+        let clock = Clock::system();
+        let sent = clock.now();
+        let mut unanswered = Unanswered { node: stop.node, since: sent, over: false };
+        // First the connection: while it is opened, nothing is sent, and no timer is known to run.
+        let connected = tokio::select! {
+            biased;
+            connected = stop.node.pool.connection() => connected.map(drop),
+            () = self.replaced(stop) => Err(LockError::not_executed(format!(
+                "{} was replaced as a master while it was connected to", stop.node.name(),
+            ))),
+        };
+        if let Err(error) = connected {
+            unanswered.over = true;
+            stop.node.doubt();
+            return Err(self.of_one_node(stop, error));
+        }
+        let overdue = async {
+            clock.sleep_until(sent.after(PATIENCE)).await;
+            stop.node.doubt();
+            self.replaced(stop).await;
+            clock.sleep_until(clock.now().after(LAST_WORD)).await;
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = attempt => answer,
+            () = overdue => {
+                unanswered.over = true;
+                return Err(LockError::unavailable(format!(
+                    "{} was replaced as a master before it answered; it may or may not have executed the command, repeat \
+                     it with the same claim",
+                    stop.node.name(),
+                )));
+            }
+        };
+        unanswered.over = true;
+        match &answer {
+            Err(error) if error.is_ambiguous() => stop.node.doubt(),
+            _ => stop.node.answered(),
+        }
+        answer.map_err(|error| {
+            if matches!(Refusal::of(&error), Some(Refusal::NotAllowed)) { self.of_one_node(stop, error) } else { error }
+        })
+    }
+
+    /// Waits until another master serves the slot.
+    async fn replaced(&self, stop: Stop<'_>) {
+        let mut changes = self.table.changes();
+        while self.table.lane_of(stop.slot).is_none_or(|lane| lane == stop.lane) {
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// A node that refuses us is one to wait for, as long as others let us in: users are not replicated, and may be
+    /// missing on one.
+    fn of_one_node(&self, stop: Stop<'_>, error: LockError) -> LockError {
+        if error.kind() != LockErrorKind::Misconfigured {
+            return error;
+        }
+        stop.node.note_refusal();
+        let refuses = |lane: &u16| self.table.node(*lane).is_some_and(|node| node.refuses());
+        if self.table.masters().iter().all(refuses) {
+            return error;
+        }
+        LockError::not_executed(format!("{error}; other masters of the cluster let us in, so correct it on this one"))
+    }
+}
+
+/// A call without an answer. If it is dropped so, there is reason to look at the cluster.
+struct Unanswered<'a> {
+    node: &'a Node,
+    since: Timestamp,
+    over: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.over && Clock::system().now().since(self.since) >= DROPPED {
+            self.node.doubt();
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Where the one server of a store is: at the address of its URL, or where its sentinels say.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::redis::connect::{Greeting, Listening, Target};
+use crate::redis::sentinel::Sentinels;
+use crate::redis::settings::Settings;
+
+/// Where a server is found.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// Always at the same address.
+    Fixed(Box<Target>),
+    /// Where the sentinels say that the master is.
+    Sentinels(Arc<Sentinels>),
+}
+
+impl Place {
+    /// Reads a URL. Opens nothing.
+    pub(super) fn parse(url: &str, settings: Settings) -> Result<Self> {
+        let scheme = url.split("://").next().unwrap_or_default();
+        Ok(match scheme {
+            "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(url, settings)?)),
+            _ => Self::Fixed(Box::new(Target::parse(url, settings)?)),
+        })
+    }
+
+    /// Returns the name of the server, which stays the same when its address changes. Never a credential.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Fixed(target) => target.node(),
+            Self::Sentinels(sentinels) => sentinels.name(),
+        }
+    }
+
+    /// Returns how servers are reached: credentials, TLS and database. Its address may be that of another server.
+    pub(super) fn target(&self) -> &Target {
+        match self {
+            Self::Fixed(target) => target,
+            Self::Sentinels(sentinels) => sentinels.template(),
+        }
+    }
+
+    /// Opens a connection. The driver of the connection owns `presence`.
+    pub(super) async fn open<P: Send + Sync + 'static>(&self, presence: P) -> Result<Greeting> {
+        match self {
+            Self::Fixed(target) => target.open(presence).await,
+            Self::Sentinels(sentinels) => {
+                let presence = Arc::new(presence);
+                let open = |target: Arc<Target>| {
+                    let presence = Arc::clone(&presence);
+                    async move {
+                        let mut greeting = target.open(presence).await?;
+                        greeting.history.get_or_insert_with(|| target.node().into());
+                        Ok(greeting)
+                    }
+                };
+                let (mut greeting, moves) = sentinels.at_the_master(open).await?;
+                greeting.moves = Some(moves);
+                Ok(greeting)
+            }
+        }
+    }
+
+    /// Opens a connection that listens.
+    pub(super) async fn listen(&self, channels: &[&str]) -> Result<Listening> {
+        match self {
+            Self::Fixed(target) => target.listen(channels).await,
+            Self::Sentinels(sentinels) => {
+                let listen = |target: Arc<Target>| async move {
+                    let mut listening = target.listen(channels).await?;
+                    listening.history.get_or_insert_with(|| target.node().into());
+                    Ok(listening)
+                };
+                let (mut listening, moves) = sentinels.at_the_master(listen).await?;
+                listening.moves = Some(moves);
+                Ok(listening)
+            }
+        }
+    }
+
+    /// Returns whether the address can change.
+    pub(super) fn may_move(&self) -> bool {
+        matches!(self, Self::Sentinels(_))
+    }
+
+    /// Follows the server from address to address, as far as it is told. Never returns.
+    pub(super) async fn follow(&self) {
+        match self {
+            Self::Fixed(_) => pending().await,
+            Self::Sentinels(sentinels) => sentinels.hear().await,
+        }
+    }
+
+    /// Waits until the server turns out to be at another address. Never returns if that cannot happen.
+    pub(super) async fn moved(&self) {
+        match self {
+            Self::Fixed(_) => pending().await,
+            Self::Sentinels(sentinels) => sentinels.moved().await,
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({})", self.name())
+    }
+}

@@ -1,0 +1,93 @@
+//! Releases that another master may not have heard of.
+//!
+//! Replication is asynchronous: a lock that was freed just before its master died is still taken on the replica that
+//! takes over, until its lease ends. So what was freed lately is freed again there.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{Claim, Release};
+use crate::clock::{Clock, Timestamp};
+use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::link::Link;
+use crate::redis::node::Node;
+use crate::redis::steps;
+
+/// How many releases are remembered. One that is forgotten is freed by its lease.
+const AT_MOST: usize = 16 * 1024;
+
+/// How many locks one script frees. The server does nothing else meanwhile.
+const BATCH: usize = 32;
+
+/// The claims that were freed lately, each until its lease would have ended.
+#[derive(Debug, Default)]
+pub(super) struct Repeats(Mutex<VecDeque<(Timestamp, Claim)>>);
+
+impl Repeats {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Timestamp, Claim)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a claim that was freed. A lock that stays taken for its `min_hold` ends with its lease.
+    pub(super) fn note(&self, release: &Release) {
+        if !release.keep_for.is_zero() {
+            return;
+        }
+        let now = Clock::system().now();
+        let mut freed = self.lock();
+        while freed.front().is_some_and(|(until, _)| freed.len() >= AT_MOST || *until <= now) {
+            freed.pop_front();
+        }
+        freed.push_back((now.after(release.claim.ttl), release.claim.clone()));
+    }
+
+    fn take(&self, now: Timestamp) -> Vec<Claim> {
+        let freed = std::mem::take(&mut *self.lock());
+        freed.into_iter().filter(|(until, _)| *until > now).map(|(_, claim)| claim).collect()
+    }
+}
+
+impl Node {
+    /// Frees again what was freed lately. Ids are never used twice, so nobody else's lock is freed.
+    pub(super) async fn repeat_releases(&self, link: &Link) {
+        let Some(repeats) = &self.repeats else { return };
+        let claims = repeats.take(Clock::system().now());
+        let keys: Vec<_> = claims.iter().filter_map(|claim| Some((Keys::of(&claim.key).ok()?, claim.owner))).collect();
+        for batch in keys.chunks(BATCH) {
+            let claims = batch.iter().map(|(keys, owner)| (keys, *owner));
+            if let Err(error) = link.eval(&steps::release(claims, CLOCK, Duration::ZERO)).await {
+                tracing::debug!(node = self.name(), %error, "releases before a failover cannot be repeated");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{AT_MOST, Repeats};
+    use crate::backend::{Claim, Release};
+    use crate::clock::Clock;
+    use crate::key::LockKey;
+
+    #[test]
+    fn only_what_a_lease_may_still_keep_is_remembered() {
+        let repeats = Repeats::default();
+        let release = |key: &str, ttl| Release::new(Claim::new(LockKey::new(key).unwrap(), ttl));
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
+        repeats.note(&release("short", short));
+        repeats.note(&release("long", long));
+        repeats.note(&Release { keep_for: short, ..release("kept", long) });
+        let later = Clock::system().now().after(Duration::from_secs(2));
+        let keys = |claims: Vec<Claim>| claims.iter().map(|claim| claim.key.as_str().to_owned()).collect::<Vec<_>>();
+        assert_eq!(keys(repeats.take(later)), ["long"]);
+        for _ in 0..AT_MOST + 10 {
+            repeats.note(&release("many", long));
+        }
+        assert_eq!(repeats.take(later).len(), AT_MOST);
+        assert_eq!(repeats.take(later).len(), 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! What is said between us and one sentinel.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, PushInfo, RedisError, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::clock::Clock;
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::redis::connect::Target;
+use crate::redis::error;
+use crate::redis::url::Address;
+
+/// How long one sentinel may take to answer, connecting included.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What one sentinel says.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) master: Address,
+    /// The number of the decision that made it the master.
+    pub(super) epoch: u64,
+    /// The other sentinels that it knows.
+    pub(super) sentinels: Vec<Address>,
+}
+
+/// Gives up on a sentinel that does not answer.
+pub(super) async fn within<T>(target: &Target, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let clock = Clock::system();
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = clock.sleep_until(clock.now().after(PATIENCE)) => {
+            Err(LockError::not_executed(format!("the sentinel {} did not answer within {PATIENCE:?}", target.node())))
+        }
+    }
+}
+
+/// Describes a failure. Who may ask a sentinel is no matter of the master's credentials.
+fn failed(target: &Target, error: &RedisError) -> LockError {
+    let error = error::connecting(target.node(), error);
+    if error.kind() == LockErrorKind::Misconfigured {
+        return LockError::misconfigured(format!(
+            "{error}; this is a sentinel, whose user and password are the sentinel_user and sentinel_password of the URL",
+        ));
+    }
+    error
+}
+
+pub(super) async fn ask(target: &Target, service: &str) -> Result<View> {
+    let opened = target.connect(&AsyncConnectionConfig::new().set_response_timeout(None)).await;
+    let mut connection = opened.map_err(|error| failed(target, &error))?;
+    view(target, &mut connection, service).await
+}
+
+pub(super) async fn subscribe(target: &Target) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>)> {
+    let (sender, pushes) = unbounded_channel();
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(sender);
+    let subscribing = async {
+        let mut connection = target.connect(&config).await?;
+        connection.subscribe("+switch-master").await?;
+        Ok(connection)
+    };
+    let connection = subscribing.await.map_err(|error: RedisError| failed(target, &error))?;
+    Ok((connection, pushes))
+}
+
+/// Asks a sentinel what it knows of a service.
+pub(super) async fn view(target: &Target, connection: &mut MultiplexedConnection, service: &str) -> Result<View> {
+    let mut asking = redis::pipe();
+    // During a failover this is the promoted replica, before anything else changes.
+    asking.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+    asking.cmd("SENTINEL").arg("MASTER").arg(service);
+    asking.cmd("SENTINEL").arg("SENTINELS").arg(service);
+    asking.cmd("SENTINEL").arg("MASTERS");
+    let answers = connection.send_packed_commands(&asking, 0, 4).await.map_err(|error| failed(target, &error))?;
+    let [address, master, sentinels, masters] = answers.as_slice() else { return Err(unreadable(target)) };
+    for answer in [address, masters] {
+        if let Value::ServerError(error) = answer {
+            return Err(failed(target, &error.clone().into()));
+        }
+    }
+    if *address == Value::Nil {
+        let known: Vec<String> = list(masters).iter().filter_map(|master| field(master, "name")).collect();
+        return Err(LockError::misconfigured(format!(
+            "the sentinel {} watches no service {service:?}, but: {}; correct the name after the hosts of the URL",
+            target.node(),
+            if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+        )));
+    }
+    let pair: Option<(String, u16)> = redis::from_redis_value(address.clone()).ok();
+    let epoch = field(master, "config-epoch").and_then(|epoch| epoch.parse().ok());
+    let (Some((host, port)), Some(epoch)) = (pair, epoch) else { return Err(unreadable(target)) };
+    let other = |sentinel: &Value| {
+        Some(Address {
+            host: field(sentinel, "ip")?,
+            port: field(sentinel, "port")?.parse().ok().filter(|port| *port > 0)?,
+        })
+    };
+    let sentinels = list(sentinels).iter().filter_map(other).collect();
+    Ok(View { master: Address { host, port }, epoch, sentinels })
+}
+
+fn list(value: &Value) -> &[Value] {
+    if let Value::Array(items) = value { items } else { &[] }
+}
+
+fn field(value: &Value, name: &str) -> Option<String> {
+    let Value::Map(fields) = value else { return None };
+    let found = fields.iter().find(|(key, _)| matches!(key, Value::BulkString(key) if key == name.as_bytes()));
+    found.and_then(|(_, value)| redis::from_redis_value(value.clone()).ok())
+}
+
+fn unreadable(target: &Target) -> LockError {
+    LockError::not_executed(format!("{} gives answers that cannot be read; check that it is a sentinel", target.node()))
+}

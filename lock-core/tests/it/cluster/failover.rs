@@ -1,0 +1,157 @@
+//! Masters that die, or hang, and the replicas that replace them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, Stopwatch, limit};
+use lock_core::{LockErrorKind, LockManager, RedisStore};
+
+use crate::support::{MS, SECOND, eventually, exists, figure, locks_at, take};
+
+/// Makes a replica the master, without asking anybody.
+fn take_over(replica: &RedisServer) {
+    assert_eq!(replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]), Reply::Text("OK".to_owned()));
+}
+
+/// Waits until a replica has everything.
+async fn synced(master: &RedisServer, replica: &RedisServer) {
+    assert_eq!(master.command(&["WAIT", "1", "10000"]), Reply::Int(1));
+    let size = |server: &RedisServer| server.command(&["DBSIZE"]);
+    eventually("the replica has it all", || size(replica) == size(master)).await;
+}
+
+/// How a master ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Killed,
+    Frozen,
+}
+
+async fn a_failover_is_followed(end: End) {
+    let mut cluster = RedisCluster::start(3);
+    let replica = cluster.start_replica_of(0);
+    let [held, free, other] = [cluster.key_on(0, "held:"), cluster.key_on(0, "free:"), cluster.key_on(1, "other:")];
+    let locks = locks_at(&cluster.url());
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let guard = locks.lock(&held).with_ttl(30 * SECOND).await.unwrap();
+    // The caller's own connection to that master is open too.
+    take(&locks, &free).await.release().await.unwrap();
+    synced(&cluster.masters()[0], &replica).await;
+    match end {
+        End::Killed => cluster.kill(0),
+        End::Frozen => cluster.masters()[0].pause(),
+    }
+    let waiting = tokio::spawn({
+        let (locks, free) = (locks.clone(), free.clone());
+        async move {
+            let guard = locks.lock(free).with_wait(60 * SECOND).await.unwrap();
+            (guard, Stopwatch::start())
+        }
+    });
+    // Nobody waits for the answer of another master.
+    for _ in 0..20 {
+        take(&locks, &other).await.release().await.unwrap();
+    }
+    tokio::time::sleep(SECOND).await;
+    assert!(!waiting.is_finished());
+    take_over(&replica);
+    let promoted = Stopwatch::start();
+    let (granted, _) = waiting.await.unwrap();
+    figure(&format!("{end:?}: from promotion to the grant"), promoted.elapsed());
+    promoted.assert_within(SECOND, "the new master is found");
+    assert!(exists(&replica, &free));
+    // Verified at the new master at once, long before its next renewal.
+    eventually("the lease is renewed at the new master", || events.count("Renewed") >= 1).await;
+    assert_eq!((guard.ensure_held(), events.count("Lost")), (Ok(()), 0));
+    guard.release().await.unwrap();
+    granted.release().await.unwrap();
+    assert!(!exists(&replica, &held) && !exists(&replica, &free));
+    if matches!(end, End::Frozen) {
+        cluster.masters()[0].resume();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_master_that_dies_is_replaced() {
+    a_failover_is_followed(End::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_master_that_hangs_is_replaced() {
+    a_failover_is_followed(End::Frozen).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_planned_failover_is_no_error() {
+    let cluster = RedisCluster::start(3);
+    let replica = cluster.start_replica_of(0);
+    let name = cluster.key_on(0, "lock:");
+    let locks = locks_at(&cluster.url());
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let held = take(&locks, &cluster.key_on(0, "held:")).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let working = tokio::spawn({
+        let (locks, name, over) = (locks.clone(), name.clone(), Arc::clone(&over));
+        async move {
+            while !over.load(Ordering::Relaxed) {
+                locks.lock(&name).await.unwrap().release().await.unwrap();
+            }
+        }
+    });
+    // Who votes must know it as a replica.
+    let nodes = |master: &RedisServer| master.command(&["CLUSTER", "NODES"]).text().contains(" slave ");
+    eventually("every master knows the replica", || cluster.masters().iter().all(nodes)).await;
+    assert_eq!(replica.command(&["CLUSTER", "FAILOVER"]), Reply::Text("OK".to_owned()));
+    let is_master = || replica.command(&["INFO", "replication"]).text().contains("role:master");
+    eventually("the replica is the master", is_master).await;
+    tokio::time::sleep(300 * MS).await;
+    over.store(true, Ordering::Relaxed);
+    working.await.unwrap();
+    assert!(exists(&replica, held.key().as_str()));
+    assert_eq!((held.ensure_held(), events.count("Failed"), events.count("Lost")), (Ok(()), 0, 0));
+}
+
+#[tokio::test]
+#[limit]
+async fn without_a_replica_its_own_keys_end_by_name_and_others_are_served() {
+    let mut cluster = RedisCluster::start(3);
+    for master in cluster.masters() {
+        master.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let [gone, other] = [cluster.key_on(0, "gone:"), cluster.key_on(1, "other:")];
+    let dead = format!("127.0.0.1:{}", cluster.masters()[0].port());
+    let locks = locks_at(&cluster.url());
+    take(&locks, &gone).await.release().await.unwrap();
+    cluster.kill(0);
+    let error = locks.lock(&gone).with_wait(SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains(&dead) && error.to_string().contains(&gone), "{error}");
+    take(&locks, &other).await.release().await.unwrap();
+}
+
+/// Users are not replicated: the new master may not know ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn credentials_that_are_missing_on_one_node_are_waited_for_and_name_it() {
+    let cluster = RedisCluster::start(2);
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"];
+    cluster.masters()[0].command(&user);
+    let url = cluster.url().replace("redis+cluster://", "redis+cluster://app:pw@");
+    let locks = LockManager::builder(RedisStore::new(&url).unwrap()).with_ttl(6 * SECOND).build().unwrap();
+    let [known, unknown] = [cluster.key_on(0, "lock:"), cluster.key_on(1, "lock:")];
+    take(&locks, &known).await.release().await.unwrap();
+    let error = locks.lock(&unknown).with_wait(Duration::from_secs(1)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    let node = format!("127.0.0.1:{}", cluster.masters()[1].port());
+    assert!(error.to_string().contains(&node) && error.to_string().contains("user or password"), "{error}");
+    let waiting = tokio::spawn(async move { locks.lock(unknown).with_wait(30 * SECOND).await.map(drop) });
+    tokio::time::sleep(100 * MS).await;
+    cluster.masters()[1].command(&user);
+    waiting.await.unwrap().unwrap();
+}

@@ -1,0 +1,148 @@
+//! Slots that are moved from master to master.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_core::testing::{EventLog, Recorder, RedisCluster, Reply, limit};
+use lock_core::{LockErrorKind, Renew};
+
+use crate::support::{MS, SECOND, Scratch, all_told, eventually, exists, figure, locks_at, lost, renewals, take};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit(180)] // Each of 60 moves waits until three masters agree on it.
+async fn locks_are_taken_held_and_passed_on_while_their_slots_are_moved() {
+    let cluster = Arc::new(RedisCluster::start(3));
+    let scratch = Scratch::new();
+    let path = scratch.history();
+    let recorder = Arc::new(Recorder::append_to(&path));
+    let events = EventLog::default();
+    let names: Vec<String> = (0..20).map(|at| cluster.key_on(at % 2, &format!("lock:{at}:"))).collect();
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = tokio::task::JoinSet::new();
+    for process in 0..2 {
+        let locks = locks_at(&cluster.url());
+        locks.observe(events.clone());
+        locks.observe(Recorder::append_to(&path));
+        for task in 0..16 {
+            let (locks, names, over, recorder) =
+                (locks.clone(), names.clone(), Arc::clone(&over), Arc::clone(&recorder));
+            tasks.spawn(async move {
+                let mut grants = 0;
+                for turn in 0.. {
+                    let name = &names[(turn * 7 + task + process) % names.len()];
+                    let guard = locks.lock(name).await.unwrap_or_else(|error| panic!("{error}"));
+                    tokio::task::yield_now().await;
+                    guard.ensure_held().unwrap();
+                    recorder.release(guard.key(), guard.token());
+                    guard.release().await.unwrap_or_else(|error| panic!("{error}"));
+                    grants += 1;
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                grants
+            });
+        }
+    }
+    let mover = tokio::task::spawn_blocking({
+        let (cluster, names) = (Arc::clone(&cluster), names.clone());
+        move || {
+            // To the next master, three times: in the end each is where it was.
+            for _ in 0..3 {
+                for name in &names {
+                    let home = (0..3).find(|master| serves(&cluster, *master, name)).unwrap();
+                    cluster.move_slot(name, home, (home + 1) % 3);
+                }
+            }
+        }
+    });
+    mover.await.unwrap();
+    over.store(true, Ordering::Relaxed);
+    let mut grants = 0;
+    while let Some(done) = tasks.join_next().await {
+        grants += done.unwrap();
+    }
+    all_told(&events).await;
+    figure("grants while 60 slots were moved", grants);
+    assert_eq!((events.count("Lost"), events.count("Failed"), events.count("RenewFailed")), (0, 0, 0));
+    let verdict = scratch.verdict();
+    assert_eq!((verdict.grants, &*verdict.violations), (grants, &[][..]));
+}
+
+/// Returns whether a master serves the slot of a key.
+fn serves(cluster: &RedisCluster, master: usize, key: &str) -> bool {
+    !matches!(cluster.masters()[master].command(&["EXISTS", key]), Reply::Error(_))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn in_a_slot_that_stays_open_leases_are_renewed_and_released_and_waits_end() {
+    let cluster = RedisCluster::start(2);
+    let tag = cluster.key_on(0, "t");
+    let [stays, goes, absent] = ["stays", "goes", "absent"].map(|name| format!("{{{tag}}}:{name}"));
+    let (locks, others) = (locks_at(&cluster.url()), locks_at(&cluster.url()));
+    let (events, waits) = (EventLog::default(), EventLog::default());
+    locks.observe(events.clone());
+    others.observe(waits.clone());
+    let hold = |name: &str| locks.lock(name).with_ttl(6 * SECOND).with_renew(Renew::Every(100 * MS));
+    let [staying, going] = [hold(&stays).await.unwrap(), hold(&goes).await.unwrap()];
+    cluster.open_slot(&tag, 0, 1);
+    cluster.move_keys(&[&goes], 0, 1);
+    assert!(exists(&cluster.masters()[0], &stays));
+    renewals(&events, 6).await;
+    // Both are still ours, on different masters.
+    assert_eq!((staying.ensure_held(), going.ensure_held()), (Ok(()), Ok(())));
+    assert_eq!((events.count("RenewFailed"), events.count("Lost")), (0, 0));
+    // Nobody can be queued, and nothing may be made on the importing side.
+    for name in [&stays, &goes, &absent] {
+        let error = others.lock(name).with_wait(300 * MS).await.unwrap_err();
+        assert!(matches!(error.kind(), LockErrorKind::Unavailable | LockErrorKind::Timeout), "{error}");
+        assert!(error.to_string().contains(&**name), "{error}");
+    }
+    assert_eq!(cluster.masters()[1].command(&["DBSIZE"]), Reply::Int(1));
+    // Released by itself, where it is.
+    staying.release().await.unwrap();
+    going.release().await.unwrap();
+    assert!(!exists(&cluster.masters()[0], &stays));
+    assert_eq!(cluster.masters()[1].command(&["DBSIZE"]), Reply::Int(0));
+    // A waiter gets its lock when the slot is closed.
+    let waiting = tokio::spawn({
+        let (others, name) = (others.clone(), absent.clone());
+        async move { others.lock(name).await.map(drop) }
+    });
+    tokio::time::sleep(50 * MS).await;
+    cluster.drain_slot(&tag, 0, 1);
+    cluster.close_slot(&tag, 0, 1);
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn a_lease_is_told_of_its_loss_by_the_new_master_of_its_slot() {
+    let cluster = RedisCluster::start(2);
+    let name = cluster.key_on(0, "lock:");
+    let locks = locks_at(&cluster.url());
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let guard = locks.lock(&name).with_ttl(600 * SECOND).with_renew(Renew::Every(200 * MS)).await.unwrap();
+    renewals(&events, 1).await;
+    cluster.move_slot(&name, 0, 1);
+    renewals(&events, 2).await;
+    assert_eq!(guard.ensure_held(), Ok(()));
+    // Renewed at the new master, which therefore reports changes.
+    cluster.masters()[1].command(&["DEL", &name]);
+    assert_eq!(lost(&guard).await, lock_core::LossReason::Stolen);
+    // A waiter in the queue moves along with it.
+    let other = locks_at(&cluster.url());
+    let guard = take(&locks, &name).await;
+    let waiting = tokio::spawn({
+        let name = name.clone();
+        async move { other.lock(name).await.unwrap().token() }
+    });
+    let queue = format!("{{{name}}}@queue");
+    eventually("it waits", || exists(&cluster.masters()[1], &queue)).await;
+    cluster.move_slot(&name, 1, 0);
+    let first = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.await.unwrap() > first);
+}

@@ -1,0 +1,105 @@
+//! How the master is found, and what is said when it is not.
+
+use lock_core::testing::{RedisSentinels, RedisServer, limit};
+use lock_core::{LockErrorKind, LockManager, RedisStore};
+
+use super::follow;
+use crate::support::{exists, take};
+
+/// Returns what connecting fails with.
+async fn refusal(url: &str) -> (LockErrorKind, String) {
+    let error = LockManager::connect(url).await.unwrap_err();
+    (error.kind(), error.to_string())
+}
+
+#[tokio::test]
+#[limit]
+async fn one_sentinel_of_the_url_is_enough() {
+    let mut servers = RedisSentinels::start();
+    let port = servers.sentinels()[1].port();
+    let [dead, silent] = [0, 2].map(|at| servers.sentinels()[at].port());
+    servers.sentinels_mut()[0].kill();
+    servers.sentinels()[2].pause();
+    let url = format!("redis+sentinel://127.0.0.1:{dead},localhost:{port},127.0.0.1:{silent}/mymaster/2");
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = take(&locks, "k").await;
+    assert_eq!(servers.servers()[0].command(&["DBSIZE"]).int(), 0, "it is in another database");
+    guard.release().await.unwrap();
+    let store = RedisStore::new(&url).unwrap();
+    assert_eq!(format!("{store:?}"), format!("RedisStore(mymaster@127.0.0.1:{dead}/2)"));
+}
+
+#[tokio::test]
+#[limit]
+async fn the_sentinels_of_a_master_have_credentials_of_their_own() {
+    let password = |password| RedisServer::builder().with_password(password);
+    let servers =
+        RedisSentinels::builder().with_servers(password("m%ster")).with_sentinels(password("s@ntinel")).start();
+    let hosts = servers.url().trim_start_matches("redis+sentinel://").to_owned();
+    let url = format!("redis+sentinel://:m%25ster@{hosts}?sentinel_password=s%40ntinel");
+    let locks = LockManager::connect(&url).await.unwrap();
+    take(&locks, "k").await.release().await.unwrap();
+    for (url, says) in [
+        (format!("redis+sentinel://:m%25ster@{hosts}"), "sentinel_password"),
+        (format!("redis+sentinel://:m%25ster@{hosts}?sentinel_password=wr0ng"), "sentinel_password"),
+        (format!("redis+sentinel://:wr0ng@{hosts}?sentinel_password=s%40ntinel"), "correct them in the URL"),
+        (format!("redis+sentinel://{hosts}?sentinel_password=s%40ntinel"), "put it into the URL"),
+    ] {
+        let (kind, text) = refusal(&url).await;
+        assert!(kind == LockErrorKind::Misconfigured && text.contains(says), "{kind:?} {text}");
+        assert!(!text.contains("wr0ng") && !text.contains("ntinel\""), "{text}");
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn what_cannot_be_found_says_what_to_write() {
+    let mut servers = RedisSentinels::builder().with_replicas(0).start();
+    let sentinel = servers.sentinels()[0].port();
+    let (kind, text) = refusal(&servers.url().replace("mymaster", "another")).await;
+    assert!(kind == LockErrorKind::Misconfigured, "{text}");
+    assert!(text.contains("no service \"another\"") && text.contains("but: mymaster"), "{text}");
+    // A sentinel keeps no locks.
+    let (kind, text) = refusal(&format!("redis://127.0.0.1:{sentinel}")).await;
+    assert_eq!(kind, LockErrorKind::Misconfigured);
+    assert!(text.contains(&format!("write redis+sentinel://127.0.0.1:{sentinel}/service")), "{text}");
+    // A server is no sentinel.
+    let server = servers.servers()[0].port();
+    let (_, text) = refusal(&format!("redis+sentinel://127.0.0.1:{server}/mymaster")).await;
+    assert!(text.contains("is a sentinel") || text.contains("is no sentinel"), "{text}");
+    servers.sentinels_mut().iter_mut().for_each(RedisServer::kill);
+    let (kind, text) = refusal(&servers.url()).await;
+    assert_eq!(kind, LockErrorKind::Unavailable);
+    assert!(text.contains("none of the sentinels of mymaster@") && text.contains("start them"), "{text}");
+    assert!(servers.sentinels().iter().all(|sentinel| text.contains(&sentinel.port().to_string())), "{text}");
+}
+
+#[tokio::test]
+#[limit]
+async fn one_sentinel_that_refuses_us_stands_in_nobodys_way() {
+    let servers = RedisSentinels::start();
+    servers.sentinels()[0].command(&["ACL", "SETUSER", "default", "on", "resetpass", ">s3cret"]);
+    let locks = follow(&servers).await;
+    take(&locks, "k").await.release().await.unwrap();
+    assert!(!exists(&servers.servers()[0], "k"));
+}
+
+#[test]
+#[limit]
+fn bad_urls_of_sentinels_say_what_to_write() {
+    for (url, says) in [
+        ("redis+sentinel://h", "names no service"),
+        ("redis+sentinel://h/", "names no service"),
+        ("redis+sentinel://:s3cret@h//0", "names no service"),
+        ("redis+sentinel:///mymaster", "a host or a port"),
+        ("redis+sentinel://h:s3/mymaster", "a host or a port"),
+        ("redis+sentinel://h/mymaster/nine", "cannot be read"),
+        ("redis+sentinel://h/mymaster?sentinel_tls=maybe", "neither yes nor no"),
+        ("redis+sentinel://h/mymaster?sentinel_user=s3", "without a sentinel_password"),
+        ("redis+sentinel://h/mymaster?timeout=s3", "sentinel_tls"),
+    ] {
+        let error = RedisStore::new(url).unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}");
+        assert!(error.to_string().contains(says) && !error.to_string().contains("s3"), "{url}: {error}");
+    }
+}

@@ -1,0 +1,104 @@
+"""What a person is told: the checked-in configuration in a real Alertmanager, with the alerts that Prometheus would send it.
+
+One stuck lock is one message, whatever it sets off in however many services; a store that is away is one message, and its locks
+are none; what happens in another cluster is news.
+"""
+
+import argparse
+import http.server
+import json
+import re
+import shutil
+import threading
+import urllib.request
+
+from observability import check, end_children, fetch, free_ports, say, start, wait_for
+
+WARNING, CRITICAL = "warning", "critical"
+messages = []
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    for name in ["work", "dashboards"]:
+        arguments.add_argument("--" + name, required=True)
+    options = arguments.parse_args()
+    try:
+        run(options)
+    finally:
+        end_children()
+
+
+def run(options):
+    port, webhook = free_ports(2)
+    with open(f"{options.dashboards}/alertmanager.yml", encoding="utf-8") as file:
+        text = re.sub(r"group_(wait|interval): \S+", r"group_\1: 2s", file.read())
+    hook = f"\n    webhook_configs:\n      - url: http://127.0.0.1:{webhook}/"
+    with open(f"{options.work}/notifications.yml", "w", encoding="utf-8") as file:
+        file.write(re.sub(r"(  - name: (chat|pager))\n", lambda found: f"{found[1]}{hook}{found[2]}\n", text))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(webhook)), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    start("notifications", [
+        shutil.which("prometheus-alertmanager") or "alertmanager", f"--config.file={options.work}/notifications.yml",
+        f"--storage.path={options.work}/notifications", f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=", "--log.level=warn",
+    ], options)
+    wait_for("alertmanager", lambda: fetch(f"http://127.0.0.1:{port}/-/ready"))
+
+    def tell(what, *alerts):
+        """Sends alerts, and returns the messages that they lead to: receiver, and the names in it."""
+        messages.clear()
+        send(port, alerts)
+        # Groups wait equally long, so its message comes after all others.
+        send(port, [alert("Last", WARNING, cluster=what)])
+        wait_for(f"the last message of {what}", lambda: any("Last" in names for _, names in messages))
+        return sorted((who, names) for who, names in messages if "Last" not in names)
+
+    stuck = {"cluster": "eu", "lock": "order:<id>", "store": "redis:6379"}
+    told = tell("a stuck lock", alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **stuck),
+                alert("LockStuckWithWaiters", CRITICAL, job="shop", instance="a:1", site="shop::charge", **stuck),
+                alert("LockWaitersPilingUp", WARNING, **stuck),
+                *[alert(name, WARNING, job=job, cluster="eu", lock="order:<id>")
+                  for name in ["LockAcquireTimeouts", "LockWaitBudgetBurn"] for job in ["api", "worker", "shop"]])
+    check(told == [("pager", ["LockStuckWithWaiters"])], f"one stuck lock is one message: {told}")
+
+    told = tell("another lock", alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **{**stuck, "lock": "cart:<id>"}),
+                alert("LockAcquireTimeouts", WARNING, job="shop", cluster="us", lock="order:<id>"))
+    check(told == [("chat", ["LockAcquireTimeouts"]), ("chat", ["LockStuck"])], f"another lock, and another cluster, are news: {told}")
+
+    away = {"cluster": "eu", "namespace": "prod", "job": "shop"}
+    locks = [f"lock-{number}" for number in range(5)]
+    told = tell("a store that is away", alert("LockStoreUnreachable", CRITICAL, node="redis:6379", **away),
+                alert("LockStoreErrors", WARNING, node="redis:6379", **away),
+                *[alert(name, severity, lock=lock, **away) for lock in locks
+                  for name, severity in [("LockLost", CRITICAL), ("LockRenewalsFailing", WARNING), ("LockReleaseAbandoned", WARNING)]])
+    check(told == [("pager", ["LockStoreUnreachable"])], f"a store that is away is one message: {told}")
+    told = tell("a loss elsewhere", alert("LockLost", CRITICAL, lock="lock-0", **{**away, "job": "other"}))
+    check(told == [("pager", ["LockLost"])], f"a loss in a service that reaches its store is news: {told}")
+    say("one stuck lock is one message, a store that is away is one, and what happens elsewhere is told")
+
+
+def alert(name, severity, **labels):
+    return {"labels": {"alertname": name, "severity": severity, **labels}, "annotations": {"summary": name}}
+
+
+def send(port, alerts):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v2/alerts", json.dumps(list(alerts)).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=5):
+        pass
+
+
+class Receiver(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        messages.append((self.path.strip("/"), sorted(alert["labels"]["alertname"] for alert in body["alerts"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+if __name__ == "__main__":
+    main()
