@@ -139,7 +139,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send;
 
     /// Frees the lock if it belongs to this claim, and leaves the queue. The freed lock passes to
-    /// the first waiter in the queue that can be reached.
+    /// the first waiter in the queue that can be reached. A store whose keys clients of other libraries lock too
+    /// may first leave it free for a moment, and have that waiter ask again.
     ///
     /// Must work when the store refuses writes because it is out of memory.
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;

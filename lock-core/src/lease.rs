@@ -120,6 +120,10 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     verified: Timestamp,
+    /// Whether the next renewal comes early because the key may have changed hands.
+    hinted: bool,
+    /// How many renewals in a row came early and found nothing changed.
+    false_hints: u32,
     /// How often its node had had another history when the last command was sent that confirmed the lease.
     failovers: u64,
     /// The current holder.
@@ -205,6 +209,8 @@ impl Lease {
                 whole,
                 suspect: false,
                 verified: BEFORE,
+                hinted: false,
+                false_hints: 0,
                 failovers: beginning.failovers,
                 holder: None,
                 ends_by: Timestamp::NEVER,
@@ -301,6 +307,7 @@ impl Lease {
     pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
         state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
+        state.false_hints = if std::mem::take(&mut state.hinted) { state.false_hints.saturating_add(1) } else { 0 };
         state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {
             state.verify_soon();
@@ -341,8 +348,10 @@ impl LeaseState {
     }
 
     fn verify_soon(&mut self) -> bool {
-        let soonest = self.verified.after(VERIFY_EVERY);
+        // A store may give false hints again and again, about many keys, and each costs a renewal.
+        let soonest = self.verified.after(VERIFY_EVERY.saturating_mul(1 << self.false_hints.min(16)));
         let sooner = soonest < self.renew_at;
+        self.hinted |= sooner;
         self.renew_at = self.renew_at.min(soonest);
         sooner
     }
@@ -368,7 +377,8 @@ impl Asked {
     }
 }
 
-/// A key that changes all the time without being lost is verified no more often than this.
+/// A key that changes all the time without being lost is verified no more often than this, and half as often
+/// each time.
 const VERIFY_EVERY: Duration = Duration::from_millis(10);
 
 /// How long after the grant a store is first asked about a lock, if that makes it tell of changes.

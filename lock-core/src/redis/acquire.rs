@@ -33,6 +33,7 @@ impl Node {
         let begun = Clock::system().now();
         if let Some(before) = before {
             Box::pin(self.settle(before.claim.owner)).await?;
+            self.renewals.forget(before.claim.owner);
         }
         let (connection, begun_to_send) = match self.pool.open_connection(begun) {
             Some(connection) => (connection, begun),
@@ -137,8 +138,14 @@ impl Node {
                     self.floor_of(&request.claim.key).raise(token);
                     self.confirmed(Attempt::Granted { token }, connection, request, begun).await
                 }
-                Acquired::Held(holder) => Ok(Attempt::Held { holder }),
-                Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
+                Acquired::Held(holder) => {
+                    self.collisions.note_holder(&request.claim.key, &holder, received);
+                    Ok(Attempt::Held { holder })
+                }
+                Acquired::Queued(holder) => {
+                    self.collisions.note_holder(&request.claim.key, &holder, received);
+                    Ok(Attempt::Queued { holder })
+                }
                 // The answer also brought the server's time.
                 Acquired::Stale => continue,
                 refused => Err(self.refused(request, refused)),
@@ -222,7 +229,10 @@ impl Node {
             };
             return match why {
                 Acquired::Stale => continue,
-                Acquired::Held(holder) => Ok(AttemptAll::Held { index, holder }),
+                Acquired::Held(holder) => {
+                    self.collisions.note_holder(&requests[index].claim.key, &holder, received);
+                    Ok(AttemptAll::Held { index, holder })
+                }
                 refused => Err(self.refused(&requests[index], refused).with_key(&requests[index].claim.key)),
             };
         }

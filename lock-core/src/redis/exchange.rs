@@ -163,7 +163,7 @@ async fn ask(
         message.add_command(eval.by_hash().clone());
     }
     if !takes.is_empty() {
-        steps::draw(&mut message, takes);
+        steps::draw(&mut message, takes, link.empties_clock());
     }
     for (_, eval) in evals {
         message.add_command(eval.by_hash().clone());

@@ -24,6 +24,8 @@ mod node;
 mod pool;
 mod push;
 mod release;
+mod renew;
+mod renewals;
 mod repeats;
 mod script;
 mod sentinel;

@@ -76,6 +76,11 @@ impl Pool {
         &self.place
     }
 
+    /// Returns a number for one more connection of the store.
+    pub(super) fn number(&self) -> u64 {
+        self.slots.generations.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Returns the connection of the current runtime, if it has one that is worth using.
     pub(super) fn open_connection(&self, now: Timestamp) -> Option<Arc<Coalescer>> {
         self.slots.open(Handle::try_current().ok()?.id(), now)
@@ -118,7 +123,7 @@ impl Pool {
             {
                 return found.get().outcome.clone();
             }
-            let generation = self.slots.generations.fetch_add(1, Ordering::Relaxed) + 1;
+            let generation = self.number();
             let (publish, outcome) = watch::channel(None);
             let slot = Slot { generation, outcome: outcome.clone() };
             match entry {

@@ -12,6 +12,8 @@ mod blocking;
 mod cancellation;
 #[cfg(feature = "redis")]
 mod cluster;
+#[cfg(feature = "redis")]
+mod coexistence;
 mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]

@@ -26,22 +26,32 @@ pub(crate) fn take(request: &AcquireRequest, since: u64) -> Cmd {
     command
 }
 
-/// What the parts stand between: `MULTI` before them, the draw and `EXEC` after them.
-static FRAME: LazyLock<[Cmd; 3]> = LazyLock::new(|| {
-    let mut draw = redis::cmd("XADD");
-    draw.arg(CLOCK).arg("MAXLEN").arg("~").arg("1").arg("*").arg("k").arg("v");
-    [redis::cmd("MULTI"), draw, redis::cmd("EXEC")]
+/// What the parts stand between.
+struct Frame {
+    before: Cmd,
+    /// The draw, and one that empties the clock.
+    draws: [Cmd; 2],
+    after: Cmd,
+}
+
+static FRAME: LazyLock<Frame> = LazyLock::new(|| {
+    let draw = |kept: u8| {
+        let mut draw = redis::cmd("XADD");
+        draw.arg(CLOCK).arg("MAXLEN").arg("~").arg(kept).arg("*").arg("k").arg("v");
+        draw
+    };
+    Frame { before: redis::cmd("MULTI"), draws: [draw(1), draw(0)], after: redis::cmd("EXEC") }
 });
 
 /// Adds the transaction of some parts. The answer has one entry for each part and two more, then
-/// that of `EXEC`.
-pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl IntoIterator<Item = Cmd>) {
-    let [before, draw, after] = &*FRAME;
+/// that of `EXEC`. `empties` removes what the clock still holds of earlier draws, as `clock.lua` explains.
+pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl IntoIterator<Item = Cmd>, empties: bool) {
+    let Frame { before, draws, after } = &*FRAME;
     pipeline.add_command(before.clone());
     for take in takes {
         pipeline.add_command(take);
     }
-    pipeline.add_command(draw.clone()).add_command(after.clone());
+    pipeline.add_command(draws[usize::from(empties)].clone()).add_command(after.clone());
 }
 
 /// The outcome of one part.
