@@ -72,7 +72,8 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
     let mut args = args.clone();
     let mut quorum = match args.started {
         Some(Started::Quorum) => Some(Quorum::start().await?),
-        None => None,
+        // A script has started them.
+        Some(Started::Sentinel) | None => None,
     };
     if let Some(quorum) = &quorum {
         args.store = quorum.url();
