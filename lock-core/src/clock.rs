@@ -1,8 +1,12 @@
 //! Time as leases count it: it keeps running while the machine is suspended.
 
+mod wake_up;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub(crate) use crate::clock::wake_up::WakeUp;
 
 /// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
 ///

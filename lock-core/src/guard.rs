@@ -167,6 +167,10 @@ impl LockGuard {
     /// Releases the lock and waits for the confirmation, unless
     /// [`release_in_background`](crate::LockRequest::release_in_background) was asked for.
     ///
+    /// Where another caller of this process waits, the lock passes to it without the store. The confirmation is
+    /// then that it was polled and has the lock. If it is not polled within the hand-off slice, which is 10 ms by
+    /// default, the lock goes back to the store, and the confirmation is the store's.
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store could not be told before the lease ran out;

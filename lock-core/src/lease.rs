@@ -3,9 +3,12 @@
 //! A lease may serve several local holders one after the other. Its deadline, its renewal and its
 //! fencing tokens are common to them.
 
+mod arrival;
+
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::Claim;
@@ -135,6 +138,10 @@ pub(crate) struct LeaseState {
     token: FencingToken,
     /// How often the lock was passed on locally.
     passes: u32,
+    /// Whether its end was passed on, and has arrived at the next caller or at the store.
+    end_arrived: bool,
+    /// The holder that passed it on last, and waits until it has arrived.
+    releaser: Option<Waker>,
 }
 
 impl LeaseState {
@@ -211,6 +218,8 @@ impl Lease {
                 // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
+                end_arrived: false,
+                releaser: None,
             }),
             claim,
             clock,
@@ -243,8 +252,12 @@ impl Lease {
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
-        state.token = FencingToken::new(state.token.get() + 1);
-        Some(state.token)
+        let token = FencingToken::new(state.token.get() + 1);
+        state.token = token;
+        let releaser = state.releaser.take();
+        drop(state);
+        releaser.into_iter().for_each(Waker::wake);
+        Some(token)
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.

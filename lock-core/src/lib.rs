@@ -94,6 +94,7 @@ mod release;
 mod shutdown;
 mod site;
 mod spec;
+mod spread;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod testing;

@@ -182,6 +182,10 @@ macro_rules! setters {
             /// The keeper makes sure that the release arrives. Until then others find the lock taken, and a failure
             /// is reported only by an event: [`LockGuard::release`](crate::LockGuard::release) then answers
             /// [`InBackground`](crate::ReleaseOutcome::InBackground).
+            ///
+            /// A program that returns from `main` waits for such releases, when it drops the last handle of its
+            /// manager, for at most 250 ms. One that calls `std::process::exit` drops nothing: what is on its way
+            /// then may stay locked for its ttl. Await [`shutdown`](crate::LockManager::shutdown) before.
             pub fn release_in_background(mut self) -> Self {
                 self $(.$options)? .release_in_background = true;
                 self

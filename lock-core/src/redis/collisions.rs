@@ -1,11 +1,12 @@
 //! Keys that were recently found taken: the next attempt at one of them goes to the script at once.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::key::LockKey;
+use crate::spread::Spread;
 
 const PLACES: usize = 1024;
 
@@ -17,12 +18,12 @@ const KEPT: Duration = Duration::from_secs(2);
 pub(super) struct Collisions {
     /// Until when the keys of a place count as contended, in ns.
     until: Box<[AtomicU64]>,
-    hasher: RandomState,
+    hasher: Spread,
 }
 
 impl Default for Collisions {
     fn default() -> Self {
-        Self { until: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+        Self { until: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: Spread::default() }
     }
 }
 

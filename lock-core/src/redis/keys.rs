@@ -55,8 +55,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Names the keys of one lock.
-    pub(super) fn of(key: &LockKey) -> Result<Self> {
+    /// Refuses a key under which something else than a lock lies.
+    pub(super) fn check(key: &LockKey) -> Result<()> {
         let lock = key.as_str();
         if is_clock(lock) {
             return Err(LockError::invalid_key(format!(
@@ -69,6 +69,13 @@ impl Keys {
                  choose another ending",
             )));
         }
+        Ok(())
+    }
+
+    /// Names the keys of one lock.
+    pub(super) fn of(key: &LockKey) -> Result<Self> {
+        Self::check(key)?;
+        let lock = key.as_str();
         let [open, close] = if hash_tag(lock).is_some() { ["", ":@"] } else { ["{", "}@"] };
         let [queue, waiters] = COMPANIONS;
         let mut companions = String::with_capacity(2 * lock.len() + 20);
@@ -78,8 +85,8 @@ impl Keys {
         Ok(Self { lock: key.clone(), companions, end })
     }
 
-    /// Names the keys of one lock in a cluster, where they must share a slot.
-    pub(super) fn in_cluster(key: &LockKey) -> Result<Self> {
+    /// As [`check`](Self::check), in a cluster: the keys of a lock must share a slot.
+    pub(super) fn check_in_cluster(key: &LockKey) -> Result<()> {
         let name = key.as_str();
         if hash_tag(name).is_none() && name.contains('}') {
             return Err(LockError::invalid_key(
@@ -87,16 +94,17 @@ impl Keys {
                  its queue must share a slot; remove it",
             ));
         }
+        Self::check(key)
+    }
+
+    /// Names the keys of one lock in a cluster.
+    pub(super) fn in_cluster(key: &LockKey) -> Result<Self> {
+        Self::check_in_cluster(key)?;
         Self::of(key)
     }
 
     pub(super) fn lock(&self) -> &str {
         self.lock.as_str()
-    }
-
-    /// The slot of all of them, if there are slots.
-    pub(super) fn slot(&self) -> usize {
-        usize::from(slot_of(&self.lock))
     }
 
     /// The claims that wait, in order of arrival.
@@ -132,7 +140,7 @@ impl Keys {
             }
             numbers
         });
-        format!("{CLOCK}:{{{}}}", NUMBERS[self.slot()]).into()
+        format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(slot_of(&self.lock))]).into()
     }
 }
 

@@ -99,14 +99,14 @@ impl Link {
     }
 
     /// Returns whether commands have gone unanswered for so long that a new connection is due.
-    pub(super) fn is_silent(&self) -> bool {
-        let lasted = |since: &AtomicU64, until: fn(&Self) -> Timestamp| match since.load(Ordering::Relaxed) {
+    pub(super) fn is_silent(&self, now: Timestamp) -> bool {
+        let lasted = |since: &AtomicU64, until: Timestamp| match since.load(Ordering::Relaxed) {
             0 => false,
-            since => until(self).since(Timestamp::from_nanos(since)) >= SILENCE,
+            since => until.since(Timestamp::from_nanos(since)) >= SILENCE,
         };
         // With very short leases, commands are given up early, so one cancellation follows another.
-        lasted(&self.silent_since, |_| Clock::system().now())
-            || lasted(&self.first_cancelled, |link| Timestamp::from_nanos(link.last_cancelled.load(Ordering::Relaxed)))
+        let last_cancelled = Timestamp::from_nanos(self.last_cancelled.load(Ordering::Relaxed));
+        lasted(&self.silent_since, now) || lasted(&self.first_cancelled, last_cancelled)
     }
 
     /// Returns a handle that closes when the connection has ended. It does not keep it alive.

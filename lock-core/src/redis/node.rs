@@ -22,7 +22,7 @@ use crate::redis::connect::Target;
 use crate::redis::discovery::Place;
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
-use crate::redis::keys::Keys;
+use crate::redis::keys::{Keys, slot_of};
 use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
@@ -110,15 +110,20 @@ impl Node {
         }
     }
 
+    /// Refuses a key under which no lock can lie.
+    pub(super) fn check(&self, key: &LockKey) -> Result<()> {
+        if self.cluster.is_some() { Keys::check_in_cluster(key) } else { Keys::check(key) }
+    }
+
     /// Names the keys of a lock.
     pub(super) fn keys_of(&self, key: &LockKey) -> Result<Keys> {
         if self.cluster.is_some() { Keys::in_cluster(key) } else { Keys::of(key) }
     }
 
-    /// Returns the floor of the clock from which the tokens of some keys are drawn.
-    pub(super) fn floor_of(&self, keys: &Keys) -> &Floor {
+    /// Returns the floor of the clock from which the tokens of a key are drawn.
+    pub(super) fn floor_of(&self, key: &LockKey) -> &Floor {
         match &self.cluster {
-            Some(cluster) => cluster.floor(keys.slot()),
+            Some(cluster) => cluster.floor(usize::from(slot_of(key))),
             None => &self.floor,
         }
     }

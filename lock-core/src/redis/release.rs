@@ -21,13 +21,18 @@ impl Node {
     pub(super) async fn free(&self, op: &str, release: &Release, way: Way) -> Result<Freed> {
         let keys = self.keys_of(&release.claim.key)?;
         let owner = release.claim.owner;
-        self.settle(owner).await?;
-        let connection = self.pool.connection().await?;
+        if self.pool.unsettled.get(owner).is_some() {
+            Box::pin(self.settle(owner)).await?;
+        }
+        let connection = match self.pool.open_connection(Clock::system().now()) {
+            Some(connection) => connection,
+            None => Box::pin(self.pool.connection()).await?,
+        };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
             connection.call(Call::Release(keys, owner), flush).await
         } else {
-            by_itself(&connection, &keys, release, flush, way).await
+            Box::pin(by_itself(&connection, &keys, release, flush, way)).await
         };
         let answer = match answer {
             Answer::Value(answer) => answer,

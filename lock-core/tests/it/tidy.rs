@@ -19,8 +19,8 @@ const CORE: Layers = Layers {
     folder: "src",
     modules: &[
         // Words.
-        &["call_site", "clock", "fencing", "fork", "key", "site", "sync"],
-        &["fenced_write", "owner"],
+        &["clock", "fencing", "fork", "key", "site", "spread", "sync"],
+        &["call_site", "fenced_write", "owner"],
         &["error"],
         &["naming", "options", "outcome", "prefix"],
         // Contracts.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::{Recorder, Stopwatch};
-use lock_core::{LockError, LockGuard, LockManager, LockOptions};
+use lock_core::{LockError, LockGuard, LockManager, LockOptions, ReleaseOutcome};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use resource::Resource;
@@ -226,6 +226,19 @@ fn exit(args: &Args, runtime: &tokio::runtime::Runtime) {
             assert!(polled.is_pending(), "granted without a round trip");
             Stopwatch::start()
         }),
+        "released-behind" => runtime.block_on(async move {
+            let guard = locks.lock(key).release_in_background().acquire().await.unwrap();
+            let started = Stopwatch::start();
+            assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
+            started
+        }),
+        // No destructor runs, and none has to.
+        "released-and-gone" => {
+            let guard = take();
+            assert_eq!(runtime.block_on(guard.release()), Ok(ReleaseOutcome::Released));
+            say("undisturbed");
+            std::process::exit(0);
+        }
         other => panic!("unknown way to exit {other:?}"),
     };
     say(if started.stalled() < Duration::from_millis(50) { "undisturbed" } else { "disturbed" });
