@@ -7,8 +7,8 @@ use crate::fencing::FencingToken;
 use crate::free::ReleaseOutcome;
 use crate::guard::LockGuard;
 
-/// The proof that this process leads. Made by [`Election::campaign`](super::Election::campaign), which is the example of
-/// [`Leadership`]. Dropped, it resigns in the background.
+/// The proof that this process leads. Made by [`Election::campaign`](super::Election::campaign). Dropped, it resigns in
+/// the background. See there for an example of [`Leadership`].
 #[must_use = "this process resigns when it is dropped"]
 #[derive(Debug)]
 pub struct Leadership {

@@ -123,7 +123,7 @@ impl AnyStripe {
         };
         let stripes: Vec<u32> = keys.iter().filter_map(LockKey::stripe).collect();
         let (segments, count) = (&self.striped.segments, self.striped.count);
-        let home = segments.home(&stripes, count).ok_or_else(LockError::no_stripes)?;
+        let home = segments.home(&stripes, count, engine.clock.now()).ok_or_else(LockError::no_stripes)?;
         let _waiting = segments.of(home, count).wait();
         let wait = match self.options.wait {
             // One budget over both.

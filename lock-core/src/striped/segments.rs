@@ -9,6 +9,12 @@ use crate::clock::Timestamp;
 /// How long a stripe that another process has is not tried again.
 const BUSY_FOR: Duration = Duration::from_millis(50);
 
+/// How long a stripe counts as this process's after it had it.
+const LATELY: Duration = Duration::from_secs(1);
+
+/// How many more callers of this process may wait for a stripe that it had lately than for another.
+const AWAY: u32 = 4;
+
 /// Shared by the clones of one [`Striped`](super::Striped). Made at the first `any()`, since it grows with the number
 /// of stripes.
 #[derive(Debug, Default)]
@@ -50,13 +56,16 @@ impl Segments {
         stripes
     }
 
-    /// Chooses the stripe to queue for: where the fewest of this process wait, and among these the one that it had
-    /// last, since it may be passed on without the store.
-    pub(super) fn home(&self, among: &[u32], count: u32) -> Option<u32> {
+    /// Chooses the stripe to queue for: where the fewest of this process wait. One that it had lately counts as shorter,
+    /// since there the lock passes on without the store.
+    pub(super) fn home(&self, among: &[u32], count: u32, now: Timestamp) -> Option<u32> {
         let segments = self.each(count);
+        let lately = now.before(LATELY).as_nanos();
         self.rotated(among).into_iter().min_by_key(|stripe| {
             let segment = &segments[*stripe as usize];
-            (segment.waiting.load(Ordering::Relaxed), std::cmp::Reverse(segment.had.load(Ordering::Relaxed)))
+            let had = segment.had.load(Ordering::Relaxed);
+            let away = if had > lately { 0 } else { AWAY };
+            (segment.waiting.load(Ordering::Relaxed) + away, std::cmp::Reverse(had))
         })
     }
 
