@@ -4,9 +4,13 @@
 //! or guards: those belong to the machinery, which in turn knows nothing about any particular
 //! store.
 
+mod any;
 mod attempt_all;
+mod blocked;
+mod driven;
 mod erased;
 mod inbox;
+mod vote;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -18,12 +22,17 @@ use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::mode::Mode;
+use crate::options::Durability;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
+pub use any::AnyBackend;
 pub use attempt_all::AttemptAll;
+pub use blocked::Blocked;
+pub(crate) use driven::drive_again;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
+pub use vote::{MemberList, NodeReport, SyncReport, Vote};
 
 /// A store of locks.
 ///
@@ -78,6 +87,11 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         self.kind()
     }
 
+    /// Returns where locks must have arrived before they count, if their requests do not say.
+    fn durability(&self) -> Durability {
+        Durability::Master
+    }
+
     /// Returns how often the node behind a lane turned out to have another history than before: another server took
     /// over, or the server was started again. A lock that is lost and was last confirmed before that was lost by the
     /// node, see [`LossReason::Failover`](crate::LossReason::Failover).
@@ -130,7 +144,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send;
 
     /// Frees the lock if it belongs to this claim, and leaves the queue. The freed lock passes to
-    /// the first waiter in the queue that can be reached.
+    /// the first waiter in the queue that can be reached. A store whose keys clients of other libraries lock too
+    /// may first leave it free for a moment, and have that waiter ask again.
     ///
     /// Must work when the store refuses writes because it is out of memory.
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
@@ -157,6 +172,57 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn holders(&self, key: &LockKey) -> impl Future<Output = Result<Vec<Holder>>> + Send {
         async { Ok(self.holder(key).await?.into_iter().collect()) }
     }
+
+    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]; `None` removes it.
+    ///
+    /// For finding deadlocks across processes. A store that does not keep it finds none.
+    fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> impl Future<Output = Result<()>> + Send {
+        let _ = (key, blocked);
+        async { Ok(()) }
+    }
+
+    /// Returns what the holder of a lock waits for, if it has said so lately.
+    fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send {
+        let _ = key;
+        async { Ok(None) }
+    }
+
+    /// Returns what each node says of a key. A store of one node is asked for the holder.
+    fn sync(&self, key: &LockKey) -> impl Future<Output = SyncReport> + Send {
+        async { SyncReport::new(vec![NodeReport::new(self.node(self.lane(key)), self.holder(key).await)], 1) }
+    }
+
+    /// Takes the lock as a member of a [`Quorum`](crate::Quorum), or confirms that the claim has it. Nobody queues.
+    ///
+    /// As [`try_acquire`](Self::try_acquire), with the least token above the floor that the store can give:
+    /// members that are given the same floor then grant the same token. A store that can lose its data says for
+    /// how long it has kept them, read in the same step.
+    fn vote(&self, request: &AcquireRequest) -> impl Future<Output = Result<Vote>> + Send {
+        async {
+            Ok(match self.try_acquire(request).await? {
+                Attempt::Granted { token, .. } => Vote::Granted { token, history: None, time: None },
+                Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
+                // It would count as somebody's alone.
+                Attempt::Shared { .. } => return Err(LockError::no_modes(request.claim.mode)),
+            })
+        }
+    }
+
+    /// Remembers for a while that a quorum with these members is in use, if a list is given. Returns the lists that
+    /// are remembered.
+    fn remember(
+        &self,
+        list: Option<&MemberList>,
+        keep_for: Duration,
+    ) -> impl Future<Output = Result<Vec<MemberList>>> + Send {
+        let _ = (list, keep_for);
+        async { Ok(Vec::new()) }
+    }
+
+    /// Declares that the data of a store which is a member of a quorum have no gap, whatever happened before.
+    fn vouch(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
 }
 
 /// What a store can do, as data.
@@ -180,13 +246,15 @@ pub struct Capabilities {
     pub shared: bool,
     /// Claims may share a lock. Otherwise every claim is exclusive.
     pub modes: bool,
+    /// Claims are answered only when they have arrived where their [`Durability`] says.
+    pub durability: bool,
 }
 
 impl Capabilities {
     /// Describes a store that waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true, modes: false }
+        Self { queue: false, push_loss: false, shared: true, modes: false, durability: false }
     }
 
     /// Says that the store queues waiters and grants to them in order.
@@ -208,6 +276,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_modes(mut self) -> Self {
         self.modes = true;
+        self
+    }
+
+    /// Says that a grant or a renewal is answered only when it has arrived where the claim's [`Durability`] says.
+    #[must_use]
+    pub const fn with_durability(mut self) -> Self {
+        self.durability = true;
         self
     }
 
@@ -233,19 +308,28 @@ pub struct Claim {
     pub ttl: Duration,
     /// How it shares the key with others.
     pub mode: Mode,
+    /// Where a grant and each renewal must have arrived before it is answered.
+    pub durability: Durability,
 }
 
 impl Claim {
     /// Makes an exclusive claim with a fresh identity.
     #[must_use]
     pub fn new(key: LockKey, ttl: Duration) -> Self {
-        Self { key, owner: OwnerId::random(), ttl, mode: Mode::Exclusive }
+        Self { key, owner: OwnerId::random(), ttl, mode: Mode::Exclusive, durability: Durability::Master }
     }
 
     /// Says how the claim shares its key.
     #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Sets where a grant and each renewal must have arrived before it is answered.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
         self
     }
 }

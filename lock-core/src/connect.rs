@@ -1,5 +1,8 @@
 //! From a URL, options and the environment to a manager.
 
+#[cfg(feature = "redis")]
+mod redlock;
+
 use std::env::VarError;
 
 use crate::error::{LockError, Result};
@@ -20,8 +23,10 @@ impl LockManager {
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
     /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
+    /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
-    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
+    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. Those of Redis take `?acks=1` or
+    /// `?fsync=local`, see [`Durability`](crate::Durability).
     ///
     /// # Errors
     ///
@@ -57,9 +62,18 @@ impl LockManager {
     ///
     /// Safe: nothing is kept.
     pub async fn connect_with(url: &str, options: LockOptions) -> Result<Self> {
-        let manager = at(url)?.options(options).build()?;
+        let manager = Self::builder_for(url)?.options(options).build()?;
         manager.ping().await?;
         Ok(manager)
+    }
+
+    /// Starts to build a manager of the store that a URL names, as in [`connect`](Self::connect). Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood.
+    pub fn builder_for(url: &str) -> Result<LockManagerBuilder> {
+        at(url)
     }
 
     /// Connects as the environment says.
@@ -75,11 +89,12 @@ impl LockManager {
     /// | `LOCK_STUCK_AFTER` | the age at which a hold counts as stuck |
     /// | `LOCK_HANDOFF` | `true` or `false`: whether locks pass directly between callers of a process |
     /// | `LOCK_RELEASE_IN_BACKGROUND` | `true` or `false` |
+    /// | `LOCK_DURABILITY` | `acks=1`, `acks=all`, `fsync=local`, `fsync=1` or `master` |
     ///
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
     /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
-    /// `?key_prefix=` in the URL is read by this library only, and other clients refuse it or take it for something else.
+    /// `?key_prefix=` in the URL is read by this library only. Other clients refuse it, or ignore it and use other keys.
     ///
     /// # Errors
     ///
@@ -140,13 +155,18 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let (url, key_prefix) = take_key_prefix(url)?;
     let (scheme, rest) = url.split_once(':').unwrap_or_default();
     let builder = match scheme {
+        "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
+            return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
+        }
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => LockManager::builder(crate::quorum::Quorum::new(&url)?),
         #[cfg(not(feature = "redis"))]
         "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" => {
+        | "rediss+cluster" | "redlock" | "redlocks" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
@@ -154,7 +174,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         _ => {
             return Err(LockError::misconfigured(format!(
                 "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
-                 redis+unix:///path, redis+sentinel://host:26379/service or redis+cluster://host,…",
+                 redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or redlock://host,host,host",
             )));
         }
     };

@@ -3,37 +3,28 @@
 //! A lease may serve several local holders one after the other. Its deadline, its renewal and its
 //! fencing tokens are common to them.
 
+mod arrival;
 mod state;
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::Claim;
+pub(crate) use crate::clock::deadline_of;
 use crate::clock::{Clock, Nanos, Timestamp};
 use crate::error::LossReason;
 use crate::event::LockEventKind;
 use crate::fencing::FencingToken;
 use crate::grants::Listener;
 use crate::mode::Mode;
-use crate::options::{HandoffLimits, LockOptions, command_timeout};
+use crate::options::{Durability, HandoffLimits, LockOptions, command_timeout};
 use crate::owner::Holder;
 use crate::timer::AlarmId;
 
 pub(crate) use state::LeaseState;
-
-/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
-/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
-pub(crate) fn drift_margin(ttl: Duration) -> Duration {
-    (ttl / 100).max(Duration::from_millis(2))
-}
-
-/// The last moment at which a lease may be believed that was granted or renewed by a command sent
-/// at `sent_at`. Counted from the send, because the store may have executed it right then.
-pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
-    sent_at.after(ttl).before(drift_margin(ttl))
-}
 
 /// What holders must agree on to share a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +35,7 @@ pub(crate) struct Terms {
     /// Whether the request allows hand-offs at all.
     handoff: bool,
     mode: Mode,
+    durability: Option<Durability>,
 }
 
 impl Terms {
@@ -54,6 +46,7 @@ impl Terms {
             renew_every: options.renew_interval().map(Nanos::from),
             min_hold: options.min_hold.into(),
             handoff: options.handoff,
+            durability: options.durability,
         }
     }
 }
@@ -104,6 +97,7 @@ pub(crate) struct Lease {
     renew_every: Option<Nanos>,
     pub(crate) min_hold: Nanos,
     handoff: bool,
+    durability: Option<Durability>,
     pub(crate) began: Timestamp,
     /// For how long the store granted it at first: less than the ttl if it came through the queue.
     granted_for: Nanos,
@@ -154,6 +148,7 @@ impl Lease {
             renew_every: terms.renew_every,
             min_hold: terms.min_hold,
             handoff: terms.handoff,
+            durability: terms.durability,
             began: now,
             granted_for: beginning.granted_for.into(),
             unsettled_until: beginning.unsettled_until,
@@ -170,6 +165,8 @@ impl Lease {
                 whole,
                 suspect: false,
                 verified: BEFORE,
+                hinted: false,
+                false_hints: 0,
                 failovers: beginning.failovers,
                 holder: None,
                 guests: Vec::new(),
@@ -177,6 +174,9 @@ impl Lease {
                 // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
+                takes: 0,
+                end_arrived: false,
+                releaser: None,
             }),
             downgraded: OnceLock::new(),
             claim,
@@ -187,8 +187,8 @@ impl Lease {
 
     /// Returns what the next holder must agree on.
     pub(crate) fn terms(&self) -> Terms {
-        let Self { renew_every, min_hold, handoff, .. } = *self;
-        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff, mode: self.mode() }
+        let Self { renew_every, min_hold, handoff, durability, .. } = *self;
+        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff, mode: self.mode(), durability }
     }
 
     /// Returns the claim as the store knows it.
@@ -227,12 +227,16 @@ impl Lease {
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
-        if self.mode().is_shared() {
+        let token = FencingToken::new(state.token.get() + 1);
+        if !self.mode().is_shared() {
             // All who share a lock have the token of the phase.
-            return Some(FencingToken::new(state.token.get() + 1));
+            state.token = token;
         }
-        state.token = FencingToken::new(state.token.get() + 1);
-        Some(state.token)
+        state.takes += 1;
+        let releaser = state.releaser.take();
+        drop(state);
+        releaser.into_iter().for_each(Waker::wake);
+        Some(token)
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.
@@ -286,6 +290,7 @@ impl Lease {
     pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
         state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
+        state.false_hints = if std::mem::take(&mut state.hinted) { state.false_hints.saturating_add(1) } else { 0 };
         state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {
             state.verify_soon();

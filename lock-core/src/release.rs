@@ -16,8 +16,11 @@ use crate::watchdog;
 
 /// A release that was begun.
 pub(crate) enum Begun {
-    /// The lock passed to another caller of this process, or was lost before.
+    /// The lock was lost before, or others share it.
     Done(ReleaseOutcome),
+    /// The hold ended, and its lock is on its way to another caller of this process. How often it had been taken
+    /// before.
+    Passed(Arc<Lease>, u64),
     /// The release is on its way to the store.
     Settling(BoxFuture<'static, Result<ReleaseOutcome>>),
 }
@@ -37,8 +40,9 @@ pub(crate) fn release(
         // Somebody waits, and the key need not stay taken.
         Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 => {
             hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
+            let takes = lease.takes();
             pass_on(engine, lease, turn, now);
-            return Begun::Done(ReleaseOutcome::Released);
+            return Begun::Passed(Arc::clone(lease), takes);
         }
         turn => turn,
     };

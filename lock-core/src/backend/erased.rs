@@ -4,14 +4,17 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, SyncReport, Vote,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 
 /// A future on the heap.
@@ -25,6 +28,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
     fn lane_dyn(&self, key: &LockKey) -> u16;
     fn node_dyn(&self, lane: u16) -> &str;
+    fn durability_dyn(&self) -> Durability;
     fn failovers_dyn(&self, lane: u16) -> u64;
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
     fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>>;
@@ -35,6 +39,16 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn downgrade_dyn(self: Arc<Self>, claim: Claim, token: FencingToken) -> BoxFuture<'static, Result<Renewal>>;
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>>;
     fn holders_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Vec<Holder>>>;
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>>;
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>>;
+    fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport>;
+    fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>>;
+    fn remember_dyn(
+        self: Arc<Self>,
+        list: Option<MemberList>,
+        keep_for: Duration,
+    ) -> BoxFuture<'static, Result<Vec<MemberList>>>;
+    fn vouch_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
 }
 
 impl<B: LockBackend> DynBackend for B {
@@ -60,6 +74,10 @@ impl<B: LockBackend> DynBackend for B {
 
     fn node_dyn(&self, lane: u16) -> &str {
         self.node(lane)
+    }
+
+    fn durability_dyn(&self) -> Durability {
+        self.durability()
     }
 
     fn failovers_dyn(&self, lane: u16) -> u64 {
@@ -100,5 +118,33 @@ impl<B: LockBackend> DynBackend for B {
 
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>> {
         Box::pin(async move { self.holder(&key).await })
+    }
+
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.set_blocked(&key, blocked.as_ref()).await })
+    }
+
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>> {
+        Box::pin(async move { self.blocked(&key).await })
+    }
+
+    fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport> {
+        Box::pin(async move { self.sync(&key).await })
+    }
+
+    fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>> {
+        Box::pin(async move { self.vote(&request).await })
+    }
+
+    fn remember_dyn(
+        self: Arc<Self>,
+        list: Option<MemberList>,
+        keep_for: Duration,
+    ) -> BoxFuture<'static, Result<Vec<MemberList>>> {
+        Box::pin(async move { self.remember(list.as_ref(), keep_for).await })
+    }
+
+    fn vouch_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.vouch().await })
     }
 }

@@ -44,7 +44,12 @@ impl<P: Payload> Look<P> {
         drop(state);
         for slot in late {
             // Unless it is taken in this very moment.
-            drop(slot.take_back());
+            if let Some(mut turn) = slot.take_back() {
+                match turn.payload.take() {
+                    Some(payload) => payload.take_back(turn),
+                    None => drop(turn),
+                }
+            }
         }
         let calls = queue.state().calls;
         (queue.gate.schedule)(Self { queue: Weak::clone(&self.queue), calls });

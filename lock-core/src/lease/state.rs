@@ -1,6 +1,7 @@
 //! What changes during a lease.
 
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
@@ -32,6 +33,10 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     pub(super) verified: Timestamp,
+    /// Whether the next renewal comes early because the key may have changed hands.
+    pub(super) hinted: bool,
+    /// How many renewals in a row came early and found nothing changed.
+    pub(super) false_hints: u32,
     /// How often its node had had another history when the last command was sent that confirmed the lease.
     pub(super) failovers: u64,
     /// The current holder, or the first of several.
@@ -44,6 +49,12 @@ pub(crate) struct LeaseState {
     pub(super) token: FencingToken,
     /// How often the lock was passed on locally.
     pub(super) passes: u32,
+    /// How often a holder took it.
+    pub(super) takes: u64,
+    /// Whether its end was passed on, and has arrived at the next caller or at the store.
+    pub(super) end_arrived: bool,
+    /// The holder that passed it on last, and waits until it has arrived.
+    pub(super) releaser: Option<Waker>,
 }
 
 impl LeaseState {
@@ -96,12 +107,15 @@ impl LeaseState {
     }
 
     pub(super) fn verify_soon(&mut self) -> bool {
-        let soonest = self.verified.after(VERIFY_EVERY);
+        // A store may give false hints again and again, about many keys, and each costs a renewal.
+        let soonest = self.verified.after(VERIFY_EVERY.saturating_mul(1 << self.false_hints.min(16)));
         let sooner = soonest < self.renew_at;
+        self.hinted |= sooner;
         self.renew_at = self.renew_at.min(soonest);
         sooner
     }
 }
 
-/// A key that changes all the time without being lost is verified no more often than this.
+/// A key that changes all the time without being lost is verified no more often than this, and half as often
+/// each time.
 const VERIFY_EVERY: Duration = Duration::from_millis(10);

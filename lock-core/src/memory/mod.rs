@@ -1,7 +1,9 @@
 //! The in-process store: always compiled, and the executable specification of every other store.
 
+mod blocked;
 #[cfg(feature = "test-util")]
 mod faults;
+mod member;
 mod named;
 mod phase;
 mod queue;
@@ -16,6 +18,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::memory::member::Membership;
 use crate::memory::phase::Phase;
 use crate::memory::queue::{Queue, Walked};
 use crate::mode::Mode;
@@ -45,6 +48,7 @@ struct Shared {
     state: Mutex<State>,
     /// The clock of the first manager that uses this store.
     clock: OnceLock<Clock>,
+    blocked: blocked::BlockedHolders,
     #[cfg(feature = "test-util")]
     faults: faults::Faults,
 }
@@ -62,6 +66,7 @@ struct State {
     drawn: u64,
     /// The number of entries at which expired ones are swept out.
     sweep_at: usize,
+    membership: Membership,
 }
 
 #[derive(Debug)]
@@ -100,6 +105,14 @@ impl MemoryStore {
         let mut state = self.state();
         state.locks.remove(key);
         state.phases.remove(key);
+    }
+
+    /// Loses all data, as a server does that restarts with an empty memory. The next tokens may be less than those
+    /// before.
+    #[cfg(feature = "test-util")]
+    pub fn lose_data(&self) {
+        let now = self.now();
+        self.state().lose_data(now);
     }
 
     /// Returns how many keys are taken or waited for now.
@@ -145,7 +158,7 @@ impl State {
     /// Acquires when leases that are over have been taken out. `freed` says whether the queue must move on even if
     /// this claim has to wait.
     fn acquire_after(&mut self, request: &AcquireRequest, freed: bool, now: Timestamp) -> Attempt {
-        let Claim { key, owner, ttl, mode } = &request.claim;
+        let Claim { key, owner, ttl, mode, .. } = &request.claim;
         if self.confirm(&request.claim, now) {
             self.leave_queue(key, *owner);
             return Attempt::Granted { token: self.draw_again(request, now) };

@@ -2,9 +2,11 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, Vote,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
@@ -74,6 +76,31 @@ impl LockBackend for MemoryStore {
         let state = self.command()?;
         let alone = state.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now));
         Ok(alone.into_iter().chain(state.sharers(key, now)).collect())
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        drop(self.command()?);
+        self.shared.blocked.set(key, blocked, self.now());
+        Ok(())
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        drop(self.command()?);
+        Ok(self.shared.blocked.get(key, self.now()))
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        check_floor(request, self.now())?;
+        Ok(self.command()?.vote(request, self.now()))
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        Ok(self.command()?.remember(list, keep_for, self.now()))
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.command()?.vouch();
+        Ok(())
     }
 
     async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {

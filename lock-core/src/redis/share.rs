@@ -10,6 +10,7 @@ use crate::backend::{Claim, Renewal};
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::command_timeout;
 use crate::owner::Holder;
 use crate::redis::acquire::clock_of;
 use crate::redis::coalesce::{Coalescer, Flush};
@@ -23,10 +24,18 @@ impl Node {
     /// Renews a claim that shares a lock.
     pub(super) async fn renew_shared(&self, claim: &Claim) -> Result<Renewal> {
         let keys = self.keys_of(&claim.key)?;
-        let answer = self.share("renew", &keys, |clock| share::renew(&keys, clock, claim)).await?;
-        share::renewed(&answer)
-            .ok_or_else(|| self.unreadable("renew"))?
-            .map_err(|text| self.script_failed("renew", &text).with_key(&claim.key))
+        let (answer, connection) = self.share("renew", &keys, |clock| share::renew(&keys, clock, claim)).await?;
+        self.read_raised("renew", &answer, claim, &connection).await
+    }
+
+    /// Reads the answer to a renewal or a downgrade, which counts once it has arrived wherever the claim wants it.
+    async fn read_raised(&self, op: &str, answer: &Value, claim: &Claim, connection: &Coalescer) -> Result<Renewal> {
+        let raised = share::renewed(answer).ok_or_else(|| self.unreadable(op))?;
+        let raised = raised.map_err(|text| self.script_failed(op, &text).with_key(&claim.key))?;
+        if raised != Renewal::Lost {
+            self.confirm(&connection.link, claim.durability, command_timeout(claim.ttl)).await?;
+        }
+        Ok(raised)
     }
 
     /// Renews claims: those that share their locks at one time, beside all others.
@@ -44,18 +53,21 @@ impl Node {
 
     /// Makes an exclusive claim one that shares its lock.
     pub(super) async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+        // No native renewal of before may lengthen what is then everybody's.
+        self.renewals.end(claim.owner);
+        self.settle(claim.owner).await?;
+        self.renewals.forget(claim.owner);
         let keys = self.keys_of(&claim.key)?;
-        let answer = self.share("downgrade", &keys, |clock| share::downgrade(&keys, clock, claim, token)).await?;
-        share::renewed(&answer)
-            .ok_or_else(|| self.unreadable("downgrade"))?
-            .map_err(|text| self.script_failed("downgrade", &text))
+        let step = |clock: &str| share::downgrade(&keys, clock, claim, token);
+        let (answer, connection) = self.share("downgrade", &keys, step).await?;
+        self.read_raised("downgrade", &answer, claim, &connection).await
     }
 
     /// Lists everybody who has a lock.
     pub(super) async fn read_holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
         let keys = self.keys_of(key)?;
         let op = "look at the holders";
-        let answer = self.share(op, &keys, |clock| share::list(&keys, clock)).await?;
+        let (answer, _) = self.share(op, &keys, |clock| share::list(&keys, clock)).await?;
         let sharers = share::listed(&answer).ok_or_else(|| self.unreadable(op))?;
         if sharers.is_empty() {
             Ok(self.read_holder(key, Way::default()).await?.into_iter().collect())
@@ -64,12 +76,12 @@ impl Node {
         }
     }
 
-    async fn share(&self, op: &str, keys: &Keys, step: impl Fn(&str) -> Eval) -> Result<Value> {
+    async fn share(&self, op: &str, keys: &Keys, step: impl Fn(&str) -> Eval) -> Result<(Value, Arc<Coalescer>)> {
         let connection: Arc<Coalescer> = self.pool.connection().await?;
         loop {
             let call = step(&clock_of(&connection, keys));
             match connection.call(Call::Eval(call), Flush::Now).await {
-                Answer::Value(answer) => return Ok(answer),
+                Answer::Value(answer) => return Ok((answer, connection)),
                 Answer::Failed(error) if connection.link.crosses(&error) => {}
                 Answer::Failed(error) => return Err(self.failed(op, &error)),
                 Answer::Taken(_) => return Err(self.unreadable(op)),

@@ -47,6 +47,8 @@ pub struct Reports(UnboundedReceiver<Message>);
 pub enum Report {
     /// The lock passed to a claim in the queue.
     Granted(Grant),
+    /// A claim in the queue must ask again.
+    AskAgain(OwnerId),
     /// A key may have changed hands.
     Suspect(LockKey),
     /// Somebody waits for a lock that this owner's claim shares.
@@ -90,6 +92,7 @@ impl From<Message> for Report {
     fn from(message: Message) -> Self {
         match message {
             Message::Granted(grant) => Self::Granted(grant),
+            Message::AskAgain(owner) => Self::AskAgain(owner),
             Message::Suspect(key) => Self::Suspect(key),
             Message::Wanted { key, owner } => Self::Wanted(key, owner),
             Message::Revoked { owner, .. } => Self::Revoked(owner),

@@ -106,6 +106,7 @@ const MODE: Words<ModeArg> = &[("read", ModeArg::Read), ("write", ModeArg::Write
 /// What people know from elsewhere.
 const MODE_ELSEWHERE: [(&str, &str); 3] = [("shared", "read"), ("exclusive", "write"), ("reader", "read")];
 const MIN_HOLD_ON: Words<MinHoldOn> = &[("end", MinHoldOn::End), ("ok", MinHoldOn::Ok)];
+const RUN_ONCE_EVEN_IF: Words<()> = &[("crashed", ())];
 
 /// The alternatives to the words of an action.
 const OR_AN_ANSWER: &str = ", a value, or a closure |error| value";
@@ -225,6 +226,26 @@ pub(super) fn mode(value: Value) -> Result<ModeArg> {
             }
         }
         other => Err(Error::new(other.span(), "expected \"read\" or \"write\"")),
+    }
+}
+
+pub(super) fn stripes(value: Value) -> Result<u32> {
+    match value.needed()? {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
+            let count = number.base10_parse().ok().filter(|count| (2..=4096).contains(count));
+            count.ok_or_else(|| Error::new(number.span(), "stripes are between 2 and 4096"))
+        }
+        other => Err(Error::new(
+            other.span(),
+            "expected a number such as 64, written here: processes with different numbers would not exclude each other",
+        )),
+    }
+}
+
+pub(super) fn run_once_even_if(value: Value) -> Result<()> {
+    match value.needed()? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => word(&text, "run_once_even_if", RUN_ONCE_EVEN_IF, ""),
+        other => Err(Error::new(other.span(), "expected \"crashed\"")),
     }
 }
 

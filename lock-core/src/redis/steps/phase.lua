@@ -9,6 +9,8 @@
 -- A claim shares K as long as K is a phase and its own lease lies ahead. Without K the phase is over: whoever
 -- grants next takes out of the queue what is left.
 --
+-- No window of `queue.lua` opens while K is in a phase or passes on from one, and one that is open ends with it.
+--
 -- Absolute times, because a script reads the time and Redis counts a PX from different moments: K must not end
 -- before a lease.
 --
@@ -276,6 +278,9 @@ phases = function()
     elseif moved then
       value, used = select(2, walk('', now, value, used))
     end
+    if value and string.byte(value, 33) ~= 124 then
+      meet(now)
+    end
     local state = 'h'
     if ticket ~= '' then
       local first = used and not wanted()
@@ -379,7 +384,8 @@ phases = function()
       if failed(value) then
         return refusal(value, LOCK)
       end
-      local tail = string.match(value or '', '^[^|]*|[^|]*|(.*)$')
+      -- Without the time since when it passes on: that begins anew behind the phase.
+      local tail = string.match(value or '', '^[^|]*|[^|]*|(%d+|[^|]*|%d+|[^|]*|[^|]*)') or ''
       local units, left = terms(mode), math.max(call('PTTL', LOCK), tonumber(ttl))
       take_out('-inf')
       call('ZADD', QUEUE, text(-(math.floor(now / 1000) + left)), owner)
