@@ -1,6 +1,8 @@
 //! Readers, writers and permits on a real server: processes that are killed and stopped, clients of other libraries,
 //! and a semaphore that is resized under load.
 
+mod neighbours;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
