@@ -6,6 +6,7 @@
 
 mod any;
 mod attempt_all;
+mod blocked;
 mod driven;
 mod erased;
 mod inbox;
@@ -20,10 +21,12 @@ use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
 pub use any::AnyBackend;
 pub use attempt_all::AttemptAll;
+pub use blocked::Blocked;
 pub(crate) use driven::drive_again;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
@@ -83,6 +86,11 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         self.kind()
     }
 
+    /// Returns where locks must have arrived before they count, if their requests do not say.
+    fn durability(&self) -> Durability {
+        Durability::Master
+    }
+
     /// Returns how often the node behind a lane turned out to have another history than before: another server took
     /// over, or the server was started again. A lock that is lost and was last confirmed before that was lost by the
     /// node, see [`LossReason::Failover`](crate::LossReason::Failover).
@@ -131,7 +139,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send;
 
     /// Frees the lock if it belongs to this claim, and leaves the queue. The freed lock passes to
-    /// the first waiter in the queue that can be reached.
+    /// the first waiter in the queue that can be reached. A store whose keys clients of other libraries lock too
+    /// may first leave it free for a moment, and have that waiter ask again.
     ///
     /// Must work when the store refuses writes because it is out of memory.
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
@@ -141,6 +150,20 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Returns who holds the key now.
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
+
+    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]; `None` removes it.
+    ///
+    /// For finding deadlocks across processes. A store that does not keep it finds none.
+    fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> impl Future<Output = Result<()>> + Send {
+        let _ = (key, blocked);
+        async { Ok(()) }
+    }
+
+    /// Returns what the holder of a lock waits for, if it has said so lately.
+    fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send {
+        let _ = key;
+        async { Ok(None) }
+    }
 
     /// Returns what each node says of a key. A store of one node is asked for the holder.
     fn sync(&self, key: &LockKey) -> impl Future<Output = SyncReport> + Send {
@@ -197,13 +220,15 @@ pub struct Capabilities {
     pub push_loss: bool,
     /// The lock survives a restart of this process.
     pub shared: bool,
+    /// Claims are answered only when they have arrived where their [`Durability`] says.
+    pub durability: bool,
 }
 
 impl Capabilities {
     /// Describes a store that waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true }
+        Self { queue: false, push_loss: false, shared: true, durability: false }
     }
 
     /// Says that the store queues waiters and grants to them in order.
@@ -218,6 +243,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_push_loss(mut self) -> Self {
         self.push_loss = true;
+        self
+    }
+
+    /// Says that a grant or a renewal is answered only when it has arrived where the claim's [`Durability`] says.
+    #[must_use]
+    pub const fn with_durability(mut self) -> Self {
+        self.durability = true;
         self
     }
 
@@ -241,13 +273,22 @@ pub struct Claim {
     pub owner: OwnerId,
     /// The lease.
     pub ttl: Duration,
+    /// Where a grant and each renewal must have arrived before it is answered.
+    pub durability: Durability,
 }
 
 impl Claim {
     /// Makes a claim with a fresh identity.
     #[must_use]
     pub fn new(key: LockKey, ttl: Duration) -> Self {
-        Self { key, owner: OwnerId::random(), ttl }
+        Self { key, owner: OwnerId::random(), ttl, durability: Durability::Master }
+    }
+
+    /// Sets where a grant and each renewal must have arrived before it is answered.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
     }
 }
 

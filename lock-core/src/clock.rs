@@ -1,8 +1,12 @@
 //! Time as leases count it: it keeps running while the machine is suspended.
 
+mod wake_up;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub(crate) use crate::clock::wake_up::WakeUp;
 
 /// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
 ///
@@ -82,6 +86,12 @@ pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
 /// Draws a random duration between two bounds.
 pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(fastrand::f64())
+}
+
+/// Returns what the machine takes for the time of day. It may jump: no lease depends on it.
+pub(crate) fn wall_clock() -> std::time::SystemTime {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    std::time::SystemTime::now()
 }
 
 /// The clock of one manager and of the stores it drives.

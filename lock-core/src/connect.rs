@@ -25,7 +25,8 @@ impl LockManager {
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
-    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
+    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. Those of Redis take `?acks=1` or
+    /// `?fsync=local`, see [`Durability`](crate::Durability).
     ///
     /// # Errors
     ///
@@ -88,11 +89,12 @@ impl LockManager {
     /// | `LOCK_STUCK_AFTER` | the age at which a hold counts as stuck |
     /// | `LOCK_HANDOFF` | `true` or `false`: whether locks pass directly between callers of a process |
     /// | `LOCK_RELEASE_IN_BACKGROUND` | `true` or `false` |
+    /// | `LOCK_DURABILITY` | `acks=1`, `acks=all`, `fsync=local`, `fsync=1` or `master` |
     ///
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
     /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
-    /// `?key_prefix=` in the URL is read by this library only, and other clients refuse it or take it for something else.
+    /// `?key_prefix=` in the URL is read by this library only. Other clients refuse it, or ignore it and use other keys.
     ///
     /// # Errors
     ///
@@ -153,6 +155,9 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let (url, key_prefix) = take_key_prefix(url)?;
     let (scheme, rest) = url.split_once(':').unwrap_or_default();
     let builder = match scheme {
+        "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
+            return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
+        }
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"

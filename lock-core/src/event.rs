@@ -1,5 +1,6 @@
 //! The events of locks, for observers such as metrics.
 
+mod deadlock;
 mod observers;
 
 use std::time::Duration;
@@ -7,8 +8,10 @@ use std::time::Duration;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::key::{LockKey, LockLabel};
+use crate::order::OrderInversion;
 use crate::owner::{Holder, OwnerId};
 
+pub use deadlock::{Deadlock, DeadlockMember};
 pub use observers::observe_all;
 pub(crate) use observers::{Observers, notify_all};
 
@@ -38,8 +41,8 @@ pub trait LockObserver: Send + Sync + 'static {
 
     /// Takes note of something that belongs to no single acquire.
     ///
-    /// An observer that is added later gets the current state at once: the connection and the
-    /// eviction policy of each node. Do not add observers in here.
+    /// An observer that is added later gets the current state at once: the connection, the
+    /// eviction policy and the replication of each node. Do not add observers in here.
     fn on_notice(&self, notice: &Notice<'_>) {
         let _ = notice;
     }
@@ -273,7 +276,7 @@ impl GrantPath {
 pub enum Notice<'a> {
     /// A command to the store ended.
     Command {
-        /// What it did: `acquire`, `renew`, `release`, `withdraw` or `holder`.
+        /// What it did: `acquire`, `renew`, `release`, `withdraw`, `holder` or `deadlock`.
         op: &'static str,
         /// The node that served it, without credentials.
         node: &'a str,
@@ -289,11 +292,43 @@ pub enum Notice<'a> {
         /// Whether it is up now.
         up: bool,
     },
+    /// A node serves no locks any more, as a master of a cluster that another has replaced. No connection to it is
+    /// kept.
+    NodeLeft {
+        /// The node, without credentials.
+        node: &'a str,
+    },
     /// Another server has taken over a node, or it was started again: its data have another history, and locks may be
     /// missing from it.
     Failover {
         /// The node, without credentials.
         node: &'a str,
+    },
+    /// The server of a node was found at another address.
+    Moved {
+        /// The node, without credentials. Its name stays the same.
+        node: &'a str,
+    },
+    /// Who has a copy of a node's locks, sent when the keeper has connected, and every minute.
+    ///
+    /// With replicas, with none that must have a write (`min-replicas-to-write`), and without
+    /// [`Durability`](crate::Durability), a failover may lose locks that are held.
+    Replication {
+        /// The node, without credentials.
+        node: &'a str,
+        /// How many replicas are connected.
+        replicas: u32,
+        /// Without how many connected replicas the server refuses writes.
+        min_replicas: u32,
+    },
+    /// Replicas or disks confirmed what a node had executed, or did not.
+    Confirmation {
+        /// The node, without credentials.
+        node: &'a str,
+        /// How long it took.
+        elapsed: Duration,
+        /// Whether as many confirmed as were asked for.
+        enough: bool,
     },
     /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.
@@ -314,6 +349,17 @@ pub enum Notice<'a> {
         token: FencingToken,
         /// The newest token admitted.
         newest: FencingToken,
+    },
+    /// Two families of locks are taken in both orders, so that two callers can wait for each other. Sent once for
+    /// each pair, if the order is watched.
+    OrderInverted {
+        /// Which, and where.
+        inversion: &'a OrderInversion,
+    },
+    /// Tasks wait for each other. Each of them that finds it before it is broken says so, once.
+    Deadlocked {
+        /// Who waits for whom.
+        deadlock: &'a Deadlock,
     },
     /// The store granted a token that is not greater than one it gave before: it lost data.
     FencingRegressed {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::{DynBackend, Inbox, drive_again};
 use crate::claim::Handoff;
-use crate::clock::Clock;
+use crate::clock::{Clock, WakeUp};
 use crate::engine::{Engine, Mail};
 use crate::error::{LockError, Result};
 use crate::event::Observers;
@@ -109,6 +109,7 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self) {
+        let mut wake_up = WakeUp::new(self.timer.clock.clone());
         self.tasks.spawn(drive_again(Arc::clone(&self.backend), self.inbox.clone(), self.timer.clock.clone()));
         loop {
             self.ring_alarms();
@@ -123,7 +124,7 @@ impl Keeper {
                 },
                 Some(message) = self.mail.messages.recv() => self.hear(message),
                 Some(_) = self.tasks.join_next() => {}
-                () = self.timer.first_alarm() => {}
+                () = self.timer.first_alarm(&mut wake_up) => {}
             }
         }
     }

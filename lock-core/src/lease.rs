@@ -3,9 +3,12 @@
 //! A lease may serve several local holders one after the other. Its deadline, its renewal and its
 //! fencing tokens are common to them.
 
+mod arrival;
+
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::Claim;
@@ -15,7 +18,7 @@ use crate::error::LossReason;
 use crate::event::LockEventKind;
 use crate::fencing::FencingToken;
 use crate::grants::Listener;
-use crate::options::{HandoffLimits, LockOptions, command_timeout};
+use crate::options::{Durability, HandoffLimits, LockOptions, command_timeout};
 use crate::owner::Holder;
 use crate::timer::AlarmId;
 
@@ -27,6 +30,7 @@ pub(crate) struct Terms {
     min_hold: Nanos,
     /// Whether the request allows hand-offs at all.
     handoff: bool,
+    durability: Option<Durability>,
 }
 
 impl Terms {
@@ -36,6 +40,7 @@ impl Terms {
             renew_every: options.renew_interval().map(Nanos::from),
             min_hold: options.min_hold.into(),
             handoff: options.handoff,
+            durability: options.durability,
         }
     }
 }
@@ -81,6 +86,7 @@ pub(crate) struct Lease {
     renew_every: Option<Nanos>,
     pub(crate) min_hold: Nanos,
     handoff: bool,
+    durability: Option<Durability>,
     pub(crate) began: Timestamp,
     /// For how long the store granted it at first: less than the ttl if it came through the queue.
     granted_for: Nanos,
@@ -114,6 +120,10 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     verified: Timestamp,
+    /// Whether the next renewal comes early because the key may have changed hands.
+    hinted: bool,
+    /// How many renewals in a row came early and found nothing changed.
+    false_hints: u32,
     /// How often its node had had another history when the last command was sent that confirmed the lease.
     failovers: u64,
     /// The current holder.
@@ -124,6 +134,10 @@ pub(crate) struct LeaseState {
     token: FencingToken,
     /// How often the lock was passed on locally.
     passes: u32,
+    /// Whether its end was passed on, and has arrived at the next caller or at the store.
+    end_arrived: bool,
+    /// The holder that passed it on last, and waits until it has arrived.
+    releaser: Option<Waker>,
 }
 
 impl LeaseState {
@@ -180,6 +194,7 @@ impl Lease {
             renew_every: terms.renew_every,
             min_hold: terms.min_hold,
             handoff: terms.handoff,
+            durability: terms.durability,
             began: now,
             granted_for: beginning.granted_for.into(),
             unsettled_until: beginning.unsettled_until,
@@ -194,12 +209,16 @@ impl Lease {
                 whole,
                 suspect: false,
                 verified: BEFORE,
+                hinted: false,
+                false_hints: 0,
                 failovers: beginning.failovers,
                 holder: None,
                 ends_by: Timestamp::NEVER,
                 // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
+                end_arrived: false,
+                releaser: None,
             }),
             claim,
             clock,
@@ -209,8 +228,8 @@ impl Lease {
 
     /// Returns what the next holder must agree on.
     pub(crate) fn terms(&self) -> Terms {
-        let Self { renew_every, min_hold, handoff, .. } = *self;
-        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff }
+        let Self { renew_every, min_hold, handoff, durability, .. } = *self;
+        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff, durability }
     }
 
     /// How long one command about it may take.
@@ -232,8 +251,12 @@ impl Lease {
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
-        state.token = FencingToken::new(state.token.get() + 1);
-        Some(state.token)
+        let token = FencingToken::new(state.token.get() + 1);
+        state.token = token;
+        let releaser = state.releaser.take();
+        drop(state);
+        releaser.into_iter().for_each(Waker::wake);
+        Some(token)
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.
@@ -284,6 +307,7 @@ impl Lease {
     pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
         state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
+        state.false_hints = if std::mem::take(&mut state.hinted) { state.false_hints.saturating_add(1) } else { 0 };
         state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {
             state.verify_soon();
@@ -324,8 +348,10 @@ impl LeaseState {
     }
 
     fn verify_soon(&mut self) -> bool {
-        let soonest = self.verified.after(VERIFY_EVERY);
+        // A store may give false hints again and again, about many keys, and each costs a renewal.
+        let soonest = self.verified.after(VERIFY_EVERY.saturating_mul(1 << self.false_hints.min(16)));
         let sooner = soonest < self.renew_at;
+        self.hinted |= sooner;
         self.renew_at = self.renew_at.min(soonest);
         sooner
     }
@@ -351,7 +377,8 @@ impl Asked {
     }
 }
 
-/// A key that changes all the time without being lost is verified no more often than this.
+/// A key that changes all the time without being lost is verified no more often than this, and half as often
+/// each time.
 const VERIFY_EVERY: Duration = Duration::from_millis(10);
 
 /// How long after the grant a store is first asked about a lock, if that makes it tell of changes.

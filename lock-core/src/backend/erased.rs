@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release, Renewal,
-    SyncReport, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, SyncReport, Vote,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 
 /// A future on the heap.
@@ -26,6 +27,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
     fn lane_dyn(&self, key: &LockKey) -> u16;
     fn node_dyn(&self, lane: u16) -> &str;
+    fn durability_dyn(&self) -> Durability;
     fn failovers_dyn(&self, lane: u16) -> u64;
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
     fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>>;
@@ -34,6 +36,8 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>>;
     fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>>;
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>>;
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>>;
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>>;
     fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport>;
     fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>>;
     fn remember_dyn(
@@ -69,6 +73,10 @@ impl<B: LockBackend> DynBackend for B {
         self.node(lane)
     }
 
+    fn durability_dyn(&self) -> Durability {
+        self.durability()
+    }
+
     fn failovers_dyn(&self, lane: u16) -> u64 {
         self.failovers(lane)
     }
@@ -99,6 +107,14 @@ impl<B: LockBackend> DynBackend for B {
 
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>> {
         Box::pin(async move { self.holder(&key).await })
+    }
+
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.set_blocked(&key, blocked.as_ref()).await })
+    }
+
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>> {
+        Box::pin(async move { self.blocked(&key).await })
     }
 
     fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport> {

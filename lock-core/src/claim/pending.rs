@@ -13,7 +13,7 @@ use crate::fencing::FencingToken;
 use crate::free::ensure_freed;
 use crate::grants::{Listener, News};
 use crate::lease::{Beginning, Lease, Terms, deadline_of};
-use crate::options::Wait;
+use crate::options::{Durability, Wait};
 use crate::owner::Holder;
 use crate::spec::LockSpec;
 
@@ -87,9 +87,10 @@ pub(crate) struct Success {
 impl PendingClaim {
     /// Makes a fresh claim, not sent yet. `before` is the lease to release.
     pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
+        let durability = spec.options.durability.unwrap_or_else(|| engine.backend.durability_dyn());
         Self {
             engine: Arc::clone(engine),
-            claim: Claim::new(spec.events.key.clone(), spec.options.ttl),
+            claim: Claim::new(spec.events.key.clone(), spec.options.ttl).with_durability(durability),
             terms: Terms::of(&spec.options),
             in_flight: None,
             unsettled_until: None,
@@ -129,17 +130,22 @@ impl PendingClaim {
         Lease::begin(self.engine.clock.clone(), self.claim, &spec.options, beginning, now)
     }
 
-    pub(super) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
+    pub(super) async fn ask(
+        &mut self,
+        spec: &LockSpec,
+        (now, limit): (Timestamp, Timestamp),
+    ) -> (Result<Answer>, Timestamp) {
         let engine = Arc::clone(&self.engine);
         if self.in_flight.is_none() {
-            let sent = self.send(spec, limit);
+            let sent = self.send(spec, now, limit);
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
         let (sent_at, until, floor) = (sent.sent_at, sent.until, sent.floor);
-        let answer = engine.bounded("acquire", &self.claim.key, until.min(limit), &mut sent.command).await;
+        let bounds = (sent_at, until.min(limit));
+        let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command).await;
         let sent = self.in_flight.take();
-        match answer {
+        let answer = match answer {
             Ok(attempt) => {
                 if let Some(before) = self.retiring.take() {
                     ensure_freed(&engine, &before, Some(sent_at));
@@ -149,12 +155,17 @@ impl PendingClaim {
             }
             Err(error) => {
                 if error.is_ambiguous() {
-                    let settled_at = sent.map(|sent| sent.settled_after(engine.clock.now()));
+                    let settled_at = sent.map(|sent| sent.settled_after(now));
                     self.unsettled_until = self.unsettled_until.max(settled_at);
+                }
+                if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
+                    // So that it asks again when the store is back, and not when its pause ends.
+                    self.listener = Some(engine.grants.listen(self.claim.owner));
                 }
                 Err(error)
             }
-        }
+        };
+        (answer, now)
     }
 
     pub(super) fn answered(
@@ -193,11 +204,10 @@ impl PendingClaim {
         request
     }
 
-    fn send(&mut self, spec: &LockSpec, limit: Timestamp) -> SentClaim {
+    fn send(&mut self, spec: &LockSpec, sent_at: Timestamp, limit: Timestamp) -> SentClaim {
         self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
         self.failovers = engine.failovers(&self.claim.key);
-        let sent_at = engine.clock.now();
         let mut request = self.request(spec, sent_at, limit);
         if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
@@ -237,8 +247,11 @@ impl PendingClaim {
             // Ours from now on, even if the caller disappears.
             self.unsettled_until = self.unsettled_until.max(Some(stamp));
             let granted_for = grant.claim.ttl;
-            if deadline_of(stamp, granted_for).since(now) <= granted_for / 3 {
-                // Too little is left to rely on. Asking again raises the lease, if it is still ours.
+            if self.claim.durability != Durability::Master
+                || deadline_of(stamp, granted_for).since(now) <= granted_for / 3
+            {
+                // Not confirmed, or too little is left to rely on. Asking again confirms and raises the lease, if it is
+                // still ours.
                 return Ok(None);
             }
             return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for }, now)));

@@ -1,5 +1,6 @@
 //! The in-process store: always compiled, and the executable specification of every other store.
 
+mod blocked;
 #[cfg(feature = "test-util")]
 mod faults;
 mod member;
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release, Renewal,
-    Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, Vote,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
@@ -47,6 +48,7 @@ struct Shared {
     state: Mutex<State>,
     /// The clock of the first manager that uses this store.
     clock: OnceLock<Clock>,
+    blocked: blocked::BlockedHolders,
     #[cfg(feature = "test-util")]
     faults: faults::Faults,
 }
@@ -144,7 +146,7 @@ impl MemoryStore {
 
 impl State {
     fn acquire(&mut self, request: &AcquireRequest, now: Timestamp) -> Attempt {
-        let Claim { key, owner, ttl } = &request.claim;
+        let Claim { key, owner, ttl, .. } = &request.claim;
         if self.confirm(&request.claim, now) {
             self.leave_queue(key, *owner);
             return Attempt::Granted { token: self.draw_again(request, now) };
@@ -369,6 +371,17 @@ impl LockBackend for MemoryStore {
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let now = self.now();
         Ok(self.command()?.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        drop(self.command()?);
+        self.shared.blocked.set(key, blocked, self.now());
+        Ok(())
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        drop(self.command()?);
+        Ok(self.shared.blocked.get(key, self.now()))
     }
 
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {

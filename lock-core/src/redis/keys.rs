@@ -12,6 +12,8 @@
 //! A member of a quorum keeps a third, `@fence`, for an hour, and two keys for all locks: `distributed-lock:birth` and
 //! `distributed-lock:members`.
 //!
+//! What the holder of a lock waits for is kept as `@blocked`, for seconds.
+//!
 //! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
 //! patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
 //! of the waiters differ only in their last word: `free.lua` derives one from the other.
@@ -27,7 +29,7 @@ use crate::error::{LockError, Result};
 use crate::key::LockKey;
 
 /// How companion names end.
-const COMPANIONS: [&str; 3] = ["queue", "waiters", "fence"];
+const COMPANIONS: [&str; 4] = ["queue", "waiters", "blocked", "fence"];
 
 /// Since when a member of a quorum has kept its data.
 pub(super) const BIRTH: &str = "distributed-lock:birth";
@@ -64,8 +66,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Names the keys of one lock.
-    pub(super) fn of(key: &LockKey) -> Result<Self> {
+    /// Refuses a key under which something else than a lock lies.
+    pub(super) fn check(key: &LockKey) -> Result<()> {
         let lock = key.as_str();
         if is_of_server(lock) {
             return Err(LockError::invalid_key(format!(
@@ -78,8 +80,15 @@ impl Keys {
                  choose another ending",
             )));
         }
+        Ok(())
+    }
+
+    /// Names the keys of one lock.
+    pub(super) fn of(key: &LockKey) -> Result<Self> {
+        Self::check(key)?;
+        let lock = key.as_str();
         let [open, close] = around(lock);
-        let [queue, waiters, _] = COMPANIONS;
+        let [queue, waiters, ..] = COMPANIONS;
         let mut companions = String::with_capacity(2 * lock.len() + 20);
         [open, lock, close, queue].into_iter().for_each(|part| companions.push_str(part));
         let end = companions.len();
@@ -87,8 +96,8 @@ impl Keys {
         Ok(Self { lock: key.clone(), companions, end })
     }
 
-    /// Names the keys of one lock in a cluster, where they must share a slot.
-    pub(super) fn in_cluster(key: &LockKey) -> Result<Self> {
+    /// As [`check`](Self::check), in a cluster: the keys of a lock must share a slot.
+    pub(super) fn check_in_cluster(key: &LockKey) -> Result<()> {
         let name = key.as_str();
         if hash_tag(name).is_none() && name.contains('}') {
             return Err(LockError::invalid_key(
@@ -96,16 +105,17 @@ impl Keys {
                  its queue must share a slot; remove it",
             ));
         }
+        Self::check(key)
+    }
+
+    /// Names the keys of one lock in a cluster.
+    pub(super) fn in_cluster(key: &LockKey) -> Result<Self> {
+        Self::check_in_cluster(key)?;
         Self::of(key)
     }
 
     pub(super) fn lock(&self) -> &str {
         self.lock.as_str()
-    }
-
-    /// The slot of all of them, if there are slots.
-    pub(super) fn slot(&self) -> usize {
-        usize::from(slot_of(&self.lock))
     }
 
     /// The claims that wait, in order of arrival.
@@ -116,6 +126,12 @@ impl Keys {
     /// What a grant needs to know of each of them.
     pub(super) fn waiters(&self) -> &str {
         &self.companions[self.end..]
+    }
+
+    /// What the holder waits for. Few holders wait, so it is not kept.
+    pub(super) fn blocked(&self) -> String {
+        let [queue, _, blocked, _] = COMPANIONS;
+        format!("{}{blocked}", self.queue().strip_suffix(queue).unwrap_or_default())
     }
 
     /// The last token that a member of a quorum gave of this lock.
@@ -148,7 +164,7 @@ impl Keys {
             }
             numbers
         });
-        format!("{CLOCK}:{{{}}}", NUMBERS[self.slot()]).into()
+        format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(slot_of(&self.lock))]).into()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -18,6 +18,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// A command that is dropped sooner than this was cancelled by its caller, which by itself says
 /// nothing about the connection.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often the clock is emptied: emptying costs the server as much as a draw. As in `clock.lua`.
+const EMPTIED_EVERY: u64 = 1000;
 
 /// How the server identifies a connection. Ids start again when the server restarts, so the address
 /// is part of this.
@@ -57,10 +60,14 @@ pub(super) struct Link {
     client: Option<ClientId>,
     /// Whether the server refuses transactions.
     refuses_native: AtomicBool,
+    /// How many draws from the clock were sent without a script.
+    draws: AtomicU64,
     /// Whether the server is a node of a cluster, which takes only keys of one slot at a time.
     cluster: AtomicBool,
     /// Changes when the server to talk to is at another address, if that can happen.
     moves: Option<watch::Receiver<u64>>,
+    /// The name of the history of the server's data.
+    history: Option<Arc<str>>,
 }
 
 impl Link {
@@ -82,15 +89,23 @@ impl Link {
             gone,
             client,
             refuses_native: AtomicBool::new(false),
+            draws: AtomicU64::new(0),
             cluster: AtomicBool::new(false),
             moves: None,
+            history: None,
         }
     }
 
-    /// Gives the connection up when this changes, with every command that is still unanswered.
-    pub(super) fn until_it_moves(mut self, moves: Option<watch::Receiver<u64>>) -> Self {
-        self.moves = moves;
+    /// Says which history the server's data have. Gives the connection up when `moves` changes, with every command
+    /// that is still unanswered.
+    pub(super) fn to(mut self, history: Option<Arc<str>>, moves: Option<watch::Receiver<u64>>) -> Self {
+        (self.history, self.moves) = (history, moves);
         self
+    }
+
+    /// Returns the name of the history of the server's data, if it told.
+    pub(super) fn history(&self) -> Option<&Arc<str>> {
+        self.history.as_ref()
     }
 
     /// Returns whether the server to talk to is at another address.
@@ -99,14 +114,14 @@ impl Link {
     }
 
     /// Returns whether commands have gone unanswered for so long that a new connection is due.
-    pub(super) fn is_silent(&self) -> bool {
-        let lasted = |since: &AtomicU64, until: fn(&Self) -> Timestamp| match since.load(Ordering::Relaxed) {
+    pub(super) fn is_silent(&self, now: Timestamp) -> bool {
+        let lasted = |since: &AtomicU64, until: Timestamp| match since.load(Ordering::Relaxed) {
             0 => false,
-            since => until(self).since(Timestamp::from_nanos(since)) >= SILENCE,
+            since => until.since(Timestamp::from_nanos(since)) >= SILENCE,
         };
         // With very short leases, commands are given up early, so one cancellation follows another.
-        lasted(&self.silent_since, |_| Clock::system().now())
-            || lasted(&self.first_cancelled, |link| Timestamp::from_nanos(link.last_cancelled.load(Ordering::Relaxed)))
+        let last_cancelled = Timestamp::from_nanos(self.last_cancelled.load(Ordering::Relaxed));
+        lasted(&self.silent_since, now) || lasted(&self.first_cancelled, last_cancelled)
     }
 
     /// Returns a handle that closes when the connection has ended. It does not keep it alive.
@@ -138,6 +153,11 @@ impl Link {
 
     pub(super) fn refuse_native(&self) {
         self.refuses_native.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a draw from the clock. Returns whether it is one of those that empty the clock.
+    pub(super) fn empties_clock(&self) -> bool {
+        self.draws.fetch_add(1, Ordering::Relaxed).is_multiple_of(EMPTIED_EVERY)
     }
 
     pub(super) fn is_cluster(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Locks on a Redis server, or on the masters of a Redis Cluster.
 
 mod acquire;
+mod blocked;
 mod builder;
 mod clock;
 mod cluster;
@@ -9,18 +10,22 @@ mod collisions;
 mod connect;
 mod credentials;
 mod discovery;
+mod durability;
 mod error;
 mod exchange;
 mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+mod introduction;
 mod keys;
 mod link;
 mod node;
 mod pool;
 mod push;
 mod release;
+mod renew;
+mod renewals;
 mod repeats;
 mod script;
 mod sentinel;
@@ -39,11 +44,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release, Renewal,
-    Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, Vote,
 };
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 use crate::redis::cluster::{Cluster, Seeds};
 use crate::redis::discovery::Place;
@@ -69,6 +75,7 @@ use crate::redis::settings::Settings;
 /// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
 /// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
+/// `acks` also take `+wait`, `fsync` `+waitaof`, and both need `+info`.
 /// Without the second and third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
 /// whatever their prefix: the last key pattern permits that.
 ///
@@ -111,6 +118,9 @@ impl RedisStore {
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
     /// by `?nat=announced>reached,…`.
     ///
+    /// All but clusters take `?acks=1` (or `all`, of sentinels) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
+    /// for no other.
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be read or its scheme is not compiled in.
@@ -124,7 +134,8 @@ impl RedisStore {
         let servers = if Seeds::are_named_by(url) {
             Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
         } else {
-            Servers::One(Arc::new(Node::found_at(Place::parse(url, settings)?)))
+            let (place, durability) = Place::parse(url, settings)?;
+            Servers::One(Arc::new(Node::found_at(place, durability)))
         };
         Ok(Self { servers })
     }
@@ -166,9 +177,9 @@ impl LockBackend for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         let known = Capabilities::polled().with_queue();
-        let hears = match &self.servers {
-            Servers::One(node) => node.listeners.can_hear(),
-            Servers::Cluster(cluster) => cluster.can_hear(),
+        let (known, hears) = match &self.servers {
+            Servers::One(node) => (known.with_durability(), node.listeners.can_hear()),
+            Servers::Cluster(cluster) => (known, cluster.can_hear()),
         };
         if hears { known.with_push_loss() } else { known }
     }
@@ -177,6 +188,13 @@ impl LockBackend for RedisStore {
         match &self.servers {
             Servers::One(_) => 0,
             Servers::Cluster(cluster) => cluster.lane(key),
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        match &self.servers {
+            Servers::One(node) => node.durability,
+            Servers::Cluster(_) => Durability::Master,
         }
     }
 
@@ -253,6 +271,22 @@ impl LockBackend for RedisStore {
             Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
         };
         holder.map_err(|error| error.with_key(key))
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        let written = match &self.servers {
+            Servers::One(node) => node.write_blocked(key, blocked, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.set_blocked(key, blocked)).await,
+        };
+        written.map_err(|error| error.with_key(key))
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        let read = match &self.servers {
+            Servers::One(node) => node.read_blocked(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
+        };
+        read.map_err(|error| error.with_key(key))
     }
 
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {

@@ -115,8 +115,8 @@ impl<'a> Several<'a> {
             } else if parameters.contains(&name) && read.parameter(name).is_none() {
                 read.parameters.push((name, value));
             } else {
-                let known = parameters.join(", ");
-                return bad(&format!("its query takes nat, {known}, each once, and nothing else"));
+                let known = [&["nat"], parameters].concat().join(", ");
+                return bad(&format!("its query takes {known}, each once, and nothing else"));
             }
         }
         Ok(read)

@@ -137,7 +137,8 @@ impl RedisServerBuilder {
         fs::create_dir_all(&directory).expect("a directory for the server can be made");
         let mut server = RedisServer { settings: self, port: 0, tls_port: 0, directory, child: None };
         for _ in 0..5 {
-            (server.port, server.tls_port) = (free_port(), free_port());
+            let bus = server.settings.arguments.iter().any(|argument| argument == "--cluster-enabled");
+            (server.port, server.tls_port) = (free_port(bus), free_port(false));
             // Somebody may take the port before the server does.
             if server.launch() {
                 return server;
@@ -352,10 +353,13 @@ fn send(stream: &mut impl Write, words: &[&str]) -> std::io::Result<()> {
 
 /// Returns a port that nobody listened on a moment ago. It is outside the range that systems use
 /// for connections: otherwise a connection could have the port when the server is started again.
-fn free_port() -> u16 {
-    let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(1_000);
-    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    ports.find(free).expect("there is a free port")
+///
+/// With `bus` the port 10,000 above it is free too, over which the nodes of a cluster talk.
+fn free_port(bus: bool) -> u16 {
+    let most = if bus { 22_000 } else { 32_000 };
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..most)).take(1_000);
+    let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    ports.find(|port| free(*port) && (!bus || free(port + 10_000))).expect("there is a free port")
 }
 
 /// Checks a condition every few milliseconds, until it holds or [`PATIENCE`] ends.

@@ -2,14 +2,19 @@
 
 mod failover;
 mod moves;
+mod reached;
 
-use std::time::Duration;
+use std::future::IntoFuture;
+use std::pin::pin;
 
 use lock_core::inspect::FleetReader;
 use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, limit};
-use lock_core::{LockErrorKind, LockManager, RedisStore};
+use lock_core::{
+    AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager, RedisStore,
+    Release,
+};
 
-use crate::support::{LONG, SECOND, all_told, eventually, exists, locked_keys, locks_at, lost, take};
+use crate::support::{LONG, SECOND, all_told, cut_after, eventually, exists, locked_keys, locks_at, lost, take};
 
 /// Names keys on every master, in their order.
 fn keys(cluster: &RedisCluster, prefix: &str) -> Vec<String> {
@@ -132,13 +137,14 @@ async fn a_scheme_that_does_not_fit_the_server_is_named() {
     assert!(error.to_string().contains("write redis:// in the URL"), "{error}");
 
     let locks = LockManager::connect(&cluster.masters()[0].url()).await.unwrap();
-    let error = locks.lock(cluster.key_on(1, "lock:")).with_wait(Duration::from_millis(100)).await.unwrap_err();
+    let error = locks.lock(cluster.key_on(1, "lock:")).with_wait(2 * SECOND).await.unwrap_err();
     assert!(error.to_string().contains("write redis+cluster://"), "{error}");
     take(&locks, &cluster.key_on(0, "lock:")).await.release().await.unwrap();
 
     for (bad, says) in [
         ("redis+cluster://:s3cret@h:1/2", "only database 0"),
         ("redis+cluster://", "a host or a port is missing"),
+        ("redis+cluster://h:1?acks=1", "its query takes nat, each once"),
         ("redis+cluster://:s3cret@h:1,:7000", "a host or a port is missing"),
     ] {
         let error = RedisStore::new(bad).unwrap_err();
@@ -193,4 +199,62 @@ async fn the_documented_permissions_are_enough_and_the_fleet_is_read_by_the_same
     assert!(FleetReader::new(&dead).unwrap().entry(guard.key()).await.unwrap().is_some());
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap();
+}
+
+/// Each slot has a clock of its own. Were their tokens to exceed each other, every grant of another slot within a
+/// millisecond would push the clocks one ahead of the time.
+#[tokio::test]
+#[limit]
+async fn tokens_of_one_slot_do_not_push_those_of_another() {
+    let cluster = RedisCluster::start(1);
+    let store = RedisStore::new(&cluster.url()).unwrap();
+    let ask = |name: &str| {
+        let claim = Claim::new(LockKey::new(name).unwrap(), SECOND * 30);
+        AcquireRequest::new(claim, HolderInfo::new("host", 1, "site"))
+    };
+    let mut newest = 0;
+    for turn in 0..1000 {
+        let request = ask(["a", "b", "c"][turn % 3]);
+        let Attempt::Granted { token } = store.try_acquire(&request).await.unwrap() else { panic!("it is free") };
+        newest = newest.max(token.get());
+        assert_eq!(store.release(&Release::new(request.claim)).await.unwrap(), Freed::Released);
+    }
+    let Reply::List(time) = cluster.masters()[0].command(&["TIME"]) else { panic!("no time") };
+    let now: u64 = time[0].text().parse::<u64>().unwrap() * 1000 + time[1].text().parse::<u64>().unwrap() / 1000;
+    // A token is 128 numbers of one of 8,192 draws of a millisecond.
+    assert!(newest / 128 / 8192 <= now, "{} ms ahead", newest / 128 / 8192 - now);
+}
+
+#[tokio::test]
+#[limit]
+async fn an_acquire_that_is_dropped_anywhere_leaves_nothing_behind() {
+    let cluster = RedisCluster::start(2);
+    let names = keys(&cluster, "lock:");
+    let known = locks_at(&cluster.url());
+    for most in 0..12 {
+        // One that has to find out about the cluster first, and one that knows it.
+        for locks in [&locks_at(&cluster.url()), &known] {
+            for name in &names {
+                drop(cut_after(most, pin!(locks.lock(name).into_future())).await);
+            }
+        }
+    }
+    for master in cluster.masters() {
+        eventually("all is free", || locked_keys(master).is_empty()).await;
+    }
+}
+
+#[test]
+#[limit]
+fn callers_that_block_need_no_runtime() {
+    let cluster = RedisCluster::start(2);
+    let locks = locks_at(&cluster.url());
+    for (name, master) in keys(&cluster, "lock:").iter().zip(cluster.masters()) {
+        let guard = locks.lock(name).acquire_blocking().unwrap();
+        assert!(exists(master, name));
+        drop(guard);
+    }
+    drop(locks);
+    // The last handle waits for what was dropped.
+    assert!(cluster.masters().iter().all(|master| locked_keys(master).is_empty()));
 }

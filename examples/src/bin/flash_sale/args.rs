@@ -13,6 +13,7 @@ Examples:
   flash_sale                          one process, the store built in, about 10 seconds
   flash_sale --without-lock           the same without the lock, to see what it prevents
   flash_sale --redis --processes 4    four processes that share a Redis on this machine
+  flash_sale --store sentinel --failover   servers of its own, whose master is killed in mid-sale
   flash_sale --store quorum --failover  three servers of its own, one of which dies in mid-sale
   flash_sale --serve                  then keep http://127.0.0.1:9464/metrics up until Ctrl-C
 
@@ -81,6 +82,8 @@ pub(crate) struct Args {
 /// Servers that a sale starts for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Started {
+    /// A master, two replicas and three sentinels; every replica confirms each lock
+    Sentinel,
     /// Three independent servers, of which two must agree
     Quorum,
 }

@@ -8,6 +8,7 @@
 //! cargo run -p lock-examples                                # one process, the store built in
 //! cargo run -p lock-examples -- --without-lock              # what happens without the lock
 //! cargo run -p lock-examples -- --redis --processes 4       # four processes on Redis
+//! cargo run -p lock-examples -- --store sentinel --failover # a master, two replicas; the master is killed
 //! cargo run -p lock-examples -- --store quorum --failover  # three servers, one of which dies in mid-sale
 //! cargo run -p lock-examples -- --help
 //! ```
@@ -21,6 +22,7 @@ mod progress;
 mod quorum;
 mod report;
 mod sale;
+mod sentinel;
 mod stopwatch;
 
 use std::future::{pending, ready};
@@ -49,6 +51,7 @@ async fn main() -> ExitCode {
     let args = Args::parse_or_exit();
     let outcome = match (args.worker, &args.ledger) {
         (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
+        _ if args.started == Some(Started::Sentinel) => sentinel::hold_sale(args.failover),
         _ => hold_sale(&args).await,
     };
     outcome.unwrap_or_else(|error| {
@@ -69,7 +72,8 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
     let mut args = args.clone();
     let mut quorum = match args.started {
         Some(Started::Quorum) => Some(Quorum::start().await?),
-        None => None,
+        // A script has started them.
+        Some(Started::Sentinel) | None => None,
     };
     if let Some(quorum) = &quorum {
         args.store = quorum.url();

@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::backend::Inbox;
 use crate::clock::{Clock, Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
+use crate::event::Notice;
 use crate::redis::cluster::Cluster;
 use crate::redis::cluster::slots::Topology;
 use crate::redis::keys::SLOTS;
@@ -20,11 +21,8 @@ use crate::redis::url::Address;
 /// How far apart looks are at least.
 const AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
-/// How far apart they are at most: while a failover may come, while a master stays away, and otherwise.
-const AT_LEAST_EVERY: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(2), Duration::from_secs(30)];
-
-/// How long a failover may take. Servers wait for 15 s by default before they begin one.
-const FAILOVER: Duration = Duration::from_secs(60);
+/// How far apart they are at most while a master is in doubt, and otherwise.
+const AT_LEAST_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 
 /// How many looks leave out the masters in doubt, of which an answer may never come, for each that asks them.
 const LEFT_OUT: usize = 8;
@@ -55,7 +53,12 @@ impl View {
 impl Cluster {
     /// Makes sure that the masters are known.
     pub(in crate::redis) async fn known(&self) -> Result<()> {
-        if self.table.is_empty() { self.look().await } else { Ok(()) }
+        if !self.table.is_empty() {
+            return Ok(());
+        }
+        let mut looked = self.looked.lock().await;
+        // Somebody else may have looked meanwhile.
+        if self.table.is_empty() { self.look_now(&mut looked).await } else { Ok(()) }
     }
 
     /// Returns the node at an address that the cluster announces, with its lane.
@@ -74,13 +77,16 @@ impl Cluster {
         let clock = Clock::system();
         let wanted = clock.now();
         let mut looked = self.looked.lock().await;
-        let first = self.table.is_empty();
-        if *looked > wanted && !first {
+        if *looked > wanted {
             return Ok(());
         }
-        if !first {
-            clock.sleep_until(looked.after(AT_MOST_EVERY)).await;
-        }
+        clock.sleep_until(looked.after(AT_MOST_EVERY)).await;
+        self.look_now(&mut looked).await
+    }
+
+    async fn look_now(&self, looked: &mut Timestamp) -> Result<()> {
+        let clock = Clock::system();
+        let first = self.table.is_empty();
         *looked = clock.now();
         let mut asking = JoinSet::new();
         for node in self.candidates() {
@@ -112,8 +118,9 @@ impl Cluster {
             (Some(view), _) => self.apply(&view.topology),
             (None, Some(error)) => Err(error),
             (None, None) => Err(LockError::not_executed(format!(
-                "no node of the cluster of {} answers; check that they are up",
+                "no node of the cluster of {} answers within {:?}; check that they are up",
                 self.name(),
+                PATIENCE.0,
             ))),
         }
     }
@@ -165,10 +172,15 @@ impl Cluster {
                 }
             }
             changes.borrow_and_update();
+            while tasks.try_join_next().is_some() {}
             let masters = self.table.masters();
             served.retain(|lane, task| {
                 masters.contains(lane) || {
                     task.abort();
+                    if let Some(node) = self.table.node(*lane) {
+                        node.pool.close();
+                        inbox.notice(&Notice::NodeLeft { node: node.name() });
+                    }
                     false
                 }
             });
@@ -185,11 +197,9 @@ impl Cluster {
             let doubtful = masters.is_empty() || masters.iter().any(suspect);
             let now = clock.now();
             doubtful_since = doubtful.then(|| doubtful_since.unwrap_or(now));
-            let pause = AT_LEAST_EVERY[match doubtful_since {
-                Some(since) if now.since(since) < FAILOVER => 0,
-                Some(_) => 1,
-                None => 2,
-            }];
+            // A failover is noticed within a tenth of the time that it takes.
+            let pause = doubtful_since
+                .map_or(AT_LEAST_EVERY.1, |since| (now.since(since) / 10).clamp(AT_MOST_EVERY, AT_LEAST_EVERY.0));
             let again = now.after(jitter(pause / 2, pause));
             tokio::select! {
                 () = self.common.trouble.notified() => {}

@@ -11,6 +11,8 @@ use crate::redis::url::Address;
 pub(in crate::redis) enum Refusal {
     /// Another master serves the slot from now on.
     Moved(Address),
+    /// Another master has taken its place before it was reached.
+    Replaced,
     /// Another master is taking the slot over, and may have the key already.
     Ask(Address),
     /// The slot is being moved, and some of the keys have gone.
@@ -48,6 +50,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Moved(to) => write!(f, "{to} serves the slot"),
+            Self::Replaced => f.write_str("another master serves the slot"),
             Self::Ask(to) => write!(f, "{to} is taking the slot over"),
             Self::TryAgain => f.write_str("the slot is being moved"),
             Self::NoMaster => f.write_str("no master of the slot answered"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Attempt, AttemptAll, BoxFuture, Claim, Freed, Release, Renewal};
+use crate::backend::{AcquireRequest, Attempt, AttemptAll, Blocked, BoxFuture, Claim, Freed, Release, Renewal};
 use crate::clock::{Clock, Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const DROPPED: Duration = Duration::from_millis(100);
 
 /// How long a master may take to answer after another has replaced it.
-const LAST_WORD: Duration = Duration::from_millis(50);
+const LAST_WORD: Duration = Duration::from_millis(20);
 
 /// How long a reading call may take.
 const READ_WITHIN: Duration = Duration::from_secs(1);
@@ -110,6 +110,14 @@ impl Cluster {
         self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_holder(key, way))).await
     }
 
+    pub(in crate::redis) async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.write_blocked(key, blocked, way))).await
+    }
+
+    pub(in crate::redis) async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_blocked(key, way))).await
+    }
+
     /// Renews claims, those of each master together. The machinery repeats what fails.
     pub(in crate::redis) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let mut answers: Vec<Option<Result<Renewal>>> = claims.iter().map(|_| None).collect();
@@ -176,7 +184,8 @@ impl Cluster {
         attempt: impl Fn(&'a Arc<Node>, Way) -> BoxFuture<'a, Result<T>>,
     ) -> Result<T> {
         let clock = Clock::system();
-        let until = clock.now().after(within);
+        // Before the caller gives up by itself, which would not tell it why.
+        let until = clock.now().after(within / 10 * 9);
         self.known().await?;
         let (mut way, mut importing, mut redirected, mut bound) = (Way::default(), None, 0, PAUSE.0);
         loop {
@@ -190,16 +199,15 @@ impl Cluster {
                 Err(error) => self.noted(slot, error),
             };
             let at_once = match Refusal::of(&error) {
-                Some(Refusal::Moved(_)) => true,
+                Some(Refusal::Moved(_) | Refusal::Replaced) => true,
                 Some(Refusal::Ask(to)) => {
                     importing = Some(self.stop_at(slot, to)?);
                     way.asking = true;
                     true
                 }
                 Some(Refusal::TryAgain) => !std::mem::replace(&mut way.alone, true),
-                Some(_) => false,
-                None if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
-                None => return Err(error),
+                _ if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
+                _ => return Err(error),
             };
             if at_once && redirected < AT_ONCE {
                 redirected += 1;
@@ -255,7 +263,7 @@ impl Cluster {
                 }
             }
             Some(Refusal::NoMaster) => self.common.look_soon(),
-            Some(Refusal::Ask(_) | Refusal::TryAgain | Refusal::NotNow | Refusal::NotAllowed) | None => {}
+            _ => {}
         }
         error
     }
@@ -270,8 +278,10 @@ impl Cluster {
             biased;
             connected = stop.node.pool.connection() => connected.map(drop),
             () = self.replaced(stop) => Err(LockError::not_executed(format!(
-                "{} was replaced as a master while it was connected to", stop.node.name(),
-            ))),
+                "{} was replaced as a master while it was connected to",
+                stop.node.name(),
+            ))
+            .with_source(Refusal::Replaced)),
         };
         if let Err(error) = connected {
             unanswered.over = true;

@@ -1,10 +1,11 @@
-//! The messages that processes receive: grants, sent by a walk of `queue.lua`, and locks that operators take
-//! away.
+//! The messages that processes receive: grants and calls to ask again, sent by `queue.lua`, and locks that
+//! operators take away.
 
 use std::time::Duration;
 
 use crate::backend::{Claim, Grant};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::OwnerId;
 use crate::redis::clock::Draw;
 
@@ -16,7 +17,12 @@ pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
     let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
     let stamp = parts.next()?.parse().ok()?;
     let key = LockKey::new(parts.next()?).ok()?;
-    Some(Grant::new(Claim { key, owner, ttl }, token, stamp))
+    Some(Grant::new(Claim { key, owner, ttl, durability: Durability::Master }, token, stamp))
+}
+
+/// Reads `owner|again`: a claim in the queue that must ask again.
+pub(crate) fn called(message: &[u8]) -> Option<OwnerId> {
+    OwnerId::from_hex(std::str::from_utf8(message).ok()?.strip_suffix("|again")?)
 }
 
 /// Writes the message that an operator takes a lock away.

@@ -11,7 +11,7 @@ use crate::redis::clock::Draw;
 use crate::redis::keys::{BIRTH, Keys, MEMBERS};
 use crate::redis::script::{Eval, Script};
 use crate::redis::steps::Acquired;
-use crate::redis::value;
+use crate::redis::value::{self, Tail};
 
 static VOTE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
@@ -32,7 +32,7 @@ pub(crate) fn vote(keys: &Keys, request: &AcquireRequest, deadline: u64, floor: 
             .arg(&claim.owner.digits())
             .arg(value::millis(claim.ttl))
             .arg(deadline)
-            .arg(value::tail(claim.ttl, &request.info))
+            .arg(Tail { ttl: claim.ttl, info: &request.info })
             .arg(Draw::of(floor).to_string());
     })
 }
