@@ -2,6 +2,7 @@
 
 mod acquire;
 mod builder;
+mod checks;
 mod clock;
 mod cluster;
 mod coalesce;
