@@ -3,6 +3,7 @@
 mod acquire;
 mod blocked;
 mod builder;
+mod checks;
 mod clock;
 mod cluster;
 mod coalesce;
