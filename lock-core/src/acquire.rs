@@ -136,7 +136,7 @@ impl Acquire {
         if self.engine().is_closed() {
             return Err(LockError::shut_down());
         }
-        self.spec.options.validate()?;
+        self.engine().check(&self.spec.options)?;
         if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
             if self.spec.reentrant && hold.share() {
                 return Ok(Obtained::Shared(hold));

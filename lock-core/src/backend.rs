@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
 pub use attempt_all::AttemptAll;
@@ -75,6 +76,11 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn node(&self, lane: u16) -> &str {
         let _ = lane;
         self.kind()
+    }
+
+    /// Returns where locks must have arrived before they count, if their requests do not say.
+    fn durability(&self) -> Durability {
+        Durability::Master
     }
 
     /// Returns how often the node behind a lane turned out to have another history than before: another server took
@@ -156,13 +162,15 @@ pub struct Capabilities {
     pub push_loss: bool,
     /// The lock survives a restart of this process.
     pub shared: bool,
+    /// Claims are answered only when they have arrived where their [`Durability`] says.
+    pub durability: bool,
 }
 
 impl Capabilities {
     /// Describes a store that waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true }
+        Self { queue: false, push_loss: false, shared: true, durability: false }
     }
 
     /// Says that the store queues waiters and grants to them in order.
@@ -177,6 +185,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_push_loss(mut self) -> Self {
         self.push_loss = true;
+        self
+    }
+
+    /// Says that a grant or a renewal is answered only when it has arrived where the claim's [`Durability`] says.
+    #[must_use]
+    pub const fn with_durability(mut self) -> Self {
+        self.durability = true;
         self
     }
 
@@ -200,13 +215,22 @@ pub struct Claim {
     pub owner: OwnerId,
     /// The lease.
     pub ttl: Duration,
+    /// Where a grant and each renewal must have arrived before it is answered.
+    pub durability: Durability,
 }
 
 impl Claim {
     /// Makes a claim with a fresh identity.
     #[must_use]
     pub fn new(key: LockKey, ttl: Duration) -> Self {
-        Self { key, owner: OwnerId::random(), ttl }
+        Self { key, owner: OwnerId::random(), ttl, durability: Durability::Master }
+    }
+
+    /// Sets where a grant and each renewal must have arrived before it is answered.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
     }
 }
 

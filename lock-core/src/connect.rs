@@ -21,7 +21,8 @@ impl LockManager {
     /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     ///
-    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`].
+    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. Those of Redis take `?acks=1` or
+    /// `?fsync=local`, see [`Durability`](crate::Durability).
     ///
     /// # Errors
     ///
@@ -75,6 +76,7 @@ impl LockManager {
     /// | `LOCK_STUCK_AFTER` | the age at which a hold counts as stuck |
     /// | `LOCK_HANDOFF` | `true` or `false`: whether locks pass directly between callers of a process |
     /// | `LOCK_RELEASE_IN_BACKGROUND` | `true` or `false` |
+    /// | `LOCK_DURABILITY` | `acks=1`, `acks=all`, `fsync=local`, `fsync=1` or `master` |
     ///
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
@@ -140,6 +142,9 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let (url, key_prefix) = take_key_prefix(url)?;
     let (scheme, rest) = url.split_once(':').unwrap_or_default();
     let builder = match scheme {
+        "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
+            return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
+        }
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"

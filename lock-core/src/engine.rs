@@ -24,7 +24,7 @@ use crate::fork::Birthplace;
 use crate::grants::Grants;
 use crate::key::LockKey;
 use crate::lease::Lease;
-use crate::options::HandoffLimits;
+use crate::options::{Durability, HandoffLimits, LockOptions};
 use crate::timer::Timer;
 
 /// The time a command must have had before a missing answer counts against the store. A command sent
@@ -230,6 +230,19 @@ impl Engine {
         LockError::unavailable(format!(
             "{node} did not answer within {waited:.1?}; check that it is up, and that the ttl leaves time for slow answers",
         ))
+    }
+
+    /// Checks that the store can do what a caller asks for.
+    pub(crate) fn check(&self, options: &LockOptions) -> Result<()> {
+        options.validate()?;
+        let asks = options.durability.is_some_and(|durability| durability != Durability::Master);
+        if asks && !self.backend.capabilities_dyn().durability {
+            return Err(LockError::misconfigured(
+                "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server or \
+                 its sentinels",
+            ));
+        }
+        Ok(())
     }
 
     /// Returns how often the node that keeps a key turned out to have another history.

@@ -38,8 +38,8 @@ pub trait LockObserver: Send + Sync + 'static {
 
     /// Takes note of something that belongs to no single acquire.
     ///
-    /// An observer that is added later gets the current state at once: the connection and the
-    /// eviction policy of each node. Do not add observers in here.
+    /// An observer that is added later gets the current state at once: the connection, the
+    /// eviction policy and the replication of each node. Do not add observers in here.
     fn on_notice(&self, notice: &Notice<'_>) {
         let _ = notice;
     }
@@ -300,6 +300,32 @@ pub enum Notice<'a> {
     Failover {
         /// The node, without credentials.
         node: &'a str,
+    },
+    /// The server of a node was found at another address.
+    Moved {
+        /// The node, without credentials. Its name stays the same.
+        node: &'a str,
+    },
+    /// Who has a copy of a node's locks, sent when the keeper has connected, and every minute.
+    ///
+    /// With replicas, with none that must have a write (`min-replicas-to-write`), and without
+    /// [`Durability`](crate::Durability), a failover may lose locks that are held.
+    Replication {
+        /// The node, without credentials.
+        node: &'a str,
+        /// How many replicas are connected.
+        replicas: u32,
+        /// Without how many connected replicas the server refuses writes.
+        min_replicas: u32,
+    },
+    /// Replicas or disks confirmed what a node had executed, or did not.
+    Confirmation {
+        /// The node, without credentials.
+        node: &'a str,
+        /// How long it took.
+        elapsed: Duration,
+        /// Whether as many confirmed as were asked for.
+        enough: bool,
     },
     /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.

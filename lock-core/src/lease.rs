@@ -14,7 +14,7 @@ use crate::error::LossReason;
 use crate::event::LockEventKind;
 use crate::fencing::FencingToken;
 use crate::grants::Listener;
-use crate::options::{HandoffLimits, LockOptions, command_timeout};
+use crate::options::{Durability, HandoffLimits, LockOptions, command_timeout};
 use crate::owner::Holder;
 use crate::timer::AlarmId;
 
@@ -38,6 +38,7 @@ pub(crate) struct Terms {
     min_hold: Nanos,
     /// Whether the request allows hand-offs at all.
     handoff: bool,
+    durability: Option<Durability>,
 }
 
 impl Terms {
@@ -47,6 +48,7 @@ impl Terms {
             renew_every: options.renew_interval().map(Nanos::from),
             min_hold: options.min_hold.into(),
             handoff: options.handoff,
+            durability: options.durability,
         }
     }
 }
@@ -92,6 +94,7 @@ pub(crate) struct Lease {
     renew_every: Option<Nanos>,
     pub(crate) min_hold: Nanos,
     handoff: bool,
+    durability: Option<Durability>,
     pub(crate) began: Timestamp,
     /// For how long the store granted it at first: less than the ttl if it came through the queue.
     granted_for: Nanos,
@@ -191,6 +194,7 @@ impl Lease {
             renew_every: terms.renew_every,
             min_hold: terms.min_hold,
             handoff: terms.handoff,
+            durability: terms.durability,
             began: now,
             granted_for: beginning.granted_for.into(),
             unsettled_until: beginning.unsettled_until,
@@ -220,8 +224,8 @@ impl Lease {
 
     /// Returns what the next holder must agree on.
     pub(crate) fn terms(&self) -> Terms {
-        let Self { renew_every, min_hold, handoff, .. } = *self;
-        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff }
+        let Self { renew_every, min_hold, handoff, durability, .. } = *self;
+        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff, durability }
     }
 
     /// How long one command about it may take.

@@ -127,7 +127,7 @@ pub use lock_macros::{distributed_lock, lock_key};
 pub use manager::{LockManager, LockManagerBuilder};
 pub use memory::MemoryStore;
 pub use naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
-pub use options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
+pub use options::{Durability, LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
 pub use outcome::{FromLockError, LockFailure};
 pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};

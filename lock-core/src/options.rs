@@ -1,10 +1,13 @@
 //! What one acquire asks for, and the bounds it must keep.
 
+mod durability;
 mod text;
 
 use std::time::Duration;
 
 use crate::error::{LockError, Result};
+
+pub use durability::Durability;
 
 /// The shortest lease that a watchdog can keep alive.
 pub const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
@@ -88,6 +91,7 @@ pub enum Renew {
 /// stuck_after = "2m"
 /// handoff = true
 /// release_in_background = false
+/// durability = "acks=1"   # or "acks=all", "fsync=local", "fsync=1", "master"
 /// ```
 #[must_use = "options do nothing until a manager or a request has them"]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,11 +117,14 @@ pub struct LockOptions {
     /// Whether a release returns as soon as it is handed over, instead of waiting for the store's answer.
     /// Default false. Dropping a guard never waits.
     pub release_in_background: bool,
+    /// Where a grant or a renewal must have arrived before it counts. Default what the URL of the store says, which
+    /// is the master alone if it says nothing.
+    pub durability: Option<Durability>,
 }
 
 /// The names of all options, as configuration spells them.
-pub(crate) const NAMES: [&str; 8] =
-    ["ttl", "wait", "renew", "max_hold", "min_hold", "stuck_after", "handoff", "release_in_background"];
+pub(crate) const NAMES: [&str; 9] =
+    ["ttl", "wait", "renew", "max_hold", "min_hold", "stuck_after", "handoff", "release_in_background", "durability"];
 
 /// Gives a type the setters of lock options: one set of names for options, requests and builders.
 macro_rules! setters {
@@ -186,6 +193,12 @@ macro_rules! setters {
                 self $(.$options)? .release_in_background = true;
                 self
             }
+
+            /// Sets where a grant or a renewal must have arrived before it counts, whatever the URL of the store says.
+            pub fn with_durability(mut self, durability: $crate::Durability) -> Self {
+                self $(.$options)? .durability = Some(durability);
+                self
+            }
         }
     };
 }
@@ -204,6 +217,7 @@ impl Default for LockOptions {
             stuck_after: None,
             handoff: true,
             release_in_background: false,
+            durability: None,
         }
     }
 }

@@ -19,19 +19,28 @@ pub(crate) fn check_key_prefix(prefix: &str) -> Result<()> {
 
 /// Takes `key_prefix=…` out of the query of a URL.
 pub(crate) fn take_key_prefix(url: &str) -> Result<(String, Option<String>)> {
+    let (url, prefix) = take_parameter(url, "key_prefix")?;
+    // Programs that put URLs together encode the colon, which a query need not.
+    let prefix = prefix.map(|prefix| prefix.replace("%3A", ":").replace("%3a", ":"));
+    if let Some(prefix) = &prefix {
+        check_key_prefix(prefix)?;
+    }
+    Ok((url, prefix))
+}
+
+/// Takes a parameter out of the query of a URL, as it stands there.
+pub(crate) fn take_parameter(url: &str, name: &str) -> Result<(String, Option<String>)> {
     let (before, fragment) = url.split_at(url.find('#').unwrap_or(url.len()));
     let Some((address, query)) = before.split_once('?') else { return Ok((url.to_owned(), None)) };
-    let (prefixes, others): (Vec<_>, Vec<_>) =
-        query.split('&').partition(|parameter| parameter.split('=').next() == Some("key_prefix"));
-    let prefix = match prefixes.as_slice() {
+    let (named, others): (Vec<_>, Vec<_>) =
+        query.split('&').partition(|parameter| parameter.split('=').next() == Some(name));
+    let value = match named.as_slice() {
         [] => return Ok((url.to_owned(), None)),
-        // Programs that put URLs together encode the colon, which a query need not.
-        [one] => one.split_once('=').map_or("", |(_, value)| value).replace("%3A", ":").replace("%3a", ":"),
-        _ => return Err(LockError::misconfigured("the URL names more than one key_prefix; keep one")),
+        [one] => one.split_once('=').map_or("", |(_, value)| value).to_owned(),
+        _ => return Err(LockError::misconfigured(format!("the URL names more than one {name}; keep one"))),
     };
-    check_key_prefix(&prefix)?;
     let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-    Ok((format!("{address}{query}{fragment}"), Some(prefix)))
+    Ok((format!("{address}{query}{fragment}"), Some(value)))
 }
 
 #[cfg(test)]

@@ -123,6 +123,24 @@ impl Core {
                 sink.gauge(&catalog::EVICTION_POLICY, &[name, labels::POLICIES[policy]], 1.0);
             }
         });
+        each(&mut |name, node| sink.counter(&catalog::FAILOVERS, &[name], node.failovers));
+        each(&mut |name, node| {
+            for (change, total) in labels::CHANGES.iter().zip(node.changes.iter()) {
+                sink.counter(&catalog::TOPOLOGY_CHANGES, &[name, change], total);
+            }
+        });
+        each(&mut |name, node| {
+            if let Some((replicas, _)) = node.replicas {
+                sink.gauge(&catalog::REPLICAS, &[name], f64::from(replicas));
+            }
+        });
+        each(&mut |name, node| {
+            if let Some((_, least)) = node.replicas {
+                sink.gauge(&catalog::MIN_REPLICAS, &[name], f64::from(least));
+            }
+        });
+        each(&mut |name, node| sink.histogram(&catalog::CONFIRM, &[name], node.confirmations.buckets()));
+        each(&mut |name, node| sink.counter(&catalog::CONFIRM_SHORTFALLS, &[name], node.shortfalls));
     }
 }
 

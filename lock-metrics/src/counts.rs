@@ -16,6 +16,7 @@ pub(crate) const HOLD_BUCKETS: usize = buckets(&catalog::HOLD);
 pub(crate) const BLOCKED_BUCKETS: usize = buckets(&catalog::BLOCKED);
 pub(crate) const RATIO_BUCKETS: usize = buckets(&catalog::LEASE_RATIO);
 pub(crate) const LATENESS_BUCKETS: usize = buckets(&catalog::RENEWAL_LATENESS);
+pub(crate) const CONFIRM_BUCKETS: usize = buckets(&catalog::CONFIRM);
 pub(crate) const COMMAND_BUCKETS: usize = buckets(&catalog::COMMAND);
 
 /// Plain numbers: code that writes them already holds the lock of their shard.

@@ -36,6 +36,8 @@ pub(crate) const RELEASE_OUTCOMES: [&str; 5] = ["released", "dropped", "unconfir
 pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "holder", "other"];
 /// The values of `kind`.
 pub(crate) const ERROR_KINDS: [&str; 3] = ["unavailable", "misconfigured", "other"];
+/// The values of `change`: what changed about who serves which locks.
+pub(crate) const CHANGES: [&str; 1] = ["master_moved"];
 /// The values of `policy`: the eviction policies of Redis other than `noeviction`.
 pub(crate) const POLICIES: [&str; 8] = [
     "allkeys-lru",

@@ -1,7 +1,7 @@
 //! Turns events into counts and rows.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{
@@ -11,11 +11,11 @@ use lock_core::{
 use crate::catalog;
 use crate::counts::Counts;
 use crate::labels::{
-    ACQUIRE_OUTCOMES, ERROR_KINDS, LOSS_REASONS, OPS, PATHS, POLICIES, RELEASE_OUTCOMES, RENEWAL_OUTCOMES,
+    ACQUIRE_OUTCOMES, CHANGES, ERROR_KINDS, LOSS_REASONS, OPS, PATHS, POLICIES, RELEASE_OUTCOMES, RENEWAL_OUTCOMES,
     WAIT_OUTCOMES, place,
 };
 use crate::recovered::Recovered;
-use crate::state::{Core, INSPECTOR_KEY};
+use crate::state::{Core, INSPECTOR_KEY, Node};
 use crate::table::{Hold, Phase, Row, Shard};
 use crate::time::Moment;
 
@@ -212,28 +212,44 @@ impl Core {
         }
     }
 
+    fn locked_node(&self, name: &str) -> MutexGuard<'_, Node> {
+        self.node(name).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn on_notice(&self, notice: &Notice<'_>) {
         match notice {
             Notice::Command { op, node, elapsed, error } => {
                 let op = OPS.iter().position(|known| known == op).unwrap_or(OPS.len() - 1);
-                let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
+                let mut node = self.locked_node(node);
                 node.commands[op].record_duration(catalog::COMMAND.buckets(), *elapsed);
                 if let Some(error) = error {
                     node.errors.count(place(&ERROR_KINDS, error_kind(error)));
                 }
             }
             Notice::Connection { node, up } => {
-                self.node(node).lock().unwrap_or_else(PoisonError::into_inner).connected = Some(*up);
+                self.locked_node(node).connected = Some(*up);
             }
             Notice::NodeLeft { node } => {
                 // Nothing is known of it any more, and nothing to be alarmed about.
-                let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
-                (node.connected, node.policy) = (None, None);
+                let mut node = self.locked_node(node);
+                (node.connected, node.policy, node.replicas) = (None, None, None);
             }
             Notice::EvictionPolicy { node, policy } => {
                 let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);
-                let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
+                let mut node = self.locked_node(node);
                 node.policy = (*policy != "noeviction").then_some(place);
+            }
+            Notice::Failover { node } => self.locked_node(node).failovers += 1,
+            Notice::Moved { node } => {
+                self.locked_node(node).changes.count(const { place(&CHANGES, "master_moved") });
+            }
+            Notice::Replication { node, replicas, min_replicas } => {
+                self.locked_node(node).replicas = Some((*replicas, *min_replicas));
+            }
+            Notice::Confirmation { node, elapsed, enough } => {
+                let mut node = self.locked_node(node);
+                node.confirmations.record_duration(catalog::CONFIRM.buckets(), *elapsed);
+                node.shortfalls += u64::from(!enough);
             }
             Notice::UnlockedRun { label } => {
                 let family = self.family(label.as_str()).number;

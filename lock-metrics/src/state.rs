@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::{LockOptions, Site};
 
-use crate::counts::{COMMAND_BUCKETS, Counter};
+use crate::counts::{COMMAND_BUCKETS, CONFIRM_BUCKETS, Counter};
 use crate::fleet::Fleet;
 use crate::histogram::Histogram;
 use crate::labels;
@@ -94,6 +94,13 @@ pub(crate) struct Node {
     pub(crate) connected: Option<bool>,
     /// The index of its policy in [`labels::POLICIES`], if it may evict.
     pub(crate) policy: Option<usize>,
+    pub(crate) failovers: u64,
+    /// By [`labels::CHANGES`].
+    pub(crate) changes: Counter<{ labels::CHANGES.len() }>,
+    /// Its replicas, and how many must have a write.
+    pub(crate) replicas: Option<(u32, u32)>,
+    pub(crate) confirmations: Histogram<CONFIRM_BUCKETS>,
+    pub(crate) shortfalls: u64,
 }
 
 impl Core {

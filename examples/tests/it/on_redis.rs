@@ -20,6 +20,21 @@ fn four_processes_sell_without_losing_anything() {
 
 #[test]
 #[limit]
+fn a_sale_goes_on_while_a_replica_takes_over() {
+    let ended = run(FLASH_SALE, &["--store=sentinel", "--failover", "--processes=2", "--orders=1200"], &[]);
+    assert_nothing_went_wrong(&ended, 1200);
+    assert!(ended.stderr.contains("was killed"), "{ended:#?}");
+}
+
+#[test]
+#[limit]
+fn a_sale_runs_on_a_cluster_of_its_own() {
+    let ended = run(FLASH_SALE, &["--store=cluster", "--processes=2", "--orders=600"], &[]);
+    assert_nothing_went_wrong(&ended, 600);
+}
+
+#[test]
+#[limit]
 fn one_host_does_the_nightly_job() {
     let server = RedisServer::start();
     let folder = tempfile::tempdir().unwrap();

@@ -113,7 +113,7 @@ impl JointAcquire {
         let (first, limit) = (specs[0], self.acquires[0].until);
         let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
         // A refusal for another reason than a taken key is reported for each key.
-        if shared || engine.is_closed() || first.options.validate().is_err() {
+        if shared || engine.is_closed() || engine.check(&first.options).is_err() {
             return Outcome::Apart;
         }
         let waits = first.options.wait != Wait::None;

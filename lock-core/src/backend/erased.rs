@@ -11,6 +11,7 @@ use crate::backend::{
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 
 /// A future on the heap.
@@ -24,6 +25,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
     fn lane_dyn(&self, key: &LockKey) -> u16;
     fn node_dyn(&self, lane: u16) -> &str;
+    fn durability_dyn(&self) -> Durability;
     fn failovers_dyn(&self, lane: u16) -> u64;
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
     fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>>;
@@ -57,6 +59,10 @@ impl<B: LockBackend> DynBackend for B {
 
     fn node_dyn(&self, lane: u16) -> &str {
         self.node(lane)
+    }
+
+    fn durability_dyn(&self) -> Durability {
+        self.durability()
     }
 
     fn failovers_dyn(&self, lane: u16) -> u64 {

@@ -13,7 +13,7 @@ use crate::fencing::FencingToken;
 use crate::free::ensure_freed;
 use crate::grants::{Listener, News};
 use crate::lease::{Beginning, Lease, Terms, deadline_of};
-use crate::options::Wait;
+use crate::options::{Durability, Wait};
 use crate::owner::Holder;
 use crate::spec::LockSpec;
 
@@ -87,9 +87,10 @@ pub(crate) struct Success {
 impl PendingClaim {
     /// Makes a fresh claim, not sent yet. `before` is the lease to release.
     pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
+        let durability = spec.options.durability.unwrap_or_else(|| engine.backend.durability_dyn());
         Self {
             engine: Arc::clone(engine),
-            claim: Claim::new(spec.events.key.clone(), spec.options.ttl),
+            claim: Claim::new(spec.events.key.clone(), spec.options.ttl).with_durability(durability),
             terms: Terms::of(&spec.options),
             in_flight: None,
             unsettled_until: None,
@@ -151,6 +152,10 @@ impl PendingClaim {
                 if error.is_ambiguous() {
                     let settled_at = sent.map(|sent| sent.settled_after(engine.clock.now()));
                     self.unsettled_until = self.unsettled_until.max(settled_at);
+                }
+                if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
+                    // So that it asks again when the store is back, and not when its pause ends.
+                    self.listener = Some(engine.grants.listen(self.claim.owner));
                 }
                 Err(error)
             }
@@ -237,8 +242,11 @@ impl PendingClaim {
             // Ours from now on, even if the caller disappears.
             self.unsettled_until = self.unsettled_until.max(Some(stamp));
             let granted_for = grant.claim.ttl;
-            if deadline_of(stamp, granted_for).since(now) <= granted_for / 3 {
-                // Too little is left to rely on. Asking again raises the lease, if it is still ours.
+            if self.claim.durability != Durability::Master
+                || deadline_of(stamp, granted_for).since(now) <= granted_for / 3
+            {
+                // Not confirmed, or too little is left to rely on. Asking again confirms and raises the lease, if it is
+                // still ours.
                 return Ok(None);
             }
             return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for }, now)));

@@ -22,6 +22,8 @@ struct Lasting {
     node: Box<str>,
     up: Option<bool>,
     policy: Option<Box<str>>,
+    /// Its replicas, and how many must have a write.
+    replicas: Option<(u32, u32)>,
 }
 
 impl Observers {
@@ -32,10 +34,11 @@ impl Observers {
     pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
         // Until the end, so that it does not get the old state after the new one.
         let lasting = self.lasting();
-        for Lasting { node, up, policy } in lasting.iter() {
+        for Lasting { node, up, policy, replicas } in lasting.iter() {
             let told = [
                 up.map(|up| Notice::Connection { node, up }),
                 policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
+                replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
             ];
             for notice in told.iter().flatten() {
                 shielded(|| observer.on_notice(notice));
@@ -79,16 +82,23 @@ impl Observers {
 
     /// Keeps lasting states, and makes observers that are added meanwhile wait.
     fn remember(&self, notice: &Notice<'_>) -> Option<MutexGuard<'_, Vec<Lasting>>> {
-        let (Notice::Connection { node, .. } | Notice::EvictionPolicy { node, .. }) = notice else { return None };
+        let (Notice::Connection { node, .. } | Notice::EvictionPolicy { node, .. } | Notice::Replication { node, .. }) =
+            notice
+        else {
+            return None;
+        };
         let mut lasting = self.lasting();
         let known = lasting.iter().position(|known| *known.node == **node);
         let at = known.unwrap_or_else(|| {
-            lasting.push(Lasting { node: (*node).into(), up: None, policy: None });
+            lasting.push(Lasting { node: (*node).into(), up: None, policy: None, replicas: None });
             lasting.len() - 1
         });
         match notice {
             Notice::Connection { up, .. } => lasting[at].up = Some(*up),
             Notice::EvictionPolicy { policy, .. } => lasting[at].policy = Some((*policy).into()),
+            Notice::Replication { replicas, min_replicas, .. } => {
+                lasting[at].replicas = Some((*replicas, *min_replicas));
+            }
             _ => {}
         }
         Some(lasting)

@@ -132,7 +132,7 @@ impl MemoryStore {
 
 impl State {
     fn acquire(&mut self, request: &AcquireRequest, now: Timestamp) -> Attempt {
-        let Claim { key, owner, ttl } = &request.claim;
+        let Claim { key, owner, ttl, .. } = &request.claim;
         if self.confirm(&request.claim, now) {
             self.leave_queue(key, *owner);
             return Attempt::Granted { token: self.draw_again(request, now) };

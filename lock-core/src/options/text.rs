@@ -114,6 +114,7 @@ impl LockOptions {
             "stuck_after" => self.stuck_after = Some(parse_duration(value)?),
             "handoff" => self.handoff = parse_bool(value)?,
             "release_in_background" => self.release_in_background = parse_bool(value)?,
+            "durability" => self.durability = Some(value.parse()?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -221,6 +222,10 @@ mod with_serde {
             }
             table.serialize_field("handoff", &self.handoff)?;
             table.serialize_field("release_in_background", &self.release_in_background)?;
+            match self.durability {
+                Some(durability) => table.serialize_field("durability", &durability.to_string())?,
+                None => table.skip_field("durability")?,
+            }
             table.end()
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::backend::{AcquireRequest, Attempt, AttemptAll, Release};
 use crate::clock::{Clock, Timestamp};
-use crate::error::{LockError, Result};
+use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
@@ -32,6 +32,29 @@ impl Node {
             self.settle(before.claim.owner).await?;
         }
         let connection = self.pool.connection().await?;
+        let attempt = self.acquire_over(&connection, &keys, request, before, begun, way).await?;
+        if let Attempt::Granted { .. } = attempt {
+            let left = begun.after(request.execute_within).since(clock.now());
+            if let Err(error) = self.confirm(&connection.link, request.claim.durability, left).await {
+                if error.kind() == LockErrorKind::Misconfigured {
+                    self.give_back(&connection, keys, request).await;
+                }
+                return Err(error);
+            }
+        }
+        Ok(attempt)
+    }
+
+    async fn acquire_over(
+        &self,
+        connection: &Arc<Coalescer>,
+        keys: &Keys,
+        request: &AcquireRequest,
+        before: Option<&Release>,
+        begun: Timestamp,
+        way: Way,
+    ) -> Result<Attempt> {
+        let clock = Clock::system();
         let key = &request.claim.key;
         if before.is_none()
             && !request.repeated
@@ -39,36 +62,36 @@ impl Node {
             && !self.collisions.is_contended(key, begun)
         {
             let server_time = connection.link.time.estimate(clock.now());
-            let call = Call::Take(request.claim.owner, steps::take(&keys, request, server_time / 1000));
+            let call = Call::Take(request.claim.owner, steps::take(keys, request, server_time / 1000));
             // Read before sending, because one draw may serve several locks.
-            let known = self.floor_of(&keys).at_least(request.floor, server_time);
+            let known = self.floor_of(keys).at_least(request.floor, server_time);
             if !in_time(begun, request.execute_within) {
                 return Err(self.too_late(request.execute_within));
             }
             match connection.call(call, Flush::Now).await {
                 Answer::Taken(Taken::With(draw)) => {
                     if let Some(token) = draw.token().filter(|token| *token > known) {
-                        self.floor_of(&keys).raise(token);
+                        self.floor_of(keys).raise(token);
                         return Ok(Attempt::Granted { token });
                     }
                     // The lock is taken. The script repeats the claim and corrects the clock.
-                    let repeated = self.acquire_by_script(&connection, &keys, request, None, begun, way).await;
+                    let repeated = self.acquire_by_script(connection, keys, request, None, begun, way).await;
                     if repeated.is_err() {
-                        self.give_back(&connection, keys, request).await;
+                        self.give_back(connection, keys.clone(), request).await;
                     }
                     return repeated;
                 }
                 Answer::Taken(Taken::Occupied) => self.collisions.note(key, clock.now()),
                 Answer::Taken(Taken::Doubtful | Taken::NotExecuted) => {}
                 Answer::Taken(Taken::NoClock(why)) => {
-                    self.give_back(&connection, keys, request).await;
+                    self.give_back(connection, keys.clone(), request).await;
                     return Err(error::no_clock(self.pool.node(), &why));
                 }
                 Answer::Taken(Taken::Refused(why)) | Answer::Failed(why) => return Err(self.failed("acquire", &why)),
                 Answer::Value(_) => return Err(self.unreadable("acquire")),
             }
         }
-        self.acquire_by_script(&connection, &keys, request, before, begun, way).await
+        self.acquire_by_script(connection, keys, request, before, begun, way).await
     }
 
     async fn acquire_by_script(
@@ -161,6 +184,15 @@ impl Node {
             let (index, why) = match answer {
                 AcquiredAll::Granted(token) => {
                     self.floor_of(&keys[0]).raise(token);
+                    let left = begun.after(first.execute_within).since(received);
+                    if let Err(error) = self.confirm(link, first.claim.durability, left).await {
+                        if error.kind() == LockErrorKind::Misconfigured {
+                            for (keys, request) in keys.into_iter().zip(requests) {
+                                self.give_back(&connection, keys, request).await;
+                            }
+                        }
+                        return Err(error);
+                    }
                     return Ok(AttemptAll::Granted { tokens: vec![token; requests.len()] });
                 }
                 AcquiredAll::Refused(index, why) => (index.min(requests.len() - 1), why),

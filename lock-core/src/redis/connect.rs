@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::credentials::Provider;
 use crate::redis::error;
+use crate::redis::introduction::Introduction;
 use crate::redis::keys::CLOCK;
 use crate::redis::link::{ClientId, ServerTime};
 use crate::redis::settings::Settings;
@@ -216,7 +217,7 @@ impl Target {
         let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
         match opened {
             Ok(Ok((connection, tracks, introduction))) => {
-                introduction.check(self)?;
+                introduction.check(&self.node, self.master_only)?;
                 Ok(Listening { connection, pushes, tracks, history: introduction.history, moves: None })
             }
             Ok(Err(error)) => Err(error::executing(&self.node, "subscribe to grants", &error)),
@@ -269,7 +270,7 @@ impl Target {
             _ => None,
         };
         let introduction = Introduction::read(answers.next(), answers.next());
-        if let Err(error) = introduction.check(self) {
+        if let Err(error) = introduction.check(&self.node, self.master_only) {
             return Ok(Err(error));
         }
         let Introduction { mode, history, .. } = introduction;
@@ -290,53 +291,6 @@ pub(super) struct Greeting {
     pub(super) history: Option<Arc<str>>,
     /// Changes when the server turns out to be at another address, if that can happen.
     pub(super) moves: Option<watch::Receiver<u64>>,
-}
-
-/// What a server says about itself.
-struct Introduction {
-    /// `standalone`, `cluster` or `sentinel`.
-    mode: Option<String>,
-    role: Option<String>,
-    /// The name of the history of its data (`master_replid`), if it tells. No server but its replicas shares it. It
-    /// changes when the server is promoted, and when it starts.
-    history: Option<Arc<str>>,
-}
-
-impl Introduction {
-    /// Reads the answers to `HELLO` and `INFO replication`.
-    fn read(hello: Option<Value>, info: Option<Value>) -> Self {
-        let words = if let Some(Value::Map(words)) = hello { words } else { Vec::new() };
-        let word = |name: &str| {
-            words.iter().find_map(|word| match word {
-                (Value::BulkString(key), Value::BulkString(word)) if key == name.as_bytes() => {
-                    String::from_utf8(word.clone()).ok()
-                }
-                _ => None,
-            })
-        };
-        let info: Option<String> = info.and_then(|info| redis::from_redis_value(info).ok());
-        let history = info.as_deref().and_then(|info| {
-            info.lines().find_map(|line| line.strip_prefix("master_replid:")).map(|history| history.trim().into())
-        });
-        Self { mode: word("mode"), role: word("role"), history }
-    }
-
-    /// Checks that locks can be kept there.
-    fn check(&self, target: &Target) -> Result<()> {
-        let node = target.node();
-        if self.mode.as_deref() == Some("sentinel") {
-            return Err(misconfigured(format!(
-                "{node} is a sentinel, which keeps no locks; write redis+sentinel://{node}/service, where service is the \
-                 name that `sentinel monitor` gave the master",
-            )));
-        }
-        if target.master_only && self.role.as_deref() == Some("replica") {
-            return Err(LockError::not_executed(format!(
-                "{node} is a replica, although its sentinels name it as the master; wait for the failover to end",
-            )));
-        }
-        Ok(())
-    }
 }
 
 /// A connection that listens.

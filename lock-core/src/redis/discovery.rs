@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{LockError, Result};
+use crate::options::Durability;
+use crate::prefix::take_parameter;
 use crate::redis::connect::{Greeting, Listening, Target};
 use crate::redis::sentinel::Sentinels;
 use crate::redis::settings::Settings;
@@ -19,13 +21,35 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Reads a URL. Opens nothing.
-    pub(super) fn parse(url: &str, settings: Settings) -> Result<Self> {
+    /// Reads a URL, with where locks must have arrived before they count. Opens nothing.
+    pub(super) fn parse(url: &str, settings: Settings) -> Result<(Self, Durability)> {
+        let (url, acks) = take_parameter(url, "acks")?;
+        let (url, fsync) = take_parameter(&url, "fsync")?;
+        let durability = match (acks, fsync) {
+            (None, None) => Durability::Master,
+            (Some(acks), None) => format!("acks={acks}").parse()?,
+            (None, Some(fsync)) => format!("fsync={fsync}").parse()?,
+            (Some(_), Some(_)) => {
+                return Err(LockError::misconfigured(
+                    "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
+                ));
+            }
+        };
         let scheme = url.split("://").next().unwrap_or_default();
-        Ok(match scheme {
-            "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(url, settings)?)),
-            _ => Self::Fixed(Box::new(Target::parse(url, settings)?)),
-        })
+        let place = match scheme {
+            "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(&url, settings)?)),
+            _ if durability == Durability::AllReplicas => return Err(all_of_unknown()),
+            _ => Self::Fixed(Box::new(Target::parse(&url, settings)?)),
+        };
+        Ok((place, durability))
+    }
+
+    /// Returns how many replicas there are that could take over, if anybody knows them all.
+    pub(super) fn replicas(&self) -> Option<u64> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Sentinels(sentinels) => Some(sentinels.replicas()),
+        }
     }
 
     /// Returns the name of the server, which stays the same when its address changes. Never a credential.
@@ -108,4 +132,12 @@ impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Place({})", self.name())
     }
+}
+
+/// The error where nobody knows all replicas.
+pub(super) fn all_of_unknown() -> LockError {
+    LockError::misconfigured(
+        "acks=all takes the URL of sentinels, redis+sentinel://…, which know all replicas; a server knows only those that \
+         are connected: write their number, as in acks=1",
+    )
 }

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -61,6 +61,8 @@ pub(super) struct Link {
     cluster: AtomicBool,
     /// Changes when the server to talk to is at another address, if that can happen.
     moves: Option<watch::Receiver<u64>>,
+    /// The name of the history of the server's data.
+    history: Option<Arc<str>>,
 }
 
 impl Link {
@@ -84,13 +86,20 @@ impl Link {
             refuses_native: AtomicBool::new(false),
             cluster: AtomicBool::new(false),
             moves: None,
+            history: None,
         }
     }
 
-    /// Gives the connection up when this changes, with every command that is still unanswered.
-    pub(super) fn until_it_moves(mut self, moves: Option<watch::Receiver<u64>>) -> Self {
-        self.moves = moves;
+    /// Says which history the server's data have. Gives the connection up when `moves` changes, with every command
+    /// that is still unanswered.
+    pub(super) fn to(mut self, history: Option<Arc<str>>, moves: Option<watch::Receiver<u64>>) -> Self {
+        (self.history, self.moves) = (history, moves);
         self
+    }
+
+    /// Returns the name of the history of the server's data, if it told.
+    pub(super) fn history(&self) -> Option<&Arc<str>> {
+        self.history.as_ref()
     }
 
     /// Returns whether the server to talk to is at another address.

@@ -9,12 +9,14 @@ mod collisions;
 mod connect;
 mod credentials;
 mod discovery;
+mod durability;
 mod error;
 mod exchange;
 mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+mod introduction;
 mod keys;
 mod link;
 mod node;
@@ -41,6 +43,7 @@ use crate::backend::{
 };
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 use crate::redis::cluster::{Cluster, Seeds};
 use crate::redis::discovery::Place;
@@ -66,6 +69,7 @@ use crate::redis::settings::Settings;
 /// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
 /// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
+/// `acks` also take `+wait`, `fsync` `+waitaof`, and both need `+info`.
 /// Without the second and third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
 /// whatever their prefix: the last key pattern permits that.
 ///
@@ -108,6 +112,9 @@ impl RedisStore {
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
     /// by `?nat=announced>reached,…`.
     ///
+    /// All but clusters take `?acks=1` (or `all`, of sentinels) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
+    /// for no other.
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`] if the URL cannot be read or its scheme is not compiled in.
@@ -121,7 +128,8 @@ impl RedisStore {
         let servers = if Seeds::are_named_by(url) {
             Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
         } else {
-            Servers::One(Arc::new(Node::found_at(Place::parse(url, settings)?)))
+            let (place, durability) = Place::parse(url, settings)?;
+            Servers::One(Arc::new(Node::found_at(place, durability)))
         };
         Ok(Self { servers })
     }
@@ -163,9 +171,9 @@ impl LockBackend for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         let known = Capabilities::polled().with_queue();
-        let hears = match &self.servers {
-            Servers::One(node) => node.listeners.can_hear(),
-            Servers::Cluster(cluster) => cluster.can_hear(),
+        let (known, hears) = match &self.servers {
+            Servers::One(node) => (known.with_durability(), node.listeners.can_hear()),
+            Servers::Cluster(cluster) => (known, cluster.can_hear()),
         };
         if hears { known.with_push_loss() } else { known }
     }
@@ -174,6 +182,13 @@ impl LockBackend for RedisStore {
         match &self.servers {
             Servers::One(_) => 0,
             Servers::Cluster(cluster) => cluster.lane(key),
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        match &self.servers {
+            Servers::One(node) => node.durability,
+            Servers::Cluster(_) => Durability::Master,
         }
     }
 

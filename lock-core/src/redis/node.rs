@@ -12,6 +12,7 @@ use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::Holder;
 use crate::redis::clock::Floor;
 use crate::redis::cluster::Common;
@@ -20,6 +21,7 @@ use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
 use crate::redis::discovery::Place;
+use crate::redis::durability::Rounds;
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
@@ -37,6 +39,8 @@ const RENEW_BATCH: usize = 50;
 /// The upper limits of the pause before reconnecting: the first, and the longest.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
+/// How often it is asked how many replicas there are.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// How a command reaches a key whose slot is being moved. By default as any other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
@@ -67,8 +71,13 @@ pub(super) struct Node {
     pub(super) collisions: Collisions,
     /// What to free again if another server takes over, where that can happen.
     pub(super) repeats: Option<Repeats>,
+    pub(super) rounds: Arc<Rounds>,
+    /// Where a lock must have arrived before it counts, if its request does not say.
+    pub(super) durability: Durability,
     /// Whether the server's eviction policy has been logged.
     warned_of_eviction: AtomicBool,
+    /// Whether it has been logged that a failover may lose locks.
+    warned_of_replicas: AtomicBool,
     /// Of a master of a cluster: what it shares with the others.
     pub(super) cluster: Option<Arc<Common>>,
     /// Whether there is reason to think that it is no longer a master, or gone.
@@ -82,27 +91,30 @@ pub(super) struct Node {
 impl Node {
     #[cfg(feature = "inspect")]
     pub(super) fn at(target: Target) -> Self {
-        Self::found_at(Place::Fixed(Box::new(target)))
+        Self::found_at(Place::Fixed(Box::new(target)), Durability::Master)
     }
 
     /// Makes the one node of a store, wherever its server is now.
-    pub(super) fn found_at(place: Place) -> Self {
-        Self::new(place, None)
+    pub(super) fn found_at(place: Place, durability: Durability) -> Self {
+        Self::new(place, durability, None)
     }
 
     /// Makes a node of a cluster.
     pub(super) fn in_cluster(target: Target, cluster: &Arc<Common>) -> Self {
-        Self::new(Place::Fixed(Box::new(target)), Some(Arc::clone(cluster)))
+        Self::new(Place::Fixed(Box::new(target)), Durability::Master, Some(Arc::clone(cluster)))
     }
 
-    fn new(place: Place, cluster: Option<Arc<Common>>) -> Self {
+    fn new(place: Place, durability: Durability, cluster: Option<Arc<Common>>) -> Self {
         Self {
             repeats: place.may_move().then(Repeats::default),
+            rounds: Rounds::new(place.clone()),
             pool: Pool::new(place),
             listeners: ChangeListeners::default(),
             floor: Floor::default(),
             collisions: Collisions::default(),
+            durability,
             warned_of_eviction: AtomicBool::new(false),
+            warned_of_replicas: AtomicBool::new(false),
             cluster,
             suspect: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
@@ -186,10 +198,22 @@ impl Node {
     pub(super) async fn drive(&self, inbox: &Inbox) -> LockError {
         tokio::select! {
             error = self.keep_connected(inbox) => error,
-            () = self.pool.place().follow() => LockError::unavailable("following the master ended"),
+            () = self.follow(inbox) => LockError::unavailable("following the master ended"),
             () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(inbox) => LockError::unavailable("listening for grants ended"),
         }
+    }
+
+    /// Follows the server from address to address. Never returns.
+    async fn follow(&self, inbox: &Inbox) {
+        self.rounds.report_to(inbox);
+        let moves = async {
+            loop {
+                self.pool.place().moved().await;
+                inbox.notice(&Notice::Moved { node: self.name() });
+            }
+        };
+        tokio::join!(self.pool.place().follow(), moves);
     }
 
     /// Raises the leases of some claims. Answers come in their order.
@@ -218,7 +242,9 @@ impl Node {
             return Ok(self.renew_each(link, claims, track).await);
         }
         let answer = link.eval(&steps::renew(claims, track)).await;
-        self.renewed(claims, answer)
+        let mut renewals = self.renewed(claims, answer)?;
+        self.confirm_renewals(link, claims, &mut renewals).await;
+        Ok(renewals)
     }
 
     /// Renews each claim by a script of its own, in one message: a node of a cluster takes only keys of one slot,
@@ -274,6 +300,22 @@ impl Node {
         }
     }
 
+    /// Reports who has a copy of the locks, and whether a failover may lose some.
+    async fn check_replication(&self, link: &Link, inbox: &Inbox) {
+        let Some((replicas, min_replicas)) = replication(link).await else { return };
+        let node = self.name();
+        inbox.notice(&Notice::Replication { node, replicas, min_replicas });
+        let is_unguarded = replicas > 0 && min_replicas == 0 && self.durability == Durability::Master;
+        if is_unguarded && !self.warned_of_replicas.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                node,
+                replicas,
+                "a failover of this server may lose locks that are held; set min-replicas-to-write 1, or, unless it is a \
+                 cluster, add acks=1 to the URL",
+            );
+        }
+    }
+
     /// Keeps a connection open on the keeper, and ends only when that can never succeed.
     async fn keep_connected(&self, inbox: &Inbox) -> LockError {
         let clock = Clock::system();
@@ -297,14 +339,21 @@ impl Node {
                     }
                     (was_up, told_down) = (true, false);
                     let opened_at = clock.now();
-                    let ended = link.ended();
+                    let mut ended = std::pin::pin!(link.ended());
                     self.answered();
                     self.check_eviction(link, inbox).await;
+                    self.check_replication(link, inbox).await;
                     // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
-                    tokio::select! {
-                        () = ended => {}
-                        _ = retirements.changed() => {}
+                    loop {
+                        tokio::select! {
+                            () = &mut ended => break,
+                            _ = retirements.changed() => break,
+                            () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => {}
+                        }
+                        if let Ok(connection) = self.pool.connection().await {
+                            self.check_replication(&connection.link, inbox).await;
+                        }
                     }
                     // One that is closed as it opens is no success.
                     if clock.now().since(opened_at) >= BACKOFF.1 {
@@ -405,4 +454,22 @@ async fn eviction_policy(link: &Link) -> Option<String> {
     info.arg("memory");
     let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
     text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(|policy| policy.trim().to_owned())
+}
+
+/// Asks how many replicas are connected, and without how many the server refuses writes.
+async fn replication(link: &Link) -> Option<(u32, u32)> {
+    let mut info = redis::cmd("INFO");
+    info.arg("replication");
+    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
+    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    let replicas = number("connected_slaves:")?;
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("min-replicas-to-write");
+    let exactly = match link.send(&config).await {
+        Ok(Value::Map(found)) => found.into_iter().next().and_then(|(_, least)| redis::from_redis_value(least).ok()),
+        _ => None,
+    };
+    // Only a server that requires some counts those that are close enough.
+    let at_least = u32::from(number("min_slaves_good_slaves:").is_some());
+    Some((replicas, exactly.unwrap_or(at_least)))
 }

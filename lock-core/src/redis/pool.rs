@@ -142,7 +142,7 @@ impl Pool {
             let opened = match opening.await {
                 Ok(Ok(Greeting { connection, time, client, cluster, history: found, moves })) => {
                     history.observe(found.as_ref());
-                    let link = Link::new(connection, generation, time, gone, client).until_it_moves(moves);
+                    let link = Link::new(connection, generation, time, gone, client).to(found, moves);
                     if cluster {
                         link.note_cluster();
                     }

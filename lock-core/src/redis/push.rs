@@ -154,7 +154,8 @@ impl Node {
                              Redis 7 and permission for CLIENT TRACKING",
                         );
                     }
-                    let link = Link::new(connection.clone(), 0, time, gone, None).until_it_moves(listening.moves);
+                    let link =
+                        Link::new(connection.clone(), 0, time, gone, None).to(listening.history, listening.moves);
                     let moved = link.ended();
                     let opened = listening.tracks.then(|| Opened::new(&self.listeners, Handle::current().id(), link));
                     let hearing = self.hears(inbox);

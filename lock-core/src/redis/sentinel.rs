@@ -54,6 +54,8 @@ struct State {
     /// The sentinels that others know, besides those of the URL.
     others: BTreeSet<Address>,
     believed: Option<Belief>,
+    /// How many replicas were up when a sentinel was last asked.
+    replicas: u64,
     /// When the sentinels were last asked, and what came of it.
     looked: Option<(Timestamp, Result<Arc<Target>>)>,
     /// Sentinels that refuse us and were warned of.
@@ -229,8 +231,7 @@ impl Sentinels {
         }
         self.learn(&views);
         let newest = views.into_iter().max_by_key(|view| view.epoch);
-        let Some(View { master, epoch, .. }) = newest else { return Err(self.nobody_knows(&failures)) };
-        self.believe(master, epoch)
+        newest.map_or_else(|| Err(self.nobody_knows(&failures)), |newest| self.believe(newest))
     }
 
     /// Describes why no sentinel names a master.
@@ -276,10 +277,14 @@ impl Sentinels {
 
     /// Takes a decision of the sentinels into account, unless a newer one is known and holds. Returns where the
     /// master is.
-    fn believe(&self, announced: Address, epoch: u64) -> Result<Arc<Target>> {
-        let address = self.nat.reach(announced);
+    fn believe(&self, view: View) -> Result<Arc<Target>> {
+        let View { master, epoch, replicas, .. } = view;
+        let address = self.nat.reach(master);
         let target = Arc::new(self.master.sibling(&address.host, address.port)?);
         let mut state = self.state();
+        if state.believed.as_ref().is_none_or(|belief| epoch >= belief.epoch) {
+            state.replicas = replicas;
+        }
         if let Some(belief) = &mut state.believed {
             if epoch < belief.epoch && !belief.doubted {
                 return Ok(Arc::clone(&belief.target));
@@ -297,6 +302,11 @@ impl Sentinels {
             self.moves.send_modify(|moves| *moves += 1);
         }
         Ok(target)
+    }
+
+    /// Returns how many replicas are up, as far as the sentinels know.
+    pub(super) fn replicas(&self) -> u64 {
+        self.state().replicas
     }
 
     fn believed(&self) -> Option<Arc<Target>> {

@@ -10,6 +10,20 @@ const SERVICE: &str = "mymaster";
 ///
 /// No server counts as failed within a minute, however slow the machine is, until
 /// [`notice_within`](Self::notice_within) says otherwise.
+///
+/// ```no_run
+/// use lock_core::LockManager;
+/// use lock_core::testing::RedisSentinels;
+///
+/// # async fn demo() -> Result<(), lock_core::LockError> {
+/// let servers = RedisSentinels::start();
+/// let locks = LockManager::connect(&servers.url()).await?;
+/// let guard = locks.lock("k").await?;
+/// servers.fail_over();
+/// guard.ensure_held()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RedisSentinels {
     /// The first master, then its replicas.
@@ -20,6 +34,13 @@ pub struct RedisSentinels {
 }
 
 /// Settings of [`RedisSentinels`] to start.
+///
+/// ```no_run
+/// use lock_core::testing::{RedisSentinels, RedisServer};
+///
+/// let server = RedisServer::builder().with_password("s3cret");
+/// let servers = RedisSentinels::builder().with_servers(server).with_replicas(2).start();
+/// ```
 #[derive(Clone, Debug)]
 pub struct RedisSentinelsBuilder {
     server: RedisServerBuilder,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::limit;
-use lock_core::{LockErrorKind, LockManager, LockOptions, MemoryStore, Renew, Wait};
+use lock_core::{Durability, LockErrorKind, LockManager, LockOptions, MemoryStore, Renew, Wait};
 
 fn busy(error: &lock_core::LockError) -> bool {
     error.kind() == LockErrorKind::Busy
@@ -80,7 +80,8 @@ async fn options_are_the_same_words_everywhere() {
         .with_min_hold(second)
         .with_stuck_after(5 * second)
         .without_handoff()
-        .release_in_background();
+        .release_in_background()
+        .with_durability(Durability::Master);
     let expected = LockOptions::default();
     assert_ne!(options, expected);
     let builder = LockManager::builder(MemoryStore::new());
@@ -107,6 +108,7 @@ fn options_come_from_a_file() {
         stuck_after = "2m"
         handoff = false
         release_in_background = true
+        durability = "acks=2"
     "#;
     let read: LockOptions = toml::from_str(text).unwrap();
     let expected = LockOptions::default()
@@ -117,7 +119,8 @@ fn options_come_from_a_file() {
         .with_min_hold(Duration::from_millis(250))
         .with_stuck_after(Duration::from_secs(120))
         .without_handoff()
-        .release_in_background();
+        .release_in_background()
+        .with_durability(Durability::Acks(2));
     assert_eq!(read, expected);
     for options in [expected, LockOptions::default(), LockOptions::default().without_waiting()] {
         let written = toml::to_string(&options).unwrap();
@@ -134,6 +137,7 @@ fn options_come_from_a_file() {
         ("wait = \"never\"", "none or forever"),
         ("ttl = \"10ms\"", "use at least 1s"),
         ("handoff = \"maybe\"", "neither true nor false"),
+        ("durability = \"two\"", "write acks=1"),
     ] {
         let error = toml::from_str::<LockOptions>(text).unwrap_err().to_string();
         assert!(error.contains(says), "{text}: {error}");

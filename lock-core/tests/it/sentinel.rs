@@ -1,7 +1,10 @@
 //! A master behind sentinels: where it is, and what happens when another takes over.
 
+mod durability;
 mod failover;
 mod finding;
+mod partition;
+mod processes;
 
 use lock_core::testing::RedisSentinels;
 use lock_core::{LockManager, LockOptions};

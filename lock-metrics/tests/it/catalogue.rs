@@ -26,6 +26,10 @@ fn synthetic_run(observer: &impl LockObserver) {
     observer.on_notice(&Notice::Command { op: "acquire", node, elapsed: second, error: Some(&error) });
     observer.on_notice(&Notice::Connection { node, up: true });
     observer.on_notice(&Notice::EvictionPolicy { node, policy: "allkeys-lru" });
+    observer.on_notice(&Notice::Failover { node });
+    observer.on_notice(&Notice::Moved { node });
+    observer.on_notice(&Notice::Replication { node, replicas: 1, min_replicas: 0 });
+    observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough: false });
     observer.on_notice(&Notice::UnlockedRun { label: &label });
     observer.on_notice(&Notice::FencingRejected { token, newest });
     observer.on_notice(&Notice::FencingRegressed { label: &label, token, newest });

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, value_parser};
+use clap::{CommandFactory as _, Parser, ValueEnum, value_parser};
 
 const IN_MEMORY: &str = "memory://";
 
@@ -13,6 +13,7 @@ Examples:
   flash_sale                          one process, the store built in, about 10 seconds
   flash_sale --without-lock           the same without the lock, to see what it prevents
   flash_sale --redis --processes 4    four processes that share a Redis on this machine
+  flash_sale --store sentinel --failover   servers of its own, whose master is killed in mid-sale
   flash_sale --serve                  then keep http://127.0.0.1:9464/metrics up until Ctrl-C
 
 It exits with 0 if the ledger agrees with every order, and with 1 if anything is wrong. With
@@ -35,6 +36,14 @@ pub(crate) struct Args {
         default_missing_value = "redis://127.0.0.1:6379"
     )]
     pub(crate) store: String,
+
+    /// Take the locks in servers that are started for this sale, and stopped after it
+    #[arg(long = "store", value_name = "KIND", conflicts_with = "store")]
+    pub(crate) started: Option<Started>,
+
+    /// Kill one of these servers in mid-sale
+    #[arg(long, requires = "started")]
+    pub(crate) failover: bool,
 
     /// How many buyers place orders at the same time, over all processes
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
@@ -69,11 +78,20 @@ pub(crate) struct Args {
     pub(crate) ledger: Option<PathBuf>,
 }
 
+/// Servers that a sale starts for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Started {
+    /// A master, two replicas and three sentinels; every replica confirms each lock
+    Sentinel,
+    /// A Redis Cluster of three masters and three replicas; the newest locks of a master that dies may be lost
+    Cluster,
+}
+
 impl Args {
     /// Reads the command line. Ends the process with usage and status 2 if it is invalid.
     pub(crate) fn parse_or_exit() -> Self {
         let args = Self::parse();
-        if args.processes > 1 && !args.without_lock && args.store.starts_with(IN_MEMORY) {
+        if args.processes > 1 && !args.without_lock && args.started.is_none() && args.store.starts_with(IN_MEMORY) {
             refuse(
                 "--processes needs a store that the processes share, and memory:// lives in one of them; \
                  add --redis (or set LOCK_URL) with a Redis server running",

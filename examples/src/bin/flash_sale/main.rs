@@ -8,6 +8,7 @@
 //! cargo run -p lock-examples                                # one process, the store built in
 //! cargo run -p lock-examples -- --without-lock              # what happens without the lock
 //! cargo run -p lock-examples -- --redis --processes 4       # four processes on Redis
+//! cargo run -p lock-examples -- --store sentinel --failover # a master, two replicas; the master is killed
 //! cargo run -p lock-examples -- --help
 //! ```
 
@@ -19,6 +20,7 @@ mod processes;
 mod progress;
 mod report;
 mod sale;
+mod started;
 mod stopwatch;
 
 use std::future::ready;
@@ -46,7 +48,10 @@ async fn main() -> ExitCode {
     let args = Args::parse_or_exit();
     let outcome = match (args.worker, &args.ledger) {
         (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
-        _ => hold_sale(&args).await,
+        _ => match args.started {
+            Some(servers) => started::hold_sale(servers, args.failover),
+            None => hold_sale(&args).await,
+        },
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("flash_sale: {error:#}");

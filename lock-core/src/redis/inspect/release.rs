@@ -37,7 +37,7 @@ impl FleetReader {
     /// Safe to drop; the lock may still be taken away.
     pub async fn release(&self, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<Freed> {
         // A release needs only the key and the owner of a claim.
-        let claim = Release::new(Claim { key: key.clone(), owner, ttl: Duration::ZERO });
+        let claim = Release::new(Claim { owner, ..Claim::new(key.clone(), Duration::ZERO) });
         let store = self.servers.keeper_of(key).await;
         let freed = match &store {
             Ok(store) => {

@@ -77,16 +77,16 @@ impl Sentinels {
         }
     }
 
-    /// Returns whether a message is about our service: its name comes first.
+    /// Returns whether a message may be about our service: its name is a word of it.
     fn is_ours(&self, push: &PushInfo) -> bool {
         matches!(push.data.as_slice(), [_, Value::BulkString(text)]
-            if text.split(|byte| *byte == b' ').next() == Some(self.service.as_bytes()))
+            if text.split(|byte| *byte == b' ').any(|word| word == self.service.as_bytes()))
     }
 
     /// Asks the sentinel that we listen to what it knows now.
     async fn ask_again(&self, target: &Target, connection: &mut MultiplexedConnection) {
         let asked = within(target, async { view(target, connection, &self.service).await }).await;
-        match asked.and_then(|view| self.believe(view.master, view.epoch)) {
+        match asked.and_then(|view| self.believe(view)) {
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "a sentinel did not say where the master is"),
         }

@@ -23,7 +23,12 @@ pub(super) struct View {
     pub(super) epoch: u64,
     /// The other sentinels that it knows.
     pub(super) sentinels: Vec<Address>,
+    /// How many replicas it does not take for down.
+    pub(super) replicas: u64,
 }
+
+/// The messages of a sentinel after which it is asked again: about the master, and about replicas that come and go.
+const NEWS: [&str; 4] = ["+switch-master", "+slave", "+sdown", "-sdown"];
 
 /// Gives up on a sentinel that does not answer.
 pub(super) async fn within<T>(target: &Target, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -59,7 +64,7 @@ pub(super) async fn subscribe(target: &Target) -> Result<(MultiplexedConnection,
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(sender);
     let subscribing = async {
         let mut connection = target.connect(&config).await?;
-        connection.subscribe("+switch-master").await?;
+        connection.subscribe(NEWS.as_slice()).await?;
         Ok(connection)
     };
     let connection = subscribing.await.map_err(|error: RedisError| failed(target, &error))?;
@@ -73,9 +78,10 @@ pub(super) async fn view(target: &Target, connection: &mut MultiplexedConnection
     asking.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
     asking.cmd("SENTINEL").arg("MASTER").arg(service);
     asking.cmd("SENTINEL").arg("SENTINELS").arg(service);
+    asking.cmd("SENTINEL").arg("REPLICAS").arg(service);
     asking.cmd("SENTINEL").arg("MASTERS");
-    let answers = connection.send_packed_commands(&asking, 0, 4).await.map_err(|error| failed(target, &error))?;
-    let [address, master, sentinels, masters] = answers.as_slice() else { return Err(unreadable(target)) };
+    let answers = connection.send_packed_commands(&asking, 0, 5).await.map_err(|error| failed(target, &error))?;
+    let [address, master, sentinels, replicas, masters] = answers.as_slice() else { return Err(unreadable(target)) };
     for answer in [address, masters] {
         if let Value::ServerError(error) = answer {
             return Err(failed(target, &error.clone().into()));
@@ -99,7 +105,9 @@ pub(super) async fn view(target: &Target, connection: &mut MultiplexedConnection
         })
     };
     let sentinels = list(sentinels).iter().filter_map(other).collect();
-    Ok(View { master: Address { host, port }, epoch, sentinels })
+    let is_up = |replica: &&Value| field(replica, "flags").is_some_and(|flags| !flags.contains("down"));
+    let replicas = list(replicas).iter().filter(is_up).count() as u64;
+    Ok(View { master: Address { host, port }, epoch, sentinels, replicas })
 }
 
 fn list(value: &Value) -> &[Value] {

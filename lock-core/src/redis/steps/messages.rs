@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Claim, Grant};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::owner::OwnerId;
 use crate::redis::clock::Draw;
 
@@ -16,7 +17,7 @@ pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
     let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
     let stamp = parts.next()?.parse().ok()?;
     let key = LockKey::new(parts.next()?).ok()?;
-    Some(Grant::new(Claim { key, owner, ttl }, token, stamp))
+    Some(Grant::new(Claim { key, owner, ttl, durability: Durability::Master }, token, stamp))
 }
 
 /// Writes the message that an operator takes a lock away.

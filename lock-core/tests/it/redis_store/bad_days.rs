@@ -248,6 +248,8 @@ impl LockObserver for Seen {
             Notice::Connection { up: false, .. } => "down".to_owned(),
             Notice::EvictionPolicy { policy, .. } => (*policy).to_owned(),
             Notice::Failover { .. } => "failover".to_owned(),
+            // Asked for in passing.
+            Notice::Replication { .. } => return,
             other => format!("{other:?}"),
         };
         self.0.lock().unwrap().push(text);

@@ -22,6 +22,7 @@ pub(crate) fn dashboard() -> Dashboard {
             ("How long?", times()),
             ("Is it still safe?", safety()),
             ("Does the plumbing work?", plumbing()),
+            ("Topology: would a failover lose locks?", topology()),
             ("Is there a lock without a holder?", orphans()),
         ],
     }
@@ -243,6 +244,30 @@ fn plumbing() -> Vec<Panel> {
             .orange(0.5),
         stat("Versions", "Versions of the library that run.", Unit::Count)
             .query("{{version}}", "count by (version) (@build_info)"),
+    ]
+}
+
+fn topology() -> Vec<Panel> {
+    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
+    let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(6);
+    vec![
+        stat("Failovers, 24 h", "How often another server took over a node, or it was started again.", Unit::Count)
+            .query("failovers", "round(max(sum by (instance) (increase(@failovers_total[24h]))))")
+            .orange(0.5),
+        stat("Replicas", "Replicas that are connected to each node.", Unit::Count)
+            .query("{{node}}", "min by (node) (@replicas)"),
+        stat("Replicas that writes need", "Without how many connected replicas each node refuses writes.", Unit::Count)
+            .query("{{node}}", "min by (node) (@min_replicas)"),
+        stat("Moved, 24 h", "How often a node was found at another address.", Unit::Count).query(
+            "{{change}}",
+            "round(max by (change) (sum by (instance, change) (increase(@topology_changes_total[24h]))))",
+        ),
+        chart("Confirmations, 99th percentile", "Time until replicas or disks had confirmed.", Unit::Seconds).query(
+            "{{node}}",
+            "histogram_quantile(0.99, sum by (node, le) (rate(@confirm_seconds_bucket[$__rate_interval])))",
+        ),
+        chart("Confirmations that fell short", "Too few replicas or disks confirmed in time.", Unit::PerSecond)
+            .query("{{node}}", "sum by (node) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
     ]
 }
 

@@ -47,6 +47,43 @@ pub(crate) fn alerts() -> Vec<Alert> {
              memory is full it may delete a lock that a call site holds, and give it to another. Set it to noeviction.",
         ),
         Alert::new(
+            "LockFailover",
+            Severity::Warning,
+            &happened("failovers_total", 15, &format!("{SERVICE}, node")),
+            "Another server took over {{ $labels.node }}, or it was started again",
+        )
+        .says(
+            "The data of the lock store {{ $labels.node }} of {{ $labels.job }} have another history than before. Locks that \
+             had not been replicated, or saved, are missing: call sites that held one were told, with the reason failover. \
+             Find out why it happened.",
+        ),
+        Alert::new(
+            "LockFailoverUnguarded",
+            Severity::Warning,
+            &format!(
+                "(max by ({SERVICE}, node) (@replicas) > 0) and on ({SERVICE}, node) \
+                 (max by ({SERVICE}, node) (@min_replicas) == 0) unless on ({SERVICE}, node) \
+                 (sum by ({SERVICE}, node) (increase(@confirm_seconds_count[1h])) > 0)"
+            ),
+            "A failover of {{ $labels.node }} may lose locks that are held",
+        )
+        .after("15m")
+        .says(
+            "The lock store {{ $labels.node }} of {{ $labels.job }} has {{ $value | humanize }} replicas that may take over \
+             without the last locks, and nothing waits for them. Add acks=1 to the URL, or set min-replicas-to-write 1; call \
+             sites whose resources check fencing tokens are safe without.",
+        ),
+        Alert::new(
+            "LockDurabilityShort",
+            Severity::Warning,
+            &happened("confirm_shortfalls_total", 10, &format!("{SERVICE}, node")),
+            "Replicas of {{ $labels.node }} do not confirm locks in time",
+        )
+        .says(
+            "Too few replicas or disks of {{ $labels.node }} confirmed what {{ $labels.job }} asked for: those acquires fail, and \
+             locks that are held end with their leases. Look for a replica that is away, slow, or too far behind.",
+        ),
+        Alert::new(
             "LockSamplerStalled",
             Severity::Warning,
             &format!("{} > 30", age("sampler_last_run_timestamp_seconds")),

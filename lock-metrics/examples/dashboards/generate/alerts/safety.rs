@@ -22,7 +22,7 @@ fn lost() -> Vec<Alert> {
             // A separate alert reports that the store was away, once for all of its locks.
             &format!(
                 "({}) or (({}) unless on ({PROCESS}) (min_over_time(@backend_connected[15m]) == 0))",
-                lost("expired|stolen"),
+                lost("expired|stolen|failover"),
                 lost("unreachable"),
             ),
             "{{ $labels.lock }} was lost by its holder in {{ $labels.instance }}: {{ $labels.reason }}",

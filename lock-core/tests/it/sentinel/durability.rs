@@ -1,0 +1,168 @@
+//! Locks that count only when replicas have them.
+
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisSentinels, RedisServer, Stopwatch, limit};
+use lock_core::{Durability, LockErrorKind, LockManager, LockOptions, LossReason, RedisStore};
+
+use crate::support::{MS, SECOND, eventually, exists, figure, locked_keys, lost, take};
+
+/// A master, and a replica that reaches it through a proxy.
+struct Pair {
+    replica: RedisServer,
+    between: FaultProxy,
+    master: RedisServer,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let master = RedisServer::builder().with("repl-diskless-sync-delay", "0").start();
+        let between = FaultProxy::start(master.port());
+        let replica = RedisServer::builder().with("replicaof", &format!("127.0.0.1 {}", between.port())).start();
+        let linked = || replica.command(&["INFO", "replication"]).text().contains("master_link_status:up");
+        eventually("the replica follows", linked).await;
+        Self { replica, between, master }
+    }
+
+    /// A manager whose locks count when the replica has them.
+    async fn locks(&self, durability: &str) -> LockManager {
+        let options = LockOptions::default().with_ttl(30 * SECOND).with_wait(30 * SECOND);
+        LockManager::connect_with(&format!("{}?{durability}", self.master.url()), options).await.unwrap()
+    }
+
+    fn cut(&self) {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            self.between.black_hole(direction);
+        }
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_grant_counts_when_the_replica_has_it_and_not_before() {
+    let pair = Pair::start().await;
+    // A cable of this length shows who waits for the replica.
+    pair.between.delay(Direction::ToClient, 50 * MS);
+    let (plain, locks) = (pair.locks("").await, pair.locks("acks=1").await);
+    let guard = take(&plain, "plain").await;
+    assert!(!exists(&pair.replica, "plain"), "nobody waited for the replica");
+    guard.release().await.unwrap();
+    let watch = Stopwatch::start();
+    let many: Vec<_> = (0..64)
+        .map(|number| {
+            let (locks, key) = (locks.clone(), format!("k{number}"));
+            tokio::spawn(async move { take(&locks, &key).await })
+        })
+        .collect();
+    for (number, task) in many.into_iter().enumerate() {
+        let guard = task.await.unwrap();
+        assert!(exists(&pair.replica, &format!("k{number}")), "it was granted, so the replica has it");
+        guard.release().await.unwrap();
+    }
+    figure("64 confirmed locks over a replica 50 ms away", watch.elapsed());
+    // One that comes through the queue, from another process.
+    let other = pair.locks("acks=1").await;
+    let held = take(&locks, "passed").await;
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { take(&other, "passed").await }
+    });
+    eventually("somebody queues", || exists(&pair.master, "{passed}@queue")).await;
+    held.release().await.unwrap();
+    let guard = waiting.await.unwrap();
+    let holder = pair.replica.command(&["GET", "passed"]).text().to_owned();
+    assert_eq!(holder, pair.master.command(&["GET", "passed"]).text(), "the replica knows the new holder");
+    guard.release().await.unwrap();
+}
+
+/// Scenario 3 of the design.
+#[tokio::test]
+#[limit]
+async fn without_the_replica_there_are_no_locks_and_nothing_is_left() {
+    let pair = Pair::start().await;
+    let locks = pair.locks("acks=1").await;
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let held = locks.lock("held").with_ttl(3 * SECOND).await.unwrap();
+    let plain = locks.lock("plain").with_ttl(3 * SECOND).with_durability(Durability::Master).await.unwrap();
+    pair.cut();
+    let watch = Stopwatch::start();
+    let error = locks.lock("k").with_ttl(3 * SECOND).without_waiting().try_acquire().await.unwrap_err();
+    figure("refusal without a replica, ttl 3 s", watch.elapsed());
+    watch.assert_within(5 * SECOND, "a refusal");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains("0 of 1 replicas of 127.0.0.1"), "{error}");
+    assert!(error.to_string().contains("ask for fewer acks"), "{error}");
+    eventually("it is undone", || !exists(&pair.master, "k")).await;
+    // No renewal counts any more.
+    assert_eq!(lost(&held).await, LossReason::Unreachable);
+    watch.assert_within(10 * SECOND, "a loss by unconfirmed renewals");
+    plain.ensure_held().unwrap();
+    plain.release().await.unwrap();
+    drop(held);
+    pair.between.resume();
+    take(&locks, "k").await.release().await.unwrap();
+    for server in [&pair.master, &pair.replica] {
+        eventually("nothing is left", || locked_keys(server).is_empty()).await;
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn what_a_server_cannot_confirm_is_refused_and_given_back() {
+    let pair = Pair::start().await;
+    let waits_for_disks = !pair.master.command(&["INFO", "server"]).text().contains("redis_version:7.0.");
+    let locks = pair.locks("fsync=local").await;
+    let error = locks.lock("k").await.unwrap_err();
+    let says = if waits_for_disks { "appendonly" } else { "7.2" };
+    assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains(says), "{error}");
+    assert!(locked_keys(&pair.master).is_empty());
+    let error = pair.locks("").await.lock("k").with_durability(Durability::AllReplicas).await.unwrap_err();
+    assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("redis+sentinel://"), "{error}");
+    assert!(locked_keys(&pair.master).is_empty());
+    for (url, says) in [
+        ("redis://h?acks=all", "redis+sentinel://"),
+        ("redis://h?acks=0", "acks=1"),
+        ("redis://h?fsync=never", "fsync=local"),
+        ("redis+sentinel://h/mymaster?acks=1&fsync=1", "keep fsync"),
+        ("redis://h?acks=1&acks=2", "more than one acks"),
+    ] {
+        let error = RedisStore::new(url).unwrap_err();
+        assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains(says), "{url}: {error}");
+    }
+    let error = LockManager::connect("memory://?acks=1").await.unwrap_err();
+    assert!(error.to_string().contains("no replicas"), "{error}");
+    let error = LockManager::in_memory().lock("k").with_durability(Durability::Acks(1)).await.unwrap_err();
+    assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("remove"), "{error}");
+}
+
+#[tokio::test]
+#[limit]
+async fn all_are_those_that_the_sentinels_know() {
+    let servers = RedisSentinels::builder().with_replicas(2).start();
+    let options = LockOptions::default().with_ttl(3 * SECOND).without_waiting();
+    let locks = LockManager::connect_with(&format!("{}?acks=all", servers.url()), options).await.unwrap();
+    let guard = take(&locks, "k").await;
+    assert!((0..3).all(|at| exists(&servers.servers()[at], "k")), "every server has it");
+    guard.release().await.unwrap();
+    servers.servers()[2].pause();
+    let error = locks.lock("k").await.unwrap_err();
+    assert!(error.to_string().contains(" of 2 replicas"), "{error}");
+    take_with(&locks, Durability::Acks(1)).await;
+    // Nobody makes a replica the master that is down, so it is not waited for.
+    servers.notice_within(500);
+    eventually("the sentinels take it for down", || down(&servers) == 3).await;
+    let retried = locks.lock("k").with_wait(30 * SECOND).await.unwrap();
+    retried.release().await.unwrap();
+    servers.servers()[2].resume();
+}
+
+async fn take_with(locks: &LockManager, durability: Durability) {
+    let guard = locks.lock("fewer").with_wait(30 * SECOND).with_durability(durability).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// How many sentinels take a replica for down.
+fn down(servers: &RedisSentinels) -> usize {
+    let replicas =
+        |at: &usize| format!("{:?}", servers.sentinels()[*at].command(&["SENTINEL", "REPLICAS", "mymaster"]));
+    (0..3).filter(|at| replicas(at).contains("s_down")).count()
+}
