@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::fleet::Pace;
+use crate::instructions::Counter;
 use crate::proxy::Proxy;
 use crate::server::Server;
 
@@ -42,13 +43,16 @@ pub(crate) struct Bench {
     pub(crate) rounds: u32,
     pub(crate) pace: Pace,
     pub(crate) server: Server,
+    /// Counts instructions, if that was asked for.
+    pub(crate) counter: Option<Counter>,
     proxy: Option<Proxy>,
 }
 
 impl Bench {
-    pub(crate) fn start(program: String, scale: Scale, rounds: Option<u32>) -> Result<Self> {
+    pub(crate) fn start(program: String, scale: Scale, rounds: Option<u32>, instructions: bool) -> Result<Self> {
         let millis = Duration::from_millis;
         Ok(Self {
+            counter: instructions.then(|| Counter::new(&program)).transpose()?,
             server: Server::start(&program)?,
             program,
             scale,

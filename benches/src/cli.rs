@@ -30,6 +30,9 @@ struct Arguments {
     /// How many rounds [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
+    /// Also count the instructions of client and server, with callgrind: needs valgrind, and a build for it
+    #[arg(long)]
+    instructions: bool,
     /// Also write everything that was measured to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -92,7 +95,7 @@ fn measure(arguments: Arguments) -> Result<()> {
     if cfg!(debug_assertions) && scale != Scale::Smoke {
         eprintln!("lock-bench: this build is not optimised; use cargo run --release -p lock-bench");
     }
-    let mut bench = Bench::start(arguments.redis_server, scale, arguments.rounds)?;
+    let mut bench = Bench::start(arguments.redis_server, scale, arguments.rounds, arguments.instructions)?;
     let mut report = Report::begin(&mut bench)?;
     for row in rows {
         let outcome = row.measure(&mut bench)?;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::contestant::Kind;
+use crate::instructions::unhurried;
 use crate::job::Job;
 use crate::load::{Account, Load};
 use crate::record::{self, Findings, Record, Window, examine};
@@ -91,32 +92,13 @@ pub(crate) fn run(
     pace: Pace,
     seen: &mut Option<Seen>,
 ) -> Result<Sample> {
-    let mut children = Vec::new();
-    for process in 0..work.processes {
-        let load = Load {
-            kind,
-            port,
-            tasks: work.tasks,
-            first_task: process * work.tasks,
-            keys_per_task: work.keys_per_task,
-            hold_us: work.hold_us,
-            multi_thread: work.multi_thread,
-            times: work.times,
-        };
-        children.push(Worker::start(&Job::Load(load))?);
-    }
-    for child in &mut children {
-        child.wait_ready()?;
-    }
-    let start = clock::now();
-    let from = start + clock::as_nanos(pace.warm_up);
-    let go = Go { from, to: from + clock::as_nanos(pace.window) };
+    let (mut children, go) = start(port, kind, work, pace)?;
     let spy = if seen.is_none() { Some(Spy::open(server.port())?) } else { None };
     for child in &mut children {
         child.tell(&go)?;
     }
     if let Some(spy) = spy {
-        *seen = Some(spy.listen(start + clock::as_nanos(pace.warm_up) / 2));
+        *seen = Some(spy.listen(go.from - clock::as_nanos(pace.warm_up) / 2));
     }
     std::thread::sleep(clock::until(go.from));
     let before = server.sample()?;
@@ -156,6 +138,49 @@ pub(crate) fn run(
     })
 }
 
+/// Runs a contestant in one process, which ends by the number of its acquisitions, perhaps under another program.
+/// Returns the process id and how often it acquired.
+pub(crate) fn run_out(under: &[String], port: u16, kind: Kind, work: Work) -> Result<(u32, u64)> {
+    let mut worker = Worker::start_under(under, &Job::Load(Load::new(port, kind, work, 0)))?;
+    worker.wait_ready()?;
+    worker.tell(&unhurried())?;
+    let pid = worker.process.id();
+    let (account, records) = worker.account()?;
+    match account.error {
+        Some(error) => Err(error.into()),
+        None => Ok((pid, u64::try_from(records.len())?)),
+    }
+}
+
+/// Counts the commands that clients send for each acquisition where INFO cannot tell them from those of scripts:
+/// MONITOR does, in a round of its own, since it slows the server.
+pub(crate) fn count_commands(server: &Server, port: u16, kind: Kind, work: Work, pace: Pace) -> Result<Option<f64>> {
+    let (mut children, go) = start(port, kind, work, pace)?;
+    let spy = Spy::open(server.port())?;
+    for child in &mut children {
+        child.tell(&go)?;
+    }
+    let readers: Vec<_> = children.into_iter().map(|child| std::thread::spawn(move || child.account())).collect();
+    let commands = spy.count(go.from, go.to);
+    let mut acquisitions = 0;
+    for reader in readers {
+        let (_, records) = reader.join().map_err(|_| "a thread of the benchmark panicked")??;
+        acquisitions += records.iter().filter(|record| (go.from..go.to).contains(&record.enter)).count();
+    }
+    Ok(ratio(commands as f64, acquisitions as f64))
+}
+
+/// Starts all processes of a run, which wait for the signal.
+fn start(port: u16, kind: Kind, work: Work, pace: Pace) -> Result<(Vec<Worker>, Go)> {
+    let job = |process| Job::Load(Load::new(port, kind, work, process * work.tasks));
+    let mut children = (0..work.processes).map(|process| Worker::start(&job(process))).collect::<Result<Vec<_>>>()?;
+    for child in &mut children {
+        child.wait_ready()?;
+    }
+    let from = clock::now() + clock::as_nanos(pace.warm_up);
+    Ok((children, Go { from, to: from + clock::as_nanos(pace.window) }))
+}
+
 /// A worker process. Killed if it is dropped before its end.
 pub(crate) struct Worker {
     process: Child,
@@ -165,8 +190,20 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start(job: &Job) -> Result<Self> {
-        let mut process =
-            Command::new(std::env::current_exe()?).arg("work").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        Self::start_under(&[], job)
+    }
+
+    fn start_under(under: &[String], job: &Job) -> Result<Self> {
+        let this = std::env::current_exe()?;
+        let mut command = match under {
+            [] => Command::new(this),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(this);
+                command
+            }
+        };
+        let mut process = command.arg("work").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = process.stdin.take().ok_or("a process has no input")?;
         let output = BufReader::with_capacity(1 << 20, process.stdout.take().ok_or("a process has no output")?);
         let mut worker = Self { process, input, output };

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::drops::Drops;
 use crate::hold::Hold;
 use crate::load::Load;
 
@@ -10,6 +11,7 @@ use crate::load::Load;
 pub(crate) enum Job {
     Load(Load),
     Hold(Hold),
+    Drops(Drops),
     Telemetry { cycles: u64 },
     Attribute { cycles: u64 },
 }

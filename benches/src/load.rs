@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use crate::contestant::{Contestant, Kind, Local, Ours, Raw, Rslock};
+use crate::fleet::Work;
 use crate::record::{self, Record};
 use crate::wire::{Go, hear, say};
 use crate::{Result, clock};
@@ -38,6 +39,13 @@ pub(crate) struct Load {
     pub(crate) multi_thread: bool,
     /// How often each task acquires before it ends; otherwise it goes on to the end of the window.
     pub(crate) times: Option<u64>,
+}
+
+impl Load {
+    pub(crate) fn new(port: u16, kind: Kind, work: Work, first_task: u32) -> Self {
+        let Work { tasks, keys_per_task, hold_us, multi_thread, times, .. } = work;
+        Self { kind, port, tasks, first_task, keys_per_task, hold_us, multi_thread, times }
+    }
 }
 
 /// The report of one process at its end. As many records follow as it says.

@@ -6,6 +6,7 @@ use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
 use crate::fleet::{self, Pace, Sample, Work};
+use crate::instructions::Instructions;
 use crate::spy::Seen;
 use crate::stats::median;
 
@@ -33,6 +34,14 @@ pub(crate) struct Lane {
     /// Commands that both clients and scripts issue, so that they cannot be counted.
     #[serde(skip)]
     pub(crate) seen: Option<Seen>,
+    /// Counted only on request.
+    pub(crate) instructions: Option<Instructions>,
+}
+
+impl Lane {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self { name, rounds: Vec::new(), seen: None, instructions: None }
+    }
 }
 
 /// The lines of one row, and their rounds.
@@ -52,9 +61,8 @@ impl Race {
 
     /// Runs with windows of an unusual length.
     pub(crate) fn run_at(bench: &mut Bench, lines: &[Line], pace: Pace) -> Result<Self> {
-        let lane = |line: &Line| Lane { name: line.name, rounds: Vec::new(), seen: None };
         let shared_key = lines.iter().any(|line| line.work.keys_per_task == 0);
-        let mut race = Self { shared_key, lanes: lines.iter().map(lane).collect() };
+        let mut race = Self { shared_key, lanes: lines.iter().map(|line| Lane::new(line.name)).collect() };
         for round in 0..bench.rounds {
             // Each round starts with another line, so that no line always follows the same one.
             for place in 0..lines.len() {
@@ -66,7 +74,29 @@ impl Race {
                 lane.rounds.push(sample);
             }
         }
+        for (line, lane) in lines.iter().zip(&mut race.lanes) {
+            if lane.seen.as_ref().is_some_and(|seen| !seen.ambiguous.is_empty()) {
+                bench.server.flush()?;
+                let counted = fleet::count_commands(&bench.server, line.port, line.kind, line.work, pace)?;
+                lane.rounds.iter_mut().for_each(|sample| sample.commands_per_acquisition = counted);
+            }
+        }
         Ok(race)
+    }
+
+    /// Counts the instructions of every line, if that was asked for.
+    pub(crate) fn count_instructions(&mut self, bench: &Bench, lines: &[Line]) -> Result<()> {
+        let Some(counter) = &bench.counter else { return Ok(()) };
+        for (line, lane) in lines.iter().zip(&mut self.lanes) {
+            lane.instructions = Some(counter.count(&bench.server, line.kind, line.work)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the ratio of a count of instructions between two lines.
+    pub(crate) fn instructions(&self, line: &str, to: &str, count: impl Fn(Instructions) -> f64) -> Option<f64> {
+        let of = |name| self.lane(name)?.instructions.map(&count);
+        Some(of(line)? / of(to)?)
     }
 
     /// Returns the median of a figure over the rounds of one line.

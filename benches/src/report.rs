@@ -140,6 +140,10 @@ fn print_race(race: &Race) {
     columns.push(("starved", |s| s.found.starved as f64));
     heads.extend(columns.iter().map(|(head, _)| (*head).to_owned()));
     heads.extend(["violations", "inversions"].map(str::to_owned));
+    let counted = race.lanes.iter().any(|lane| lane.instructions.is_some());
+    if counted {
+        heads.extend(["client ins", "server ins"].map(str::to_owned));
+    }
     print_line(&heads);
     for lane in &race.lanes {
         let mut cells = vec![lane.name.to_owned(), number(race.median(lane.name, |s| s.found.rate))];
@@ -150,12 +154,13 @@ fn print_race(race: &Race) {
         cells.extend(columns.iter().map(|(_, figure)| number(race.median(lane.name, figure))));
         cells.push(number(race.total(lane.name, |s| s.found.violations)));
         cells.push(number(race.total(lane.name, |s| s.found.inversions)));
+        if counted {
+            cells.push(number(lane.instructions.map(|count| count.client)));
+            cells.push(number(lane.instructions.map(|count| count.server)));
+        }
         print_line(&cells);
         if let Some(error) = lane.rounds.iter().find_map(|sample| sample.error.as_ref()) {
             println!("    with errors, such as: {error}");
-        }
-        if let Some(seen) = lane.seen.as_ref().filter(|seen| !seen.ambiguous.is_empty()) {
-            println!("    commands not counted: {:?} come from clients and from scripts", seen.ambiguous);
         }
     }
 }

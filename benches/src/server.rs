@@ -38,7 +38,8 @@ pub(crate) struct Sample {
 
 impl Server {
     /// Starts a server on a free port.
-    pub(crate) fn start(program: &str) -> Result<Self> {
+    pub(crate) fn start(program: impl AsRef<str>) -> Result<Self> {
+        let program = program.as_ref();
         let found = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
         if let Err(error) = found {
             return Err(format!(
@@ -62,6 +63,21 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    pub(crate) fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// Ends the server in an orderly way.
+    pub(crate) fn shut_down(&mut self) {
+        // It closes the connection instead of an answer.
+        let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").exec(&mut self.control);
+    }
+
+    /// Returns how many keys there are.
+    pub(crate) fn keys(&mut self) -> Result<u64> {
+        Ok(redis::cmd("DBSIZE").query(&mut self.control)?)
     }
 
     /// Returns the name and version of the server.

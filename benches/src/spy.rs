@@ -30,6 +30,24 @@ impl Spy {
         Ok(Self(BufReader::with_capacity(1 << 20, socket)))
     }
 
+    /// Counts the commands that clients send between two times.
+    pub(crate) fn count(mut self, from: u64, to: u64) -> u64 {
+        let (mut count, mut line) = (0, Vec::new());
+        while crate::clock::now() < to {
+            if self.0.read_until(b'\n', &mut line).is_err() {
+                continue;
+            }
+            if line.is_empty() {
+                break;
+            }
+            let is_command = read(&String::from_utf8_lossy(&line))
+                .is_some_and(|(script, name)| !script && !GREETINGS.contains(&name.as_str()));
+            count += u64::from(is_command && crate::clock::now() >= from);
+            line.clear();
+        }
+        count
+    }
+
     /// Listens until a given time.
     pub(crate) fn listen(mut self, until: u64) -> Seen {
         let (mut top_level, mut in_scripts) = (BTreeSet::new(), BTreeSet::new());

@@ -76,5 +76,6 @@ fn what_is_wrong_is_said() {
         String::from_utf8(run.stderr).unwrap()
     };
     assert!(run(&["--redis-server", "no-such-server"]).contains("--redis-server"));
+    assert!(run(&["--smoke", "--instructions", "--redis-server", "no-such-server"]).contains("target/callgrind"));
     assert!(run(&["--row", "no-such-row"]).contains("the rows are idle"));
 }

@@ -5,6 +5,10 @@
 struct Readme;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/which-lock.md")]
+struct WhichLock;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/fencing.md")]
 struct Fencing;
 

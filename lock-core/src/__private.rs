@@ -13,8 +13,8 @@ pub use refusal::{
     mistake, skipped, value,
 };
 pub use request::{
-    KeyValue, Keys, WaitValue, client, enter, enter_blocking, enter_maybe, enter_maybe_blocking, keys, request,
-    request_all, shown, wait,
+    KeyValue, Keys, WaitValue, at_most_every, client, enter, enter_blocking, enter_maybe, enter_maybe_blocking,
+    even_if_crashed, keys, once_at, request, request_all, request_striped, shown, wait,
 };
 
 pub use crate::__register_site as register;

@@ -1,6 +1,7 @@
 //! From request to grant: the local queue, the attempts at the store, and the one budget over both.
 
 pub(crate) mod all;
+mod pauses;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,9 +9,11 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::claim::{Answer, Carried, ClaimGuard, GRANT_TTL, Handoff, Success, retire};
-use crate::clock::{Timestamp, jitter};
+use crate::acquire::pauses::{backstop, poll_pause};
+use crate::claim::{Answer, Carried, ClaimGuard, Handoff, PendingClaim, Success, retire};
+use crate::clock::Timestamp;
 use crate::context;
+use crate::deadlock::Nested;
 use crate::engine::{Engine, Interrupted, PendingEntry};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{GrantPath, LockEventKind};
@@ -24,9 +27,6 @@ use crate::owned_hold::OwnedHold;
 use crate::owner::Holder;
 use crate::spec::LockSpec;
 use crate::trace;
-
-/// The bounds of the pause between attempts, where the holder will not announce its release.
-const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// Acquires a lock.
 ///
@@ -53,6 +53,20 @@ enum Obtained {
     New(Granted),
     /// A share in a grant that an enclosing scope of the same task holds.
     Shared(Arc<Hold>),
+}
+
+/// What an acquire goes on from when it has the turn.
+enum Begun {
+    /// Nothing, but for the lease that is to be released.
+    Fresh(Option<Arc<Lease>>),
+    Pending(Box<PendingClaim>),
+}
+
+impl Begun {
+    fn after(lease: Arc<Lease>) -> Self {
+        lease.arrive();
+        Self::Fresh(Some(lease))
+    }
 }
 
 /// A grant that nobody holds yet.
@@ -106,6 +120,10 @@ impl Acquire {
             Wait::AtMost(limit) => self.started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
+        // Who does not wait keeps nobody waiting for its end.
+        if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
+            context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));
+        }
     }
 
     /// Continues with one key, after a joint attempt, within the same budget.
@@ -123,7 +141,19 @@ impl Acquire {
     async fn run(&mut self) -> Result<Obtained> {
         self.begin();
         let span = self.span.clone();
-        self.attempt().instrument(span).await
+        match Nested::of(self.engine(), &self.spec) {
+            None => self.attempt().instrument(span).await,
+            Some(nested) => {
+                Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        obtained = self.attempt().instrument(span) => obtained,
+                        error = nested.victim() => Err(error),
+                    }
+                })
+                .await
+            }
+        }
     }
 
     fn begin(&mut self) {
@@ -143,33 +173,34 @@ impl Acquire {
             }
             // A caller that does not wait finds it taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
-                return Err(LockError::would_deadlock());
+                return Err(LockError::would_deadlock(&self.spec.events.key));
             }
         }
-        let (mut turn, waited, now) = self.take_turn().await?;
+        let (mut turn, waited, mut now) = self.take_turn().await?;
         let (carried, entry) = turn.take_payload().map(Handoff::unpack).unzip();
         self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
-        let guard = match carried {
+        let begun = match carried {
             None => {
                 if !self.engine().has_room() {
                     // Who does not wait for the lock does not wait for that either.
                     let until = if self.spec.options.wait == Wait::None { self.started } else { self.until };
                     Box::pin(self.engine().room(until)).await?;
+                    now = self.engine().clock.now();
                 }
-                ClaimGuard::new(self.engine(), &self.spec, turn, None)
+                Begun::Fresh(None)
             }
-            Some(Carried::PendingClaim(pending)) => ClaimGuard::resume(pending, turn),
+            Some(Carried::PendingClaim(pending)) => Begun::Pending(pending),
             Some(Carried::Lease(lease)) => match lease.next_token(now) {
                 Some(token) => {
                     return Ok(Obtained::New(Granted { token, lease, turn, path: GrantPath::Handoff, at: now }));
                 }
                 // Lost on the way from one hand to the other.
-                None => ClaimGuard::new(self.engine(), &self.spec, turn, Some(lease)),
+                None => Begun::after(lease),
             },
-            Some(Carried::Retiring(lease)) => ClaimGuard::new(self.engine(), &self.spec, turn, Some(lease)),
+            Some(Carried::Retiring(lease)) => Begun::after(lease),
         };
         // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
-        Box::pin(self.pursue(guard, waited)).await
+        Box::pin(self.pursue(begun, turn, waited, now)).await
     }
 
     /// Waits until no other caller of this process is ahead of us. Also returns whether anybody was, and
@@ -206,7 +237,17 @@ impl Acquire {
     }
 
     /// Asks the store, and waits, until it grants.
-    async fn pursue(&mut self, mut guard: ClaimGuard, mut waited: bool) -> Result<Obtained> {
+    async fn pursue(
+        &mut self,
+        begun: Begun,
+        turn: Turn<Handoff>,
+        mut waited: bool,
+        mut now: Timestamp,
+    ) -> Result<Obtained> {
+        let mut guard = match begun {
+            Begun::Fresh(before) => ClaimGuard::new(self.engine(), &self.spec, turn, before),
+            Begun::Pending(pending) => ClaimGuard::resume(*pending, turn),
+        };
         let mut refusals = 0;
         // Why the store could not be asked the last time, if it could not.
         let mut out_of_reach = None;
@@ -216,11 +257,11 @@ impl Acquire {
         }
         loop {
             let releases = guard.releases();
-            let asked = guard.ask(&self.spec, self.until).await;
+            let (asked, answered_at) = guard.ask(&self.spec, (now, self.until)).await;
             if self.engine().is_closed() {
                 return Err(LockError::shut_down());
             }
-            let now = self.engine().clock.now();
+            now = answered_at;
             let again_at = match asked {
                 Ok(Answer::Granted(success)) => {
                     if deadline_of(success.sent_at, success.granted_for) > now {
@@ -269,6 +310,7 @@ impl Acquire {
                 Err(Interrupted::TimedOut) if again_at < self.until => {}
                 Err(why) => return Err(self.interrupted(why, out_of_reach)),
             }
+            now = self.engine().clock.now();
         }
     }
 
@@ -359,22 +401,4 @@ impl Drop for Acquire {
             self.emit_end(LockEventKind::Cancelled { waited, holder });
         }
     }
-}
-
-/// How long to pause before asking again: full jitter under a bound that doubles, and no longer
-/// than the lease in the way can last.
-fn poll_pause(refusals: u32, ttl_left: Option<Duration>) -> Duration {
-    let (least, most) = POLL;
-    let bound = least.saturating_mul(1 << refusals.min(8)).min(most);
-    let pause = jitter(Duration::from_millis(1), bound);
-    // A millisecond more, because the store counts a lease in whole ones.
-    ttl_left.map_or(pause, |left| pause.min(left + Duration::from_millis(1)))
-}
-
-/// When to confirm a place in the store's queue: often enough that a grant in between is worth
-/// something, and right when the lease in the way would end.
-fn backstop(ttl: Duration, ttl_left: Option<Duration>) -> Duration {
-    let regular = (ttl.min(GRANT_TTL) / 3).min(Duration::from_secs(1));
-    let slack = jitter(Duration::from_millis(1), Duration::from_millis(20));
-    ttl_left.map_or(regular, |left| regular.min(left + slack))
 }

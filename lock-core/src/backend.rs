@@ -4,9 +4,13 @@
 //! or guards: those belong to the machinery, which in turn knows nothing about any particular
 //! store.
 
+mod any;
 mod attempt_all;
+mod blocked;
+mod driven;
 mod erased;
 mod inbox;
+mod vote;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -20,10 +24,14 @@ use crate::key::LockKey;
 use crate::options::Durability;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
+pub use any::AnyBackend;
 pub use attempt_all::AttemptAll;
+pub use blocked::Blocked;
+pub(crate) use driven::drive_again;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
+pub use vote::{MemberList, NodeReport, SyncReport, Vote};
 
 /// A store of locks.
 ///
@@ -131,7 +139,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send;
 
     /// Frees the lock if it belongs to this claim, and leaves the queue. The freed lock passes to
-    /// the first waiter in the queue that can be reached.
+    /// the first waiter in the queue that can be reached. A store whose keys clients of other libraries lock too
+    /// may first leave it free for a moment, and have that waiter ask again.
     ///
     /// Must work when the store refuses writes because it is out of memory.
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
@@ -141,6 +150,55 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Returns who holds the key now.
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
+
+    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]; `None` removes it.
+    ///
+    /// For finding deadlocks across processes. A store that does not keep it finds none.
+    fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> impl Future<Output = Result<()>> + Send {
+        let _ = (key, blocked);
+        async { Ok(()) }
+    }
+
+    /// Returns what the holder of a lock waits for, if it has said so lately.
+    fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send {
+        let _ = key;
+        async { Ok(None) }
+    }
+
+    /// Returns what each node says of a key. A store of one node is asked for the holder.
+    fn sync(&self, key: &LockKey) -> impl Future<Output = SyncReport> + Send {
+        async { SyncReport::new(vec![NodeReport::new(self.node(self.lane(key)), self.holder(key).await)], 1) }
+    }
+
+    /// Takes the lock as a member of a [`Quorum`](crate::Quorum), or confirms that the claim has it. Nobody queues.
+    ///
+    /// As [`try_acquire`](Self::try_acquire), with the least token above the floor that the store can give:
+    /// members that are given the same floor then grant the same token. A store that can lose its data says for
+    /// how long it has kept them, read in the same step.
+    fn vote(&self, request: &AcquireRequest) -> impl Future<Output = Result<Vote>> + Send {
+        async {
+            Ok(match self.try_acquire(request).await? {
+                Attempt::Granted { token, .. } => Vote::Granted { token, history: None, time: None },
+                Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
+            })
+        }
+    }
+
+    /// Remembers for a while that a quorum with these members is in use, if a list is given. Returns the lists that
+    /// are remembered.
+    fn remember(
+        &self,
+        list: Option<&MemberList>,
+        keep_for: Duration,
+    ) -> impl Future<Output = Result<Vec<MemberList>>> + Send {
+        let _ = (list, keep_for);
+        async { Ok(Vec::new()) }
+    }
+
+    /// Declares that the data of a store which is a member of a quorum have no gap, whatever happened before.
+    fn vouch(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
 }
 
 /// What a store can do, as data.

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use crate::spread::Spread;
 
 /// The name of one call site, made once and shared by every lock that is taken there.
 #[derive(Debug)]
@@ -15,27 +16,7 @@ pub(crate) struct CallSite {
 
 /// The call sites that have been asked for, by the address of the constant that tells them apart. What is
 /// kept for ever is bounded by the size of the program.
-type Registry = LazyLock<RwLock<HashMap<(usize, usize), &'static CallSite, BuildHasherDefault<Spread>>>>;
-
-/// Spreads addresses of constants, which nobody chooses.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_usize(usize::from(*byte));
-        }
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.0 = (self.0 ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_right(20);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
+type Registry = LazyLock<RwLock<HashMap<(usize, usize), &'static CallSite, Spread>>>;
 
 impl CallSite {
     /// Names the line of a call, as `crate-dir/src/file.rs:line`.

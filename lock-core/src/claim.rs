@@ -56,7 +56,18 @@ impl gate::Payload for Handoff {
     fn reclaim(self, turn: Turn<Self>) {
         match self.carried {
             Carried::Lease(lease) | Carried::Retiring(lease) => retire(self.entry.engine(), &lease, turn),
-            Carried::PendingClaim(pending) => drop(ClaimGuard { pending: Some(pending), turn: Some(turn) }),
+            Carried::PendingClaim(pending) => drop(ClaimGuard::resume(*pending, turn)),
+        }
+    }
+
+    fn take_back(self, turn: Turn<Self>) {
+        match self.carried {
+            // Whoever passed it on may wait for it to arrive: not at one waiter after the other.
+            Carried::Lease(lease) | Carried::Retiring(lease) => {
+                end(self.entry.engine(), &lease);
+                release_behind(self.entry.engine(), &lease, turn);
+            }
+            Carried::PendingClaim(_) => self.reclaim(turn),
         }
     }
 }
@@ -81,18 +92,17 @@ impl HolderHint {
 
 /// Follows a pending claim on behalf of one caller. Dropped, it passes it on or undoes it.
 pub(crate) struct ClaimGuard {
-    pending: Option<Box<PendingClaim>>,
+    pending: Option<PendingClaim>,
     turn: Option<Turn<Handoff>>,
 }
 
 impl ClaimGuard {
     /// Starts a claim, or continues the one that the turn carried. `before` is the lease to release.
     pub(crate) fn new(engine: &Arc<Engine>, spec: &LockSpec, turn: Turn<Handoff>, before: Option<Arc<Lease>>) -> Self {
-        let pending = PendingClaim::new(engine, spec, before);
-        Self::resume(Box::new(pending), turn)
+        Self { pending: Some(PendingClaim::new(engine, spec, before)), turn: Some(turn) }
     }
 
-    pub(crate) fn resume(pending: Box<PendingClaim>, turn: Turn<Handoff>) -> Self {
+    pub(crate) fn resume(pending: PendingClaim, turn: Turn<Handoff>) -> Self {
         Self { pending: Some(pending), turn: Some(turn) }
     }
 
@@ -103,10 +113,14 @@ impl ClaimGuard {
         }
     }
 
-    /// Sends the claim, or continues a send that is on its way, and awaits the answer, at most
-    /// until `limit`.
-    pub(crate) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
-        self.pending().ask(spec, limit).await
+    /// Sends the claim now, or continues a send that is on its way, and awaits the answer, at most until a
+    /// limit. Also returns when it ended.
+    pub(crate) async fn ask(
+        &mut self,
+        spec: &LockSpec,
+        now_and_limit: (Timestamp, Timestamp),
+    ) -> (Result<Answer>, Timestamp) {
+        self.pending().ask(spec, now_and_limit).await
     }
 
     /// Tells the callers behind us who holds the lock.
@@ -142,35 +156,55 @@ impl Drop for ClaimGuard {
         let terms = pending.terms;
         // The place in the queue is the process's, not the caller's.
         let (pending, turn) = if pending.has_begun() {
-            match turn.hand_on(Handoff::new(&engine, Carried::PendingClaim(pending)), |next| next == terms) {
+            let pending = Carried::PendingClaim(Box::new(pending));
+            match turn.hand_on(Handoff::new(&engine, pending), |next| next == terms) {
                 Ok(()) => return,
                 Err((turn, handoff)) => match handoff.unpack().0 {
-                    Carried::PendingClaim(pending) => (pending, turn),
+                    Carried::PendingClaim(pending) => (*pending, turn),
                     Carried::Lease(_) | Carried::Retiring(_) => return,
                 },
             }
         } else {
             (pending, turn)
         };
-        abandon(&engine, *pending, turn);
+        abandon(&engine, pending, turn);
     }
 }
 
 /// Ends a lease towards the store: together with the next claim of this process if there is one,
 /// else in the background.
 pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
-    if let Ok(ended) = lease.end(Ending::Released) {
-        engine.timer.cancel(ended.alarm);
-    }
+    end(engine, lease);
     let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));
     if let Err((turn, _)) = turn.hand_on(handoff, |_| true) {
         // The waiters have just left.
-        let (worker, lease) = (Arc::clone(engine), Arc::clone(lease));
-        engine.clean_up(async move {
-            release_unheld(&worker, &lease).await;
-            // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
-            drop(turn);
-        });
+        release_behind(engine, lease, turn);
+    }
+}
+
+fn end(engine: &Engine, lease: &Lease) {
+    if let Ok(ended) = lease.end(Ending::Released) {
+        engine.timer.cancel(ended.alarm);
+    }
+}
+
+/// Releases a lease that has ended, in the background.
+fn release_behind(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
+    let (worker, arrival) = (Arc::clone(engine), Arrival(Arc::clone(lease)));
+    engine.clean_up(async move {
+        release_unheld(&worker, &arrival.0).await;
+        drop(arrival);
+        // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
+        drop(turn);
+    });
+}
+
+/// A lease on its way to the store. It has arrived when this is dropped, also by a keeper that ends.
+struct Arrival(Arc<Lease>);
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.0.arrive();
     }
 }
 

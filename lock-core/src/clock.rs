@@ -1,8 +1,12 @@
 //! Time as leases count it: it keeps running while the machine is suspended.
 
+mod wake_up;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub(crate) use crate::clock::wake_up::WakeUp;
 
 /// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
 ///
@@ -67,9 +71,27 @@ impl From<Nanos> for Duration {
     }
 }
 
+/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
+/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
+fn drift_margin(ttl: Duration) -> Duration {
+    (ttl / 100).max(Duration::from_millis(2))
+}
+
+/// The last moment at which a lease may be believed that was granted or renewed by a command sent
+/// at `sent_at`. Counted from the send, because the store may have executed it right then.
+pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
+    sent_at.after(ttl).before(drift_margin(ttl))
+}
+
 /// Draws a random duration between two bounds.
 pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(fastrand::f64())
+}
+
+/// Returns what the machine takes for the time of day. It may jump: no lease depends on it.
+pub(crate) fn wall_clock() -> std::time::SystemTime {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    std::time::SystemTime::now()
 }
 
 /// The clock of one manager and of the stores it drives.

@@ -1,5 +1,8 @@
 //! From a URL, options and the environment to a manager.
 
+#[cfg(feature = "redis")]
+mod redlock;
+
 use std::env::VarError;
 
 use crate::error::{LockError, Result};
@@ -20,6 +23,7 @@ impl LockManager {
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
     /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
+    /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. Those of Redis take `?acks=1` or
     /// `?fsync=local`, see [`Durability`](crate::Durability).
@@ -58,9 +62,18 @@ impl LockManager {
     ///
     /// Safe: nothing is kept.
     pub async fn connect_with(url: &str, options: LockOptions) -> Result<Self> {
-        let manager = at(url)?.options(options).build()?;
+        let manager = Self::builder_for(url)?.options(options).build()?;
         manager.ping().await?;
         Ok(manager)
+    }
+
+    /// Starts to build a manager of the store that a URL names, as in [`connect`](Self::connect). Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood.
+    pub fn builder_for(url: &str) -> Result<LockManagerBuilder> {
+        at(url)
     }
 
     /// Connects as the environment says.
@@ -81,7 +94,7 @@ impl LockManager {
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
     ///
     /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
-    /// `?key_prefix=` in the URL is read by this library only, and other clients refuse it or take it for something else.
+    /// `?key_prefix=` in the URL is read by this library only. Other clients refuse it, or ignore it and use other keys.
     ///
     /// # Errors
     ///
@@ -149,9 +162,11 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => LockManager::builder(crate::redis::RedisStore::new(&url)?),
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => LockManager::builder(crate::quorum::Quorum::new(&url)?),
         #[cfg(not(feature = "redis"))]
         "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" => {
+        | "rediss+cluster" | "redlock" | "redlocks" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
@@ -159,7 +174,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         _ => {
             return Err(LockError::misconfigured(format!(
                 "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
-                 redis+unix:///path, redis+sentinel://host:26379/service or redis+cluster://host,…",
+                 redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or redlock://host,host,host",
             )));
         }
     };

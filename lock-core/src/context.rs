@@ -43,7 +43,17 @@ pub(crate) fn holds(engine: usize, key: &LockKey) -> Option<Arc<Hold>> {
     find(|frame| frame.engine == engine && frame.hold.events.key == *key)
 }
 
-fn find(wanted: impl Fn(&Frame) -> bool) -> Option<Arc<Hold>> {
+/// Shows every lock that the current task holds, the innermost first.
+pub(crate) fn each_held(engine: usize, mut show: impl FnMut(&Arc<Hold>)) {
+    find(|frame| {
+        if frame.engine == engine && frame.hold.ensure_held().is_ok() {
+            show(&frame.hold);
+        }
+        false
+    });
+}
+
+fn find(mut wanted: impl FnMut(&Frame) -> bool) -> Option<Arc<Hold>> {
     let innermost = current();
     let mut next = innermost.as_ref();
     while let Some(frame) = next {

@@ -158,7 +158,6 @@ impl Engine {
     }
 
     /// Runs something on the keeper for as long as the keeper lives.
-    #[cfg(feature = "signal")]
     pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
         let _ = self.jobs.send(Box::pin(work));
     }
@@ -207,25 +206,33 @@ impl Engine {
         until: Timestamp,
         command: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let sent_at = self.clock.now();
+        self.timed(op, key, (self.clock.now(), until), command).await.0
+    }
+
+    /// The same for a command of which it is known when it was sent. Also returns when it ended.
+    pub(crate) async fn timed<T>(
+        &self,
+        op: &'static str,
+        key: &LockKey,
+        (sent_at, until): (Timestamp, Timestamp),
+        command: impl Future<Output = Result<T>>,
+    ) -> (Result<T>, Timestamp) {
         let answer = tokio::select! {
             biased;
-            answer = command => answer,
-            () = self.timer.sleep_until(until) => {
-                let error = self.no_answer(key, sent_at);
-                if until.since(sent_at) < FAIR_TIME {
-                    return Err(error);
-                }
-                Err(error)
-            }
+            answer = command => Some(answer),
+            () = self.timer.sleep_after(sent_at, until) => None,
         };
-        self.emit_command(op, key, sent_at, answer.as_ref().err());
-        answer
+        let now = self.clock.now();
+        let counts = answer.is_some() || until.since(sent_at) >= FAIR_TIME;
+        let answer = answer.unwrap_or_else(|| Err(self.no_answer(key, now.since(sent_at))));
+        if counts {
+            self.emit_command(op, key, now.since(sent_at), answer.as_ref().err());
+        }
+        (answer, now)
     }
 
     /// The error of a command that was not answered in time.
-    fn no_answer(&self, key: &LockKey, sent_at: Timestamp) -> LockError {
-        let waited = self.clock.now().since(sent_at);
+    fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         LockError::unavailable(format!(
             "{node} did not answer within {waited:.1?}; check that it is up, and that the ttl leaves time for slow answers",
@@ -250,9 +257,8 @@ impl Engine {
         self.backend.failovers_dyn(self.backend.lane_dyn(key))
     }
 
-    pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, sent_at: Timestamp, error: Option<&LockError>) {
+    pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, elapsed: Duration, error: Option<&LockError>) {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
-        let elapsed = self.clock.now().since(sent_at);
         self.observers.notice(&Notice::Command { op, node, elapsed, error });
     }
 
@@ -301,6 +307,11 @@ impl Engine {
         if !self.is_closed() {
             closing.await;
         }
+    }
+
+    /// Returns whether the keeper has ended with the runtime that drove it.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.jobs.is_closed()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

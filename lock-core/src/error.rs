@@ -77,7 +77,7 @@ pub enum LockErrorKind {
     Lost,
     /// The store cannot be reached, or cannot serve now. Trying later may help.
     Unavailable,
-    /// The same task already holds this key: waiting for it would never end.
+    /// Waiting would never end: the same task already holds this key, or it waits for tasks that wait for it.
     WouldDeadlock,
     /// The key is empty, too long, or has an empty part.
     InvalidKey,
@@ -198,10 +198,27 @@ impl LockError {
             .edit(|inner| inner.reason = Some(reason))
     }
 
-    pub(crate) fn would_deadlock() -> Self {
+    pub(crate) fn would_deadlock(key: &LockKey) -> Self {
+        let message = match key.stripe() {
+            None => {
+                "this task already holds it, so waiting would never end; pass the guard down, or make the inner call reentrant"
+            }
+            Some(_) => {
+                "this task already holds this stripe, perhaps for another id, so waiting would never end; take all ids \
+                 together with lock_all, or make the inner call reentrant"
+            }
+        };
+        Self::build(LockErrorKind::WouldDeadlock, message)
+    }
+
+    /// Ends the wait of a task in a cycle. `deadlock` describes it.
+    pub(crate) fn deadlock(deadlock: &dyn fmt::Display) -> Self {
         Self::build(
             LockErrorKind::WouldDeadlock,
-            "this task already holds it, so waiting would never end; pass the guard down, or make the inner call reentrant",
+            format!(
+                "{deadlock}; this task gives way, since its lock is the youngest: let go of it and try again, and take these \
+                 locks in one order everywhere, or together with lock_all"
+            ),
         )
     }
 
@@ -218,6 +235,21 @@ impl LockError {
             LockErrorKind::Misconfigured,
             "this process was forked after its lock manager was made, and connections and watchdog stayed with the \
              parent; connect a new one here",
+        )
+    }
+
+    /// Refuses to block. `instead` is what to call.
+    pub(crate) fn driven_here(instead: &str) -> Self {
+        Self::build(
+            LockErrorKind::Misconfigured,
+            format!("this manager is driven by the current runtime, which a blocking call would stop; use {instead}"),
+        )
+    }
+
+    pub(crate) fn no_stripes() -> Self {
+        Self::build(
+            LockErrorKind::InvalidKey,
+            "every stripe is left out, so nothing could be locked; ask only while except() leaves one",
         )
     }
 

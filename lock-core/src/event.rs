@@ -1,5 +1,6 @@
 //! The events of locks, for observers such as metrics.
 
+mod deadlock;
 mod observers;
 
 use std::time::Duration;
@@ -7,8 +8,10 @@ use std::time::Duration;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::key::{LockKey, LockLabel};
+use crate::order::OrderInversion;
 use crate::owner::{Holder, OwnerId};
 
+pub use deadlock::{Deadlock, DeadlockMember};
 pub use observers::observe_all;
 pub(crate) use observers::{Observers, notify_all};
 
@@ -273,7 +276,7 @@ impl GrantPath {
 pub enum Notice<'a> {
     /// A command to the store ended.
     Command {
-        /// What it did: `acquire`, `renew`, `release`, `withdraw` or `holder`.
+        /// What it did: `acquire`, `renew`, `release`, `withdraw`, `holder` or `deadlock`.
         op: &'static str,
         /// The node that served it, without credentials.
         node: &'a str,
@@ -346,6 +349,17 @@ pub enum Notice<'a> {
         token: FencingToken,
         /// The newest token admitted.
         newest: FencingToken,
+    },
+    /// Two families of locks are taken in both orders, so that two callers can wait for each other. Sent once for
+    /// each pair, if the order is watched.
+    OrderInverted {
+        /// Which, and where.
+        inversion: &'a OrderInversion,
+    },
+    /// Tasks wait for each other. Each of them that finds it before it is broken says so, once.
+    Deadlocked {
+        /// Who waits for whom.
+        deadlock: &'a Deadlock,
     },
     /// The store granted a token that is not greater than one it gave before: it lost data.
     FencingRegressed {

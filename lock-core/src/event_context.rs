@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::call_site::CallSite;
 use crate::clock::Nanos;
-use crate::event::{LockEvent, LockEventKind, Observers};
+use crate::event::{LockEvent, LockEventKind, Notice, Observers};
 use crate::fork::Birthplace;
 use crate::key::{LockKey, LockLabel};
+use crate::order::{OrderGraph, Taken};
 use crate::owner::HolderInfo;
 
 /// What all acquires of one manager have in common.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The name by which others see this host.
     pub(crate) host: Arc<str>,
@@ -21,6 +22,10 @@ pub(crate) struct Origin {
     pub(crate) observers: Arc<Observers>,
     /// The process in which the manager was made.
     pub(crate) birthplace: Birthplace,
+    /// What others see in place of the call site, if not that.
+    pub(crate) seen_as: Option<Arc<str>>,
+    /// The order in which its locks are taken inside each other, if that is watched.
+    pub(crate) order: Option<Arc<OrderGraph>>,
 }
 
 /// Who acquires what, for the events of one acquire.
@@ -39,8 +44,22 @@ pub(crate) struct EventContext {
 impl EventContext {
     /// Describes the acquiring process to others.
     pub(crate) fn holder_info(&self) -> HolderInfo {
-        let Origin { host, pid, .. } = &*self.origin;
-        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(&self.call_site.shared)).with_lock(self.label.clone())
+        let Origin { host, pid, seen_as, .. } = &*self.origin;
+        let site = seen_as.as_ref().unwrap_or(&self.call_site.shared);
+        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(site)).with_lock(self.label.clone())
+    }
+
+    /// Takes note that this lock is waited for while another is held.
+    pub(crate) fn note_order(&self, held: &Self) {
+        let Some(order) = &self.origin.order else { return };
+        if let Some(inversion) = order.note(held.taken(), self.taken()) {
+            tracing::warn!("{inversion}");
+            self.origin.observers.notice(&Notice::OrderInverted { inversion: &inversion });
+        }
+    }
+
+    fn taken(&self) -> Taken<'_> {
+        Taken { label: &self.label, key: &self.key, site: self.call_site.name }
     }
 
     /// Sends one step to the observers.

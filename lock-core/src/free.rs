@@ -31,7 +31,7 @@ pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The lock was held until now, and is free or passed on.
+    /// The lock was held until now. The store has freed it, or another caller of this process has it.
     Released,
     /// The lock was held until now. The store is told in the background, as the request asked.
     InBackground,
@@ -127,7 +127,8 @@ impl ReleaseRetry {
                 ("release", backend.release_dyn(self.release.clone()))
             };
             let command = engine.route(caller, command);
-            let answer = engine.bounded(op, &self.release.claim.key, sent_at.after(self.timeout), command).await;
+            let bounds = (sent_at, sent_at.after(self.timeout));
+            let (answer, _) = engine.timed(op, &self.release.claim.key, bounds, command).await;
             let again_at = match answer {
                 Ok(freed) if sent_at >= self.settled_at => return Ok(Answered { freed, sent_at, repeated }),
                 Ok(_) => self.settled_at,

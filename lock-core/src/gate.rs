@@ -11,11 +11,12 @@
 use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use crate::key::LockKey;
+use crate::spread::Spread;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 // With their paths, since `tests/interleavings/` builds these files too.
@@ -35,8 +36,13 @@ pub(crate) trait Payload: Send + Sized + 'static {
     /// What the other callers of this process may know about the one with the turn.
     type Holder: Clone + Send;
 
-    /// Finds another use for a payload that nobody took.
+    /// Finds another use for a payload whose waiter has left.
     fn reclaim(self, turn: Turn<Self>);
+
+    /// Finds another use for a payload whose waiter is not polled. Others may not be polled either.
+    fn take_back(self, turn: Turn<Self>) {
+        self.reclaim(turn);
+    }
 }
 
 /// The local queues of one manager, first in first out for each key.
@@ -48,7 +54,7 @@ pub(crate) struct Gate<P: Payload> {
 
 struct Shard<P: Payload> {
     /// The keys that somebody of this process claims or holds.
-    open: HashSet<ByKey<P>>,
+    open: HashSet<ByKey<P>, Spread>,
     /// How many waiters have entered: each one's number is its place.
     entered: u64,
 }
@@ -102,7 +108,7 @@ impl<P: Payload> Gate<P> {
     /// Makes a gate. `schedule` runs each [`Look`] it is given once, after the time that a waiter has
     /// to take its turn.
     pub(crate) fn new(schedule: impl Fn(Look<P>) + Send + Sync + 'static) -> Self {
-        let shard = |_| Mutex::new(Shard { open: HashSet::new(), entered: 0 });
+        let shard = |_| Mutex::new(Shard { open: HashSet::default(), entered: 0 });
         Self { shards: (0..SHARDS).map(shard).collect(), schedule: Box::new(schedule) }
     }
 
@@ -149,6 +155,11 @@ impl<P: Payload> Gate<P> {
         }
     }
 
+    /// Returns whether somebody of this process claims or holds the key.
+    pub(crate) fn is_open(&self, key: &LockKey) -> bool {
+        self.shard(key).open.contains(key)
+    }
+
     /// Returns who of this process holds the key.
     pub(crate) fn holder(&self, key: &LockKey) -> Option<P::Holder> {
         self.shard(key).open.get(key).and_then(|ByKey(queue)| queue.state().holder.clone())
@@ -163,10 +174,9 @@ impl<P: Payload> Gate<P> {
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard<P>> {
-        // The end is where keys differ most. Only the spread matters: the set has a hash of its own.
-        let text = key.as_str().as_bytes();
-        let mix = text.iter().rev().take(8).fold(text.len(), |mix, byte| mix.wrapping_mul(31) + usize::from(*byte));
-        self.shards[mix % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        // The upper half, since the set of the shard takes the place from the lower.
+        let place = usize::try_from(Spread::default().hash_one(key) >> 32).unwrap_or(0);
+        self.shards[place % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -252,9 +262,12 @@ impl<P: Payload> Look<P> {
         // Called since the look was scheduled: it has until the next look.
         let late = state.calls == self.calls;
         drop(state);
-        if late {
-            // Unless it is taken in this very moment.
-            drop(slot.take_back());
+        // Unless it is taken in this very moment.
+        if late && let Some(mut turn) = slot.take_back() {
+            match turn.payload.take() {
+                Some(payload) => payload.take_back(turn),
+                None => drop(turn),
+            }
         }
         let calls = queue.state().calls;
         (queue.gate.schedule)(Self { queue: Weak::clone(&self.queue), calls });

@@ -39,7 +39,7 @@ struct MailboxState {
 #[derive(Debug)]
 pub(crate) enum News {
     Granted(Grant),
-    /// The connection was reopened: the claim must ask again.
+    /// The claim must ask again: the connection was reopened, or the store says so.
     Verify,
 }
 
@@ -63,6 +63,15 @@ impl Grants {
             mailbox.news.notify_one();
         }
         Ok(())
+    }
+
+    /// Makes one claim ask again, if it waits.
+    pub(crate) fn verify(&self, owner: OwnerId) {
+        let mailbox = self.claims().get(&owner).cloned();
+        if let Some(mailbox) = mailbox {
+            mailbox.state().verify = true;
+            mailbox.news.notify_one();
+        }
     }
 
     /// Makes every waiting claim ask again.

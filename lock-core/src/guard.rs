@@ -1,5 +1,6 @@
 //! The proof that a lock is held.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -38,11 +39,22 @@ use crate::watchdog;
 /// # }
 /// ```
 #[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
 pub struct LockGuard {
     first: OwnedHold,
     /// The other keys of a request for several.
     more: Box<[OwnedHold]>,
+}
+
+/// Shows what an error message or a log needs: a guard is often printed by an `unwrap_err` that found one.
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&str> = self.keys().map(LockKey::as_str).collect();
+        f.debug_struct("LockGuard")
+            .field("keys", &keys)
+            .field("token", &self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
 }
 
 impl LockGuard {
@@ -80,6 +92,13 @@ impl LockGuard {
     /// Returns every key that is locked, in order.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.owned().map(|owned| &owned.hold.events.key)
+    }
+
+    /// Returns the stripe that is locked, the first in order if there are several. `None` if the lock is none of
+    /// [`Striped`](crate::Striped); [`keys`](Self::keys) tells the stripe of each.
+    #[must_use]
+    pub fn stripe(&self) -> Option<u32> {
+        self.keys().find_map(LockKey::stripe)
     }
 
     /// Returns the fencing token of this grant. Send it along with every write.
@@ -167,6 +186,10 @@ impl LockGuard {
     /// Releases the lock and waits for the confirmation, unless
     /// [`release_in_background`](crate::LockRequest::release_in_background) was asked for.
     ///
+    /// Where another caller of this process waits, the lock passes to it without the store. The confirmation is
+    /// then that it was polled and has the lock. If it is not polled within the hand-off slice, which is 10 ms by
+    /// default, the lock goes back to the store, and the confirmation is the store's.
+    ///
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store could not be told before the lease ran out;
@@ -186,9 +209,7 @@ impl LockGuard {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<ReleaseOutcome> {
         if !self.first.engine().serves_blocking_callers() {
-            return Err(LockError::misconfigured(
-                "this manager is driven by the current runtime, which a blocking call would stop; use release().await",
-            ));
+            return Err(LockError::driven_here("release().await"));
         }
         block_on(self.release_by(Caller::Blocking))
     }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::backend::{DynBackend, Inbox};
+use crate::backend::{DynBackend, Inbox, drive_again};
 use crate::claim::Handoff;
-use crate::clock::{Clock, jitter};
+use crate::clock::{Clock, WakeUp};
 use crate::engine::{Engine, Mail};
-use crate::error::{LockError, LockErrorKind, Result};
+use crate::error::{LockError, Result};
 use crate::event::Observers;
 use crate::gate::{Gate, Look};
 use crate::handle::EngineHandle;
@@ -109,7 +109,8 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self) {
-        self.tasks.spawn(drive(Arc::clone(&self.backend), self.inbox.clone(), self.timer.clock.clone()));
+        let mut wake_up = WakeUp::new(self.timer.clock.clone());
+        self.tasks.spawn(drive_again(Arc::clone(&self.backend), self.inbox.clone(), self.timer.clock.clone()));
         loop {
             self.ring_alarms();
             tokio::select! {
@@ -123,7 +124,7 @@ impl Keeper {
                 },
                 Some(message) = self.mail.messages.recv() => self.hear(message),
                 Some(_) = self.tasks.join_next() => {}
-                () = self.timer.first_alarm() => {}
+                () = self.timer.first_alarm(&mut wake_up) => {}
             }
         }
     }
@@ -143,28 +144,5 @@ impl Keeper {
             self.inspect(leases, Duration::ZERO);
             self.timer.served();
         }
-    }
-}
-
-/// How long to pause before the store's background work is started again: at first, and at most.
-const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-
-/// Runs the store's own background work, again and again. If it always ends at once, for example because
-/// the store refuses our password, the pauses grow.
-async fn drive(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Clock) {
-    let mut pause = RESTART.0;
-    loop {
-        let started = clock.now();
-        let error = Arc::clone(&backend).drive_dyn(inbox.clone()).await;
-        if clock.now().since(started) > RESTART.1 {
-            pause = RESTART.0;
-        }
-        if pause == RESTART.0 && error.kind() == LockErrorKind::Misconfigured {
-            tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
-        } else {
-            tracing::debug!(%error, ?pause, "the lock store's background connection ended; it is started again");
-        }
-        clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
-        pause = (pause * 2).min(RESTART.1);
     }
 }

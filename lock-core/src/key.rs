@@ -24,18 +24,36 @@ pub use label::LockLabel;
 pub struct LockKey {
     text: Arc<str>,
     /// Shared, since every lock keeps several copies of its key.
-    label: Option<Arc<LockLabel>>,
+    about: Option<Arc<About>>,
+}
+
+/// What a key says beside its text.
+#[derive(Clone, Default)]
+struct About {
+    label: Option<LockLabel>,
+    /// Which stripe of a set it is.
+    stripe: Option<u32>,
 }
 
 impl LockKey {
-    /// Shares the label of another key.
+    /// Shares all that another key says beside its text.
     pub(crate) fn with_label_of(self, other: &Self) -> Self {
-        Self { label: other.label.clone(), ..self }
+        Self { about: other.about.clone(), ..self }
+    }
+
+    /// Says which stripe of a set this is.
+    pub(crate) fn with_stripe(self, stripe: u32) -> Self {
+        self.with(|about| about.stripe = Some(stripe))
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut About)) -> Self {
+        set(Arc::make_mut(self.about.get_or_insert_default()));
+        self
     }
 
     /// Takes a text that was checked.
     pub(crate) fn checked(text: &str) -> Self {
-        Self { text: text.into(), label: None }
+        Self { text: text.into(), about: None }
     }
 
     /// Returns the key as the store sees it.
@@ -47,14 +65,19 @@ impl LockKey {
     /// Returns the template label this key was rendered from, if it has one.
     #[must_use]
     pub fn label(&self) -> Option<&LockLabel> {
-        self.label.as_deref()
+        self.about.as_ref()?.label.as_ref()
+    }
+
+    /// Returns which stripe this key is, of a set that [`LockManager::striped`](crate::LockManager::striped) made.
+    #[must_use]
+    pub fn stripe(&self) -> Option<u32> {
+        self.about.as_ref()?.stripe
     }
 
     /// Attaches the metric label of this key.
     #[must_use]
-    pub fn with_label(mut self, label: LockLabel) -> Self {
-        self.label = Some(Arc::new(label));
-        self
+    pub fn with_label(self, label: LockLabel) -> Self {
+        self.with(|about| about.label = Some(label))
     }
 }
 

@@ -3,12 +3,16 @@
 //! A lease may serve several local holders one after the other. Its deadline, its renewal and its
 //! fencing tokens are common to them.
 
+mod arrival;
+
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::Claim;
+pub(crate) use crate::clock::deadline_of;
 use crate::clock::{Clock, Nanos, Timestamp};
 use crate::error::LossReason;
 use crate::event::LockEventKind;
@@ -17,18 +21,6 @@ use crate::grants::Listener;
 use crate::options::{Durability, HandoffLimits, LockOptions, command_timeout};
 use crate::owner::Holder;
 use crate::timer::AlarmId;
-
-/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
-/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
-pub(crate) fn drift_margin(ttl: Duration) -> Duration {
-    (ttl / 100).max(Duration::from_millis(2))
-}
-
-/// The last moment at which a lease may be believed that was granted or renewed by a command sent
-/// at `sent_at`. Counted from the send, because the store may have executed it right then.
-pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
-    sent_at.after(ttl).before(drift_margin(ttl))
-}
 
 /// What holders must agree on to share a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +120,10 @@ pub(crate) struct LeaseState {
     pub(crate) suspect: bool,
     /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
     verified: Timestamp,
+    /// Whether the next renewal comes early because the key may have changed hands.
+    hinted: bool,
+    /// How many renewals in a row came early and found nothing changed.
+    false_hints: u32,
     /// How often its node had had another history when the last command was sent that confirmed the lease.
     failovers: u64,
     /// The current holder.
@@ -138,6 +134,10 @@ pub(crate) struct LeaseState {
     token: FencingToken,
     /// How often the lock was passed on locally.
     passes: u32,
+    /// Whether its end was passed on, and has arrived at the next caller or at the store.
+    end_arrived: bool,
+    /// The holder that passed it on last, and waits until it has arrived.
+    releaser: Option<Waker>,
 }
 
 impl LeaseState {
@@ -209,12 +209,16 @@ impl Lease {
                 whole,
                 suspect: false,
                 verified: BEFORE,
+                hinted: false,
+                false_hints: 0,
                 failovers: beginning.failovers,
                 holder: None,
                 ends_by: Timestamp::NEVER,
                 // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
+                end_arrived: false,
+                releaser: None,
             }),
             claim,
             clock,
@@ -247,8 +251,12 @@ impl Lease {
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
             return None;
         }
-        state.token = FencingToken::new(state.token.get() + 1);
-        Some(state.token)
+        let token = FencingToken::new(state.token.get() + 1);
+        state.token = token;
+        let releaser = state.releaser.take();
+        drop(state);
+        releaser.into_iter().for_each(Waker::wake);
+        Some(token)
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.
@@ -299,6 +307,7 @@ impl Lease {
     pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
         state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
+        state.false_hints = if std::mem::take(&mut state.hinted) { state.false_hints.saturating_add(1) } else { 0 };
         state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
         if std::mem::take(&mut state.suspect) {
             state.verify_soon();
@@ -339,8 +348,10 @@ impl LeaseState {
     }
 
     fn verify_soon(&mut self) -> bool {
-        let soonest = self.verified.after(VERIFY_EVERY);
+        // A store may give false hints again and again, about many keys, and each costs a renewal.
+        let soonest = self.verified.after(VERIFY_EVERY.saturating_mul(1 << self.false_hints.min(16)));
         let sooner = soonest < self.renew_at;
+        self.hinted |= sooner;
         self.renew_at = self.renew_at.min(soonest);
         sooner
     }
@@ -366,7 +377,8 @@ impl Asked {
     }
 }
 
-/// A key that changes all the time without being lost is verified no more often than this.
+/// A key that changes all the time without being lost is verified no more often than this, and half as often
+/// each time.
 const VERIFY_EVERY: Duration = Duration::from_millis(10);
 
 /// How long after the grant a store is first asked about a lock, if that makes it tell of changes.

@@ -25,10 +25,14 @@
 //! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`] |
 //! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
 //! | check, extend, release what is held | [`LockGuard`] |
+//! | have one leader, and know who it is | [`Election`] |
+//! | run a job once in a period, or once for its time | [`LockRequest::at_most_every`], [`LockRequest::once_at`] |
+//! | spread one name over several locks, by id or whichever is free | [`Striped`] |
 //! | protect a resource against holders that paused too long | [`FencingToken`], [`FencingGate`], [`FencedWrite`] for Redis |
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |
 //! | annotate functions | `#[distributed_lock]`, `lock_key!` (feature `macros`) |
 //! | answer an HTTP request whose lock is refused | [`LockError::http_status`], `LockLayer` (feature `tower`), feature `axum` |
+//! | find locks that are taken in two orders | [`LockManager::lock_order`] |
 //! | watch what happens | [`LockObserver`]; the crate `lock-metrics` turns it into Prometheus series |
 //! | see it in traces | the `tracing` spans `lock_acquire` and `lock_hold`, target `lock_core`, level `DEBUG` |
 //! | add a store | [`LockBackend`], [`MemoryStore`] as the specification, `conformance` (feature `test-util`) |
@@ -59,6 +63,8 @@ mod clock;
 pub mod conformance;
 mod connect;
 mod context;
+mod deadlock;
+mod election;
 mod engine;
 mod error;
 mod event;
@@ -66,6 +72,7 @@ mod event_context;
 mod fenced_write;
 mod fencing;
 mod fencing_gate;
+mod following;
 mod fork;
 mod free;
 mod gate;
@@ -74,6 +81,7 @@ mod grants;
 mod guard;
 mod handle;
 mod hold;
+mod job;
 mod keeper;
 mod key;
 mod lease;
@@ -82,18 +90,23 @@ mod manager;
 mod memory;
 mod naming;
 mod options;
+mod order;
 mod outcome;
 mod overriding;
 mod owned_hold;
 mod owner;
 mod prefix;
 mod protect;
+mod quorum;
 #[cfg(feature = "redis")]
 mod redis;
 mod release;
 mod shutdown;
 mod site;
 mod spec;
+mod spread;
+mod stripe;
+mod striped;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -107,19 +120,21 @@ pub use crate::redis::inspect;
 #[cfg(feature = "redis")]
 pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Grant, Inbox, LockBackend, Release, Renewal,
-    Ticket,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, LockBackend,
+    MemberList, NodeReport, Release, Renewal, SyncReport, Ticket, Vote,
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
+pub use election::{Election, Leader, Leadership, Observation};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
-pub use event::{GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
+pub use event::{Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
 pub use fenced_write::FencedWrite;
 pub use fencing::{FencingToken, StaleToken};
 pub use fencing_gate::FencingGate;
 pub use free::ReleaseOutcome;
 pub use global::{AlreadyInstalled, DefaultGuard};
 pub use guard::LockGuard;
+pub use job::Job;
 pub use key::{LockKey, LockLabel};
 pub use lock::LockRequest;
 #[cfg(feature = "macros")]
@@ -128,10 +143,13 @@ pub use manager::{LockManager, LockManagerBuilder};
 pub use memory::MemoryStore;
 pub use naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
 pub use options::{Durability, LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
+pub use order::{LockOrder, OrderInversion};
 pub use outcome::{FromLockError, LockFailure};
 pub use overriding::{Overriding, overriding};
 pub use owner::{Holder, HolderInfo, OwnerId};
+pub use quorum::{Quorum, Restarts};
 pub use shutdown::ShutdownReport;
 pub use site::{Site, sites};
+pub use striped::{AnyStripe, Striped};
 #[cfg(feature = "tower")]
 pub use web::{LockLayer, LockService, ProblemResponse, Refuse};

@@ -12,13 +12,13 @@ use crate::call_site::CallSite;
 use crate::engine::{Caller, Engine};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Observers;
-use crate::event_context::EventContext;
+use crate::event_context::{EventContext, Origin};
 use crate::guard::LockGuard;
 use crate::key::{LockKey, LockLabel};
 use crate::manager::LockManager;
 use crate::options::{LockOptions, setters};
 use crate::outcome::FromLockError;
-use crate::protect::{Drive, join_outcome, release};
+use crate::protect;
 use crate::spec::LockSpec;
 
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
@@ -47,6 +47,10 @@ pub struct LockRequest {
     called_from: &'static Location<'static>,
     /// Whether a grant that the current task holds already may be shared.
     reentrant: bool,
+    /// Whether the key stays taken for its `min_hold` even if this process dies.
+    kept_if_crashed: bool,
+    /// What others see in place of the call site.
+    seen_as: Option<Arc<str>>,
 }
 
 /// What a request is for.
@@ -64,7 +68,17 @@ impl LockRequest {
     pub(crate) fn new(manager: LockManager, keys: Result<RequestedKeys>) -> Self {
         let called_from = Location::caller();
         let options = manager.options().clone();
-        Self { manager, keys, options, label: None, site: None, called_from, reentrant: false }
+        Self {
+            manager,
+            keys,
+            options,
+            label: None,
+            site: None,
+            called_from,
+            reentrant: false,
+            kept_if_crashed: false,
+            seen_as: None,
+        }
     }
 
     /// Names the family of locks in metrics. Default: the key's template, else the call site.
@@ -133,9 +147,7 @@ impl LockRequest {
     /// As [`acquire`](Self::acquire).
     pub fn acquire_blocking(self) -> Result<LockGuard> {
         if !self.manager.engine().serves_blocking_callers() {
-            return Err(LockError::misconfigured(
-                "this manager is driven by the current runtime, which a blocking call would stop; use acquire().await",
-            ));
+            return Err(LockError::driven_here("acquire().await"));
         }
         block_on(self.start(Caller::Blocking)?)
     }
@@ -163,8 +175,7 @@ impl LockRequest {
             Ok(guard) => guard,
             Err(error) => return R::from_lock_error(error),
         };
-        let output = Drive::new(Some(&guard), Box::pin(body(&guard))).await;
-        join_outcome(output, release(guard).await).unwrap_or_else(R::from_lock_error)
+        protect::run(guard, body).await.unwrap_or_else(R::from_lock_error)
     }
 
     /// Returns who observes this request.
@@ -172,8 +183,50 @@ impl LockRequest {
         Arc::clone(&self.manager.engine().observers)
     }
 
+    /// Asks in the name of another call, with its options.
+    pub(crate) fn on_behalf_of(mut self, called_from: &'static Location<'static>, options: LockOptions) -> Self {
+        (self.called_from, self.options) = (called_from, options);
+        self
+    }
+
+    /// Shows others something in place of the call site.
+    pub(crate) fn seen_as(mut self, what: Arc<str>) -> Self {
+        self.seen_as = Some(what);
+        self
+    }
+
+    /// Keeps the key taken for its `min_hold` even if this process dies.
+    pub(crate) fn kept_if_crashed(mut self) -> Self {
+        self.kept_if_crashed = true;
+        // The key is kept already when the work ends, so nobody has to wait for the answer to that.
+        self.release_in_background()
+    }
+
+    /// Puts something behind each key.
+    pub(crate) fn with_key_suffix(mut self, suffix: &str) -> Self {
+        self.keys = self.keys.and_then(|keys| match keys {
+            RequestedKeys::One(key) => key.with_suffix(suffix).map(RequestedKeys::One),
+            RequestedKeys::All(keys) => {
+                let suffixed = keys.into_iter().map(|key| key.with_suffix(suffix)).collect::<Result<_>>();
+                suffixed.map(RequestedKeys::All)
+            }
+        });
+        self
+    }
+
+    /// Makes the acquire fail, for a mistake that was found before it.
+    pub(crate) fn refused(mut self, error: LockError) -> Self {
+        self.keys = self.keys.and(Err(error));
+        self
+    }
+
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
-    fn start(self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
+    pub(crate) fn start(mut self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
+        if std::mem::take(&mut self.kept_if_crashed) {
+            let keep = self.options.min_hold;
+            let acquire = self.start(caller)?;
+            return Ok(Box::pin(async move { protect::keep_from_start(acquire.await?, keep).await }));
+        }
         let handle = Arc::clone(self.manager.handle());
         if handle.engine.birthplace.is_left() {
             return Err(LockError::forked());
@@ -181,6 +234,10 @@ impl LockRequest {
         let called_from = self.called_from;
         let here = || CallSite::of_call(called_from);
         let call_site = self.site.map_or_else(here, CallSite::named);
+        let origin = match self.seen_as {
+            Some(what) => Arc::new(Origin { seen_as: Some(what), ..Origin::clone(self.manager.origin()) }),
+            None => Arc::clone(self.manager.origin()),
+        };
         let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { call_site }.name);
         let spec = |key: LockKey| LockSpec {
             events: EventContext {
@@ -189,7 +246,7 @@ impl LockRequest {
                 call_site,
                 ttl: self.options.ttl.into(),
                 stuck_after: self.options.stuck_threshold().into(),
-                origin: Arc::clone(self.manager.origin()),
+                origin: Arc::clone(&origin),
                 key,
             },
             options: self.options.clone(),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::all::in_order;
-use crate::backend::{DynBackend, LockBackend};
+use crate::backend::{DynBackend, LockBackend, SyncReport};
 use crate::engine::{Caller, Engine};
 use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
 use crate::event_context::Origin;
+use crate::following::Following;
 use crate::handle::EngineHandle;
 use crate::keeper;
 use crate::key::LockKey;
@@ -16,8 +17,10 @@ use crate::lock::{LockRequest, RequestedKeys};
 use crate::memory::MemoryStore;
 use crate::naming::IntoLockKey;
 use crate::options::{HandoffLimits, LockOptions, setters};
+use crate::order::LockOrder;
 use crate::owner::Holder;
 use crate::prefix::check_key_prefix;
+use crate::stripe::Stripings;
 
 /// More passes than a grant has numbers are not possible: the first holder has one too.
 const MAX_PASSES: u32 = 127;
@@ -61,6 +64,8 @@ struct Inner {
     /// What comes before every key. Empty for none.
     key_prefix: Box<str>,
     origin: Arc<Origin>,
+    stripings: Stripings,
+    following: Following,
 }
 
 impl LockManager {
@@ -97,6 +102,7 @@ impl LockManager {
             store_name: None,
             handoff: HandoffLimits { passes: 64, slice: Duration::from_millis(10) },
             on_current_runtime: false,
+            lint_lock_order: cfg!(feature = "test-util"),
         }
     }
 
@@ -141,11 +147,53 @@ impl LockManager {
     ///
     /// Safe: it only reads.
     pub async fn holder(&self, key: impl IntoLockKey) -> Result<Option<Holder>> {
-        let key = self.key(key)?;
+        self.holder_of(self.key(key)?).await
+    }
+
+    /// As [`holder`](Self::holder), for a key that has its prefix.
+    pub(crate) async fn holder_of(&self, key: LockKey) -> Result<Option<Holder>> {
         let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Asks every node of the store who holds a key. It changes nothing: of a quorum, whoever holds a lock has it
+    /// given again to the members that lost it.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let report = locks.sync("lock:user:42").await?;
+    /// for node in &report.nodes {
+    ///     println!("{}: {:?}", node.node, node.holder);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey). A node that cannot be asked says so in the
+    /// report; with none of them within 5 s, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn sync(&self, key: impl IntoLockKey) -> Result<SyncReport> {
+        let key = self.key(key)?;
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(CONNECT_TIMEOUT);
+        let backend = Arc::clone(&engine.backend);
+        let asked = key.clone();
+        let command = engine.route(Caller::Async, Box::pin(async move { Ok(backend.sync_dyn(asked).await) }));
+        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns what comes before every key of this manager, see [`LockManagerBuilder::key_prefix`].
+    #[must_use]
+    pub fn key_prefix(&self) -> &str {
+        &self.inner.key_prefix
     }
 
     /// Returns a key as the store sees it: with the prefix of this manager before it.
@@ -176,8 +224,38 @@ impl LockManager {
         self.engine().observers.add(Arc::new(observer));
     }
 
+    /// Returns the order in which locks were taken inside each other, by families: the labels that metrics see.
+    ///
+    /// It watches each acquire that waits inside [`run`](LockRequest::run) or an annotated function. If one family is
+    /// taken under another here and the other way round there, two callers can wait for each other, although no test
+    /// has them do so: [`Notice::OrderInverted`](crate::Notice::OrderInverted) says so once for each pair, with both
+    /// places. Several locks of one family must be taken in ascending order of their keys, as
+    /// [`lock_all`](Self::lock_all) does.
+    ///
+    /// On with the feature `test-util`, else by [`lint_lock_order`](LockManagerBuilder::lint_lock_order).
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let locks = LockManager::builder(MemoryStore::new()).lint_lock_order(true).build()?;
+    /// let cart = || locks.lock("cart:7").with_label("cart");
+    /// let stock = || locks.lock("stock:42").with_label("stock");
+    /// cart().run(async |_| stock().await.map(drop)).await?;
+    /// locks.lock_order().assert_consistent(); // at the end of a test
+    ///
+    /// stock().run(async |_| cart().await.map(drop)).await?;
+    /// println!("{}", locks.lock_order().inversions()[0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lock_order(&self) -> LockOrder {
+        LockOrder::of(self.inner.origin.order.as_ref())
+    }
+
     /// Returns the engine, unless it stayed with the parent of this process.
-    fn engine_here(&self) -> Result<&Arc<Engine>> {
+    pub(crate) fn engine_here(&self) -> Result<&Arc<Engine>> {
         if self.engine().birthplace.is_left() { Err(LockError::forked()) } else { Ok(self.engine()) }
     }
 
@@ -195,6 +273,14 @@ impl LockManager {
 
     pub(crate) fn origin(&self) -> &Arc<Origin> {
         &self.inner.origin
+    }
+
+    pub(crate) fn following(&self) -> &Following {
+        &self.inner.following
+    }
+
+    pub(crate) fn stripings(&self) -> &Stripings {
+        &self.inner.stripings
     }
 }
 
@@ -220,6 +306,7 @@ pub struct LockManagerBuilder {
     store_name: Option<Arc<str>>,
     handoff: HandoffLimits,
     on_current_runtime: bool,
+    lint_lock_order: bool,
 }
 
 setters!(LockManagerBuilder, options);
@@ -274,6 +361,15 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Watches the order in which locks are taken inside each other: [`LockManager::lock_order`]. Default: only with the
+    /// feature `test-util`.
+    ///
+    /// It costs a look at a table for each acquire under another lock, and nothing else.
+    pub fn lint_lock_order(mut self, on: bool) -> Self {
+        self.lint_lock_order = on;
+        self
+    }
+
     /// Drives everything on the current tokio runtime and its clock, instead of on a thread of its own.
     ///
     /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
@@ -307,9 +403,18 @@ impl LockManagerBuilder {
         };
         let observers = Arc::clone(&handle.engine.observers);
         let birthplace = handle.engine.birthplace.clone();
-        let origin = Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace });
+        let order = self.lint_lock_order.then(Arc::default);
+        let origin =
+            Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace, seen_as: None, order });
         Ok(LockManager {
-            inner: Arc::new(Inner { handle, options: self.options, key_prefix: key_prefix.into(), origin }),
+            inner: Arc::new(Inner {
+                handle,
+                options: self.options,
+                key_prefix: key_prefix.into(),
+                origin,
+                stripings: Stripings::default(),
+                following: Following::default(),
+            }),
         })
     }
 }

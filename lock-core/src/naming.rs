@@ -40,6 +40,11 @@ impl LockKey {
         Ok(Self::checked(text))
     }
 
+    /// Puts something behind the key. The label stays as it is.
+    pub(crate) fn with_suffix(self, suffix: &str) -> Result<Self> {
+        Ok(Self::new(format!("{self}{suffix}"))?.with_label_of(&self))
+    }
+
     /// Puts a prefix before the key. The label stays as it is.
     pub(crate) fn with_prefix(self, prefix: &str) -> Result<Self> {
         if prefix.is_empty() {

@@ -134,6 +134,17 @@ impl Future for Finished {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.begun.take() {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
+            // A keeper that has ended takes nothing back from a caller that is not polled.
+            Some(Begun::Passed(_)) if self.in_background || self.handle.engine.is_unattended() => {
+                Poll::Ready(Ok(ReleaseOutcome::InBackground))
+            }
+            Some(Begun::Passed(hold)) => {
+                let arrived = hold.lease.poll_arrival(hold.token, cx);
+                if arrived.is_pending() {
+                    self.begun = Some(Begun::Passed(hold));
+                }
+                arrived.map(|()| Ok(ReleaseOutcome::Released))
+            }
             // The keeper does it, whatever happens to the caller and its runtime.
             Some(begun @ Begun::Settling(_)) if self.in_background => {
                 self.begun = Some(begun);

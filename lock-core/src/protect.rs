@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::context::{Frame, Scoped, within};
 use crate::error::{LockError, LossReason, Result};
@@ -57,6 +58,24 @@ impl<F: Future + ?Sized> Future for Drive<'_, F> {
 impl<F: Future + ?Sized> fmt::Debug for Drive<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Drive").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+/// Runs a body under a guard until it ends or the lock is lost, and releases the lock.
+pub(crate) async fn run<R>(guard: LockGuard, body: impl AsyncFnOnce(&LockGuard) -> R) -> Result<R> {
+    let output = Drive::new(Some(&guard), Box::pin(body(&guard))).await;
+    join_outcome(output, release(guard).await)
+}
+
+/// Makes the lease last for the whole time that the key is to be kept, before anything is done under it.
+pub(crate) async fn keep_from_start(guard: LockGuard, keep: Duration) -> Result<LockGuard> {
+    match guard.extend(keep).await {
+        Ok(()) => Ok(guard),
+        Err(error) => {
+            // Nothing was done, so nothing counts.
+            guard.set_min_hold(false);
+            Err(error)
+        }
     }
 }
 

@@ -16,8 +16,10 @@ use crate::watchdog;
 
 /// A release that was begun.
 pub(crate) enum Begun {
-    /// The lock passed to another caller of this process, or was lost before.
+    /// The lock was lost before, or others share it.
     Done(ReleaseOutcome),
+    /// The hold ended, and its lock is on its way to another caller of this process.
+    Passed(Arc<Hold>),
     /// The release is on its way to the store.
     Settling(BoxFuture<'static, Result<ReleaseOutcome>>),
 }
@@ -38,7 +40,7 @@ pub(crate) fn release(
         Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 => {
             hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
             pass_on(engine, lease, turn, now);
-            return Begun::Done(ReleaseOutcome::Released);
+            return Begun::Passed(Arc::clone(hold));
         }
         turn => turn,
     };

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{Clock, Timestamp, WakeUp};
 use crate::timer::wheel::Wheel;
 
 pub(crate) use crate::timer::wheel::AlarmId;
@@ -112,7 +112,7 @@ impl<T> Timer<T> {
     }
 
     /// Sleeps until there is something to look at. Only for the keeper.
-    pub(crate) async fn first_alarm(&self) {
+    pub(crate) async fn first_alarm(&self, wake_up: &mut WakeUp) {
         let first = {
             let now = self.clock.now();
             let mut queue = self.queue();
@@ -123,7 +123,7 @@ impl<T> Timer<T> {
             queue.armed_for
         };
         tokio::select! {
-            () = self.clock.sleep_until(first) => {}
+            () = wake_up.at(first) => {}
             () = self.earlier.notified() => {}
         }
     }
@@ -137,7 +137,12 @@ impl<T> Timer<T> {
 
     /// Sleeps until a moment, on any executor.
     pub(crate) fn sleep_until(self: &Arc<Self>, at: Timestamp) -> Sleep<T> {
-        Sleep { timer: Arc::clone(self), at, registered: None }
+        Sleep { timer: Arc::clone(self), at, is_ahead: false, registered: None }
+    }
+
+    /// The same, from a moment that has just been.
+    pub(crate) fn sleep_after(self: &Arc<Self>, now: Timestamp, at: Timestamp) -> Sleep<T> {
+        Sleep { timer: Arc::clone(self), at, is_ahead: now < at, registered: None }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<T>> {
@@ -173,6 +178,8 @@ impl Sleeper {
 pub(crate) struct Sleep<T> {
     timer: Arc<Timer<T>>,
     at: Timestamp,
+    /// Whether the clock need not be read to know that it is not over.
+    is_ahead: bool,
     registered: Option<(AlarmId, Arc<Sleeper>)>,
 }
 
@@ -184,7 +191,7 @@ impl<T> Future for Sleep<T> {
             return Poll::Pending;
         }
         let Some((_, sleeper)) = &self.registered else {
-            if self.timer.clock.now() >= self.at {
+            if !self.is_ahead && self.timer.clock.now() >= self.at {
                 return Poll::Ready(());
             }
             let sleeper = Arc::new(Sleeper { waker: Mutex::new(Some(cx.waker().clone())), ..Sleeper::default() });

@@ -85,7 +85,9 @@ fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
 }
 
 /// Renews one batch and applies the answers.
-pub(crate) async fn renew(engine: Arc<Engine>, batch: Vec<Arc<Lease>>) {
+pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
+    // One whose release has begun since it became due is not renewed any more.
+    batch.retain(|lease| lease.state().over.is_none());
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
     let failovers = engine.failovers(&first.claim.key);

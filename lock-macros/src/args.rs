@@ -27,6 +27,13 @@ pub(crate) struct Arg<T> {
     pub(crate) value: T,
 }
 
+impl<T> Arg<T> {
+    /// Where the option stands.
+    fn place(&self) -> Arg<()> {
+        Arg { name: self.name, order: self.order, value: () }
+    }
+}
+
 /// All arguments.
 #[derive(Default)]
 pub(crate) struct Args {
@@ -69,6 +76,7 @@ impl Args {
         if let Err(error) = parser.parse2(tokens) {
             errors.push(error);
         }
+        args.skip_jobs();
         args.spread_on_refused();
         (args, errors)
     }
@@ -100,6 +108,18 @@ impl Args {
         let name = Name { ident, order: self.read };
         self.read += 1;
         self.options.read(name, value)
+    }
+
+    /// Where the option stands that makes the function a job.
+    fn job(&self) -> Option<Arg<()>> {
+        self.at_most_every.as_ref().map(Arg::place).or(self.once_at.as_ref().map(Arg::place))
+    }
+
+    /// Skips a job that is taken or done.
+    fn skip_jobs(&mut self) {
+        if let Some(Arg { name, order, .. }) = self.job() {
+            self.options.on_busy.get_or_insert(Arg { name, order, value: Action::Skip });
+        }
     }
 
     /// Uses `on_refused` for each of the three options that is not written.

@@ -58,7 +58,7 @@ use proc_macro::TokenStream;
 /// for all. Braces in the text are Redis hash tags: `"{<tenant>}:order:<id>"`.
 ///
 /// The key that is locked is the key that is written. Only the characters that would let a value imitate
-/// another key, or move its key to another slot, are percent-encoded: `%`, braces, control characters, and
+/// another key, or move its key to another slot, are percent-encoded: `%`, `#`, braces, control characters, and
 /// the delimiters of the template's own text, which are all its characters but letters and digits. (`-`,
 /// `_` and `.` join words: they count only next to a value.) `<expr:raw>` encodes nothing.
 ///

@@ -104,6 +104,28 @@ impl Template {
         Ok(Self { literal, pieces })
     }
 
+    /// The text before the first value, if there is a value.
+    pub(crate) fn prefix(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [Piece::Text(text), Piece::Value { .. }, ..] => Some(text),
+            [Piece::Value { .. }, ..] => Some(""),
+            _ => None,
+        }
+    }
+
+    /// The name of the set of stripes: the text before the first value, without the delimiter at its end.
+    pub(crate) fn name_of_stripes(&self) -> Result<&str> {
+        let name = self.prefix().unwrap_or_default().trim_end_matches(|c: char| !c.is_alphanumeric());
+        if name.is_empty() {
+            return Err(Error::new(
+                self.literal.span(),
+                "stripes are named by the text before the first <value> of the key, and there is none; write \
+                 key = \"user:<id>\"",
+            ));
+        }
+        Ok(name)
+    }
+
     /// Collects the mistakes that only show next to the function: names that are no parameters,
     /// and placeholders of other languages.
     pub(crate) fn check(&self, names: &Names) -> Vec<Error> {

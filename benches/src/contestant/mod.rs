@@ -8,7 +8,7 @@ mod rslock;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use contract::Contestant;
+pub(crate) use contract::{Contestant, TTL_MS};
 pub(crate) use local::Local;
 pub(crate) use ours::Ours;
 pub(crate) use raw::Raw;

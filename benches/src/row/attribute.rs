@@ -36,7 +36,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
         of(|round| round.annotated_future.saturating_sub(round.plain_future) as f64),
     );
     let targets = vec![
-        Target::at_most("attribute / guard API", cost, 1.2),
+        Target::at_most("attribute / guard API", cost, 1.15),
         Target::at_most("future grows by, B", grown.median, 512.0),
     ];
     let figures = vec![

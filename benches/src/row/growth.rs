@@ -40,7 +40,7 @@ pub(super) fn keys(bench: &mut Bench) -> Result<Outcome> {
         let mut server = Server::start(&bench.program)?;
         let work = over(if is_many { many } else { few });
         fill(&mut server, kind, work)?;
-        lanes.push((server, kind, work, Lane { name, rounds: Vec::new(), seen: None }));
+        lanes.push((server, kind, work, Lane::new(name)));
     }
     for round in 0..bench.rounds {
         let start = usize::try_from(round)? % lanes.len();

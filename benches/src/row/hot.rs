@@ -12,19 +12,19 @@ use crate::target::Target;
 const TUNED_RETRY_MS: u64 = 2;
 
 pub(super) fn process_ct(bench: &mut Bench) -> Result<Outcome> {
-    one_process(bench, Work::hot(1, 64))
+    one_process(bench, Work::hot(1, 64), 500_000.0)
 }
 
 pub(super) fn process_mt(bench: &mut Bench) -> Result<Outcome> {
-    one_process(bench, Work::hot(1, 64).multi_thread())
+    one_process(bench, Work::hot(1, 64).multi_thread(), 350_000.0)
 }
 
-fn one_process(bench: &mut Bench, work: Work) -> Result<Outcome> {
+fn one_process(bench: &mut Bench, work: Work, changes_per_second: f64) -> Result<Outcome> {
     let mut lines = contestants(work, bench.server.port());
     lines.push(Line { name: LOCAL, kind: Kind::Local, work, port: bench.server.port() });
     let race = Race::run(bench, &lines)?;
     let mut targets = vec![
-        Target::at_least("owner changes per second, us", race.median(OURS, changes), 500_000.0),
+        Target::at_least("owner changes per second, us", race.median(OURS, changes), changes_per_second),
         Target::at_least("owner changes, us / rslock", race.ratio(OURS, RSLOCK, changes_or_one), 1000.0),
         Target::at_least("owner changes, us / rslock tuned", race.ratio(OURS, TUNED, changes_or_one), 100.0),
         Target::at_most("commands per acquisition", race.median(OURS, commands), 0.02),
@@ -37,7 +37,7 @@ pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
     let lines = contestants(Work::hot(4, 16), bench.server.port());
     let race = Race::run(bench, &lines)?;
     let mut targets = vec![
-        Target::at_least("owner changes, us / rslock", race.ratio(OURS, RSLOCK, changes_or_one), 300.0),
+        Target::at_least("owner changes, us / rslock", race.ratio(OURS, RSLOCK, changes_or_one), 500.0),
         Target::at_least("share of the poorest process", race.median(OURS, share), 0.95),
     ];
     targets.extend(safety(&race));
@@ -74,7 +74,7 @@ pub(super) fn remote(bench: &mut Bench) -> Result<Outcome> {
     };
     let race = Race::run(bench, &contestants(Work::hot(4, 1), port))?;
     let per_trip = race.median(OURS, |sample| changes(sample) * round_trip);
-    let mut targets = vec![Target::at_least("hand-offs per round trip", per_trip, 0.8)];
+    let mut targets = vec![Target::at_least("hand-offs per round trip", per_trip, 0.95)];
     targets.extend(strict(&race));
     let figures = vec![Figure::new("round trip, measured with PING", "ms", vec![round_trip * 1e3])];
     Ok(Outcome { race, figures, targets })

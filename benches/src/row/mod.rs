@@ -2,6 +2,7 @@
 
 pub(crate) mod attribute;
 mod distinct;
+mod drops;
 mod growth;
 mod hot;
 pub(crate) mod telemetry;
@@ -25,7 +26,7 @@ impl Row {
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 17] = [
+pub(crate) const ROWS: [Row; 18] = [
     Row { name: "idle", about: "latency: 1 task, distinct keys, current-thread", run: distinct::idle },
     Row { name: "idle-mt", about: "latency: 1 task, distinct keys, multi-thread", run: distinct::idle_mt },
     Row { name: "64-ct", about: "throughput: 64 tasks, distinct keys, current-thread", run: distinct::many_ct },
@@ -47,6 +48,7 @@ pub(crate) const ROWS: [Row; 17] = [
     },
     Row { name: "remote-hold", about: "hot key: 4 processes of 1 task, hold 1 ms, loopback", run: hot::remote_hold },
     Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
+    Row { name: "drops", about: "guards dropped as fast as they come, by 64 tasks", run: drops::run },
     Row { name: "telemetry", about: "what the metrics observer costs", run: telemetry::run },
     Row { name: "attribute", about: "the attribute beside the guard API, in memory, uncontended", run: attribute::run },
     Row { name: "growth-keys", about: "64 tasks over few and over many distinct keys", run: growth::keys },

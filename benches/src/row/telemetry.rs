@@ -46,7 +46,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     }
     let of = |figure: fn(&Telemetry) -> f64| rounds.iter().map(figure).collect::<Vec<f64>>();
     let cost = Figure::new("event cycle, metrics", "ns", of(|round| round.metrics));
-    let targets = vec![Target::at_most("event cycle with metrics, ns", cost.median, 150.0)];
+    let targets = vec![Target::at_most("event cycle with metrics, ns", cost.median, 100.0)];
     let figures = vec![
         Figure::new("event cycle, nobody listens", "ns", of(|round| round.nobody)),
         cost,

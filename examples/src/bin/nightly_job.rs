@@ -5,9 +5,9 @@
 //! 0 3 * * *  LOCK_URL=redis://redis.internal nightly_job /var/reports
 //! ```
 //!
-//! The first host takes the lock and writes the report; the others see that it is taken and end, with code 0. The
-//! key stays taken for `min_hold`, so that a host whose clock is a little behind skips the job too, even if the
-//! job took only a second. If the host dies, the lock is free again after the ttl. Each report is written under
+//! The first host takes the lock and writes the report; the others see that it runs, or has run, and end with code 0.
+//! The key stays taken for most of the day, so that a host whose clock is behind skips the job too, and is free again
+//! well before the next night. If the host dies, or the job fails, it has not run: any host may start it again. Each report is written under
 //! the fencing token of its lock, and an older one never replaces a newer one.
 //!
 //! Without `LOCK_URL` the lock is limited to this process: then the job always runs.
@@ -27,13 +27,12 @@ enum JobError {
     Io(#[from] std::io::Error),
 }
 
-/// Writes the report, unless another host is doing so: then it returns `None`.
+/// Writes the report, unless another host is doing so or has done so: then it returns `None`.
 #[distributed_lock(
     key = "cron:nightly-report",
     ttl = "30s",
-    wait = "none",
-    on_busy = "skip",
-    min_hold = "20s",
+    at_most_every = "24h",
+    retry_failed,
     max_hold = "10m",
     guard = lock
 )]

@@ -35,6 +35,16 @@ fn a_sale_runs_on_a_cluster_of_its_own() {
 
 #[test]
 #[limit]
+fn a_quorum_that_loses_a_member_in_mid_sale_sells_on() {
+    let ended = run(FLASH_SALE, &["--store=quorum", "--failover", "--processes=2", "--orders=300"], &[]);
+    assert_nothing_went_wrong(&ended, 300);
+    for said in ["is killed, with its data", "is back, empty"] {
+        assert!(ended.stderr.contains(said), "{ended:#?}");
+    }
+}
+
+#[test]
+#[limit]
 fn one_host_does_the_nightly_job() {
     let server = RedisServer::start();
     let folder = tempfile::tempdir().unwrap();
@@ -52,6 +62,18 @@ fn one_host_does_the_nightly_job() {
     let reports: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert_eq!(std::fs::read_to_string(&reports[0]).unwrap().lines().count(), 4);
+}
+
+/// Sold out to the last piece, by three processes, over one lock and over several.
+#[test]
+#[limit]
+fn segments_sell_what_there_is_and_no_more() {
+    let server = RedisServer::start();
+    let arguments = ["--segments=1,5", "--processes=3", "--buyers=9", "--stock=61", "--seconds=60", "--hold=0.1"];
+    let ended = run(env!("CARGO_BIN_EXE_segments"), &arguments, &[("LOCK_URL", &server.url())]);
+    ended.assert_success();
+    assert!(ended.stdout.ends_with("the books agree with every sale\n"), "{ended:#?}");
+    assert_eq!(ended.stdout.lines().count(), 4, "{ended:#?}");
 }
 
 #[test]

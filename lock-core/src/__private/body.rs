@@ -87,11 +87,11 @@ pub fn release_blocking<H: Held>(held: H) -> Result<()> {
     held.into_guard().map_or(Ok(()), protect::release_blocking)
 }
 
-/// A return type that says whether the body failed. For `min_hold_on = "ok"`.
+/// A return type that says whether the body failed. For `min_hold_on = "ok"` and `retry_failed`.
 #[diagnostic::on_unimplemented(
-    message = "`min_hold_on = \"ok\"` cannot see in `{Self}` whether the body failed",
+    message = "`min_hold_on = \"ok\"` and `retry_failed` cannot see in `{Self}` whether the body failed",
     label = "this is no `Result`",
-    note = "return a `Result`, or leave min_hold_on out: the key is then kept after every end"
+    note = "return a `Result`, or leave them out: the key is then kept after every end"
 )]
 pub trait Failed {
     /// Says whether the body failed.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::{LockErrorKind, Result};
 use crate::event::{Notice, Observers};
@@ -111,6 +111,40 @@ pub fn request_all<K: IntoLockKey>(
     set: impl FnOnce(LockRequest) -> LockRequest,
 ) -> Result<LockRequest> {
     Ok(overriding::apply(set(ask(manager, site, |manager| manager.lock_all(keys))?)))
+}
+
+/// Puts a request for one of several stripes together. The id is the key from `id_at` on.
+///
+/// # Errors
+///
+/// As [`request`].
+pub fn request_striped(
+    manager: Option<&LockManager>,
+    (name, id_at, count): (&'static str, usize, u32),
+    key: Result<LockKey>,
+    site: &'static Site,
+    set: impl FnOnce(LockRequest) -> LockRequest,
+) -> Result<LockRequest> {
+    let stripe = |manager: &LockManager| match key {
+        Ok(key) => manager.striped(name, count).lock(&key.as_str()[id_at..]),
+        Err(error) => manager.lock(Err(error)),
+    };
+    Ok(overriding::apply(set(ask(manager, site, stripe)?)))
+}
+
+/// Makes it the request of a job that runs at most once in a period.
+pub fn at_most_every(request: LockRequest, period: Duration) -> LockRequest {
+    request.for_job_every(period)
+}
+
+/// Makes it the request of a job that runs once for its scheduled time.
+pub fn once_at(request: LockRequest, time: impl Into<SystemTime>) -> LockRequest {
+    request.for_job_at(time.into())
+}
+
+/// Counts a run whose process died.
+pub fn even_if_crashed(request: LockRequest) -> LockRequest {
+    request.kept_if_crashed()
 }
 
 /// Asks the manager that is named, or else the one found here, in the name of a site.

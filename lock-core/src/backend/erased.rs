@@ -4,9 +4,11 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, SyncReport, Vote,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
@@ -34,6 +36,16 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>>;
     fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>>;
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>>;
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>>;
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>>;
+    fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport>;
+    fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>>;
+    fn remember_dyn(
+        self: Arc<Self>,
+        list: Option<MemberList>,
+        keep_for: Duration,
+    ) -> BoxFuture<'static, Result<Vec<MemberList>>>;
+    fn vouch_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
 }
 
 impl<B: LockBackend> DynBackend for B {
@@ -95,5 +107,33 @@ impl<B: LockBackend> DynBackend for B {
 
     fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>> {
         Box::pin(async move { self.holder(&key).await })
+    }
+
+    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.set_blocked(&key, blocked.as_ref()).await })
+    }
+
+    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>> {
+        Box::pin(async move { self.blocked(&key).await })
+    }
+
+    fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport> {
+        Box::pin(async move { self.sync(&key).await })
+    }
+
+    fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>> {
+        Box::pin(async move { self.vote(&request).await })
+    }
+
+    fn remember_dyn(
+        self: Arc<Self>,
+        list: Option<MemberList>,
+        keep_for: Duration,
+    ) -> BoxFuture<'static, Result<Vec<MemberList>>> {
+        Box::pin(async move { self.remember(list.as_ref(), keep_for).await })
+    }
+
+    fn vouch_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.vouch().await })
     }
 }

@@ -34,6 +34,8 @@ pub struct Inbox {
 pub(crate) enum Message {
     /// The lock passed to a claim of ours.
     Granted(Grant),
+    /// A claim in the queue must ask again.
+    AskAgain(OwnerId),
     /// A key may have changed hands.
     Suspect(LockKey),
     /// An operator takes a lock away.
@@ -77,6 +79,11 @@ impl Inbox {
     /// Delivers a grant.
     pub fn granted(&self, grant: Grant) {
         let _ = self.sender.send(Message::Granted(grant));
+    }
+
+    /// Reports that a claim in the queue must ask again, because nobody will grant it the lock otherwise.
+    pub fn ask_again(&self, owner: OwnerId) {
+        let _ = self.sender.send(Message::AskAgain(owner));
     }
 
     /// Reports that somebody else may have changed a key since the store renewed its lease, which

@@ -130,17 +130,22 @@ impl PendingClaim {
         Lease::begin(self.engine.clock.clone(), self.claim, &spec.options, beginning, now)
     }
 
-    pub(super) async fn ask(&mut self, spec: &LockSpec, limit: Timestamp) -> Result<Answer> {
+    pub(super) async fn ask(
+        &mut self,
+        spec: &LockSpec,
+        (now, limit): (Timestamp, Timestamp),
+    ) -> (Result<Answer>, Timestamp) {
         let engine = Arc::clone(&self.engine);
         if self.in_flight.is_none() {
-            let sent = self.send(spec, limit);
+            let sent = self.send(spec, now, limit);
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
         let (sent_at, until, floor) = (sent.sent_at, sent.until, sent.floor);
-        let answer = engine.bounded("acquire", &self.claim.key, until.min(limit), &mut sent.command).await;
+        let bounds = (sent_at, until.min(limit));
+        let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command).await;
         let sent = self.in_flight.take();
-        match answer {
+        let answer = match answer {
             Ok(attempt) => {
                 if let Some(before) = self.retiring.take() {
                     ensure_freed(&engine, &before, Some(sent_at));
@@ -150,7 +155,7 @@ impl PendingClaim {
             }
             Err(error) => {
                 if error.is_ambiguous() {
-                    let settled_at = sent.map(|sent| sent.settled_after(engine.clock.now()));
+                    let settled_at = sent.map(|sent| sent.settled_after(now));
                     self.unsettled_until = self.unsettled_until.max(settled_at);
                 }
                 if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
@@ -159,7 +164,8 @@ impl PendingClaim {
                 }
                 Err(error)
             }
-        }
+        };
+        (answer, now)
     }
 
     pub(super) fn answered(
@@ -198,11 +204,10 @@ impl PendingClaim {
         request
     }
 
-    fn send(&mut self, spec: &LockSpec, limit: Timestamp) -> SentClaim {
+    fn send(&mut self, spec: &LockSpec, sent_at: Timestamp, limit: Timestamp) -> SentClaim {
         self.sends = self.sends.saturating_add(1);
         let engine = Arc::clone(&self.engine);
         self.failovers = engine.failovers(&self.claim.key);
-        let sent_at = engine.clock.now();
         let mut request = self.request(spec, sent_at, limit);
         if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);

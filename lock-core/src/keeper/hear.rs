@@ -27,6 +27,11 @@ impl Keeper {
                     engine.clean_up(async move { free_stray_grant(&worker, grant.claim).await });
                 }
             }
+            Message::AskAgain(owner) => {
+                if let Some(engine) = self.engine.upgrade() {
+                    engine.grants.verify(owner);
+                }
+            }
             Message::Suspect(key) => {
                 let mut leases = Vec::new();
                 let mut next = Some(Message::Suspect(key));

@@ -1,7 +1,9 @@
 //! The in-process store: always compiled, and the executable specification of every other store.
 
+mod blocked;
 #[cfg(feature = "test-util")]
 mod faults;
+mod member;
 mod named;
 mod queue;
 
@@ -11,12 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, Vote,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::memory::member::Membership;
 use crate::memory::queue::Queue;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
@@ -44,6 +48,7 @@ struct Shared {
     state: Mutex<State>,
     /// The clock of the first manager that uses this store.
     clock: OnceLock<Clock>,
+    blocked: blocked::BlockedHolders,
     #[cfg(feature = "test-util")]
     faults: faults::Faults,
 }
@@ -59,6 +64,7 @@ struct State {
     drawn: u64,
     /// The number of entries at which expired ones are swept out.
     sweep_at: usize,
+    membership: Membership,
 }
 
 #[derive(Debug)]
@@ -95,6 +101,14 @@ impl MemoryStore {
     #[cfg(feature = "test-util")]
     pub fn steal(&self, key: &LockKey) {
         self.state().locks.remove(key);
+    }
+
+    /// Loses all data, as a server does that restarts with an empty memory. The next tokens may be less than those
+    /// before.
+    #[cfg(feature = "test-util")]
+    pub fn lose_data(&self) {
+        let now = self.now();
+        self.state().lose_data(now);
     }
 
     /// Returns how many keys are taken or waited for now.
@@ -357,6 +371,31 @@ impl LockBackend for MemoryStore {
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let now = self.now();
         Ok(self.command()?.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now)))
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        drop(self.command()?);
+        self.shared.blocked.set(key, blocked, self.now());
+        Ok(())
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        drop(self.command()?);
+        Ok(self.shared.blocked.get(key, self.now()))
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        check_floor(request, self.now())?;
+        Ok(self.command()?.vote(request, self.now()))
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        Ok(self.command()?.remember(list, keep_for, self.now()))
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.command()?.vouch();
+        Ok(())
     }
 }
 

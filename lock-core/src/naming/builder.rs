@@ -15,6 +15,7 @@ use crate::key::{LockKey, LockLabel};
 /// |---|---|
 /// | `%` | imitate an encoded character |
 /// | `{` `}` | move the lock to another slot of a cluster |
+/// | `#` | imitate a stripe of [`Striped`](crate::Striped) |
 /// | control characters | garble logs and terminals |
 /// | delimiters of the template's text | imitate another key of the template: `("a:b")` and `("a", "b")` |
 ///
@@ -213,7 +214,7 @@ impl Delimiters {
 
     fn encodes(&self, c: char) -> bool {
         if c.is_ascii() {
-            self.ascii & (1 << u32::from(c)) != 0 || matches!(c, '%' | '{' | '}') || c.is_ascii_control()
+            self.ascii & (1 << u32::from(c)) != 0 || matches!(c, '%' | '{' | '}' | '#') || c.is_ascii_control()
         } else {
             c.is_control() || self.others.contains(c)
         }

@@ -3,6 +3,7 @@
 use crate::backend::{AcquireRequest, Attempt, AttemptAll, Release};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, LockErrorKind, Result};
+use crate::options::Durability;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
@@ -19,91 +20,95 @@ const MOST: usize = 50;
 
 impl Node {
     /// Sends a claim, together with the release of another if there is one.
+    ///
+    /// What is rarely needed waits on the heap: this future is made for every lock.
     pub(super) async fn acquire(
         &self,
         request: &AcquireRequest,
         before: Option<&Release>,
         way: Way,
     ) -> Result<Attempt> {
-        let keys = self.keys_of(&request.claim.key)?;
-        let clock = Clock::system();
-        let begun = clock.now();
-        if let Some(before) = before {
-            self.settle(before.claim.owner).await?;
-        }
-        let connection = self.pool.connection().await?;
-        let attempt = self.acquire_over(&connection, &keys, request, before, begun, way).await?;
-        if let Attempt::Granted { .. } = attempt {
-            let left = begun.after(request.execute_within).since(clock.now());
-            if let Err(error) = self.confirm(&connection.link, request.claim.durability, left).await {
-                if error.kind() == LockErrorKind::Misconfigured {
-                    self.give_back(&connection, keys, request).await;
-                }
-                return Err(error);
-            }
-        }
-        Ok(attempt)
-    }
-
-    async fn acquire_over(
-        &self,
-        connection: &Arc<Coalescer>,
-        keys: &Keys,
-        request: &AcquireRequest,
-        before: Option<&Release>,
-        begun: Timestamp,
-        way: Way,
-    ) -> Result<Attempt> {
-        let clock = Clock::system();
         let key = &request.claim.key;
+        self.check(key)?;
+        let begun = Clock::system().now();
+        if let Some(before) = before {
+            Box::pin(self.settle(before.claim.owner)).await?;
+            self.renewals.forget(before.claim.owner);
+        }
+        let (connection, begun_to_send) = match self.pool.open_connection(begun) {
+            Some(connection) => (connection, begun),
+            None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
+        };
         if before.is_none()
             && !request.repeated
             && connection.link.takes_natively()
             && !self.collisions.is_contended(key, begun)
         {
-            let server_time = connection.link.time.estimate(clock.now());
-            let call = Call::Take(request.claim.owner, steps::take(keys, request, server_time / 1000));
-            // Read before sending, because one draw may serve several locks.
-            let known = self.floor_of(keys).at_least(request.floor, server_time);
-            if !in_time(begun, request.execute_within) {
+            if begun_to_send >= begun.after(request.execute_within) {
                 return Err(self.too_late(request.execute_within));
             }
-            match connection.call(call, Flush::Now).await {
-                Answer::Taken(Taken::With(draw)) => {
-                    if let Some(token) = draw.token().filter(|token| *token > known) {
-                        self.floor_of(keys).raise(token);
-                        return Ok(Attempt::Granted { token });
+            let server_time = connection.link.time.estimate(begun_to_send);
+            let call = Call::Take(request.claim.owner, steps::take(request, server_time / 1000));
+            // Read before sending, because one draw may serve several locks.
+            let known = self.floor_of(key).at_least(request.floor, server_time);
+            let taken = match connection.call(call, Flush::Now).await {
+                Answer::Taken(Taken::With(draw)) => match draw.token().filter(|token| *token > known) {
+                    Some(token) => {
+                        self.floor_of(key).raise(token);
+                        let attempt = Attempt::Granted { token };
+                        if request.claim.durability == Durability::Master {
+                            return Ok(attempt);
+                        }
+                        return Box::pin(self.confirmed(attempt, &connection, request, begun)).await;
                     }
-                    // The lock is taken. The script repeats the claim and corrects the clock.
-                    let repeated = self.acquire_by_script(connection, keys, request, None, begun, way).await;
-                    if repeated.is_err() {
-                        self.give_back(connection, keys.clone(), request).await;
-                    }
-                    return repeated;
-                }
-                Answer::Taken(Taken::Occupied) => self.collisions.note(key, clock.now()),
-                Answer::Taken(Taken::Doubtful | Taken::NotExecuted) => {}
-                Answer::Taken(Taken::NoClock(why)) => {
-                    self.give_back(connection, keys.clone(), request).await;
-                    return Err(error::no_clock(self.pool.node(), &why));
-                }
-                Answer::Taken(Taken::Refused(why)) | Answer::Failed(why) => return Err(self.failed("acquire", &why)),
+                    None => Taken::With(draw),
+                },
+                Answer::Taken(taken) => taken,
+                Answer::Failed(why) => Taken::Refused(why),
                 Answer::Value(_) => return Err(self.unreadable("acquire")),
-            }
+            };
+            return Box::pin(self.acquire_after(taken, &connection, request, begun, way)).await;
         }
-        self.acquire_by_script(connection, keys, request, before, begun, way).await
+        Box::pin(self.acquire_by_script(&connection, request, before, begun, way)).await
+    }
+
+    /// Continues after a native attempt that did not grant the lock.
+    async fn acquire_after(
+        &self,
+        taken: Taken,
+        connection: &Arc<Coalescer>,
+        request: &AcquireRequest,
+        begun: Timestamp,
+        way: Way,
+    ) -> Result<Attempt> {
+        let mut give_back = false;
+        match taken {
+            // The lock is taken. The script repeats the claim and corrects the clock.
+            Taken::With(_) => give_back = true,
+            Taken::Occupied => self.collisions.note(&request.claim.key, Clock::system().now()),
+            Taken::Doubtful | Taken::NotExecuted => {}
+            Taken::NoClock(why) => {
+                self.give_back(connection, request).await;
+                return Err(error::no_clock(self.pool.node(), &why));
+            }
+            Taken::Refused(why) => return Err(self.failed("acquire", &why)),
+        }
+        let repeated = self.acquire_by_script(connection, request, None, begun, way).await;
+        if give_back && repeated.is_err() {
+            self.give_back(connection, request).await;
+        }
+        repeated
     }
 
     async fn acquire_by_script(
         &self,
         connection: &Arc<Coalescer>,
-        keys: &Keys,
         request: &AcquireRequest,
         before: Option<&Release>,
         begun: Timestamp,
         way: Way,
     ) -> Result<Attempt> {
-        let link = &connection.link;
+        let (link, keys) = (&connection.link, &self.keys_of(&request.claim.key)?);
         let ended = before.map(|before| before.claim.owner);
         while in_time(begun, request.execute_within) {
             let now = Clock::system().now();
@@ -114,7 +119,7 @@ impl Node {
                 request,
                 ended,
                 deadline: link.time.deadline(now, left),
-                floor: self.floor_of(keys).at_least(request.floor, link.time.estimate(now)),
+                floor: self.floor_of(&request.claim.key).at_least(request.floor, link.time.estimate(now)),
             };
             let answer = match way.run(connection, call.call(), Flush::Now).await {
                 Answer::Failed(error) if link.crosses(&error) => continue,
@@ -130,11 +135,17 @@ impl Node {
             link.time.observe(server_time, received);
             return match answer {
                 Acquired::Granted(token) => {
-                    self.floor_of(keys).raise(token);
-                    Ok(Attempt::Granted { token })
+                    self.floor_of(&request.claim.key).raise(token);
+                    self.confirmed(Attempt::Granted { token }, connection, request, begun).await
                 }
-                Acquired::Held(holder) => Ok(Attempt::Held { holder }),
-                Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
+                Acquired::Held(holder) => {
+                    self.collisions.note_holder(&request.claim.key, &holder, received);
+                    Ok(Attempt::Held { holder })
+                }
+                Acquired::Queued(holder) => {
+                    self.collisions.note_holder(&request.claim.key, &holder, received);
+                    Ok(Attempt::Queued { holder })
+                }
                 // The answer also brought the server's time.
                 Acquired::Stale => continue,
                 refused => Err(self.refused(request, refused)),
@@ -143,9 +154,28 @@ impl Node {
         Err(self.too_late(request.execute_within))
     }
 
+    /// Answers a grant once it has arrived wherever the request wants it.
+    async fn confirmed(
+        &self,
+        attempt: Attempt,
+        connection: &Arc<Coalescer>,
+        request: &AcquireRequest,
+        begun: Timestamp,
+    ) -> Result<Attempt> {
+        let left = begun.after(request.execute_within).since(Clock::system().now());
+        if let Err(error) = self.confirm(&connection.link, request.claim.durability, left).await {
+            if error.kind() == LockErrorKind::Misconfigured {
+                self.give_back(connection, request).await;
+            }
+            return Err(error);
+        }
+        Ok(attempt)
+    }
+
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
-    async fn give_back(&self, connection: &Arc<Coalescer>, keys: Keys, request: &AcquireRequest) {
+    async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
+        let Ok(keys) = self.keys_of(&request.claim.key) else { return };
         let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
@@ -171,7 +201,7 @@ impl Node {
                 clock: &clock_of(&connection, &keys[0]),
                 requests,
                 deadline: link.time.deadline(now, begun.after(first.execute_within).since(now)),
-                floor: self.floor_of(&keys[0]).at_least(callers_floor, link.time.estimate(now)),
+                floor: self.floor_of(&first.claim.key).at_least(callers_floor, link.time.estimate(now)),
             };
             let answer = match link.eval(&call.call()).await {
                 Err(error) if link.crosses(&error) => continue,
@@ -183,12 +213,12 @@ impl Node {
             link.time.observe(server_time, received);
             let (index, why) = match answer {
                 AcquiredAll::Granted(token) => {
-                    self.floor_of(&keys[0]).raise(token);
+                    self.floor_of(&first.claim.key).raise(token);
                     let left = begun.after(first.execute_within).since(received);
                     if let Err(error) = self.confirm(link, first.claim.durability, left).await {
                         if error.kind() == LockErrorKind::Misconfigured {
-                            for (keys, request) in keys.into_iter().zip(requests) {
-                                self.give_back(&connection, keys, request).await;
+                            for request in requests {
+                                self.give_back(&connection, request).await;
                             }
                         }
                         return Err(error);
@@ -199,7 +229,10 @@ impl Node {
             };
             return match why {
                 Acquired::Stale => continue,
-                Acquired::Held(holder) => Ok(AttemptAll::Held { index, holder }),
+                Acquired::Held(holder) => {
+                    self.collisions.note_holder(&requests[index].claim.key, &holder, received);
+                    Ok(AttemptAll::Held { index, holder })
+                }
                 refused => Err(self.refused(&requests[index], refused).with_key(&requests[index].claim.key)),
             };
         }
@@ -207,7 +240,7 @@ impl Node {
     }
 
     /// Describes an answer that took no lock.
-    fn refused(&self, request: &AcquireRequest, answer: Acquired) -> LockError {
+    pub(super) fn refused(&self, request: &AcquireRequest, answer: Acquired) -> LockError {
         match answer {
             Acquired::Mistyped(name) => error::mistyped(&name),
             Acquired::Failed(text) => self.script_failed("acquire", &text),
@@ -221,7 +254,7 @@ impl Node {
         }
     }
 
-    fn too_late(&self, execute_within: Duration) -> LockError {
+    pub(super) fn too_late(&self, execute_within: Duration) -> LockError {
         LockError::not_executed(format!(
             "{} was reached only after the acquire's deadline of {execute_within:?}; it is stalled, or the ttl is too short \
              for this network",

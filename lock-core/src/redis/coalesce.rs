@@ -84,15 +84,16 @@ impl Coalescer {
 
     fn join(self: &Arc<Self>, call: Call, flush: Flush) -> Part {
         let (sender, answer) = oneshot::channel();
-        let taking = if let Call::Take(owner, _) = &call { Some(*owner) } else { None };
+        let taking = call.taking();
         let mut state = self.lock();
+        let idle = state.in_flight == 0 && flush == Flush::Now || self.link.is_cluster();
         let (batch, opens) = match &state.gathering {
             Some(batch) => (Arc::clone(batch), false),
-            None => (Arc::new(Batch::new(Arc::clone(self))), true),
+            // In full at once: it would be moved again and again as it grows.
+            None => (Arc::new(Batch::new(Arc::clone(self), if idle { 1 } else { AT_MOST })), true),
         };
         let full = batch.add(call, sender);
-        let idle = state.in_flight == 0 && flush == Flush::Now;
-        if full || idle || self.link.is_cluster() {
+        if full || idle {
             state.gathering = None;
             state.in_flight += 1;
             drop(state);
@@ -203,10 +204,10 @@ enum Stage {
 }
 
 impl Batch {
-    fn new(connection: Arc<Coalescer>) -> Self {
+    fn new(connection: Arc<Coalescer>, calls: usize) -> Self {
         Self {
             connection,
-            stage: Mutex::new(Stage::Gathering(Vec::new())),
+            stage: Mutex::new(Stage::Gathering(Vec::with_capacity(calls))),
             callers: AtomicUsize::new(0),
             task: InlineTask::default(),
         }
@@ -230,16 +231,16 @@ impl Batch {
 
     fn send(self: &Arc<Self>) {
         let mut stage = self.lock();
-        if let Stage::Gathering(calls) = &mut *stage {
-            // A call whose caller has gone must not be executed.
-            let (calls, callers) = mem::take(calls)
-                .into_iter()
-                .filter(|(_, caller)| !caller.is_closed())
-                .map(|(call, caller)| {
-                    let taking = if let Call::Take(owner, _) = &call { Some(*owner) } else { None };
-                    (call, (caller, taking))
-                })
-                .unzip();
+        if let Stage::Gathering(gathered) = &mut *stage {
+            let mut calls = Vec::with_capacity(gathered.len());
+            let mut callers = Vec::with_capacity(gathered.len());
+            for (call, caller) in gathered.drain(..) {
+                // A call whose caller has gone must not be executed.
+                if !caller.is_closed() {
+                    callers.push((caller, call.taking()));
+                    calls.push(call);
+                }
+            }
             let connection = Arc::clone(&self.connection);
             // The driver of the connection polls it, and must not use up its own budget on it.
             let work = Box::pin(unconstrained(async move { run(&connection.link, calls).await }));

@@ -1,28 +1,34 @@
-//! Keys that were recently found taken: the next attempt at one of them goes to the script at once.
+//! Keys that were recently found taken: the next attempt at one of them goes to the script at once. So it does
+//! at keys that clients of other libraries lock too, because only the script leaves them free for those.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::key::LockKey;
+use crate::owner::Holder;
+use crate::spread::Spread;
 
 const PLACES: usize = 1024;
 
 /// How long a key is remembered.
 const KEPT: Duration = Duration::from_secs(2);
 
+/// How long one is remembered that a client of another library had. As in `queue.lua`.
+const KEPT_FOREIGN: Duration = Duration::from_secs(30);
+
 /// A table of fixed size, in which keys may share a place: a wrong entry only costs a little speed.
 #[derive(Debug)]
 pub(super) struct Collisions {
     /// Until when the keys of a place count as contended, in ns.
     until: Box<[AtomicU64]>,
-    hasher: RandomState,
+    hasher: Spread,
 }
 
 impl Default for Collisions {
     fn default() -> Self {
-        Self { until: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+        Self { until: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: Spread::default() }
     }
 }
 
@@ -33,7 +39,14 @@ impl Collisions {
     }
 
     pub(super) fn note(&self, key: &LockKey, now: Timestamp) {
-        self.place(key).store(now.after(KEPT).as_nanos(), Ordering::Relaxed);
+        self.place(key).fetch_max(now.after(KEPT).as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Notes who stands in the way at a key.
+    pub(super) fn note_holder(&self, key: &LockKey, holder: &Holder, now: Timestamp) {
+        if holder.info.is_none() {
+            self.place(key).fetch_max(now.after(KEPT_FOREIGN).as_nanos(), Ordering::Relaxed);
+        }
     }
 
     pub(super) fn is_contended(&self, key: &LockKey, now: Timestamp) -> bool {

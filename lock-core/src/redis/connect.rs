@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, Pipeline, ProtocolVersion, PushInfo, RedisError, Value,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
@@ -210,15 +212,21 @@ impl Target {
         let subscribing = async {
             let mut connection = self.connect(&config).await?;
             connection.subscribe(channels).await?;
-            let (tracks, introduction) = track(&mut connection).await?;
-            Ok::<_, RedisError>((connection, tracks, introduction))
+            let asking = tracking();
+            let tracks = tracks(&connection.send_packed_commands(&asking, 0, asking.len()).await?);
+            let mut asking = redis::pipe();
+            introduce(&mut asking);
+            let mut answers = connection.send_packed_commands(&asking, 0, asking.len()).await?.into_iter();
+            let client = closable(&mut answers);
+            let introduction = Introduction::read(answers.next(), answers.next());
+            Ok::<_, RedisError>((connection, tracks, client, introduction))
         };
         #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
         match opened {
-            Ok(Ok((connection, tracks, introduction))) => {
+            Ok(Ok((connection, tracks, client, introduction))) => {
                 introduction.check(&self.node, self.master_only)?;
-                Ok(Listening { connection, pushes, tracks, history: introduction.history, moves: None })
+                Ok(Listening { connection, pushes, tracks, client, history: introduction.history, moves: None })
             }
             Ok(Err(error)) => Err(error::executing(&self.node, "subscribe to grants", &error)),
             Err(_) => Err(LockError::not_executed(format!(
@@ -244,13 +252,7 @@ impl Target {
         greeting.cmd("TIME");
         // For people reading CLIENT LIST. A user without the permission stays unnamed.
         greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
-        greeting.cmd("CLIENT").arg("INFO");
-        // Checks whether we may close connections: a command that nobody awaits must not take a lock
-        // later.
-        greeting.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
-        // Every user may ask what the server is.
-        greeting.cmd("HELLO");
-        greeting.cmd("INFO").arg("replication");
+        introduce(&mut greeting);
         // Loads the script that is sent together with attempts. Called without locks it does nothing.
         greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
         let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
@@ -263,12 +265,8 @@ impl Target {
                 .map_err(|_| error::unreadable(&self.node, "TIME")),
             None => Err(error::unreadable(&self.node, "TIME")),
         };
-        let client = match (answers.nth(1), answers.next()) {
-            (Some(info), Some(Value::Int(_))) => {
-                redis::from_redis_value::<String>(info).ok().and_then(|info| ClientId::read(&info))
-            }
-            _ => None,
-        };
+        let _named = answers.next();
+        let client = closable(&mut answers);
         let introduction = Introduction::read(answers.next(), answers.next());
         if let Err(error) = introduction.check(&self.node, self.master_only) {
             return Ok(Err(error));
@@ -301,23 +299,49 @@ pub(super) struct Listening {
     /// Whether the server reports changes to the keys that were read over it.
     pub(super) tracks: bool,
     /// As of [`Greeting`].
+    pub(super) client: Option<ClientId>,
+    /// As of [`Greeting`].
     pub(super) history: Option<Arc<str>>,
     /// As of [`Greeting`].
     pub(super) moves: Option<watch::Receiver<u64>>,
 }
 
-/// Asks the server to report changes to keys that are read over this connection from now on.
-/// Returns whether it will, and what it is.
-async fn track(connection: &mut MultiplexedConnection) -> std::result::Result<(bool, Introduction), RedisError> {
+/// Asks what the connection and the server are.
+fn introduce(message: &mut Pipeline) {
+    message.cmd("CLIENT").arg("INFO");
+    // Checks whether we may close connections: a command that nobody awaits must not take a lock later, or raise a
+    // lease.
+    message.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+    // Every user may ask what the server is.
+    message.cmd("HELLO");
+    message.cmd("INFO").arg("replication");
+}
+
+/// Reads the first two answers. `None` if the server is not willing to close the connection.
+fn closable(answers: &mut impl Iterator<Item = Value>) -> Option<ClientId> {
+    match (answers.next(), answers.next()) {
+        (Some(info), Some(Value::Int(_))) => ClientId::read(&redis::from_redis_value::<String>(info).ok()?),
+        _ => None,
+    }
+}
+
+/// Asks the server to report changes to keys that are read over this connection from now on, and reads one,
+/// which may be forbidden where tracking is not.
+pub(super) fn tracking() -> Pipeline {
     let mut asking = redis::pipe();
     // This variable exists since 7.0, the version that tracking renewals need for `PEXPIRE GT`.
     asking.cmd("EVAL").arg("return redis.REDIS_VERSION_NUM and 1 or 0").arg(0);
+    // Off first, because this key need not be tracked.
+    asking.cmd("CLIENT").arg("TRACKING").arg("OFF");
+    asking.cmd("MGET").arg(CLOCK);
     asking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
-    asking.cmd("HELLO");
-    asking.cmd("INFO").arg("replication");
-    let mut answers = connection.send_packed_commands(&asking, 0, 4).await?.into_iter();
-    let tracks = (answers.next(), answers.next()) == (Some(Value::Int(1)), Some(Value::Okay));
-    Ok((tracks, Introduction::read(answers.next(), answers.next())))
+    asking
+}
+
+/// Returns whether the server will. A node of a cluster that does not serve this key says so, which is no refusal.
+pub(super) fn tracks(answers: &[Value]) -> bool {
+    let [Value::Int(1), _, read, Value::Okay] = answers else { return false };
+    !matches!(read, Value::ServerError(error) if error.code() == "NOPERM")
 }
 
 /// Hides the client, which knows the password.

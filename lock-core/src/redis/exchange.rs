@@ -3,6 +3,7 @@
 //! First the releases, by one script. Then the attempts at locks that are probably free, in one
 //! transaction. Then all other scripts, each by itself.
 
+use std::mem;
 use std::time::Duration;
 
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
@@ -26,6 +27,13 @@ pub(super) enum Call {
     Release(Keys, OwnerId),
     /// A script by itself.
     Eval(Eval),
+}
+
+impl Call {
+    /// Returns the claim, if the call takes a lock.
+    pub(super) fn taking(&self) -> Option<OwnerId> {
+        if let Self::Take(owner, _) = self { Some(*owner) } else { None }
+    }
 }
 
 /// What became of a call.
@@ -57,7 +65,9 @@ impl From<Result<Value, RedisError>> for Answer {
 #[derive(Default)]
 struct Sorted {
     releases: Vec<(usize, Keys, OwnerId)>,
-    takes: Vec<(usize, redis::Cmd)>,
+    takes: Vec<usize>,
+    /// The command of each of these.
+    commands: Vec<redis::Cmd>,
     evals: Vec<(usize, Eval)>,
 }
 
@@ -65,9 +75,16 @@ struct Sorted {
 pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
     let count = calls.len();
     let mut sorted = Sorted::default();
+    let takes = calls.iter().filter(|call| call.taking().is_some()).count();
+    sorted.takes.reserve_exact(takes);
+    sorted.commands.reserve_exact(takes);
+    sorted.releases.reserve_exact(count - takes);
     for (place, call) in calls.into_iter().enumerate() {
         match call {
-            Call::Take(_, command) => sorted.takes.push((place, command)),
+            Call::Take(_, command) => {
+                sorted.takes.push(place);
+                sorted.commands.push(command);
+            }
             Call::Release(keys, owner) => sorted.releases.push((place, keys, owner)),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
@@ -78,7 +95,7 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
 }
 
 impl Sorted {
-    async fn send(self, link: &Link, answers: &mut [Option<Answer>]) {
+    async fn send(mut self, link: &Link, answers: &mut [Option<Answer>]) {
         // A node of a cluster takes only keys of one slot at a time.
         let groups: Vec<&[(usize, Keys, OwnerId)]> = match self.releases.as_slice() {
             [] => Vec::new(),
@@ -86,7 +103,8 @@ impl Sorted {
             all => vec![all],
         };
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
-        let mut replies = self.ask(link, &releases).await.into_iter();
+        let commands = mem::take(&mut self.commands);
+        let mut replies = ask(link, &releases, commands, &self.evals).await.into_iter();
         let mut next = || replies.next().unwrap_or_else(|| Err(unreadable()));
         let asked: Vec<_> = releases.iter().map(|eval| (eval, next())).collect();
         if !self.takes.is_empty() {
@@ -103,7 +121,7 @@ impl Sorted {
                 Err(error) => (0..count).map(|_| Answer::Failed(error.clone())).collect(),
             };
             let received = Clock::system().now();
-            for ((place, _), answer) in self.takes.iter().zip(taken) {
+            for (place, answer) in self.takes.iter().zip(taken) {
                 if let Answer::Taken(Taken::With(draw)) = &answer
                     && draw.seq == 0
                 {
@@ -123,31 +141,36 @@ impl Sorted {
             answers[place] = Some(link.unless_unknown(eval, reply).await.into());
         }
     }
+}
 
-    /// Sends everything as one message. If the connection fails, that failure is the reply to each.
-    async fn ask(&self, link: &Link, releases: &[Eval]) -> Vec<Result<Value, RedisError>> {
-        let scripts = releases.iter().chain(self.evals.iter().map(|(_, eval)| eval));
-        if self.takes.is_empty()
-            && let [only] = scripts.clone().collect::<Vec<_>>()[..]
-        {
-            return vec![link.send(only.by_hash()).await];
-        }
-        let takes = if self.takes.is_empty() { 0 } else { self.takes.len() + 3 };
-        let count = releases.len() + takes + self.evals.len();
-        let mut message = Pipeline::with_capacity(count);
-        for eval in releases {
-            message.add_command(eval.by_hash().clone());
-        }
-        if takes > 0 {
-            steps::draw(&mut message, self.takes.iter().map(|(_, command)| command.clone()));
-        }
-        for (_, eval) in &self.evals {
-            message.add_command(eval.by_hash().clone());
-        }
-        match link.send_all(&message).await {
-            Ok(replies) => replies.into_iter().map(Ok).collect(),
-            Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
-        }
+/// Sends everything as one message. If the connection fails, that failure is the reply to each.
+async fn ask(
+    link: &Link,
+    releases: &[Eval],
+    takes: Vec<redis::Cmd>,
+    evals: &[(usize, Eval)],
+) -> Vec<Result<Value, RedisError>> {
+    let mut scripts = releases.iter().chain(evals.iter().map(|(_, eval)| eval));
+    if takes.is_empty()
+        && releases.len() + evals.len() == 1
+        && let Some(only) = scripts.next()
+    {
+        return vec![link.send(only.by_hash()).await];
+    }
+    let count = releases.len() + evals.len() + if takes.is_empty() { 0 } else { takes.len() + 3 };
+    let mut message = Pipeline::with_capacity(count);
+    for eval in releases {
+        message.add_command(eval.by_hash().clone());
+    }
+    if !takes.is_empty() {
+        steps::draw(&mut message, takes, link.empties_clock());
+    }
+    for (_, eval) in evals {
+        message.add_command(eval.by_hash().clone());
+    }
+    match link.send_all(&message).await {
+        Ok(replies) => replies.into_iter().map(Ok).collect(),
+        Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
     }
 }
 

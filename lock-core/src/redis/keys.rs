@@ -9,6 +9,11 @@
 //! | `lock:user:42` | `{lock:user:42}@queue` | `{lock:user:42}@waiters` |
 //! | `lock:{user:42}` | `lock:{user:42}:@queue` | `lock:{user:42}:@waiters` |
 //!
+//! A member of a quorum keeps a third, `@fence`, for an hour, and two keys for all locks: `distributed-lock:birth` and
+//! `distributed-lock:members`.
+//!
+//! What the holder of a lock waits for is kept as `@blocked`, for seconds.
+//!
 //! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
 //! patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
 //! of the waiters differ only in their last word: `free.lua` derives one from the other.
@@ -24,7 +29,13 @@ use crate::error::{LockError, Result};
 use crate::key::LockKey;
 
 /// How companion names end.
-const COMPANIONS: [&str; 2] = ["queue", "waiters"];
+const COMPANIONS: [&str; 4] = ["queue", "waiters", "blocked", "fence"];
+
+/// Since when a member of a quorum has kept its data.
+pub(super) const BIRTH: &str = "distributed-lock:birth";
+
+/// Which lists of members are in use at a member of a quorum.
+pub(super) const MEMBERS: &str = "distributed-lock:members";
 
 /// The clock of a server.
 pub(super) const CLOCK: &str = "distributed-lock:clock";
@@ -55,12 +66,12 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Names the keys of one lock.
-    pub(super) fn of(key: &LockKey) -> Result<Self> {
+    /// Refuses a key under which something else than a lock lies.
+    pub(super) fn check(key: &LockKey) -> Result<()> {
         let lock = key.as_str();
-        if is_clock(lock) {
+        if is_of_server(lock) {
             return Err(LockError::invalid_key(format!(
-                "names that begin with \"{CLOCK}\" are where fencing tokens come from; choose another beginning",
+                "{CLOCK}, {BIRTH} and {MEMBERS} are where a server keeps what all locks need; choose another name",
             )));
         }
         if let Some(name) = COMPANIONS.into_iter().find(|name| is_companion(lock, name)) {
@@ -69,8 +80,15 @@ impl Keys {
                  choose another ending",
             )));
         }
-        let [open, close] = if hash_tag(lock).is_some() { ["", ":@"] } else { ["{", "}@"] };
-        let [queue, waiters] = COMPANIONS;
+        Ok(())
+    }
+
+    /// Names the keys of one lock.
+    pub(super) fn of(key: &LockKey) -> Result<Self> {
+        Self::check(key)?;
+        let lock = key.as_str();
+        let [open, close] = around(lock);
+        let [queue, waiters, ..] = COMPANIONS;
         let mut companions = String::with_capacity(2 * lock.len() + 20);
         [open, lock, close, queue].into_iter().for_each(|part| companions.push_str(part));
         let end = companions.len();
@@ -78,8 +96,8 @@ impl Keys {
         Ok(Self { lock: key.clone(), companions, end })
     }
 
-    /// Names the keys of one lock in a cluster, where they must share a slot.
-    pub(super) fn in_cluster(key: &LockKey) -> Result<Self> {
+    /// As [`check`](Self::check), in a cluster: the keys of a lock must share a slot.
+    pub(super) fn check_in_cluster(key: &LockKey) -> Result<()> {
         let name = key.as_str();
         if hash_tag(name).is_none() && name.contains('}') {
             return Err(LockError::invalid_key(
@@ -87,16 +105,17 @@ impl Keys {
                  its queue must share a slot; remove it",
             ));
         }
+        Self::check(key)
+    }
+
+    /// Names the keys of one lock in a cluster.
+    pub(super) fn in_cluster(key: &LockKey) -> Result<Self> {
+        Self::check_in_cluster(key)?;
         Self::of(key)
     }
 
     pub(super) fn lock(&self) -> &str {
         self.lock.as_str()
-    }
-
-    /// The slot of all of them, if there are slots.
-    pub(super) fn slot(&self) -> usize {
-        usize::from(slot_of(&self.lock))
     }
 
     /// The claims that wait, in order of arrival.
@@ -107,6 +126,19 @@ impl Keys {
     /// What a grant needs to know of each of them.
     pub(super) fn waiters(&self) -> &str {
         &self.companions[self.end..]
+    }
+
+    /// What the holder waits for. Few holders wait, so it is not kept.
+    pub(super) fn blocked(&self) -> String {
+        let [queue, _, blocked, _] = COMPANIONS;
+        format!("{}{blocked}", self.queue().strip_suffix(queue).unwrap_or_default())
+    }
+
+    /// The last token that a member of a quorum gave of this lock.
+    pub(super) fn fence(&self) -> String {
+        let [open, close] = around(self.lock());
+        let [.., fence] = COMPANIONS;
+        [open, self.lock(), close, fence].concat()
     }
 
     /// Lists the keys in the order in which the scripts of the queue expect them.
@@ -132,18 +164,25 @@ impl Keys {
             }
             numbers
         });
-        format!("{CLOCK}:{{{}}}", NUMBERS[self.slot()]).into()
+        format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(slot_of(&self.lock))]).into()
     }
 }
 
 /// Returns whether data of another lock lies at this key, or a clock, so that no lock can.
 #[cfg(feature = "inspect")]
 pub(super) fn is_reserved(key: &str) -> bool {
-    is_clock(key) || COMPANIONS.into_iter().any(|name| is_companion(key, name))
+    is_of_server(key) || COMPANIONS.into_iter().any(|name| is_companion(key, name))
 }
 
-fn is_clock(key: &str) -> bool {
-    key.strip_prefix(CLOCK).is_some_and(|rest| rest.is_empty() || rest.starts_with(":{"))
+/// Returns what comes before and behind a key in the names of its companions.
+fn around(lock: &str) -> [&'static str; 2] {
+    if hash_tag(lock).is_some() { ["", ":@"] } else { ["{", "}@"] }
+}
+
+fn is_of_server(key: &str) -> bool {
+    key == BIRTH
+        || key == MEMBERS
+        || key.strip_prefix(CLOCK).is_some_and(|rest| rest.is_empty() || rest.starts_with(":{"))
 }
 
 fn is_companion(key: &str, name: &str) -> bool {
@@ -235,7 +274,7 @@ mod tests {
 
     #[test]
     fn names_of_companions_are_refused() {
-        for bad in ["a:@queue", "{a}@queue", "{a}@waiters", ":@queue"] {
+        for bad in ["a:@queue", "{a}@queue", "{a}@waiters", ":@queue", "{a}@fence"] {
             let key = LockKey::new(bad).unwrap();
             let error = Keys::of(&key).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{bad}");
@@ -248,7 +287,7 @@ mod tests {
 
     #[test]
     fn clocks_are_refused_and_lie_in_the_slot_of_their_locks() {
-        for bad in [super::CLOCK, "distributed-lock:clock:{17}"] {
+        for bad in [super::CLOCK, "distributed-lock:clock:{17}", super::BIRTH, super::MEMBERS] {
             let error = Keys::of(&LockKey::new(bad).unwrap()).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{bad}");
         }

@@ -19,6 +19,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// nothing about the connection.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// How often the clock is emptied: emptying costs the server as much as a draw. As in `clock.lua`.
+const EMPTIED_EVERY: u64 = 1000;
+
 /// How the server identifies a connection. Ids start again when the server restarts, so the address
 /// is part of this.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub(super) struct Link {
     client: Option<ClientId>,
     /// Whether the server refuses transactions.
     refuses_native: AtomicBool,
+    /// How many draws from the clock were sent without a script.
+    draws: AtomicU64,
     /// Whether the server is a node of a cluster, which takes only keys of one slot at a time.
     cluster: AtomicBool,
     /// Changes when the server to talk to is at another address, if that can happen.
@@ -84,6 +89,7 @@ impl Link {
             gone,
             client,
             refuses_native: AtomicBool::new(false),
+            draws: AtomicU64::new(0),
             cluster: AtomicBool::new(false),
             moves: None,
             history: None,
@@ -108,14 +114,14 @@ impl Link {
     }
 
     /// Returns whether commands have gone unanswered for so long that a new connection is due.
-    pub(super) fn is_silent(&self) -> bool {
-        let lasted = |since: &AtomicU64, until: fn(&Self) -> Timestamp| match since.load(Ordering::Relaxed) {
+    pub(super) fn is_silent(&self, now: Timestamp) -> bool {
+        let lasted = |since: &AtomicU64, until: Timestamp| match since.load(Ordering::Relaxed) {
             0 => false,
-            since => until(self).since(Timestamp::from_nanos(since)) >= SILENCE,
+            since => until.since(Timestamp::from_nanos(since)) >= SILENCE,
         };
         // With very short leases, commands are given up early, so one cancellation follows another.
-        lasted(&self.silent_since, |_| Clock::system().now())
-            || lasted(&self.first_cancelled, |link| Timestamp::from_nanos(link.last_cancelled.load(Ordering::Relaxed)))
+        let last_cancelled = Timestamp::from_nanos(self.last_cancelled.load(Ordering::Relaxed));
+        lasted(&self.silent_since, now) || lasted(&self.first_cancelled, last_cancelled)
     }
 
     /// Returns a handle that closes when the connection has ended. It does not keep it alive.
@@ -147,6 +153,11 @@ impl Link {
 
     pub(super) fn refuse_native(&self) {
         self.refuses_native.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a draw from the clock. Returns whether it is one of those that empty the clock.
+    pub(super) fn empties_clock(&self) -> bool {
+        self.draws.fetch_add(1, Ordering::Relaxed).is_multiple_of(EMPTIED_EVERY)
     }
 
     pub(super) fn is_cluster(&self) -> bool {

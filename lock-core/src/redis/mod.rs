@@ -1,6 +1,7 @@
 //! Locks on a Redis server, or on the masters of a Redis Cluster.
 
 mod acquire;
+mod blocked;
 mod builder;
 mod clock;
 mod cluster;
@@ -23,6 +24,8 @@ mod node;
 mod pool;
 mod push;
 mod release;
+mod renew;
+mod renewals;
 mod repeats;
 mod script;
 mod sentinel;
@@ -31,15 +34,18 @@ mod steps;
 mod unsettled;
 mod url;
 mod value;
+mod vote;
 
 pub use builder::RedisStoreBuilder;
 pub use credentials::Credentials;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
+    Renewal, Vote,
 };
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
@@ -265,5 +271,33 @@ impl LockBackend for RedisStore {
             Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
         };
         holder.map_err(|error| error.with_key(key))
+    }
+
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        let written = match &self.servers {
+            Servers::One(node) => node.write_blocked(key, blocked, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.set_blocked(key, blocked)).await,
+        };
+        written.map_err(|error| error.with_key(key))
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        let read = match &self.servers {
+            Servers::One(node) => node.read_blocked(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
+        };
+        read.map_err(|error| error.with_key(key))
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        self.member()?.vote_for(request).await
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        self.member()?.remember_list(list, keep_for).await
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.member()?.vouch_for_data().await
     }
 }

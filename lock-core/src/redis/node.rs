@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use crate::backend::{AcquireRequest, Claim, Inbox, Renewal};
+use crate::backend::{AcquireRequest, Inbox};
 use crate::clock::{Clock, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
@@ -24,17 +24,14 @@ use crate::redis::discovery::Place;
 use crate::redis::durability::Rounds;
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
-use crate::redis::keys::Keys;
+use crate::redis::keys::{Keys, slot_of};
 use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
+use crate::redis::renewals::Renewals;
 use crate::redis::repeats::Repeats;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Unrenewed};
-
-/// How many locks one script renews. This takes about a quarter of a millisecond, in which the server
-/// serves nobody else.
-const RENEW_BATCH: usize = 50;
+use crate::redis::steps;
 
 /// The upper limits of the pause before reconnecting: the first, and the longest.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -69,6 +66,7 @@ pub(super) struct Node {
     /// The newest token of the server that this process knows.
     floor: Floor,
     pub(super) collisions: Collisions,
+    pub(super) renewals: Renewals,
     /// What to free again if another server takes over, where that can happen.
     pub(super) repeats: Option<Repeats>,
     pub(super) rounds: Arc<Rounds>,
@@ -113,6 +111,7 @@ impl Node {
             floor: Floor::default(),
             collisions: Collisions::default(),
             durability,
+            renewals: Renewals::default(),
             warned_of_eviction: AtomicBool::new(false),
             warned_of_replicas: AtomicBool::new(false),
             cluster,
@@ -122,15 +121,20 @@ impl Node {
         }
     }
 
+    /// Refuses a key under which no lock can lie.
+    pub(super) fn check(&self, key: &LockKey) -> Result<()> {
+        if self.cluster.is_some() { Keys::check_in_cluster(key) } else { Keys::check(key) }
+    }
+
     /// Names the keys of a lock.
     pub(super) fn keys_of(&self, key: &LockKey) -> Result<Keys> {
         if self.cluster.is_some() { Keys::in_cluster(key) } else { Keys::of(key) }
     }
 
-    /// Returns the floor of the clock from which the tokens of some keys are drawn.
-    pub(super) fn floor_of(&self, keys: &Keys) -> &Floor {
+    /// Returns the floor of the clock from which the tokens of a key are drawn.
+    pub(super) fn floor_of(&self, key: &LockKey) -> &Floor {
         match &self.cluster {
-            Some(cluster) => cluster.floor(keys.slot()),
+            Some(cluster) => cluster.floor(usize::from(slot_of(key))),
             None => &self.floor,
         }
     }
@@ -214,67 +218,6 @@ impl Node {
             }
         };
         tokio::join!(self.pool.place().follow(), moves);
-    }
-
-    /// Raises the leases of some claims. Answers come in their order.
-    pub(super) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(claims.len());
-        for batch in claims.chunks(RENEW_BATCH) {
-            match self.renew_batch(batch).await {
-                Ok(batch) => answers.extend(batch),
-                Err(error) => answers.extend(batch.iter().map(|claim| Err(error.clone().with_key(&claim.key)))),
-            }
-        }
-        answers
-    }
-
-    /// Renews at most [`RENEW_BATCH`] claims.
-    async fn renew_batch(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
-        if let Some(answers) = self.renew_tracked(claims).await {
-            return answers;
-        }
-        let connection = self.pool.connection().await?;
-        self.renew_over(&connection.link, claims, false).await
-    }
-
-    pub(super) async fn renew_over(&self, link: &Link, claims: &[Claim], track: bool) -> Result<Vec<Result<Renewal>>> {
-        if self.cluster.is_some() {
-            return Ok(self.renew_each(link, claims, track).await);
-        }
-        let answer = link.eval(&steps::renew(claims, track)).await;
-        let mut renewals = self.renewed(claims, answer)?;
-        self.confirm_renewals(link, claims, &mut renewals).await;
-        Ok(renewals)
-    }
-
-    /// Renews each claim by a script of its own, in one message: a node of a cluster takes only keys of one slot,
-    /// and if that is being moved, only one key.
-    async fn renew_each(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
-        let calls: Vec<Eval> = claims.chunks(1).map(|claim| steps::renew(claim, track)).collect();
-        let answers = link.eval_each(&calls).await;
-        let one = |(claim, answer)| self.renewed(std::slice::from_ref(claim), answer)?.remove(0);
-        claims.iter().zip(answers).map(one).collect()
-    }
-
-    /// Renews a claim whose slot this server is taking over.
-    pub(super) async fn renew_asking(&self, claim: &Claim) -> Result<Renewal> {
-        let connection = self.pool.connection().await?;
-        let claim = std::slice::from_ref(claim);
-        let answer = connection.link.eval_asking(&steps::renew(claim, false)).await;
-        self.renewed(claim, answer)?.remove(0)
-    }
-
-    fn renewed(&self, claims: &[Claim], answer: Result<Value, RedisError>) -> Result<Vec<Result<Renewal>>> {
-        let answer = answer.map_err(|error| self.failed("renew", &error))?;
-        let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
-        for (place, why) in steps::unrenewed(&answer).ok_or_else(|| self.unreadable("renew"))? {
-            let Some(renewal) = renewals.get_mut(place) else { return Err(self.unreadable("renew")) };
-            *renewal = match why {
-                Unrenewed::Lost => Ok(Renewal::Lost),
-                Unrenewed::Failed(text) => Err(self.script_failed("renew", &text).with_key(&claims[place].key)),
-            };
-        }
-        Ok(renewals)
     }
 
     pub(super) async fn read_holder(&self, key: &LockKey, way: Way) -> Result<Option<Holder>> {

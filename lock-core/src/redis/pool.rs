@@ -22,6 +22,7 @@ use crate::redis::discovery::Place;
 use crate::redis::history::History;
 use crate::redis::link::Link;
 use crate::redis::unsettled::Unsettled;
+use crate::spread::Spread;
 
 /// How often connections are replaced at most because the server is no master.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ type Outcome = Option<Result<Arc<Coalescer>>>;
 #[derive(Debug)]
 struct Slots {
     /// Never locked while a link is dropped: the end of a link locks it too.
-    by_runtime: Mutex<HashMap<Id, Slot>>,
+    by_runtime: Mutex<HashMap<Id, Slot, Spread>>,
     generations: AtomicU64,
     /// When the server was last found not to be a master: older connections are no longer used.
     retired: watch::Sender<Timestamp>,
@@ -75,6 +76,16 @@ impl Pool {
         &self.place
     }
 
+    /// Returns a number for one more connection of the store.
+    pub(super) fn number(&self) -> u64 {
+        self.slots.generations.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns the connection of the current runtime, if it has one that is worth using.
+    pub(super) fn open_connection(&self, now: Timestamp) -> Option<Arc<Coalescer>> {
+        self.slots.open(Handle::try_current().ok()?.id(), now)
+    }
+
     /// Returns the connection of the current runtime, opening it if there is none.
     ///
     /// Callers that arrive while it is being opened share the result. If the future is dropped, the
@@ -85,7 +96,7 @@ impl Pool {
                 "the Redis store was polled outside of a tokio runtime; call it from a task of one built with enable_all()",
             )
         })?;
-        if let Some(open) = self.slots.open(runtime.id()) {
+        if let Some(open) = self.slots.open(runtime.id(), Clock::system().now()) {
             return Ok(open);
         }
         let mut outcome = self.outcome(&runtime);
@@ -112,7 +123,7 @@ impl Pool {
             {
                 return found.get().outcome.clone();
             }
-            let generation = self.slots.generations.fetch_add(1, Ordering::Relaxed) + 1;
+            let generation = self.number();
             let (publish, outcome) = watch::channel(None);
             let slot = Slot { generation, outcome: outcome.clone() };
             match entry {
@@ -204,21 +215,21 @@ impl Pool {
 }
 
 impl Slots {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot, Spread>> {
         self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the connection of a runtime, if it is open and should be used.
-    fn open(&self, runtime: Id) -> Option<Arc<Coalescer>> {
+    fn open(&self, runtime: Id, now: Timestamp) -> Option<Arc<Coalescer>> {
         match self.lock().get(&runtime)?.outcome.borrow().as_ref()? {
-            Ok(open) if self.serves(&open.link) => Some(Arc::clone(open)),
+            Ok(open) if self.serves(&open.link, now) => Some(Arc::clone(open)),
             _ => None,
         }
     }
 
     /// Returns whether a connection is worth using.
-    fn serves(&self, link: &Link) -> bool {
-        !link.is_silent() && !link.has_moved() && link.opened_at >= *self.retired.borrow()
+    fn serves(&self, link: &Link, now: Timestamp) -> bool {
+        !link.is_silent(now) && !link.has_moved() && link.opened_at >= *self.retired.borrow()
     }
 
     fn forget(&self, runtime: Id, generation: u64) {
@@ -233,7 +244,7 @@ impl Slot {
     /// Returns whether the next caller should use this slot rather than open a new connection.
     fn is_usable(&self, slots: &Slots) -> bool {
         match self.outcome.borrow().as_ref() {
-            Some(Ok(open)) => slots.serves(&open.link),
+            Some(Ok(open)) => slots.serves(&open.link, Clock::system().now()),
             Some(Err(_)) => false,
             // The connecting task ends without a result when its runtime shuts down.
             None => self.outcome.has_changed().is_ok(),

@@ -5,7 +5,10 @@
 //! change to it: `DEL`, `SET`, expiry, eviction, `FLUSHALL`. Only renewals read anything over this
 //! connection, so a lock that is released before its first renewal costs nothing, and `NOLOOP`
 //! keeps our own renewals quiet. Such a report is only a hint: the keeper asks the server before it
-//! believes it.
+//! believes it. It may also be false: a server that tracks more keys than `tracking-table-max-keys`
+//! allows forgets some, and reports them as changed.
+//!
+//! What was refused, tracking or reading, is asked for again while the connection lasts.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -18,16 +21,19 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
-use crate::backend::{Claim, Inbox, Renewal};
-use crate::clock::Clock;
-use crate::error::{LockError, LockErrorKind, Result};
+use crate::backend::Inbox;
+use crate::clock::{Clock, jitter};
+use crate::error::LockErrorKind;
 use crate::key::LockKey;
 use crate::redis::link::{Link, ServerTime};
 use crate::redis::node::{BACKOFF, Node};
-use crate::redis::{keys, steps};
+use crate::redis::{connect, keys, steps};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
+
+/// The pauses before the server is asked again for what it refused: the first, and the longest.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// The listening connections of one store, one for each runtime with a keeper.
 #[derive(Debug, Default)]
@@ -37,10 +43,13 @@ pub(super) struct ChangeListeners {
     refused: AtomicBool,
 }
 
-/// A connection on which the server reports changes.
+/// A connection on which the server reports changes, if it is willing to.
 #[derive(Debug)]
-struct ChangeListener {
-    link: Link,
+pub(super) struct ChangeListener {
+    pub(super) link: Link,
+    /// Whether the server reports changes to the keys that are read over it.
+    tracks: AtomicBool,
+    refused: Notify,
     /// Whether a renewal got no answer. Until the connection proves alive, other renewals go over
     /// another connection.
     in_doubt: AtomicBool,
@@ -67,10 +76,75 @@ impl ChangeListeners {
         refused
     }
 
-    /// Returns the connection to renew over, if this is a keeper and its connection seems alive.
-    fn current(&self) -> Option<Arc<ChangeListener>> {
+    /// Returns the connection to renew over, if this is a keeper whose connection tracks and seems alive.
+    pub(super) fn current(&self) -> Option<Arc<ChangeListener>> {
         let runtime = Handle::try_current().ok()?.id();
-        self.open().get(&runtime).filter(|listener| !listener.in_doubt.load(Ordering::Relaxed)).cloned()
+        let serves = |listener: &&Arc<ChangeListener>| {
+            listener.tracks.load(Ordering::Relaxed) && !listener.in_doubt.load(Ordering::Relaxed)
+        };
+        self.open().get(&runtime).filter(serves).cloned()
+    }
+}
+
+impl ChangeListener {
+    /// Notes that the server refuses to let us read over this connection.
+    pub(super) fn refuse(&self) {
+        self.tracks.store(false, Ordering::Relaxed);
+        self.refused.notify_one();
+    }
+
+    /// Begins a renewal: unless it is answered, the connection must prove that it is alive.
+    pub(super) fn unanswered(&self) -> Unanswered<'_> {
+        Unanswered(Some(self))
+    }
+
+    /// Checks that the connection is alive after each renewal that got no answer. Ends when it is
+    /// not.
+    async fn prove_alive(&self) {
+        loop {
+            self.doubted.notified().await;
+            let ping = redis::cmd("PING");
+            #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
+            let proof = tokio::time::timeout(PROOF_WITHIN, self.link.send(&ping)).await;
+            // A refusal is an answer too.
+            let alive = proof.is_ok_and(|answer| answer.map_or_else(|error| error.code().is_some(), |_| true));
+            if !alive {
+                return;
+            }
+            self.in_doubt.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the server to report changes again whenever it has refused, with growing pauses. Ends with the
+    /// connection.
+    async fn keep_tracking(&self, listeners: &ChangeListeners, inbox: &Inbox, node: &str) {
+        let clock = Clock::system();
+        let mut pause = ASK_AGAIN.0;
+        loop {
+            if self.tracks.load(Ordering::Relaxed) {
+                listeners.refused.store(false, Ordering::Relaxed);
+                let since = clock.now();
+                self.refused.notified().await;
+                if clock.now().since(since) > ASK_AGAIN.1 {
+                    pause = ASK_AGAIN.0;
+                }
+            }
+            if !listeners.refused.swap(true, Ordering::Relaxed) {
+                tracing::info!(
+                    node,
+                    "this server does not tell of changes to locks, so renewals discover losses; it takes Redis 7 \
+                     and permission for CLIENT TRACKING and MGET",
+                );
+            }
+            clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
+            pause = (pause * 2).min(ASK_AGAIN.1);
+            let Ok(answers) = self.link.send_all(&connect::tracking()).await else { return };
+            if connect::tracks(&answers) {
+                self.tracks.store(true, Ordering::Relaxed);
+                // Renews every lease, which the server then tracks.
+                inbox.reconnected();
+            }
+        }
     }
 }
 
@@ -82,27 +156,17 @@ struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    fn new(listeners: &'a ChangeListeners, runtime: Id, link: Link) -> Self {
-        let listener = Arc::new(ChangeListener { link, in_doubt: AtomicBool::new(false), doubted: Notify::new() });
+    fn new(listeners: &'a ChangeListeners, link: Link, tracks: bool) -> Self {
+        let listener = Arc::new(ChangeListener {
+            link,
+            tracks: tracks.into(),
+            refused: Notify::new(),
+            in_doubt: AtomicBool::new(false),
+            doubted: Notify::new(),
+        });
+        let runtime = Handle::current().id();
         listeners.open().insert(runtime, Arc::clone(&listener));
         Self { listeners, runtime, listener }
-    }
-
-    /// Checks that the connection is alive after each renewal that got no answer. Ends when it is
-    /// not.
-    async fn prove_alive(&self) {
-        loop {
-            self.listener.doubted.notified().await;
-            let ping = redis::cmd("PING");
-            #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
-            let proof = tokio::time::timeout(PROOF_WITHIN, self.listener.link.send(&ping)).await;
-            // A refusal is an answer too.
-            let alive = proof.is_ok_and(|answer| answer.map_or_else(|error| error.code().is_some(), |_| true));
-            if !alive {
-                return;
-            }
-            self.listener.in_doubt.store(false, Ordering::Relaxed);
-        }
     }
 }
 
@@ -120,7 +184,13 @@ impl Drop for Opened<'_> {
 }
 
 /// Marks a connection as doubtful if this is dropped before the answer has come.
-struct Unanswered<'a>(Option<&'a ChangeListener>);
+pub(super) struct Unanswered<'a>(Option<&'a ChangeListener>);
+
+impl Unanswered<'_> {
+    pub(super) fn answered(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
@@ -137,48 +207,35 @@ impl Node {
     pub(super) async fn listen(&self, inbox: &Inbox) {
         let clock = Clock::system();
         let channel = keys::inbox_channel(inbox.id());
-        let (mut was_open, mut pause) = (false, BACKOFF.0);
+        let (mut was_open, mut pause) = (None, BACKOFF.0);
         loop {
             let mut retirements = self.pool.retirements();
             match self.pool.place().listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
                     self.pool.history.observe(listening.history.as_ref());
-                    let connection = listening.connection;
+                    // The connection ends when the last handle to it goes, and with it what waits for that.
                     let (_open, gone) = watch::channel(());
                     let time = ServerTime::new(0, clock.now());
-                    let told_before = self.listeners.refused.swap(!listening.tracks, Ordering::Relaxed);
-                    if !listening.tracks && !told_before {
-                        tracing::info!(
-                            node = self.pool.node(),
-                            "this server does not tell of changes to locks, so renewals discover losses; it takes \
-                             Redis 7 and permission for CLIENT TRACKING",
-                        );
-                    }
-                    let link =
-                        Link::new(connection.clone(), 0, time, gone, None).to(listening.history, listening.moves);
+                    let (connection, client) = (listening.connection, listening.client);
+                    let link = Link::new(connection, self.pool.number(), time, gone, client);
+                    let link = link.to(listening.history, listening.moves);
                     let moved = link.ended();
-                    let opened = listening.tracks.then(|| Opened::new(&self.listeners, Handle::current().id(), link));
-                    let hearing = self.hears(inbox);
-                    if was_open {
+                    let opened = Opened::new(&self.listeners, link, listening.tracks);
+                    let _hearing = self.hears(inbox);
+                    let before = was_open.replace(opened.listener.link.generation);
+                    if before.is_some() {
                         // Some grants and changes may have been missed, and nothing says which.
                         inbox.reconnected();
                     }
-                    was_open = true;
                     let opened_at = clock.now();
-                    let silenced = async {
-                        match &opened {
-                            Some(opened) => opened.prove_alive().await,
-                            None => pending().await,
-                        }
-                    };
                     tokio::select! {
                         () = self.hear(&mut listening.pushes, inbox) => {}
-                        () = silenced => {}
+                        () = self.settle_renewals(&opened.listener.link, before) => {}
+                        () = opened.listener.prove_alive() => {}
+                        () = opened.listener.keep_tracking(&self.listeners, inbox, self.pool.node()) => {}
                         () = moved => {}
                         _ = retirements.changed() => {}
                     }
-                    drop(hearing);
-                    drop(connection);
                     if clock.now().since(opened_at) >= BACKOFF.1 {
                         pause = BACKOFF.0;
                     }
@@ -195,30 +252,15 @@ impl Node {
         }
     }
 
-    /// Renews claims over the listening connection, which then receives changes to them. `None` if
-    /// there is no such connection, or the server refuses.
-    pub(super) async fn renew_tracked(&self, claims: &[Claim]) -> Option<Result<Vec<Result<Renewal>>>> {
-        let listener = self.listeners.current()?;
-        let mut unanswered = Unanswered(Some(&listener));
-        let answers = self.renew_over(&listener.link, claims, true).await;
-        if answers.is_ok() {
-            unanswered.0 = None;
+    /// Makes sure that the server executes no renewal any more that went over the connection before, so that
+    /// its claims can be renewed natively again. Never returns.
+    async fn settle_renewals(&self, link: &Link, before: Option<u64>) {
+        if let Some(sent) = before.and_then(|generation| self.renewals.in_flight.over(generation))
+            && let Err(error) = self.close(link, &sent).await
+        {
+            tracing::debug!(node = self.pool.node(), %error, "renewals of an earlier connection stay in doubt");
         }
-        let denied = |error: &LockError| error.kind() == LockErrorKind::Misconfigured;
-        let refused = match &answers {
-            Ok(answers) => answers.iter().any(|answer| answer.as_ref().is_err_and(denied)),
-            Err(error) => denied(error),
-        };
-        if refused {
-            // MGET may be forbidden where GET is not. Renewing without tracking shows whether that
-            // is the only problem.
-            unanswered.0 = None;
-            self.listeners.refused.store(true, Ordering::Relaxed);
-            let removed = self.listeners.open().remove(&Handle::current().id());
-            drop(removed);
-            return None;
-        }
-        Some(answers)
+        pending::<()>().await;
     }
 
     /// Passes on the server's messages, until the connection ends.
@@ -235,6 +277,8 @@ impl Node {
                         && self.cluster.as_ref().is_none_or(|cluster| cluster.is_news(&grant))
                     {
                         inbox.granted(grant);
+                    } else if let Some(owner) = steps::called(text) {
+                        inbox.ask_again(owner);
                     }
                 }
                 PushKind::Invalidate => match push.data.first() {

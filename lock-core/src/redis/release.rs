@@ -12,7 +12,7 @@ use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
 use crate::redis::node::{Node, Way};
 use crate::redis::steps;
-use crate::redis::unsettled::Sent;
+use crate::redis::unsettled::{Sent, Unsettled};
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -21,13 +21,23 @@ impl Node {
     pub(super) async fn free(&self, op: &str, release: &Release, way: Way) -> Result<Freed> {
         let keys = self.keys_of(&release.claim.key)?;
         let owner = release.claim.owner;
-        self.settle(owner).await?;
-        let connection = self.pool.connection().await?;
+        if !release.keep_for.is_zero() {
+            // What stays of the lease has no owner, and nobody would notice that it lasts too long.
+            self.renewals.end(owner);
+        }
+        if self.pool.unsettled.get(owner).is_some() || self.renewals.in_flight.get(owner).is_some() {
+            Box::pin(self.settle(owner)).await?;
+        }
+        self.renewals.forget(owner);
+        let connection = match self.pool.open_connection(Clock::system().now()) {
+            Some(connection) => connection,
+            None => Box::pin(self.pool.connection()).await?,
+        };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
             connection.call(Call::Release(keys, owner), flush).await
         } else {
-            by_itself(&connection, &keys, release, flush, way).await
+            Box::pin(by_itself(&connection, &keys, release, flush, way)).await
         };
         let answer = match answer {
             Answer::Value(answer) => answer,
@@ -47,10 +57,14 @@ impl Node {
         }
     }
 
-    /// Makes sure that the server executes no further attempt of a claim, or executes it before anything
-    /// that this runtime sends next.
+    /// Makes sure that the server executes no further attempt or renewal of a claim, or executes it before
+    /// anything that this runtime sends next.
     pub(super) async fn settle(&self, owner: OwnerId) -> Result<()> {
-        let unsettled = &self.pool.unsettled;
+        self.settle_among(&self.pool.unsettled, owner).await?;
+        self.settle_among(&self.renewals.in_flight, owner).await
+    }
+
+    async fn settle_among(&self, unsettled: &Unsettled, owner: OwnerId) -> Result<()> {
         if unsettled.get(owner).is_none() {
             return Ok(());
         }
@@ -58,18 +72,19 @@ impl Node {
         loop {
             let mut settled = std::pin::pin!(unsettled.settled.notified());
             settled.as_mut().enable();
-            let Some(mut sent) = unsettled.get(owner) else { return Ok(()) };
+            let Some(sent) = unsettled.get(owner) else { return Ok(()) };
+            let mut gone = sent.gone.clone();
             let connection = self.pool.connection().await?;
             if connection.link.generation == sent.generation {
                 return Ok(());
             }
             let patience_ends = sent.since.after(PATIENCE);
-            if sent.gone.has_changed().is_err() || clock.now() >= patience_ends {
+            if gone.has_changed().is_err() || clock.now() >= patience_ends {
                 return self.close(&connection.link, &sent).await;
             }
             tokio::select! {
                 () = settled => {}
-                _ = sent.gone.changed() => {}
+                _ = gone.changed() => {}
                 () = clock.sleep_until(patience_ends) => {}
             }
         }
@@ -77,7 +92,7 @@ impl Node {
 
     /// Has the server close a connection. When the server has closed it, or knows no such connection, it
     /// executes nothing more that was sent over it.
-    async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
+    pub(super) async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
         match link.send(&kill).await {
@@ -88,10 +103,11 @@ impl Node {
                     "closed a connection that did not answer"
                 );
                 self.pool.unsettled.closed(sent.generation);
+                self.renewals.in_flight.closed(sent.generation);
                 Ok(())
             }
             Err(error) => Err(LockError::unavailable(format!(
-                "an attempt that nobody awaits is still unanswered, and its connection could not be closed: {}",
+                "an earlier command of the claim is still unanswered, and its connection could not be closed: {}",
                 self.failed("close a connection", &error),
             ))),
         }

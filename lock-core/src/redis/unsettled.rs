@@ -1,12 +1,13 @@
-//! Attempts that nobody awaits any more and that the server may still execute.
+//! Commands that the server may still execute although nobody awaits them any more, or although their claim
+//! ends.
 //!
-//! A native attempt has no deadline that the server could compare. So the command that ends its claim
-//! follows it on the same connection, or waits until it is answered, or has the server close that connection
-//! first.
+//! A native attempt has no deadline that the server could compare, and a native renewal does not look whose
+//! lease it raises. So the command that ends their claim follows them on the same connection, or waits until
+//! they are answered, or has the server close that connection first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
@@ -14,21 +15,21 @@ use crate::clock::{Clock, Timestamp};
 use crate::owner::OwnerId;
 use crate::redis::link::{ClientId, Link};
 
-/// Where an attempt was sent.
-#[derive(Clone, Debug)]
+/// Where a command was sent.
+#[derive(Debug)]
 pub(super) struct Sent {
     pub(super) generation: u64,
     pub(super) client: ClientId,
-    /// When its caller stopped awaiting it.
+    /// From when on it need not be answered: its caller stopped awaiting it, or it is a renewal.
     pub(super) since: Timestamp,
     /// Closes when the connection has ended.
     pub(super) gone: watch::Receiver<()>,
 }
 
-/// The claims whose native attempt is unanswered although nobody awaits it.
+/// The claims with such a command.
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
-    by_owner: Mutex<HashMap<OwnerId, Sent>>,
+    by_owner: Mutex<HashMap<OwnerId, Arc<Sent>>>,
     /// How many there are, nearly always none.
     count: AtomicUsize,
     /// Notified when one of them is settled.
@@ -36,48 +37,68 @@ pub(super) struct Unsettled {
 }
 
 impl Unsettled {
-    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Sent>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Sent>>> {
         self.by_owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a claim that was sent over a connection.
     pub(super) fn note(&self, owner: OwnerId, link: &Link) {
+        self.note_all(std::iter::once(owner), link);
+    }
+
+    /// Notes claims that were sent over a connection.
+    pub(super) fn note_all(&self, owners: impl Iterator<Item = OwnerId>, link: &Link) {
         let Some(client) = link.client() else { return };
-        let sent = Sent {
+        let sent = Arc::new(Sent {
             generation: link.generation,
             client: client.clone(),
             since: Clock::system().now(),
             gone: link.gone(),
-        };
+        });
         let mut by_owner = self.lock();
-        by_owner.insert(owner, sent);
+        by_owner.extend(owners.map(|owner| (owner, Arc::clone(&sent))));
         self.count.store(by_owner.len(), Ordering::Release);
     }
 
     /// Returns where an unsettled claim was sent.
-    pub(super) fn get(&self, owner: OwnerId) -> Option<Sent> {
+    pub(super) fn get(&self, owner: OwnerId) -> Option<Arc<Sent>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         self.lock().get(&owner).cloned()
     }
 
-    /// Notes that an attempt was answered.
+    /// Returns where commands were sent that went over a connection, if there are any.
+    pub(super) fn over(&self, generation: u64) -> Option<Arc<Sent>> {
+        self.lock().values().find(|sent| sent.generation == generation).cloned()
+    }
+
+    /// Notes that the command of a claim was answered.
     pub(super) fn answered(&self, owner: OwnerId) {
-        self.retain(|settling, _| *settling != owner);
+        self.all_answered(std::iter::once(owner));
     }
 
-    /// Notes that the server executes nothing more from a connection.
-    pub(super) fn closed(&self, generation: u64) {
-        self.retain(|_, sent| sent.generation != generation);
-    }
-
-    fn retain(&self, keep: impl Fn(&OwnerId, &Sent) -> bool) {
+    /// Notes that the commands of claims were answered.
+    pub(super) fn all_answered(&self, owners: impl Iterator<Item = OwnerId>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut by_owner = self.lock();
-        by_owner.retain(|owner, sent| keep(owner, sent));
+        for owner in owners {
+            by_owner.remove(&owner);
+        }
+        self.count.store(by_owner.len(), Ordering::Release);
+        drop(by_owner);
+        self.settled.notify_waiters();
+    }
+
+    /// Notes that the server executes nothing more from a connection.
+    pub(super) fn closed(&self, generation: u64) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut by_owner = self.lock();
+        by_owner.retain(|_, sent| sent.generation != generation);
         self.count.store(by_owner.len(), Ordering::Release);
         drop(by_owner);
         self.settled.notify_waiters();

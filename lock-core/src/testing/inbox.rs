@@ -47,6 +47,8 @@ pub struct Reports(UnboundedReceiver<Message>);
 pub enum Report {
     /// The lock passed to a claim in the queue.
     Granted(Grant),
+    /// A claim in the queue must ask again.
+    AskAgain(OwnerId),
     /// A key may have changed hands.
     Suspect(LockKey),
     /// An operator takes this owner's lock away.
@@ -88,6 +90,7 @@ impl From<Message> for Report {
     fn from(message: Message) -> Self {
         match message {
             Message::Granted(grant) => Self::Granted(grant),
+            Message::AskAgain(owner) => Self::AskAgain(owner),
             Message::Suspect(key) => Self::Suspect(key),
             Message::Revoked { owner, .. } => Self::Revoked(owner),
             Message::Reconnected => Self::Reconnected,

@@ -14,6 +14,10 @@
 #[path = "../../src/gate.rs"]
 mod gate;
 
+#[expect(unused_imports, reason = "for its own tests")]
+#[path = "../../src/spread.rs"]
+mod spread;
+
 mod key {
     pub(crate) use lock_core::LockKey;
 }

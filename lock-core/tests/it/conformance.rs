@@ -11,6 +11,20 @@ mod memory {
     lock_core::conformance_tests!(store);
 }
 
+mod quorum {
+    use std::time::Duration;
+
+    use lock_core::{AnyBackend, MemoryStore, Quorum};
+
+    fn store() -> impl Fn() -> Quorum {
+        let members = ["a", "b", "c"].map(|name| AnyBackend::new(MemoryStore::new()).named(name));
+        // One rule takes a lock for a day.
+        move || Quorum::of(members.clone()).unwrap().with_max_ttl(Duration::from_secs(24 * 3600))
+    }
+
+    lock_core::conformance_tests!(store);
+}
+
 #[cfg(feature = "redis")]
 mod redis {
     use lock_core::RedisStore;
@@ -19,6 +33,28 @@ mod redis {
     fn store() -> impl Fn() -> RedisStore {
         let server = RedisServer::start();
         move || RedisStore::new(&server.url()).unwrap()
+    }
+
+    lock_core::conformance_tests!(store);
+}
+
+#[cfg(feature = "redis")]
+mod quorum_of_servers {
+    use std::time::Duration;
+
+    use lock_core::Quorum;
+    use lock_core::testing::RedisServer;
+
+    fn store() -> impl Fn() -> Quorum {
+        let servers = [(); 3].map(|()| RedisServer::start());
+        let members = servers.each_ref().map(|server| format!("127.0.0.1:{}", server.port())).join(",");
+        let quorum =
+            move || Quorum::new(&format!("redlock://{members}")).unwrap().with_max_ttl(Duration::from_secs(24 * 3600));
+        tokio::runtime::Runtime::new().unwrap().block_on(quorum().init()).unwrap();
+        move || {
+            let _ = &servers;
+            quorum()
+        }
     }
 
     lock_core::conformance_tests!(store);

@@ -214,3 +214,11 @@ async fn a_store_that_refuses_us_is_asked_ever_less_often() {
     assert_eq!(driven(), before + 1);
     drop(locks);
 }
+
+#[tokio::test]
+#[limit]
+async fn a_guard_prints_what_a_log_needs_and_no_more() {
+    let guard = LockManager::in_memory().lock_all(["b", "a"]).await.unwrap();
+    let text = format!("{guard:?}");
+    assert!(text.starts_with("LockGuard { keys: [\"a\", \"b\"], token: FencingToken(") && text.len() < 150, "{text}");
+}

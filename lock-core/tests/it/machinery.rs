@@ -376,12 +376,14 @@ async fn a_lock_on_its_way_to_the_next_holder_has_no_max_hold() {
     // Both wait, and the third is not polled for a while.
     assert!(tokio::time::timeout(Duration::ZERO, second.as_mut()).await.is_err());
     assert!(tokio::time::timeout(Duration::ZERO, third.as_mut()).await.is_err());
-    first.release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
+    let (released, second) = tokio::join!(first.release(), second);
+    released.unwrap();
+    let passing = second.unwrap().release();
     // Longer than that, but not so long that the turn is taken back.
     tokio::time::sleep(Duration::from_millis(9)).await;
     let guard = third.await.unwrap();
     guard.ensure_held().unwrap();
+    passing.await.unwrap();
     assert_eq!(events.paths(), [GrantPath::Uncontended, GrantPath::Handoff, GrantPath::Handoff]);
     guard.release().await.unwrap();
     events.assert_complete();

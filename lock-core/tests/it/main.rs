@@ -12,10 +12,14 @@ mod blocking;
 mod cancellation;
 #[cfg(feature = "redis")]
 mod cluster;
+#[cfg(feature = "redis")]
+mod coexistence;
 mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
+mod deadlock;
+mod election;
 #[cfg(feature = "redis")]
 mod faults;
 #[cfg(feature = "redis")]
@@ -23,11 +27,13 @@ mod fenced_write;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
+mod jobs;
 #[cfg(feature = "redis")]
 mod lockstep;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;
+mod order;
 #[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]
@@ -36,6 +42,7 @@ mod processes;
 mod proxy;
 #[cfg(feature = "redis")]
 mod push;
+mod quorum;
 #[cfg(feature = "redis")]
 mod redis_builder;
 #[cfg(feature = "redis")]
@@ -47,6 +54,7 @@ mod server_clock;
 mod shutdown;
 mod simulation;
 mod spans;
+mod striped;
 #[cfg(feature = "redis")]
 mod support;
 mod tidy;

@@ -213,7 +213,8 @@ async fn a_stop_shorter_than_the_lease_costs_nothing() {
 async fn nothing_is_left_when_main_returns() {
     let server = RedisServer::start();
     let url = server.url();
-    for how in ["guard-then-manager", "inside", "blocking", "cancelled", "manager-then-guard"] {
+    let ways = ["guard-then-manager", "inside", "blocking", "cancelled", "manager-then-guard"];
+    for how in ways.into_iter().chain(["released-behind", "released-and-gone"]) {
         let mut witnesses = 0;
         for round in 0..60 {
             let key = format!("{how}:{round}");

@@ -8,6 +8,7 @@ mod failover;
 mod fleet;
 mod foreign;
 mod native;
+mod renewal;
 
 use std::time::Duration;
 

@@ -21,6 +21,7 @@ pub(crate) fn scenario() -> Scenario {
         renews_shorter: false,
         keeps_remnant: false,
         never_passes: false,
+        shares: false,
         finds_stalls: false,
         states: 40_000,
     }
@@ -53,6 +54,15 @@ fn with_all_rules_nothing_goes_wrong() {
         ("a deaf inbox", Scenario { faults: Faults { inbox: 1, ..none }, ..three }),
         ("a death", Scenario { faults: Faults { death: 1, ..none }, ..three }),
         ("a stranger", Scenario { faults: Faults { stranger: 1, ..none }, ..three }),
+        (
+            "strangers that poll",
+            Scenario {
+                shares: true,
+                never_passes: true,
+                faults: Faults { stranger: 2, step_back: 1, ..none },
+                ..crowd
+            },
+        ),
         ("much at once", Scenario { faults: Faults { connection: 1, inbox: 1, cancel: 1, death: 1, ..none }, ..one }),
         ("refused draws", Scenario { faults: Faults { refusal: 2, force: 1, cancel: 1, ..none }, ..one }),
         ("a clock that steps back", Scenario { faults: Faults { step_back: 1, force: 1, ..none }, ..one }),

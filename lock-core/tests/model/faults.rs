@@ -116,7 +116,7 @@ impl State {
     pub(crate) fn stranger_takes(&mut self, key: usize) {
         let expires = self.server_now() + GRANT_TTL;
         let lock = &mut self.store.locks[key];
-        (lock.owner, lock.expires) = (Some(Owner::Stranger), expires);
+        (lock.owner, lock.expires, lock.passing) = (Some(Owner::Stranger), expires, None);
         self.seen[key].stretched_by.clear();
     }
 

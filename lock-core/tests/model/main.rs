@@ -15,6 +15,7 @@ mod explore;
 mod faults;
 mod gate;
 mod judge;
+mod quorum;
 mod receive;
 mod removed;
 mod scenario;

@@ -62,6 +62,7 @@ fn cases() -> Vec<(Rule, Scenario, Wrong)> {
             },
             Wrong::Overtaken,
         ),
+        (Rule::LeftFreeNowAndThen, Scenario { shares: true, never_passes: true, ..crowd }, Wrong::NeverFree),
         (Rule::KilledBeforeUndo, Scenario { faults: Faults { cancel: 1, ..bad_connection }, ..most }, Wrong::OrphanKey),
         (
             Rule::EndingsGoBehind,

@@ -18,6 +18,9 @@ pub(crate) const REMNANT: u16 = 1;
 pub(crate) const BUDGET: u16 = 2;
 /// How long an entry stays that cannot be told of a grant and does not ask.
 pub(crate) const UNCONFIRMED: u16 = 3;
+/// How long a lock passes from claim to claim before it is left free, and for how long it then is.
+pub(crate) const PASSING: u16 = 2;
+pub(crate) const WINDOW: u16 = 1;
 /// How far the server's clock is ahead of the clients', and by how much it steps back.
 pub(crate) const AHEAD: u16 = 4;
 
@@ -58,6 +61,8 @@ pub(crate) enum Rule {
     Backstop,
     /// The release of a newcomer that passed the queue serves the queue.
     OnePass,
+    /// A lock that passes from claim to claim is left free now and then, for clients that poll.
+    LeftFreeNowAndThen,
 
     /// Whoever gives a connection up has it killed before anything is undone on another.
     KilledBeforeUndo,
@@ -121,6 +126,8 @@ pub(crate) enum Wrong {
     Stretched,
     /// Newcomers pass the queue twice for one lease that ended unreleased.
     Overtaken,
+    /// The lock passes from claim to claim and is never free.
+    NeverFree,
     /// The lock is free, somebody waits for it, and nothing is on its way.
     Stall,
     /// Somebody is not served although nothing fails any more.
@@ -152,6 +159,8 @@ pub(crate) struct Scenario {
     pub(crate) keeps_remnant: bool,
     /// Whether every turn goes through the server.
     pub(crate) never_passes: bool,
+    /// Whether clients of the classic protocol may want the locks too.
+    pub(crate) shares: bool,
     pub(crate) finds_stalls: bool,
     /// How many states are looked at.
     pub(crate) states: usize,

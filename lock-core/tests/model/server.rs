@@ -1,6 +1,6 @@
 //! What the server does with commands and scripts.
 
-use crate::scenario::{GRANT_TTL, REMNANT, Rule, Scenario, TTL, UNCONFIRMED, Wrong};
+use crate::scenario::{GRANT_TTL, PASSING, REMNANT, Rule, Scenario, TTL, UNCONFIRMED, WINDOW, Wrong};
 use crate::state::{Ask, Claim, Command, Drawn, Entry, Grant, Outcome, Owner, Reach, Reply, State};
 
 impl State {
@@ -12,7 +12,7 @@ impl State {
                 let draw = self.draw(scenario);
                 Some(Reply::Granted { claim, sent, drawn: Drawn { draw, grant } })
             }
-            Command::Acquire(ask) => Some(self.acquire(scenario, ask)),
+            Command::Acquire(ask) => Some(self.acquire(scenario, ask, false)),
             Command::Release { claim, next } => {
                 let outcome = self.release(scenario, claim, next);
                 Some(Reply::Released { claim, next, outcome })
@@ -94,6 +94,7 @@ impl State {
         if lock.queue.iter().any(told) {
             seen.passes += 1;
         }
+        lock.passing = None;
         if seen.passes > 1 {
             self.report(Wrong::Overtaken);
         }
@@ -115,7 +116,7 @@ impl State {
         self.store.locks[claim.at.key].queue.retain(|entry| entry.claim != claim);
     }
 
-    fn acquire(&mut self, scenario: &Scenario, ask: Ask) -> Reply {
+    fn acquire(&mut self, scenario: &Scenario, ask: Ask, freed: bool) -> Reply {
         let Ask { claim, attempt, sent, .. } = ask;
         let key = claim.at.key;
         if !scenario.kills && scenario.keeps(Rule::SendsHaveDeadlines) && self.now > ask.execute_before {
@@ -126,6 +127,10 @@ impl State {
             return self.grant_in_reply(scenario, ask);
         }
         let first = self.store.locks[key].queue.first().is_none_or(|entry| entry.claim == claim);
+        if self.is_free(key) && self.left_free(scenario, key, freed) {
+            self.enter(ask);
+            return Reply::Queued { claim, sent, attempt };
+        }
         if self.is_free(key) && (first || scenario.keeps(Rule::AskingMovesOn)) {
             self.enter(ask);
             if let Some(reply) = self.move_on(scenario, key, Some(ask)) {
@@ -172,7 +177,7 @@ impl State {
         let late = !scenario.kills && scenario.keeps(Rule::SendsHaveDeadlines);
         let next = next.filter(|ask| !late || self.now <= ask.execute_before);
         let Some(ask) = next.filter(|_| scenario.keeps(Rule::EntersBeforeWalk)) else {
-            if moves && self.is_free(key) {
+            if moves && self.is_free(key) && !self.left_free(scenario, key, own) {
                 self.move_on(scenario, key, None);
             }
             return next.map_or(Outcome::None, |ask| {
@@ -180,11 +185,37 @@ impl State {
                 Outcome::Queued
             });
         };
-        match self.acquire(scenario, ask) {
+        match self.acquire(scenario, ask, own) {
             Reply::Granted { drawn, .. } => Outcome::Granted(drawn),
             Reply::Queued { .. } => Outcome::Queued,
             _ => Outcome::None,
         }
+    }
+
+    /// Returns whether a free lock is left free for a while. `freed`: it was freed just now, in order to pass on.
+    fn left_free(&mut self, scenario: &Scenario, key: usize, freed: bool) -> bool {
+        if !scenario.shares {
+            return false;
+        }
+        let now = self.server_now();
+        let lock = &mut self.store.locks[key];
+        // Not beyond the time of a window: the clock may have stepped back.
+        // Whoever had it meanwhile must pass it on: nobody passes the queue twice.
+        if !freed && now < lock.window && lock.window - now <= WINDOW {
+            return true;
+        }
+        lock.window = 0;
+        let began = lock.passing.take().filter(|_| freed).unwrap_or(now);
+        if now.saturating_sub(began) >= PASSING {
+            if scenario.keeps(Rule::LeftFreeNowAndThen) {
+                lock.window = now + WINDOW;
+                return true;
+            }
+            self.report(Wrong::NeverFree);
+        } else if freed {
+            lock.passing = Some(began);
+        }
+        false
     }
 
     /// Walks the queue of a free lock. Returns the answer if it reaches the process that asks.

@@ -48,6 +48,9 @@ pub(crate) struct Lock {
     pub(crate) owner: Option<Owner>,
     pub(crate) expires: u16,
     pub(crate) queue: Vec<Entry>,
+    /// Since when it passes from claim to claim, and until when it is left free.
+    pub(crate) passing: Option<u16>,
+    pub(crate) window: u16,
 }
 
 /// The server's data.

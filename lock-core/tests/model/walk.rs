@@ -94,6 +94,10 @@ fn on_long_walks_nothing_goes_wrong() {
         ("faults of all kinds", Scenario { faults: most, ..long }),
         ("two keys", Scenario { keys: 2, processes: 2, faults: most, ..long }),
         ("requeues", Scenario { never_passes: true, renews_shorter: true, faults: most, ..long }),
+        (
+            "locks that strangers share",
+            Scenario { shares: true, never_passes: true, faults: Faults { step_back: 1, ..most }, ..long },
+        ),
         ("remnants", Scenario { keeps_remnant: true, faults: most, ..long }),
         (
             "connections that cannot be killed",

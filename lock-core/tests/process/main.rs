@@ -13,6 +13,7 @@ fn main() {
 
     let tests = [
         ("forked", forked::parent as fn() -> bool),
+        ("owners", owners::parent),
         ("no_thread", no_thread::child),
         ("told_to_stop", stopped::child),
         ("told_to_stop_twice", stopped::child),
@@ -151,6 +152,37 @@ mod forked {
         })
         .unwrap();
         right
+    }
+}
+
+/// Identities drawn on both sides of a fork, which copies what was drawn ahead.
+#[cfg(target_os = "linux")]
+mod owners {
+    use std::collections::HashSet;
+    use std::io::{Read as _, Write as _};
+
+    use fork::{Fork, fork, waitpid};
+    use lock_core::OwnerId;
+
+    pub(crate) fn parent() -> bool {
+        let draw = || (0..40).map(|_| OwnerId::random().to_hex()).collect::<Vec<_>>();
+        draw();
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        match fork().unwrap() {
+            Fork::Child => {
+                let sent = writer.write_all(draw().concat().as_bytes());
+                std::process::exit(if sent.is_ok() { 0 } else { 1 });
+            }
+            Fork::Parent(pid) => {
+                drop(writer);
+                let mut theirs = String::new();
+                reader.read_to_string(&mut theirs).unwrap();
+                let theirs = theirs.as_bytes().chunks(32).map(|hex| String::from_utf8(hex.to_vec()).unwrap());
+                let all: HashSet<String> = draw().into_iter().chain(theirs).collect();
+                println!("{} of 80 differ", all.len());
+                all.len() == 80 && matches!(waitpid(pid), Ok(0))
+            }
+        }
     }
 }
 

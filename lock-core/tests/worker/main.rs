@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::testing::{Recorder, Stopwatch};
-use lock_core::{LockError, LockGuard, LockManager, LockOptions};
+use lock_core::{LockError, LockGuard, LockManager, LockOptions, ReleaseOutcome};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use resource::Resource;
@@ -57,9 +57,10 @@ fn main() {
             Ok(_) => "connected".to_owned(),
             Err(error) => format!("{:?} {error}", error.kind()),
         }),
+        "lead" => runtime.block_on(lead(&args)),
         "body" => runtime.block_on(body(&args)),
         "exit" => exit(&args, &runtime),
-        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, body, exit or soak"),
+        other => panic!("unknown mode {other:?}; use contend, compete, hold, connect, lead, body, exit or soak"),
     }
 }
 
@@ -189,6 +190,25 @@ async fn body(args: &Args) {
     say(&state(outcome));
 }
 
+/// Stands for election, and writes under its term for as long as it leads.
+async fn lead(args: &Args) {
+    let (locks, _recorder) = connect(args).await;
+    let resource = Resource::at(args.text("resource"));
+    let election = locks.elect(args.text("key")).announcing(args.text("name"));
+    let never: Result<(), LockError> = election
+        .run(async |term| {
+            loop {
+                let Some(lock) = lock_core::current_lock() else { return };
+                if lock.ensure_held().is_ok() && !resource.write(lock.key().as_str(), term.get()) {
+                    say("refused");
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    panic!("the work has ended: {never:?}");
+}
+
 /// Takes a lock and returns from `main` at once, in the way that is asked for. Says whether the machine
 /// let it work meanwhile.
 fn exit(args: &Args, runtime: &tokio::runtime::Runtime) {
@@ -226,6 +246,19 @@ fn exit(args: &Args, runtime: &tokio::runtime::Runtime) {
             assert!(polled.is_pending(), "granted without a round trip");
             Stopwatch::start()
         }),
+        "released-behind" => runtime.block_on(async move {
+            let guard = locks.lock(key).release_in_background().acquire().await.unwrap();
+            let started = Stopwatch::start();
+            assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
+            started
+        }),
+        // No destructor runs, and none has to.
+        "released-and-gone" => {
+            let guard = take();
+            assert_eq!(runtime.block_on(guard.release()), Ok(ReleaseOutcome::Released));
+            say("undisturbed");
+            std::process::exit(0);
+        }
         other => panic!("unknown way to exit {other:?}"),
     };
     say(if started.stalled() < Duration::from_millis(50) { "undisturbed" } else { "disturbed" });

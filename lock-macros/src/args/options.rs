@@ -5,7 +5,7 @@ use syn::{Error, Expr, Ident, LitStr, Path, Result};
 
 use super::values::{
     Action, KeysArg, MinHoldOn, RenewArg, Value, WaitArg, crate_path, duration, expression, flag, guard_name, key,
-    keys, label, map_err, min_hold_on, on_busy, on_error, on_lost, on_refused, renew, wait,
+    keys, label, map_err, min_hold_on, on_busy, on_error, on_lost, on_refused, renew, run_once_even_if, stripes, wait,
 };
 use super::{Arg, Name, clash};
 use crate::duration::DurationArg;
@@ -63,6 +63,10 @@ options! {
         excludes keys: "key and keys exclude each other; put every key into keys";
     "keys": keys = keys => KeysArg,
         ["`[template, …]`, or an iterator of keys", "–", "several keys, sorted, without duplicates, all or nothing"];
+    "stripes": stripes = stripes => u32,
+        ["2 to 4096", "–", "spreads the keys over this many locks, named by the text before the first `<`; \
+         [`LockManager::striped`] has the same ones"],
+        excludes keys: "stripes spread one key over several locks, and keys names several; drop one of them";
     "ttl": ttl = duration => DurationArg,
         ["duration", "the manager's (30 s)", "the lease: how long others wait after this process died"];
     "wait": wait = wait => WaitArg,
@@ -90,6 +94,15 @@ options! {
         ["duration", "zero", "the key stays taken at least this long, even if the body is quick; it may be longer than the ttl"];
     "min_hold_on": min_hold_on = min_hold_on => MinHoldOn,
         ["`\"end\"`, `\"ok\"`", "`\"end\"`", "after which end of the body: `\"ok\"` frees the key at once after an error or a panic"];
+    "at_most_every": at_most_every = duration => DurationArg,
+        ["duration", "–", "a job that runs at most once in this time, on one of many instances: taken or done is skipped"],
+        excludes once_at: "at_most_every counts from the start of a run, and once_at names the run; drop one of them";
+    "once_at": once_at = expression => Expr,
+        ["expression of type `SystemTime`", "–", "a job that runs once for the time of its schedule, however late it starts"];
+    "retry_failed": retry_failed = flag => bool,
+        ["flag", "off", "a job that returned `Err` or panicked has not run"];
+    "run_once_even_if": run_once_even_if = run_once_even_if => (),
+        ["`\"crashed\"`", "–", "a job whose process died has run, too"];
     "reentrant": reentrant = flag => bool,
         ["flag", "off", "a nested call with the same key shares the lock instead of failing"];
     "guard": guard = guard_name => Ident,

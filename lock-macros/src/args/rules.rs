@@ -11,6 +11,8 @@ use crate::duration::DurationArg;
 const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
 /// The shortest lease that is never renewed, as `lock_core::MIN_FIXED_TTL`.
 const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
+/// The shortest period of a job, as `lock_core` has it.
+const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// The longest lease, as `lock_core::MAX_TTL`.
 const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -32,6 +34,7 @@ impl Args {
 
     fn check_conflicts(&self, form: FunctionForm, errors: &mut Vec<Error>) {
         errors.extend(self.conflicts());
+        self.check_job(errors);
         // A value cannot replace a mistake in the program, but a closure sees it.
         let closure = |option: &Option<Arg<Action>>| {
             option.as_ref().is_some_and(|option| matches!(option.value, Action::Handler(_)))
@@ -60,6 +63,36 @@ impl Args {
                  (the default), \"ignore\", \"skip\", a value or a closure",
             ));
         }
+    }
+
+    fn check_job(&self, errors: &mut Vec<Error>) {
+        let job = self.job();
+        let Some(place) = &job else {
+            let needs = [
+                ("retry_failed", self.retry_failed.as_ref().map(|option| option.name)),
+                ("run_once_even_if", self.run_once_even_if.as_ref().map(|option| option.name)),
+            ];
+            errors.extend(needs.into_iter().filter_map(|(name, at)| {
+                Some(Error::new(
+                    at?,
+                    format!("{name} says what counts as a run of a job; add at_most_every or once_at"),
+                ))
+            }));
+            return;
+        };
+        let skips = "a job is skipped where it runs or has run; drop on_busy";
+        errors.extend(clash(&job, self.on_busy.as_ref().filter(|option| option.order != place.order), skips));
+        errors.extend(clash(
+            &job,
+            self.wait.as_ref(),
+            "a job never waits: where it runs or has run, it is skipped; drop wait",
+        ));
+        let kept = "a job has its own time for which the key stays taken; drop min_hold";
+        errors.extend(clash(&job, self.min_hold.as_ref(), kept));
+        let failed = "write retry_failed for a job that has not run if it failed; drop min_hold_on";
+        errors.extend(clash(&job, self.min_hold_on.as_ref(), failed));
+        let stripes = "ids that share a stripe would share the runs of a job; drop stripes";
+        errors.extend(clash(&job, self.stripes.as_ref(), stripes));
     }
 
     fn check_bounds(&self, errors: &mut Vec<Error>) {
@@ -104,14 +137,13 @@ impl Args {
             }
         }
         let known = |option: &Option<Arg<DurationArg>>| option.as_ref().and_then(|option| option.value.known());
-        if let (Some(option), Some(limit)) = (&self.max_hold, known(&self.max_hold)) {
-            if limit.is_zero() {
-                refuse(&option.value, "max_hold of zero would lose every lock at once; leave it out".to_owned());
-            } else if let Some(least) = known(&self.min_hold)
-                && limit < least
-            {
-                refuse(&option.value, format!("max_hold {} is shorter than min_hold {}", show(limit), show(least)));
-            }
+        if let (Some(option), Some(true)) = (&self.max_hold, known(&self.max_hold).map(|limit| limit.is_zero())) {
+            refuse(&option.value, "max_hold of zero would lose every lock at once; leave it out".to_owned());
+        }
+        if let (Some(option), Some(true)) =
+            (&self.at_most_every, known(&self.at_most_every).map(|period| period < MIN_PERIOD))
+        {
+            refuse(&option.value, "a job at most every second or more often is no job; use at least \"1s\"".to_owned());
         }
         if let (Some(option), Some(true)) = (&self.stuck_after, known(&self.stuck_after).map(|limit| limit.is_zero())) {
             refuse(&option.value, "stuck_after of zero would call every lock stuck".to_owned());

@@ -22,7 +22,7 @@ fn takes_every_option() {
 fn reports_all_mistakes_at_once() {
     let found = complaints(quote!(tll = "10s", wait = , ttl = "3s", ttl = "2s", renew = "10", key = 5, guard = 1));
     assert_eq!(found.len(), 6, "{found:?}");
-    assert!(found[0].starts_with(r#"unknown argument "tll"; did you mean "ttl"? Known: key, keys, ttl"#));
+    assert!(found[0].starts_with(r#"unknown argument "tll"; did you mean "ttl"? Known: key, keys, stripes, ttl"#));
 }
 
 #[test]
@@ -60,7 +60,13 @@ fn bounds_are_checked_when_known() {
         (quote!(ttl = "10s", renew = "6s"), "at most half"),
         (quote!(ttl = "10s", renew = "0s"), "never pause"),
         (quote!(max_hold = "0s"), "leave it out"),
-        (quote!(max_hold = "1s", min_hold = "2s"), "shorter than min_hold"),
+        (quote!(at_most_every = "1h", on_busy = "error"), "drop on_busy"),
+        (quote!(wait = "1s", once_at = fire), "drop wait"),
+        (quote!(at_most_every = "1h", once_at = fire), "names the run"),
+        (quote!(at_most_every = "999ms"), "at least \"1s\""),
+        (quote!(retry_failed), "add at_most_every or once_at"),
+        (quote!(stripes = 1), "between 2 and 4096"),
+        (quote!(stripes = N), "written here"),
         (quote!(stuck_after = "0s"), "every lock stuck"),
     ] {
         let found = complaints(tokens);

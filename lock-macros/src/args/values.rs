@@ -96,6 +96,7 @@ const ON_LOST: Words<Action> =
     &[("cancel", Action::Cancel), ("error", Action::Error), ("skip", Action::Skip), ("ignore", Action::Ignore)];
 const ON_REFUSED: Words<Action> = &[("skip", Action::Skip)];
 const MIN_HOLD_ON: Words<MinHoldOn> = &[("end", MinHoldOn::End), ("ok", MinHoldOn::Ok)];
+const RUN_ONCE_EVEN_IF: Words<()> = &[("crashed", ())];
 
 /// The alternatives to the words of an action.
 const OR_AN_ANSWER: &str = ", a value, or a closure |error| value";
@@ -200,6 +201,26 @@ fn action(value: Value, words: Words<Action>) -> Result<Action> {
         closure @ Expr::Closure(_) => Ok(Action::Handler(Box::new(closure))),
         path @ Expr::Path(_) => Ok(Action::Path(Box::new(path))),
         value => Ok(Action::Value(Box::new(value))),
+    }
+}
+
+pub(super) fn stripes(value: Value) -> Result<u32> {
+    match value.needed()? {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
+            let count = number.base10_parse().ok().filter(|count| (2..=4096).contains(count));
+            count.ok_or_else(|| Error::new(number.span(), "stripes are between 2 and 4096"))
+        }
+        other => Err(Error::new(
+            other.span(),
+            "expected a number such as 64, written here: processes with different numbers would not exclude each other",
+        )),
+    }
+}
+
+pub(super) fn run_once_even_if(value: Value) -> Result<()> {
+    match value.needed()? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => word(&text, "run_once_even_if", RUN_ONCE_EVEN_IF, ""),
+        other => Err(Error::new(other.span(), "expected \"crashed\"")),
     }
 }
 

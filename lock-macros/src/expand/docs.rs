@@ -19,6 +19,9 @@ fn text(parts: &Parts<'_>) -> String {
     let args = parts.args;
     let mut keys: Vec<String> =
         parts.templates().into_iter().map(|template| format!("`{}`", template.literal.value())).collect();
+    if let (Some(stripes), [key]) = (&args.stripes, keys.as_mut_slice()) {
+        key.insert_str(0, &format!("one of the {} stripes of ", stripes.value));
+    }
     if let Some(Arg { value: KeysArg::Iterator(iterator), .. }) = &args.keys {
         keys.push(format!("each key of `{}`", iterator.to_token_stream()));
     }

@@ -101,22 +101,30 @@ impl<'a> Parts<'a> {
             None => quote_spanned!(span=> ::core::option::Option::None),
         };
         let settings = self.settings();
-        let key = match (&self.args.key, &self.args.keys) {
-            (Some(key), _) => key.value.render(&self.krate),
+        match (&self.args.key, &self.args.keys) {
+            (Some(key), _) => {
+                let rendered = key.value.render(&self.krate);
+                let (Some(stripes), Ok(name)) = (&self.args.stripes, key.value.name_of_stripes()) else {
+                    return quote_spanned!(span=> #private::request(#client, #rendered, __site, #settings));
+                };
+                let (count, id_at) = (stripes.value, key.value.prefix().unwrap_or_default().len());
+                quote_spanned!(span=>
+                    #private::request_striped(#client, (#name, #id_at, #count), #rendered, __site, #settings)
+                )
+            }
             (None, Some(Arg { value: KeysArg::Iterator(keys), .. })) => {
                 let at = span.located_at(keys.span());
                 let keys = quote_spanned!(at=> #private::keys(#keys));
-                return quote_spanned!(span=> #private::request_all(#client, #keys, __site, |__request| __request #settings));
+                quote_spanned!(span=> #private::request_all(#client, #keys, __site, #settings))
             }
             (None, _) => {
                 let keys = self.templates().into_iter().map(|template| template.render(&self.krate));
-                return quote_spanned!(span=> #private::request_all(#client, [#(#keys),*], __site, |__request| __request #settings));
+                quote_spanned!(span=> #private::request_all(#client, [#(#keys),*], __site, #settings))
             }
-        };
-        quote_spanned!(span=> #private::request(#client, #key, __site, |__request| __request #settings))
+        }
     }
 
-    /// The options as calls on a `LockRequest`.
+    /// The options as a function from `LockRequest` to `LockRequest`.
     fn settings(&self) -> TokenStream {
         let span = Span::mixed_site();
         let private = self.private();
@@ -151,7 +159,18 @@ impl<'a> Parts<'a> {
         if args.reentrant.as_ref().is_some_and(|reentrant| reentrant.value) {
             calls.extend(quote_spanned!(span=> .reentrant()));
         }
-        calls
+        let mut request = quote_spanned!(span=> __request #calls);
+        if let Some(Arg { value: period, .. }) = &args.at_most_every {
+            request = quote_spanned!(span=> #private::at_most_every(#request, #period));
+        }
+        if let Some(Arg { value: time, .. }) = &args.once_at {
+            let at = span.located_at(time.span());
+            request = quote_spanned!(at=> #private::once_at(#request, #time));
+        }
+        if args.run_once_even_if.is_some() {
+            request = quote_spanned!(span=> #private::even_if_crashed(#request));
+        }
+        quote_spanned!(span=> |__request| #request)
     }
 
     /// An unreachable return, from which the compiler takes the type of `?` and `return`.
@@ -187,6 +206,7 @@ impl<'a> Parts<'a> {
 
     fn on_ok(&self) -> bool {
         matches!(self.args.min_hold_on, Some(Arg { value: MinHoldOn::Ok, .. }))
+            || matches!(self.args.retry_failed, Some(Arg { value: true, .. }))
     }
 }
 

@@ -8,6 +8,7 @@ mod behaviour;
 mod blocking;
 mod foreign;
 mod hygiene;
+mod jobs;
 mod loss;
 mod matrix;
 mod mistakes;

@@ -6,6 +6,7 @@ mod cluster;
 mod generated;
 mod others;
 mod program;
+mod quorum;
 #[cfg(target_os = "linux")]
 mod run;
 mod safety;

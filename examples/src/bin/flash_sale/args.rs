@@ -14,6 +14,7 @@ Examples:
   flash_sale --without-lock           the same without the lock, to see what it prevents
   flash_sale --redis --processes 4    four processes that share a Redis on this machine
   flash_sale --store sentinel --failover   servers of its own, whose master is killed in mid-sale
+  flash_sale --store quorum --failover  three servers of its own, one of which dies in mid-sale
   flash_sale --serve                  then keep http://127.0.0.1:9464/metrics up until Ctrl-C
 
 It exits with 0 if the ledger agrees with every order, and with 1 if anything is wrong. With
@@ -85,6 +86,8 @@ pub(crate) enum Started {
     Sentinel,
     /// A Redis Cluster of three masters and three replicas; the newest locks of a master that dies may be lost
     Cluster,
+    /// Three independent servers, of which two must agree
+    Quorum,
 }
 
 impl Args {

@@ -9,6 +9,7 @@
 //! cargo run -p lock-examples -- --without-lock              # what happens without the lock
 //! cargo run -p lock-examples -- --redis --processes 4       # four processes on Redis
 //! cargo run -p lock-examples -- --store sentinel --failover # a master, two replicas; the master is killed
+//! cargo run -p lock-examples -- --store quorum --failover  # three servers, one of which dies in mid-sale
 //! cargo run -p lock-examples -- --help
 //! ```
 
@@ -18,12 +19,13 @@ mod data;
 mod ledger;
 mod processes;
 mod progress;
+mod quorum;
 mod report;
 mod sale;
 mod started;
 mod stopwatch;
 
-use std::future::ready;
+use std::future::{pending, ready};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,12 +35,13 @@ use lock_core::LockManager;
 use lock_metrics::MetricsHandle;
 use tokio::signal;
 
-use crate::args::Args;
+use crate::args::{Args, Started};
 use crate::check::Audit;
 use crate::data::{Data, Order};
 use crate::ledger::Ledger;
 use crate::processes::{Outcome, share};
 use crate::progress::Progress;
+use crate::quorum::Quorum;
 use crate::report::Report;
 use crate::sale::Sale;
 use crate::stopwatch::Stopwatch;
@@ -49,8 +52,9 @@ async fn main() -> ExitCode {
     let outcome = match (args.worker, &args.ledger) {
         (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
         _ => match args.started {
-            Some(servers) => started::hold_sale(servers, args.failover),
-            None => hold_sale(&args).await,
+            Some(Started::Sentinel) => started::hold_sale("sentinel", args.failover),
+            Some(Started::Cluster) => started::hold_sale("cluster", args.failover),
+            Some(Started::Quorum) | None => hold_sale(&args).await,
         },
     };
     outcome.unwrap_or_else(|error| {
@@ -68,6 +72,16 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
         tempfile::Builder::new().prefix("flash-sale-").tempdir().context("cannot make a folder for the ledger")?;
     let ledger = Ledger::create(folder.path(), &data.stock)?;
     let metrics = install_metrics(args)?;
+    let mut args = args.clone();
+    let mut quorum = match args.started {
+        Some(Started::Quorum) => Some(Quorum::start().await?),
+        // A script has started them.
+        Some(Started::Sentinel | Started::Cluster) | None => None,
+    };
+    if let Some(quorum) = &quorum {
+        args.store = quorum.url();
+    }
+    let args = &args;
     announce(args, orders.len(), data.stock.len());
 
     let progress = Progress::default();
@@ -78,7 +92,16 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
             sell(args, folder.path(), orders.to_vec(), args.buyers, &progress).await
         }
     };
-    let Outcome { takings, times } = progress.show_while(orders.len(), sale).await?;
+    let faults = async {
+        match &mut quorum {
+            Some(quorum) if args.failover => quorum.lose_a_member(orders.len(), &progress).await,
+            _ => pending().await,
+        }
+    };
+    let Outcome { takings, times } = tokio::select! {
+        outcome = progress.show_while(orders.len(), sale) => outcome?,
+        failed = faults => return Err(failed.err().unwrap_or_else(|| anyhow!("the servers ended"))),
+    };
 
     let audit = Audit::of(orders, &takings.answers, &data.stock, &ledger);
     let elapsed = takings.closed.duration_since(takings.opened).unwrap_or_default();

@@ -7,15 +7,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
-use crate::args::Started;
-
-/// Holds the sale, and kills a master in the middle of it if that is asked for.
-pub(crate) fn hold_sale(servers: Started, failover: bool) -> Result<ExitCode> {
-    let script = match servers {
-        Started::Sentinel => "../scripts/with-sentinel.sh",
-        Started::Cluster => "../scripts/with-cluster.sh",
-    };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+/// Holds the sale on such servers, and kills a master in the middle of it if that is asked for.
+pub(crate) fn hold_sale(servers: &str, failover: bool) -> Result<ExitCode> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scripts/with-{servers}.sh"));
     let mut command = Command::new("sh");
     command.arg(&script).args(failover.then_some("--failover"));
     command.arg(env::current_exe().context("cannot find this program")?).args(others(env::args().skip(1)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Attempt, AttemptAll, BoxFuture, Claim, Freed, Release, Renewal};
+use crate::backend::{AcquireRequest, Attempt, AttemptAll, Blocked, BoxFuture, Claim, Freed, Release, Renewal};
 use crate::clock::{Clock, Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
@@ -108,6 +108,14 @@ impl Cluster {
 
     pub(in crate::redis) async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_holder(key, way))).await
+    }
+
+    pub(in crate::redis) async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.write_blocked(key, blocked, way))).await
+    }
+
+    pub(in crate::redis) async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_blocked(key, way))).await
     }
 
     /// Renews claims, those of each master together. The machinery repeats what fails.

@@ -15,6 +15,7 @@
 --          `g` token           K is the claim's for its whole ttl; if it was before, with a new token
 --          `h` PTTL `|` value  K is somebody else's; at most 512 bytes of its value
 --          `q` PTTL `|` value  the same, and the claim stands in the queue
+--                              in both, an empty value: K is left free so long, for clients of other libraries
 --          `s`                 the deadline has passed, nothing was done
 --          `c`                 the floor lies too far ahead of the server's time
 --          `t` name            this key is of another type, nothing was done
@@ -31,11 +32,12 @@ local function acquire(now)
   if failed(value) then
     return refusal(value, LOCK)
   end
+  local freed = false
   if ended then
     leave(ended)
     if is_of(value, ended) then
       call('DEL', LOCK)
-      value = false
+      freed, value = value, false
     end
     if not value and ticket ~= '' and call('EXISTS', QUEUE) == 1 then
       -- It enters before the lock moves on, and behind all others.
@@ -52,7 +54,8 @@ local function acquire(now)
     local token, refused = draw(floor, now)
     return token and 'g' .. token or refused
   end
-  if not value then
+  local free_for = value and 0 or left_free(freed, now)
+  if not value and free_for == 0 then
     local waiting = call('EXISTS', QUEUE) == 1
     if not waiting or move_on(owner, now) ~= 'granted' then
       if waiting then
@@ -62,6 +65,8 @@ local function acquire(now)
       return token and 'g' .. token or refused
     end
     value = read_lock()
+  elseif value and string.byte(value, 33) ~= 124 then
+    meet(now)
   end
   local state = 'h'
   if ticket ~= '' then
@@ -70,6 +75,9 @@ local function acquire(now)
       return refused
     end
     state = 'q'
+  end
+  if not value then
+    return state .. text(math.ceil(free_for / 1000)) .. '|'
   end
   return state .. time_left() .. '|' .. value
 end

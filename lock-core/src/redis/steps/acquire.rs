@@ -10,6 +10,7 @@ use crate::owner::{Holder, OwnerId};
 use crate::redis::clock::Draw;
 use crate::redis::keys::{INBOX, Keys};
 use crate::redis::script::{Eval, Script};
+use crate::redis::value::Tail;
 use crate::redis::{steps, value};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -38,7 +39,7 @@ impl Acquire<'_> {
                 .arg(&request.claim.owner.digits())
                 .arg(value::millis(request.claim.ttl))
                 .arg(self.deadline)
-                .arg(value::tail(request.claim.ttl, &request.info))
+                .arg(Tail { ttl: request.claim.ttl, info: &request.info })
                 .arg(request.ticket.as_ref().map_or_else(String::new, ticket))
                 .arg(Draw::of(self.floor).to_string());
             if let Some(ended) = self.ended {

@@ -38,12 +38,19 @@ for number = 1, count do
     return { now, number, refusal(value, LOCK) }
   end
   if not value then
+    local free_for = left_free(false, now)
+    if free_for > 0 then
+      return { now, number, 'h' .. text(math.ceil(free_for / 1000)) .. '|' }
+    end
     waited_for[number] = call('EXISTS', QUEUE) == 1
     if waited_for[number] and move_on(owner, now) == 'granted' then
       value = read_lock()
     end
   end
   if value and not is_of(value, owner) then
+    if string.byte(value, 33) ~= 124 then
+      meet(now)
+    end
     return { now, number, 'h' .. time_left() .. '|' .. value }
   end
   ours[number] = value

@@ -10,7 +10,7 @@ use crate::redis::clock::Draw;
 use crate::redis::keys::Keys;
 use crate::redis::script::{Eval, Script};
 use crate::redis::steps::Acquired;
-use crate::redis::value;
+use crate::redis::value::{self, Tail};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("clock.lua"), include_str!("queue.lua"), include_str!("acquire_all.lua")))
@@ -33,7 +33,7 @@ impl AcquireAll<'_> {
         Eval::new(&SCRIPT, keys.into_iter()).with(|arguments| {
             arguments.arg(self.deadline).arg(Draw::of(self.floor).to_string());
             for AcquireRequest { claim, info, .. } in self.requests {
-                arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(value::tail(claim.ttl, info));
+                arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(Tail { ttl: claim.ttl, info });
             }
         })
     }

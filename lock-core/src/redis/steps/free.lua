@@ -37,7 +37,12 @@ local function free(head, keep)
     call('DEL', LOCK)
   end
   if waiting and (freed or not value) then
-    move_on('', time())
+    local now = time()
+    if left_free(freed and value, now) == 0 then
+      move_on('', now)
+    else
+      call_next()
+    end
   end
   return freed and 1 or 0
 end

@@ -1,5 +1,5 @@
-//! The messages that processes receive: grants, sent by a walk of `queue.lua`, and locks that operators take
-//! away.
+//! The messages that processes receive: grants and calls to ask again, sent by `queue.lua`, and locks that
+//! operators take away.
 
 use std::time::Duration;
 
@@ -18,6 +18,11 @@ pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
     let stamp = parts.next()?.parse().ok()?;
     let key = LockKey::new(parts.next()?).ok()?;
     Some(Grant::new(Claim { key, owner, ttl, durability: Durability::Master }, token, stamp))
+}
+
+/// Reads `owner|again`: a claim in the queue that must ask again.
+pub(crate) fn called(message: &[u8]) -> Option<OwnerId> {
+    OwnerId::from_hex(std::str::from_utf8(message).ok()?.strip_suffix("|again")?)
 }
 
 /// Writes the message that an operator takes a lock away.

@@ -3,6 +3,7 @@
 
 mod acquire;
 mod acquire_all;
+mod blocked;
 mod holder;
 mod messages;
 mod release;
@@ -10,6 +11,7 @@ mod release;
 mod release_foreign;
 mod renew;
 mod take;
+mod vote;
 
 use std::time::Duration;
 
@@ -17,15 +19,17 @@ use crate::redis::value;
 
 pub(super) use acquire::{Acquire, Acquired};
 pub(super) use acquire_all::{AcquireAll, AcquiredAll};
+pub(super) use blocked::{blocked, read_blocked, set_blocked};
 pub(super) use holder::{holder, read_holder};
 #[cfg(any(test, feature = "inspect"))]
 pub(super) use messages::revoking;
-pub(super) use messages::{granted, revocation};
+pub(super) use messages::{called, granted, revocation};
 pub(super) use release::{free_one, freed, release, script as release_script};
 #[cfg(feature = "inspect")]
 pub(super) use release_foreign::release_foreign;
-pub(super) use renew::{Unrenewed, renew, unrenewed};
+pub(super) use renew::{Unrenewed, raise, raised, renew, unrenewed};
 pub(super) use take::{Taken, draw, read_taken, take};
+pub(super) use vote::{read_lists, read_vote, remember, vote, vouch};
 
 /// Reads an answer of PTTL: -1 is a key that never expires.
 pub(super) fn time_left(millis: i64) -> Option<Duration> {

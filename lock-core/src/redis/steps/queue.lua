@@ -2,11 +2,14 @@
 -- those steps.
 --
 -- KEYS     of one lock:
---          the lock K: a string `owner|since|ttl|host|pid|site|lock name`, since being server ms
+--          the lock K: a string `owner|since|ttl|host|pid|site|lock name`, since being server ms; then
+--          `|passing`, if K passed on from another claim: since when it has, server us
 --          the queue of K: owners by order of arrival, a sorted set
 --          the waiters of K: by owner, all that a grant needs, a hash of
 --          `inbox|stamp|confirmed|reach|grant_ttl|floor|ttl|host|pid|site|lock name`
---          reach is 0 at first, 1 once passed over, 2 when it asked again after that
+--          reach is 0 at first, 1 once passed over, 2 when it asked again after that;
+--          and by the name `others`, `window|foreign`: until when K is left free, and until when a client of
+--          another library is expected, both server us
 --
 -- Returns  what the step says that follows.
 --
@@ -19,6 +22,17 @@ local LOCK, QUEUE, WAITERS
 local WALK = 32
 -- Nothing outlives its processes: a queue that nobody confirms goes away.
 local QUEUE_KEPT = 30000
+
+-- Clients of other libraries poll K, and a lock that passes from claim to claim is never free. So after a
+-- while it is left free for a moment before it passes on, us: sooner and longer if one of them had K within
+-- half a minute, else just so that one can be found.
+local OTHERS = 'others'
+local EXPECTED = 30000000
+local KNOWN_PASSES, KNOWN_WINDOW = 100000, 20000
+local UNKNOWN_PASSES, UNKNOWN_WINDOW = 1000000, 10000
+
+-- What the next value of K ends with.
+local PASSING
 
 -- Reads what lies at K, or false. Ours are at most 512 bytes; of a foreign value no more is ever wanted,
 -- however long it is.
@@ -47,7 +61,8 @@ end
 
 -- Writes K. Returns false, or why not.
 local function take(owner, ttl, tail, now)
-  local set = pcall('SET', LOCK, owner .. '|' .. text(math.floor(now / 1000)) .. '|' .. tail, 'PX', ttl)
+  local value = owner .. '|' .. text(math.floor(now / 1000)) .. '|' .. tail .. (PASSING or '')
+  local set = pcall('SET', LOCK, value, 'PX', ttl)
   return failed(set) and refusal(set, LOCK)
 end
 
@@ -75,11 +90,81 @@ end
 -- not permitted for a while.
 local function sweep()
   local known, waiting = pcall('HLEN', WAITERS), pcall('ZCARD', QUEUE)
-  if type(known) == 'number' and type(waiting) == 'number' and known > waiting then
+  local others = type(pcall('HGET', WAITERS, OTHERS)) == 'string' and 1 or 0
+  if type(known) == 'number' and type(waiting) == 'number' and known - others > waiting then
     for _, owner in ipairs(call('HKEYS', WAITERS)) do
-      if not call('ZSCORE', QUEUE, owner) then
+      if owner ~= OTHERS and not call('ZSCORE', QUEUE, owner) then
         pcall('HDEL', WAITERS, owner)
       end
+    end
+  end
+end
+
+-- Reads until when K is left free, and until when a client of another library is expected.
+local function others()
+  local known = pcall('HGET', WAITERS, OTHERS)
+  local window, foreign = string.match(type(known) == 'string' and known or '', '^(%d+)|(%d+)$')
+  return tonumber(window) or 0, tonumber(foreign) or 0
+end
+
+-- By pcall: what cannot be written is not observed.
+local function expect(window, foreign, now)
+  local written = pcall('HSET', WAITERS, OTHERS, text(window) .. '|' .. text(foreign))
+  local kept = math.ceil((math.max(window, foreign) - now) / 1000)
+  if not failed(written) and call('PTTL', WAITERS) < kept then
+    call('PEXPIRE', WAITERS, kept)
+  end
+end
+
+-- Notes that a client of another library has K.
+local function meet(now)
+  local window, foreign = others()
+  if window ~= 0 or foreign - now < EXPECTED / 2 then
+    expect(0, now + EXPECTED, now)
+  end
+end
+
+-- Returns for how long K is left free, us. `freed` is its value if it was freed just now, in order to pass on.
+local function left_free(freed, now)
+  PASSING = ''
+  local window, foreign = others()
+  -- Not for longer, because a clock that stepped back must not keep K free.
+  if not freed and now < window and window - now <= KNOWN_WINDOW then
+    return window - now
+  end
+  if window ~= 0 then
+    -- It is over. Whoever had K meanwhile must pass it on: nobody passes the queue twice.
+    if now < foreign then
+      expect(0, foreign, now)
+    else
+      pcall('HDEL', WAITERS, OTHERS)
+    end
+  end
+  if not freed then
+    return 0
+  end
+  local known = now < foreign
+  -- A value of ours; anything else tells nothing.
+  local since, passing = string.match(freed, '^%x+|(%d+)|%d+|[^|]*|%d+|[^|]*|[^|]*|?(%d*)$')
+  local began = tonumber(passing) or known and since and since * 1000 or now
+  if now - began >= (known and KNOWN_PASSES or UNKNOWN_PASSES) then
+    local time = known and KNOWN_WINDOW or UNKNOWN_WINDOW
+    expect(now + time, foreign, now)
+    return time
+  end
+  PASSING = '|' .. text(began)
+  return 0
+end
+
+-- Has the first in the queue that can be reached ask again: K is free, and nobody else would tell.
+local function call_next()
+  local owners = pcall('ZRANGE', QUEUE, 0, WALK - 1)
+  for _, owner in ipairs(failed(owners) and {} or owners) do
+    local entry = pcall('HGET', WAITERS, owner)
+    local inbox = string.match(type(entry) == 'string' and entry or '', '^([^|]*)|')
+    local heard = inbox and pcall('PUBLISH', inbox, owner .. '|again')
+    if type(heard) == 'number' and heard > 0 then
+      return
     end
   end
 end

@@ -6,31 +6,52 @@
 //! knows nothing about queues and deadlines: what it cannot do, or may have done, is left to
 //! `acquire.lua`.
 
+use std::sync::LazyLock;
+
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::backend::AcquireRequest;
 use crate::redis::clock::Draw;
-use crate::redis::keys::{CLOCK, Keys};
-use crate::redis::value;
+use crate::redis::keys::CLOCK;
+use crate::redis::value::{self, Tail, Whole};
 
 /// The part of one lock. `since` is server time, ms.
-pub(crate) fn take(keys: &Keys, request: &AcquireRequest, since: u64) -> Cmd {
-    let claim = &request.claim;
-    let mut command = Cmd::with_capacity(6, keys.lock().len() + 192);
-    let value = value::whole(claim.owner, since, claim.ttl, &request.info);
-    command.arg("SET").arg(keys.lock()).arg(value).arg("NX").arg("PX").arg(value::millis(claim.ttl));
+pub(crate) fn take(request: &AcquireRequest, since: u64) -> Cmd {
+    let AcquireRequest { claim, info, .. } = request;
+    let (lock, tail) = (claim.key.as_str(), Tail { ttl: claim.ttl, info });
+    // Enough for all of it: the message is written once.
+    let mut command = Cmd::with_capacity(6, lock.len() + 96 + tail.length());
+    let value = Whole { owner: claim.owner, since, tail };
+    command.arg("SET").arg(lock).arg(value).arg("NX").arg("PX").arg(value::millis(claim.ttl));
     command
 }
 
+/// What the parts stand between.
+struct Frame {
+    before: Cmd,
+    /// The draw, and one that empties the clock.
+    draws: [Cmd; 2],
+    after: Cmd,
+}
+
+static FRAME: LazyLock<Frame> = LazyLock::new(|| {
+    let draw = |kept: u8| {
+        let mut draw = redis::cmd("XADD");
+        draw.arg(CLOCK).arg("MAXLEN").arg("~").arg(kept).arg("*").arg("k").arg("v");
+        draw
+    };
+    Frame { before: redis::cmd("MULTI"), draws: [draw(1), draw(0)], after: redis::cmd("EXEC") }
+});
+
 /// Adds the transaction of some parts. The answer has one entry for each part and two more, then
-/// that of `EXEC`.
-pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl Iterator<Item = Cmd>) {
-    pipeline.cmd("MULTI");
+/// that of `EXEC`. `empties` removes what the clock still holds of earlier draws, as `clock.lua` explains.
+pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl IntoIterator<Item = Cmd>, empties: bool) {
+    let Frame { before, draws, after } = &*FRAME;
+    pipeline.add_command(before.clone());
     for take in takes {
         pipeline.add_command(take);
     }
-    pipeline.cmd("XADD").arg(CLOCK).arg("MAXLEN").arg("~").arg("1").arg("*").arg("k").arg("v");
-    pipeline.cmd("EXEC");
+    pipeline.add_command(draws[usize::from(empties)].clone()).add_command(after.clone());
 }
 
 /// The outcome of one part.

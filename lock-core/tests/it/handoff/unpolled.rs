@@ -1,11 +1,12 @@
 //! Acquires that nobody polls: the turn comes, and the future is elsewhere.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, RedisServer, limit};
-use lock_core::{LockGuard, LockManager, Result};
+use lock_core::{LockGuard, LockManager, ReleaseOutcome, Result};
 
 use crate::support::{LONG, MS, SECOND, cut_after, eventually, locked_keys, locks, take};
 
@@ -58,6 +59,49 @@ async fn a_lock_handed_to_a_future_that_is_not_polled_goes_to_the_fleet() {
 #[limit]
 async fn a_release_that_a_future_was_to_send_is_sent_although_it_is_not_polled() {
     is_taken_back_after(50 * MS).await;
+}
+
+/// Behind it others wait that nobody polls either: the answer does not wait for one after the other.
+async fn is_answered_when_it_has_arrived(hold: Duration) {
+    let server = RedisServer::start();
+    let (here, elsewhere) = (locks(&server), locks(&server));
+    let first = here.lock("k").with_ttl(LONG).await.unwrap();
+    let mut asleep = Vec::new();
+    for _ in 0..5 {
+        asleep.push(left(&here).await);
+    }
+    tokio::time::sleep(hold).await;
+    assert_eq!(first.release().await, Ok(ReleaseOutcome::Released));
+    let theirs = elsewhere.lock("k").try_acquire().await.unwrap().expect("the store has it");
+    theirs.release().await.unwrap();
+    drop(asleep);
+    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn a_release_is_answered_when_the_store_has_what_nobody_took() {
+    is_answered_when_it_has_arrived(Duration::ZERO).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn a_release_is_answered_when_the_store_has_what_nobody_sent() {
+    is_answered_when_it_has_arrived(50 * MS).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn a_release_is_answered_when_the_next_holder_has_the_lock() {
+    let locks = LockManager::in_memory();
+    let first = take(&locks, "k").await;
+    let mut next = left(&locks).await;
+    let mut release = Box::pin(first.release());
+    let early = poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx))).await;
+    assert!(early.is_pending(), "nobody has it yet");
+    let second = next.as_mut().await.unwrap();
+    assert_eq!(release.await, Ok(ReleaseOutcome::Released));
+    second.ensure_held().unwrap();
 }
 
 #[tokio::test]

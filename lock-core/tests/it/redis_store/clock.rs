@@ -151,3 +151,33 @@ async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     .await;
     outputs.into_iter().flatten().collect()
 }
+
+/// The server removes old entries only in blocks, whose size is configured.
+#[tokio::test]
+#[limit]
+async fn the_clock_stays_small_however_the_server_is_configured() {
+    let unlimited = RedisServer::builder().with("stream-node-max-entries", "0").with("stream-node-max-bytes", "0");
+    let server = unlimited.start();
+    let store = store(&server);
+    let draw = async |by_script: bool| {
+        let claim = claim("lock:a");
+        let mut asked = request(&claim);
+        asked.repeated = by_script;
+        token(store.try_acquire(&asked).await.unwrap());
+        assert_eq!(release(&store, &claim).await, Freed::Released);
+        server.command(&["XLEN", CLOCK]).int()
+    };
+    let mut longest = 0;
+    for _ in 0..1_200 {
+        longest = longest.max(draw(false).await);
+    }
+    assert!((500..=1_000).contains(&longest), "{longest} entries");
+    // The script empties it at a random moment.
+    let mut length = draw(true).await;
+    loop {
+        let before = std::mem::replace(&mut length, draw(true).await);
+        if length < before {
+            return;
+        }
+    }
+}

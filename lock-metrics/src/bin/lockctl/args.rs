@@ -42,6 +42,7 @@ Examples:
   lockctl why lock:user:42 --live-view 'http://{host}:9464'
   lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
   lockctl run lock:backup --ttl 30s -- ./backup.sh --full
+  lockctl --url redlock://10.0.0.1,10.0.0.2,10.0.0.3 sync lock:user:42
   LOCK_URL=redis://:password@redis.internal lockctl watch --json";
 
 const RUN: &str = "\
@@ -73,7 +74,7 @@ Examples:
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The Redis server, or any node of a cluster: `redis://user:password@host:port/db` (only the host is needed), rediss:// or
-    /// redis+unix:///path [env: LOCK_URL] [default: redis://127.0.0.1:6379]
+    /// redis+unix:///path; for `run`, `sync` and `quorum` also redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -144,6 +145,17 @@ pub(crate) enum Action {
         #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
         reason: String,
     },
+    /// Show what each node of the store says of a lock: of a quorum, each member
+    Sync {
+        /// The key, as in Redis
+        #[arg(value_parser = values::key)]
+        key: LockKey,
+    },
+    /// Look after the members of a quorum, which a URL such as redlock://host,host,host names
+    Quorum {
+        #[command(subcommand)]
+        action: QuorumAction,
+    },
     /// Run a command under a lock: what flock(1) is for one host, for the whole fleet
     #[cfg(unix)]
     #[command(after_help = RUN)]
@@ -159,6 +171,16 @@ pub(crate) enum Action {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
+}
+
+/// What to do with a quorum.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuorumAction {
+    /// Declare that no member has granted a lock that may still be held, so that all of them count from now on
+    ///
+    /// For a quorum that is new, or whose users all stand still: a member that began with empty data otherwise does not
+    /// count for the longest lease there may be. Done while locks are held, it can let two processes hold one.
+    Init,
 }
 
 /// Whom to take a lock from.

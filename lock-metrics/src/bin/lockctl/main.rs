@@ -9,6 +9,7 @@ mod audit;
 mod commands;
 mod generate;
 mod output;
+mod quorum;
 mod record;
 mod release;
 #[cfg(unix)]
@@ -43,6 +44,8 @@ enum End {
 
 /// Why a command could not go on.
 enum Failure {
+    /// The URL makes no sense.
+    Url(LockError),
     Lock(LockError),
     /// The reader of our output has gone, or the disk is full.
     Output(io::Error),
@@ -93,13 +96,6 @@ fn written(written: io::Result<()>) -> ExitCode {
 /// Runs a command that needs the store.
 fn ask(args: Args) -> End {
     audit::print_to_stderr();
-    let fleet = match FleetReader::new(&args.url()) {
-        Ok(fleet) => fleet,
-        Err(error) => {
-            complain(&format!("{error} (set it with --url or LOCK_URL)"));
-            return End::Usage;
-        }
-    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -108,12 +104,16 @@ fn ask(args: Args) -> End {
         }
     };
     let mut out = Output::new(args.json);
-    match runtime.block_on(act(&fleet, args.action, &mut out)) {
+    match runtime.block_on(act(&args.url(), args.action, &mut out)) {
         Ok(end) => end,
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => End::Ok,
         Err(Failure::Output(error)) => {
             complain(&format!("cannot write the output: {error}"));
             End::Unavailable
+        }
+        Err(Failure::Url(error)) => {
+            complain(&format!("{error} (set it with --url or LOCK_URL)"));
+            End::Usage
         }
         Err(Failure::Lock(error)) => {
             complain(&error.to_string());
@@ -126,7 +126,12 @@ fn ask(args: Args) -> End {
     }
 }
 
-async fn act(fleet: &FleetReader, action: Action, out: &mut Output) -> Result<End, Failure> {
+async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure> {
+    let fleet = match action {
+        Action::Sync { key } => return quorum::sync(url, &key, out).await,
+        Action::Quorum { action } => return quorum::act(url, &action, out).await,
+        _ => &FleetReader::new(url).map_err(Failure::Url)?,
+    };
     let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
     match action {
         Action::List(wanted) => commands::list(fleet, &wanted, out).await,

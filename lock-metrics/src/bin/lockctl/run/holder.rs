@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, UNIX_EPOCH};
 
-use lock_core::inspect::FleetReader;
 use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, LossReason, ReleaseOutcome};
 use rustix::process::Signal;
 use tokio::process::Child;
@@ -77,8 +76,7 @@ async fn take(url: &str, wanted: &Run) -> Result<(LockManager, LockGuard), LockE
     let program = wanted.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
     let site = format!("lockctl run {}", program.unwrap_or_default().to_string_lossy());
     // The manager adds the namespace, and the key may have been given with it.
-    let reader = FleetReader::new(url)?;
-    let key = wanted.key.as_str().strip_prefix(reader.key_prefix()).unwrap_or(wanted.key.as_str());
+    let key = wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned();
     let mut request = locks.lock(key).with_ttl(wanted.ttl).with_wait(wanted.wait).with_site(site.leak());
     if let Some(limit) = wanted.max_hold {
         request = request.with_max_hold(limit);

@@ -1,0 +1,229 @@
+//! The members of a quorum: which lists of them fit together, and what time it is there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{AnyBackend, DynBackend, MemberList};
+use crate::clock::Timestamp;
+use crate::error::{LockError, Result};
+use crate::fencing::FencingToken;
+
+/// One member.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) name: Arc<str>,
+    pub(super) backend: Arc<dyn DynBackend>,
+    /// Whether it remembers our list.
+    joined: AtomicBool,
+    /// The lists that it remembered when it was last asked.
+    lists: Mutex<Vec<MemberList>>,
+}
+
+impl Member {
+    pub(super) fn new(member: AnyBackend) -> Self {
+        let name = member.name().into();
+        Self { name, backend: member.backend, joined: AtomicBool::new(false), lists: Mutex::default() }
+    }
+
+    pub(super) fn backend(&self) -> Arc<dyn DynBackend> {
+        Arc::clone(&self.backend)
+    }
+
+    /// Returns the longest lease that anybody takes of this member, as far as it remembers.
+    pub(super) fn longest_ttl(&self) -> Duration {
+        self.lists().iter().map(|list| list.max_ttl).max().unwrap_or_default()
+    }
+
+    /// Has the member remember our list, unless it does. A list that does not fit those in use is not remembered.
+    pub(super) async fn join(&self, list: &MemberList) -> Result<()> {
+        if self.joined.load(Ordering::Acquire) {
+            return self.check(list);
+        }
+        *self.lists() = self.backend().remember_dyn(None, kept(list)).await?;
+        self.check(list)?;
+        self.refresh(list).await
+    }
+
+    /// Has the member remember our list for longer.
+    pub(super) async fn remain(&self, list: &MemberList) -> Result<()> {
+        if self.joined.load(Ordering::Acquire) { self.refresh(list).await } else { self.join(list).await }
+    }
+
+    async fn refresh(&self, list: &MemberList) -> Result<()> {
+        *self.lists() = self.backend().remember_dyn(Some(list.clone()), kept(list)).await?;
+        self.joined.store(true, Ordering::Release);
+        self.check(list)
+    }
+
+    /// Refuses if another list is in use at this member that does not fit ours.
+    pub(super) fn check(&self, list: &MemberList) -> Result<()> {
+        let lists = self.lists();
+        let Some(other) = lists.iter().find(|other| !fit_together(list, other)) else { return Ok(()) };
+        Err(LockError::misconfigured(format!(
+            "{} also serves a quorum of {} of the members {}, while ours is {} of {}: two majorities could miss each \
+             other, and both grant a lock; write the same list in every process, and add or remove one member at a \
+             time",
+            self.name,
+            other.majority,
+            other.names.join(", "),
+            list.majority,
+            list.names.join(", "),
+        )))
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Vec<MemberList>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For how long a list is remembered. Leases outlive its last use by `max_ttl`.
+fn kept(list: &MemberList) -> Duration {
+    list.max_ttl * 3
+}
+
+/// How often a list is remembered anew.
+pub(super) fn refreshed_every(list: &MemberList) -> Duration {
+    list.max_ttl.min(Duration::from_secs(60)) / 3
+}
+
+/// Returns whether every majority of one list meets every majority of the other.
+///
+/// Both can grant one lock only if each finds its majority among the members that the other does not have and
+/// those that they share.
+pub(super) fn fit_together(one: &MemberList, other: &MemberList) -> bool {
+    let shared = one.names.iter().filter(|name| other.names.contains(name)).count();
+    let needs = |list: &MemberList| list.majority.saturating_sub(list.names.len() - shared);
+    needs(one) + needs(other) > shared
+}
+
+/// How far ahead of the members' clocks a token is proposed, at least and at most, so that none of them has passed
+/// it when it is asked.
+const LEAD: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+/// How old a reading of the members' clocks may become while none is later.
+const READING_KEPT: Duration = Duration::from_secs(10);
+
+/// How many sequence numbers one millisecond has.
+const SEQUENCE: u64 = 1 << 13;
+
+/// The clock of the member that is furthest ahead, as far as this process knows.
+#[derive(Debug, Default)]
+pub(super) struct MemberTime(Mutex<Option<Reading>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    ms: u64,
+    at: Timestamp,
+    /// How long a round takes.
+    round_trip: Duration,
+}
+
+impl MemberTime {
+    /// Notes what time a member said it was.
+    pub(super) fn observe(&self, ms: u64, asked: Timestamp, now: Timestamp) {
+        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = |known: &Reading| ms > known.at(now) || now.since(known.at) > READING_KEPT;
+        if reading.as_ref().is_none_or(later) {
+            *reading = Some(Reading { ms, at: now, round_trip: now.since(asked) });
+        }
+    }
+
+    /// Proposes what the next token is to exceed: a little more than any member's own clock would give. Zero if no
+    /// member's time is known.
+    ///
+    /// Processes that propose at the same moment rarely propose the same.
+    pub(super) fn proposal(&self, now: Timestamp) -> FencingToken {
+        let reading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(reading) = reading else { return FencingToken::default() };
+        let lead = (LEAD.0 + 2 * reading.round_trip).min(LEAD.1);
+        let ms = reading.at(now).saturating_add(millis(lead));
+        let block = ms.saturating_mul(SEQUENCE).saturating_add(fastrand::u64(0..SEQUENCE / 2));
+        FencingToken::new(block.saturating_mul(FencingToken::PER_GRANT))
+    }
+}
+
+impl Reading {
+    fn at(&self, now: Timestamp) -> u64 {
+        self.ms.saturating_add(millis(now.since(self.at)))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::testing::limit;
+
+    use super::{MemberTime, fit_together};
+    use crate::backend::MemberList;
+    use crate::clock::Timestamp;
+    use crate::fencing::FencingToken;
+
+    fn list(majority: usize, names: &str) -> MemberList {
+        MemberList::new(names.chars().map(String::from).collect(), majority, Duration::from_secs(60))
+    }
+
+    /// Tries every pair of majorities.
+    fn always_meet(one: &MemberList, other: &MemberList) -> bool {
+        let subsets = |list: &MemberList| -> Vec<Vec<String>> {
+            let names = list.names.clone();
+            let pick = |bits: u32| names.iter().enumerate().filter(move |(at, _)| bits >> at & 1 == 1);
+            let sets = (0..1_u32 << names.len()).filter(|bits| bits.count_ones() as usize == list.majority);
+            sets.map(|bits| pick(bits).map(|(_, name)| name.clone()).collect()).collect()
+        };
+        subsets(one).iter().all(|a| subsets(other).iter().all(|b| a.iter().any(|name| b.contains(name))))
+    }
+
+    #[test]
+    #[limit]
+    fn lists_fit_together_exactly_if_their_majorities_always_meet() {
+        let lists = [
+            list(2, "abc"),
+            list(3, "abcd"),
+            list(2, "abd"),
+            list(3, "abcde"),
+            list(3, "abcdf"),
+            list(3, "abc"),
+            list(4, "abcdef"),
+            list(2, "ade"),
+            list(3, "defgh"),
+        ];
+        for one in &lists {
+            for other in &lists {
+                assert_eq!(fit_together(one, other), always_meet(one, other), "{one:?} {other:?}");
+            }
+        }
+        assert!(fit_together(&list(2, "abc"), &list(3, "abcd")), "one added");
+        assert!(!fit_together(&list(2, "abc"), &list(2, "abd")), "one replaced");
+    }
+
+    #[test]
+    #[limit]
+    fn a_list_survives_being_written() {
+        let list = list(3, "ecbda");
+        assert_eq!(MemberList::from_text(&list.to_text()), Some(list));
+        for bad in ["", "3", "x|1|a", "3|x|a"] {
+            assert_eq!(MemberList::from_text(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    #[limit]
+    fn proposals_lie_ahead_of_the_latest_member() {
+        let (time, at) = (MemberTime::default(), |ms: u64| Timestamp::from_nanos(ms * 1_000_000));
+        assert_eq!(time.proposal(at(0)), FencingToken::default());
+        let ms = |token: FencingToken| token.get() >> 20;
+        time.observe(5_000, at(0), at(1));
+        assert_eq!(ms(time.proposal(at(1))), 5_007);
+        time.observe(4_000, at(1), at(1));
+        assert_eq!(ms(time.proposal(at(3))), 5_009);
+        // After a while an earlier reading is better than an old one: a clock may have been set back.
+        time.observe(4_000, at(11_000), at(11_000));
+        assert_eq!(ms(time.proposal(at(11_000))), 4_005);
+    }
+}

@@ -1,0 +1,145 @@
+//! What this process remembers of a claim from its first vote to its release.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::clock::Timestamp;
+use crate::fencing::FencingToken;
+use crate::owner::{HolderInfo, OwnerId};
+
+/// What this process remembers of a claim from its first vote to its release.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) info: HolderInfo,
+    state: Mutex<State>,
+    /// Turns true when the claim has ended: no member is asked for the lock any more.
+    ended: watch::Sender<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    /// The token and the deadline of the lease, once a majority has granted it.
+    lease: Option<(FencingToken, Timestamp)>,
+    /// By member: until when it may still execute a vote that was not answered.
+    unsettled: Vec<Timestamp>,
+}
+
+impl Session {
+    fn new(info: HolderInfo, members: usize) -> Self {
+        let state = State { lease: None, unsettled: vec![Timestamp::from_nanos(0); members] };
+        Self { info, state: Mutex::new(state), ended: watch::Sender::new(false) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a lease, or that it was raised.
+    pub(super) fn raise(&self, token: Option<FencingToken>, deadline: Timestamp) {
+        let mut state = self.state();
+        state.lease = match (token, state.lease) {
+            (Some(token), _) => Some((token, deadline)),
+            (None, Some((token, before))) => Some((token, before.max(deadline))),
+            (None, None) => None,
+        };
+    }
+
+    /// Returns the token of the lease while it lasts.
+    pub(super) fn live(&self, now: Timestamp) -> Option<FencingToken> {
+        self.state().lease.filter(|(_, deadline)| *deadline > now).map(|(token, _)| token)
+    }
+
+    /// Notes that a vote was sent to a member, which may be executed until some moment.
+    pub(super) fn sent(&self, member: usize, until: Timestamp) {
+        let mut state = self.state();
+        state.unsettled[member] = state.unsettled[member].max(until);
+    }
+
+    /// Notes that every vote of a member is answered.
+    pub(super) fn answered(&self, member: usize) {
+        self.state().unsettled[member] = Timestamp::from_nanos(0);
+    }
+
+    /// Returns by member until when it may execute a vote that was not answered.
+    pub(super) fn unsettled(&self) -> Vec<Timestamp> {
+        self.state().unsettled.clone()
+    }
+
+    /// Ends the claim.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Waits until the claim has ended.
+    pub(super) async fn ended(&self) {
+        // Fails only when the session is gone, and then it has ended.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+/// The claims of this process that members may know.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    live: Mutex<HashMap<OwnerId, Arc<Session>>>,
+    /// Releases that were not answered, by claim and member. Executed late, one would end a lock that the claim
+    /// takes meanwhile, so the member is not asked for it before.
+    releasing: Mutex<HashMap<(OwnerId, usize), u32>>,
+}
+
+impl Sessions {
+    pub(super) fn begin(&self, owner: OwnerId, info: &HolderInfo, members: usize) -> Arc<Session> {
+        let mut live = self.live();
+        Arc::clone(live.entry(owner).or_insert_with(|| Arc::new(Session::new(info.clone(), members))))
+    }
+
+    pub(super) fn get(&self, owner: OwnerId) -> Option<Arc<Session>> {
+        self.live().get(&owner).cloned()
+    }
+
+    /// Ends a claim, and returns what is known of it.
+    pub(super) fn end(&self, owner: OwnerId) -> Option<Arc<Session>> {
+        let session = self.live().remove(&owner);
+        if let Some(session) = &session {
+            session.end();
+        }
+        session
+    }
+
+    /// Counts a release on its way until it is dropped.
+    pub(super) fn releasing(self: &Arc<Self>, owner: OwnerId, member: usize) -> Releasing {
+        *self.releases().entry((owner, member)).or_default() += 1;
+        Releasing { sessions: Arc::clone(self), key: (owner, member) }
+    }
+
+    pub(super) fn is_releasing(&self, owner: OwnerId, member: usize) -> bool {
+        self.releases().contains_key(&(owner, member))
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Session>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn releases(&self) -> MutexGuard<'_, HashMap<(OwnerId, usize), u32>> {
+        self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A release on its way to a member.
+pub(super) struct Releasing {
+    sessions: Arc<Sessions>,
+    key: (OwnerId, usize),
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        let mut releases = self.sessions.releases();
+        if let Some(count) = releases.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                releases.remove(&self.key);
+            }
+        }
+    }
+}

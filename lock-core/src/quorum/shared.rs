@@ -1,0 +1,76 @@
+//! What the rounds of one quorum share.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::backend::MemberList;
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::options::command_timeout;
+use crate::quorum::Restarts;
+use crate::quorum::members::{Member, MemberTime};
+use crate::quorum::session::Sessions;
+use crate::quorum::turns::Turns;
+
+/// What the rounds of one quorum share.
+pub(super) struct Shared {
+    pub(super) members: Vec<Member>,
+    /// Their names, for metrics and messages.
+    pub(super) name: Arc<str>,
+    pub(super) list: MemberList,
+    pub(super) restarts: Restarts,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) turns: Turns,
+    pub(super) time: MemberTime,
+    /// The newest token that a majority gave.
+    pub(super) newest: AtomicU64,
+    pub(super) clock: OnceLock<Clock>,
+    /// The runtimes of the keepers that drive this quorum. Rounds run on the first: they outlive their callers.
+    pub(super) home: Mutex<Vec<Handle>>,
+}
+
+impl Shared {
+    pub(super) fn clock(&self) -> &Clock {
+        self.clock.get_or_init(Clock::system)
+    }
+
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.members.iter().map(|member| &*member.name).collect()
+    }
+
+    /// Refuses leases that outlive the time in which a member does not count.
+    pub(super) fn admit_ttl(&self, ttl: Duration) -> Result<()> {
+        let most = self.list.max_ttl;
+        if ttl <= most {
+            return Ok(());
+        }
+        Err(LockError::misconfigured(format!(
+            "a ttl of {ttl:?} exceeds the quorum's max_ttl of {most:?}; use a shorter ttl, or write max_ttl={}s in every \
+             process",
+            ttl.as_secs_f64().ceil(),
+        )))
+    }
+
+    /// Refuses locks that this quorum must not give.
+    pub(super) fn admit(&self, ttl: Duration) -> Result<()> {
+        self.admit_ttl(ttl)?;
+        self.members.iter().try_for_each(|member| member.check(&self.list))
+    }
+
+    /// Returns for how much longer a member does not count that has kept its data for so long.
+    pub(super) fn excluded_for(&self, history: Duration) -> Option<Duration> {
+        if self.restarts == Restarts::Remember {
+            return None;
+        }
+        let longest = self.members.iter().map(Member::longest_ttl).max().unwrap_or_default().max(self.list.max_ttl);
+        (longest + command_timeout(longest)).checked_sub(history).filter(|left| !left.is_zero())
+    }
+}
+
+/// For how long a member may answer.
+pub(super) fn patience(ttl: Duration) -> Duration {
+    (ttl / 20).clamp(Duration::from_millis(20), Duration::from_millis(250))
+}

@@ -1,0 +1,119 @@
+//! The quorum as a store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::backend::{
+    AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, NodeReport, Release, Renewal, SyncReport,
+    drive_again,
+};
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::key::LockKey;
+use crate::owner::Holder;
+use crate::quorum::members::refreshed_every;
+use crate::quorum::run::{Home, Rest};
+use crate::quorum::shared::Shared;
+use crate::quorum::{Quorum, acquire, look, release, repair};
+
+/// How long the refresh of a member list may take.
+const REFRESH: Duration = Duration::from_secs(5);
+
+impl LockBackend for Quorum {
+    fn kind(&self) -> &'static str {
+        "quorum"
+    }
+
+    fn node(&self, _: u16) -> &str {
+        &self.shared.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let known: Vec<Capabilities> =
+            self.shared.members.iter().map(|member| member.backend.capabilities_dyn()).collect();
+        let mut ours = Capabilities::polled();
+        // A member that tells of a loss is given the claim again at once.
+        ours.push_loss = known.iter().any(|member| member.push_loss);
+        ours.shared = known.iter().all(|member| member.shared);
+        ours
+    }
+
+    fn attach(&self, clock: &Clock) {
+        let _ = self.shared.clock.set(clock.clone());
+        self.shared.members.iter().for_each(|member| member.backend.attach_dyn(clock));
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        let _home = Home::here(&self.shared);
+        let mut tasks = JoinSet::new();
+        for member in &self.shared.members {
+            tasks.spawn(drive_again(member.backend(), inbox.clone(), self.shared.clock().clone()));
+        }
+        for member in 0..self.shared.members.len() {
+            let shared = Arc::clone(&self.shared);
+            tasks.spawn(async move { remain_member(&shared, member).await });
+        }
+        while tasks.join_next().await.is_some() {}
+        LockError::unavailable("the members' background work ended")
+    }
+
+    async fn ping(&self) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        self.run(async move { (look::ping(&shared).await, Rest::nothing()) }).await?
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        self.run(acquire::acquire(Arc::clone(&self.shared), request.clone())).await?
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        match self.run(repair::renew(Arc::clone(&self.shared), one_lane.to_vec())).await {
+            Ok(answers) => answers,
+            Err(error) => vec![Err(error); one_lane.len()],
+        }
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        self.run(release::release(Arc::clone(&self.shared), release.clone())).await?
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        self.release(&Release::new(claim.clone())).await
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        let report = self.sync(key).await;
+        let answered = report.nodes.iter().filter(|node| node.holder.is_ok()).count();
+        if answered >= report.majority {
+            return Ok(report.holder().cloned());
+        }
+        let why = report.nodes.into_iter().find_map(|node| node.holder.err());
+        Err(why.unwrap_or_else(|| LockError::unavailable("no member answered")).with_key(key))
+    }
+
+    async fn sync(&self, key: &LockKey) -> SyncReport {
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        let asking = async move { (look::sync(&shared, &key).await, Rest::nothing()) };
+        self.run(asking).await.unwrap_or_else(|error| {
+            let nodes = self.shared.members.iter().map(|member| NodeReport::new(&*member.name, Err(error.clone())));
+            SyncReport::new(nodes.collect(), self.shared.list.majority)
+        })
+    }
+}
+
+/// Has a member remember the list for as long as this process uses it.
+async fn remain_member(shared: &Arc<Shared>, member: usize) {
+    let (at, clock) = (&shared.members[member], shared.clock());
+    loop {
+        let refused = tokio::select! {
+            refreshed = at.remain(&shared.list) => refreshed,
+            () = clock.sleep_until(clock.now().after(REFRESH)) => Ok(()),
+        };
+        if let Err(error) = refused {
+            tracing::warn!(member = &*at.name, %error, "this member of the quorum cannot be used");
+        }
+        clock.sleep_until(clock.now().after(refreshed_every(&shared.list))).await;
+    }
+}

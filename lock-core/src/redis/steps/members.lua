@@ -1,0 +1,36 @@
+-- Remembers which lists of members are in use, or that the data have no gap.
+--
+-- KEYS[1]  the lists: a hash of each list and until when it is remembered, server ms
+-- KEYS[2]  the birth, as in member.lua
+-- ARGV[1]  a list to remember; empty for none; `vouch` to declare that the data have no gap
+-- ARGV[2]  for how long, ms
+--
+-- Returns  the lists that are remembered.
+--
+-- Atomic, because a list that is remembered must not be swept out by another process that read it before.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local list, keep_for = ARGV[1], tonumber(ARGV[2])
+if list == 'vouch' then
+  local history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
+  redis.call('SET', KEYS[2], history .. '|0')
+  return {}
+end
+if list ~= '' then
+  redis.call('HSET', KEYS[1], list, string.format('%d', now + keep_for))
+end
+local known, lists, latest = redis.call('HGETALL', KEYS[1]), {}, 0
+for i = 1, #known, 2 do
+  local ends = tonumber(known[i + 1]) or 0
+  if ends > now then
+    lists[#lists + 1] = known[i]
+    latest = math.max(latest, ends)
+  else
+    redis.call('HDEL', KEYS[1], known[i])
+  end
+end
+if latest > 0 and list ~= '' then
+  redis.call('PEXPIRE', KEYS[1], latest - now)
+end
+return lists

@@ -1,0 +1,238 @@
+//! Whichever stripe is free.
+
+use std::future::{Future, IntoFuture};
+use std::panic::Location;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::blocking::block_on;
+use crate::clock::Timestamp;
+use crate::context;
+use crate::engine::{Caller, FAIR_TIME};
+use crate::error::{LockError, LockErrorKind, Result};
+use crate::guard::LockGuard;
+use crate::key::{LockKey, LockLabel};
+use crate::lock::{LockRequest, RequestedKeys};
+use crate::options::{LockOptions, Wait, setters};
+use crate::outcome::FromLockError;
+use crate::protect;
+use crate::stripe::key_of;
+use crate::striped::Striped;
+
+/// How often a request that queues for one stripe looks at the others: its holder may have died.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A request for any one stripe. Made by [`Striped::any`], which is the example of [`AnyStripe`]. Awaiting it is the same
+/// as [`acquire`](Self::acquire).
+#[must_use = "nothing is locked until the request is awaited"]
+#[derive(Debug)]
+pub struct AnyStripe {
+    striped: Striped,
+    except: Vec<u32>,
+    options: LockOptions,
+    label: Option<LockLabel>,
+    called_from: &'static Location<'static>,
+}
+
+setters!(AnyStripe, options);
+
+impl AnyStripe {
+    #[track_caller]
+    pub(super) fn of(striped: &Striped) -> Self {
+        let options = striped.manager.options().clone();
+        Self { striped: striped.clone(), except: Vec::new(), options, label: None, called_from: Location::caller() }
+    }
+
+    /// Leaves some stripes out, such as segments that are empty.
+    pub fn except<'a>(mut self, stripes: impl IntoIterator<Item = &'a u32>) -> Self {
+        self.except.extend(stripes);
+        self
+    }
+
+    /// Names the family of locks in metrics. Default: the template of the name, else the call site.
+    pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Acquires a stripe, waiting as long as the request allows. [`LockGuard::stripe`] tells which.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockRequest::acquire`]; [`LockErrorKind::InvalidKey`] if every stripe is left out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as [`LockRequest::acquire`].
+    pub async fn acquire(self) -> Result<LockGuard> {
+        self.choose(Caller::Async).await
+    }
+
+    /// Acquires a stripe if one is free now. That all are taken is no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without `Timeout` and `Busy`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
+        match self.without_waiting().acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == LockErrorKind::Busy => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Acquires a stripe, blocking this thread. For synchronous code.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_blocking(self) -> Result<LockGuard> {
+        if !self.striped.manager.engine().serves_blocking_callers() {
+            return Err(LockError::driven_here("acquire().await"));
+        }
+        block_on(self.choose(Caller::Blocking))
+    }
+
+    /// Runs `body` under a stripe, as [`LockRequest::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    pub async fn run<R: FromLockError>(self, body: impl AsyncFnOnce(&LockGuard) -> R) -> R {
+        match self.acquire().await {
+            Ok(guard) => protect::run(guard, body).await.unwrap_or_else(R::from_lock_error),
+            Err(error) => R::from_lock_error(error),
+        }
+    }
+
+    async fn choose(self, caller: Caller) -> Result<LockGuard> {
+        let keys = self.candidates()?;
+        let engine = self.striped.manager.engine();
+        let started = engine.clock.now();
+        let tried = self.try_each(&keys, caller).await;
+        let refused = match (tried, self.options.wait) {
+            (Ok(guard), _) => return Ok(guard),
+            (Err(error), Wait::None) => return Err(error),
+            // Who waits, waits for a store that is away too.
+            (Err(error), _) if !error.is_transient() => return Err(error),
+            (Err(error), _) => error,
+        };
+        let stripes: Vec<u32> = keys.iter().filter_map(LockKey::stripe).collect();
+        let (segments, count) = (&self.striped.segments, self.striped.count);
+        let home = segments.home(&stripes, count, engine.clock.now()).ok_or_else(LockError::no_stripes)?;
+        let _waiting = segments.of(home, count).wait();
+        let wait = match self.options.wait {
+            // One budget over both.
+            Wait::AtMost(limit) => Wait::AtMost(limit.saturating_sub(engine.clock.now().since(started))),
+            other => other,
+        };
+        let queued = self.request(key_of(&self.name()?, home)?, wait);
+        let others = async {
+            loop {
+                engine.timer.sleep_until(engine.clock.now().after(LOOK_AGAIN)).await;
+                match self.try_each(&keys, caller).await {
+                    Err(error) if error.is_transient() => {}
+                    other => return other,
+                }
+            }
+        };
+        let taken = tokio::select! {
+            biased;
+            taken = queued.start(caller)? => taken,
+            taken = others => taken,
+        };
+        match taken {
+            Ok(guard) => {
+                self.note(&guard, engine.clock.now());
+                Ok(guard)
+            }
+            // The tries had used the budget up, so the store was left no time to answer.
+            Err(error) if error.kind() == LockErrorKind::Unavailable && is_hurried(wait) => {
+                let waited = engine.clock.now().since(started);
+                Err(LockError::timeout(waited, refused.holder().cloned()).with_key(&self.name()?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn name(&self) -> Result<LockKey> {
+        self.striped.name.clone()
+    }
+
+    /// Lists the keys to choose from. What the task holds already is none of them.
+    fn candidates(&self) -> Result<Vec<LockKey>> {
+        let name = self.name()?;
+        let left = (0..self.striped.count).filter(|stripe| !self.except.contains(stripe));
+        let keys = left.map(|stripe| key_of(&name, stripe)).collect::<Result<Vec<_>>>()?;
+        let Some(first) = keys.first().cloned() else { return Err(LockError::no_stripes().with_key(&name)) };
+        let identity = self.striped.manager.engine().identity();
+        let free: Vec<_> = keys.into_iter().filter(|key| context::holds(identity, key).is_none()).collect();
+        if free.is_empty() {
+            return Err(LockError::would_deadlock(&first).with_key(&first));
+        }
+        Ok(free)
+    }
+
+    /// Tries the stripes that may be free, one after the other.
+    async fn try_each(&self, keys: &[LockKey], caller: Caller) -> Result<LockGuard> {
+        let (segments, count) = (&self.striped.segments, self.striped.count);
+        let engine = self.striped.manager.engine();
+        let gate = &self.striped.manager.handle().gate;
+        let stripes: Vec<u32> = keys.iter().filter_map(LockKey::stripe).collect();
+        // One attempt asks about all of them; who waits soon hears of those that were busy a moment ago.
+        let now = if self.options.wait == Wait::None { Timestamp::NEVER } else { engine.clock.now() };
+        let mut refused = LockError::busy(None);
+        for stripe in segments.to_try(&stripes, count, now) {
+            let Some(key) = keys.iter().find(|key| key.stripe() == Some(stripe)) else { continue };
+            if gate.is_open(key) {
+                continue;
+            }
+            match self.request(key.clone(), Wait::None).start(caller)?.await {
+                Ok(guard) => {
+                    self.note(&guard, engine.clock.now());
+                    return Ok(guard);
+                }
+                Err(error) if error.kind() == LockErrorKind::Busy => {
+                    segments.of(stripe, count).busy(engine.clock.now());
+                    refused = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused)
+    }
+
+    fn note(&self, guard: &LockGuard, now: Timestamp) {
+        if let Some(stripe) = guard.stripe() {
+            self.striped.segments.of(stripe, self.striped.count).had(now);
+        }
+    }
+
+    fn request(&self, key: LockKey, wait: Wait) -> LockRequest {
+        let options = LockOptions { wait, ..self.options.clone() };
+        let keys = Ok(RequestedKeys::One(key));
+        let request = LockRequest::new(self.striped.manager.clone(), keys).on_behalf_of(self.called_from, options);
+        match &self.label {
+            Some(label) => request.with_label(label.clone()),
+            None => request,
+        }
+    }
+}
+
+/// Whether a store that does not answer in this time is not to blame.
+fn is_hurried(wait: Wait) -> bool {
+    matches!(wait, Wait::AtMost(left) if left < FAIR_TIME)
+}
+
+impl IntoFuture for AnyStripe {
+    type Output = Result<LockGuard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.choose(Caller::Async))
+    }
+}

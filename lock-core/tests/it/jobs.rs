@@ -1,0 +1,257 @@
+//! Jobs that every instance starts and one of them runs, on virtual time.
+
+use std::time::{Duration, SystemTime};
+
+use lock_core::testing::{TestLocks, limit};
+use lock_core::{Job, LockError, LockErrorKind, LockEvent, LockEventKind, LockManager, MemoryStore};
+use tokio::time::{advance, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn hourly(locks: &LockManager) -> Job {
+    locks.lock("cron:report").at_most_every(HOUR)
+}
+
+async fn run(job: Job) -> Result<Option<()>, LockError> {
+    job.run(async |_| Ok(())).await
+}
+
+/// Instances of a service: managers of their own on one store.
+fn instances(count: usize) -> (MemoryStore, Vec<LockManager>) {
+    let store = MemoryStore::new();
+    let manager = || LockManager::builder(store.clone()).drive_on_current_runtime().build().unwrap();
+    let managers = (0..count).map(|_| manager()).collect();
+    (store, managers)
+}
+
+/// Every instance starts at every tick, late by up to a tenth of the period, in any order: the work is done once for each
+/// tick, none is swallowed and none is done twice.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_punctual_schedule_loses_no_tick_to_a_late_start() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (_, instances) = instances(3);
+    for tick in 0..300 {
+        let mut starts: Vec<(Duration, usize)> =
+            (0..3).map(|instance| (Duration::from_secs(random.u64(0..359)), instance)).collect();
+        starts.sort();
+        let began = tokio::time::Instant::now();
+        let mut runs = 0;
+        for (late, instance) in starts {
+            sleep(late.saturating_sub(began.elapsed())).await;
+            let length = Duration::from_millis(random.u64(0..2_000));
+            let ran = hourly(&instances[instance])
+                .run(async |_| {
+                    sleep(length).await;
+                    Ok::<_, LockError>(())
+                })
+                .await
+                .unwrap();
+            runs += u32::from(ran.is_some());
+        }
+        assert_eq!(runs, 1, "tick {tick}");
+        sleep(HOUR.saturating_sub(began.elapsed())).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn the_key_stays_taken_from_the_start_until_a_tenth_before_the_end() {
+    let locks = LockManager::for_tests();
+    let slow = hourly(&locks).run(async |_| {
+        sleep(40 * 60 * SECOND).await;
+        Ok::<_, LockError>(())
+    });
+    assert_eq!(slow.await.unwrap(), Some(()));
+    sleep(14 * 60 * SECOND - SECOND).await;
+    assert_eq!(run(hourly(&locks)).await.unwrap(), None, "after 53:59");
+    sleep(2 * SECOND).await;
+    assert_eq!(run(hourly(&locks)).await.unwrap(), Some(()), "after 54:01");
+    // A body that takes longer than the period excludes the others for as long as it runs, and no longer.
+    let other = locks.manager();
+    let long = locks.lock("cron:long").at_most_every(HOUR);
+    let (ran, ()) = tokio::join!(
+        long.run(async |_| {
+            sleep(3 * HOUR).await;
+            Ok::<_, LockError>(())
+        }),
+        async {
+            sleep(3 * HOUR - SECOND).await;
+            assert_eq!(run(other.lock("cron:long").at_most_every(HOUR)).await.unwrap(), None);
+        }
+    );
+    ran.unwrap();
+    sleep(SECOND).await;
+    assert_eq!(run(locks.lock("cron:long").at_most_every(HOUR)).await.unwrap(), Some(()));
+}
+
+async fn failing(locks: &TestLocks, job: Job) {
+    let error = job.run(async |_| Err::<(), _>(LockError::unavailable("the printer is on fire"))).await.unwrap_err();
+    assert!(error.to_string().contains("on fire"));
+    sleep(SECOND).await;
+    assert_eq!(locks.all_free(), run(hourly(locks)).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_failed_run_counts_unless_it_is_to_be_retried() {
+    let locks = LockManager::for_tests();
+    failing(&locks, hourly(&locks).retry_failed()).await;
+    assert_eq!(run(hourly(&locks).retry_failed()).await.unwrap(), None, "the second one has succeeded");
+    advance(HOUR).await;
+    failing(&locks, hourly(&locks)).await;
+    // A panic is a failure.
+    for (retried, runs) in [(true, Some(())), (false, None)] {
+        advance(HOUR).await;
+        let manager = locks.manager();
+        let panicked = tokio::spawn(async move {
+            let job = if retried { hourly(&manager).retry_failed() } else { hourly(&manager) };
+            job.run(async |_| -> Result<(), LockError> { panic!("a bug in the job") }).await
+        });
+        assert!(panicked.await.unwrap_err().is_panic());
+        sleep(SECOND).await;
+        assert_eq!(run(hourly(&locks)).await.unwrap(), runs, "retried: {retried}");
+    }
+}
+
+/// A crash, as the store sees it: nobody renews and nobody releases.
+async fn crash(manager: LockManager, job: Job) {
+    let mut body = Box::pin(job.run(async |_| {
+        std::future::pending::<()>().await;
+        Ok::<_, LockError>(())
+    }));
+    let mut started = std::pin::pin!(sleep(SECOND));
+    tokio::select! {
+        _ = &mut body => panic!("the job has ended"),
+        () = &mut started => {}
+    }
+    // Neither is ever polled or dropped again.
+    let _ = Box::leak(Box::new((body, manager)));
+}
+
+#[test]
+#[limit]
+fn a_crash_frees_the_key_after_the_ttl_unless_it_counts() {
+    let store = MemoryStore::new();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let build = |store: &MemoryStore| {
+        LockManager::builder(store.clone()).drive_on_current_runtime().with_ttl(SECOND).build().unwrap()
+    };
+    for (key, counts, runs) in [("cron:a", false, Some(())), ("cron:b", true, None)] {
+        let period = Duration::from_secs(20);
+        let job = |manager: &LockManager| manager.lock(key).at_most_every(period);
+        // The runtime that drove the manager ends: this is what a crash leaves.
+        runtime().block_on(async {
+            let manager = build(&store);
+            let started = if counts { job(&manager).run_once_even_if_crashed() } else { job(&manager) };
+            crash(manager, started).await;
+        });
+        runtime().block_on(async {
+            let manager = build(&store);
+            sleep(2 * SECOND).await;
+            assert_eq!(run(job(&manager)).await.unwrap(), runs, "{key}");
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_run_that_counts_even_if_crashed_can_be_retried_and_ends_in_time() {
+    let locks = LockManager::for_tests();
+    let job = || hourly(&locks).run_once_even_if_crashed();
+    failing(&locks, job().retry_failed()).await;
+    advance(HOUR).await;
+    assert_eq!(run(job()).await.unwrap(), Some(()));
+    advance(53 * 60 * SECOND).await;
+    assert_eq!(run(job()).await.unwrap(), None);
+    advance(2 * 60 * SECOND).await;
+    assert_eq!(run(job()).await.unwrap(), Some(()));
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn nothing_runs_if_the_key_cannot_be_kept_and_that_does_not_count() {
+    let (store, instances) = instances(1);
+    let (away, locks) = (store.clone(), &instances[0]);
+    locks.observe(move |event: &LockEvent<'_>| {
+        if let LockEventKind::Acquired { .. } = event.kind {
+            away.set_away(true);
+        }
+    });
+    let error =
+        hourly(locks).run_once_even_if_crashed().run(async |_| -> Result<(), LockError> { panic!("it runs") }).await;
+    assert_eq!(error.unwrap_err().kind(), LockErrorKind::Unavailable);
+    store.set_away(false);
+    sleep(SECOND).await;
+    assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_fire_time_runs_once_however_late() {
+    let (_, instances) = instances(3);
+    let noon = SystemTime::now() - 5 * 24 * HOUR;
+    let at = |instance: usize, time: SystemTime| run(instances[instance].lock("cron:bill").once_at(time));
+    assert_eq!(at(0, noon).await.unwrap(), Some(()));
+    for _ in 0..6 {
+        // Seconds count, not what is below.
+        assert_eq!(at(1, noon).await.unwrap(), None);
+        sleep(24 * HOUR).await;
+    }
+    // Two ticks that start at the same moment are two runs.
+    assert_eq!(at(1, noon + HOUR).await.unwrap(), Some(()));
+    assert_eq!(at(2, noon + 2 * HOUR).await.unwrap(), Some(()));
+    for nonsense in [noon - 2 * 24 * HOUR, SystemTime::UNIX_EPOCH - SECOND] {
+        assert_eq!(at(0, nonsense).await.unwrap_err().kind(), LockErrorKind::Misconfigured);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn mistakes_are_errors_and_not_skipped() {
+    let locks = LockManager::for_tests();
+    let error = run(locks.lock("cron:x").at_most_every(SECOND / 2)).await.unwrap_err();
+    assert!(error.to_string().contains("at least 1s"), "{error}");
+    let error = run(locks.lock("").at_most_every(HOUR)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::InvalidKey);
+    locks.set_away(true);
+    assert_eq!(run(hourly(&locks)).await.unwrap_err().kind(), LockErrorKind::Unavailable);
+}
+
+#[test]
+#[limit]
+fn synchronous_jobs_are_skipped_and_retried_too() {
+    let locks = LockManager::in_memory();
+    let job = || hourly(&locks).retry_failed();
+    let failed = job().run_blocking(|_| Err::<(), _>(LockError::unavailable("on fire")));
+    assert!(failed.unwrap_err().to_string().contains("on fire"));
+    let token = job().run_blocking(|guard| Ok::<_, LockError>(guard.token())).unwrap();
+    assert!(token.is_some());
+    assert_eq!(job().run_blocking(|_| Ok::<_, LockError>(())).unwrap(), None);
+}
+
+/// By the server's own clock: what stays is an expiry of nine tenths, less what has gone by.
+#[cfg(feature = "redis")]
+#[tokio::test]
+#[limit]
+async fn a_server_keeps_the_key_for_the_period() {
+    use crate::support::{exists, locks, pttl};
+    use lock_core::testing::RedisServer;
+
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    let kept = |key: &str| (3_180_000..=3_240_000).contains(&pttl(&server, key));
+    assert_eq!(run(hourly(&locks)).await.unwrap(), Some(()));
+    assert!(kept("cron:report"), "{}", pttl(&server, "cron:report"));
+    assert_eq!(run(hourly(&locks)).await.unwrap(), None);
+    let crashed = locks.lock("cron:crashed").at_most_every(HOUR).run_once_even_if_crashed();
+    let during = crashed.run(async |_| Ok::<_, LockError>(kept("cron:crashed"))).await.unwrap();
+    assert_eq!(during, Some(true), "the key is kept before the body has ended");
+    assert!(kept("cron:crashed"));
+    let failed = locks.lock("cron:failed").at_most_every(HOUR).retry_failed();
+    failed.run(async |_| Err::<(), _>(LockError::unavailable("no"))).await.unwrap_err();
+    assert!(!exists(&server, "cron:failed"));
+}

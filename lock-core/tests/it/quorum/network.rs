@@ -1,0 +1,142 @@
+//! Members of a quorum behind a network that a test breaks.
+
+use std::future::{Future, pending};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError,
+    LockKey, LockManager, MemberList, MemoryStore, Quorum, Release, Renewal, Result, Vote,
+};
+
+/// What happens to commands on their way to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Network {
+    Up,
+    /// They are refused at once.
+    Refuses,
+    /// They never arrive.
+    Swallows,
+    /// They are executed, and their answers get lost.
+    Mutes,
+    /// They arrive late.
+    Delays(Duration),
+}
+
+/// A member, and the network of one process to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) store: MemoryStore,
+    network: Arc<Mutex<Network>>,
+}
+
+impl Member {
+    pub(crate) fn new(store: &MemoryStore) -> Self {
+        Self { store: store.clone(), network: Arc::new(Mutex::new(Network::Up)) }
+    }
+
+    pub(crate) fn set(&self, network: Network) {
+        *self.network.lock().unwrap() = network;
+    }
+
+    async fn pass<T>(&self, command: impl Future<Output = T>, refused: impl FnOnce(LockError) -> T) -> T {
+        let network = *self.network.lock().unwrap();
+        match network {
+            Network::Up => command.await,
+            Network::Refuses => refused(LockError::not_executed("the network refuses")),
+            Network::Swallows => pending().await,
+            Network::Mutes => {
+                command.await;
+                pending().await
+            }
+            Network::Delays(delay) => {
+                tokio::time::sleep(delay).await;
+                command.await
+            }
+        }
+    }
+}
+
+impl LockBackend for Member {
+    fn kind(&self) -> &'static str {
+        "member"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::polled()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.store.attach(clock);
+    }
+
+    async fn drive(&self, _: Inbox) -> LockError {
+        pending().await
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        self.pass(self.store.try_acquire(request), Err).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        self.pass(self.store.renew(claims), |error| vec![Err(error); claims.len()]).await
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        self.pass(self.store.release(release), Err).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        self.pass(self.store.withdraw(claim), Err).await
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        self.pass(self.store.holder(key), Err).await
+    }
+
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        self.pass(self.store.vote(request), Err).await
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        self.pass(self.store.remember(list, keep_for), Err).await
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.pass(self.store.vouch(), Err).await
+    }
+}
+
+/// A process: its manager, on virtual time, and its networks to the members.
+pub(crate) struct Process {
+    pub(crate) locks: LockManager,
+    pub(crate) networks: Vec<Member>,
+}
+
+pub(crate) fn stores(count: usize) -> Vec<MemoryStore> {
+    (0..count).map(|_| MemoryStore::new()).collect()
+}
+
+fn members(networks: &[Member]) -> Vec<AnyBackend> {
+    networks.iter().zip('a'..).map(|(member, name)| AnyBackend::new(member.clone()).named(name.to_string())).collect()
+}
+
+/// Starts a process that uses these members.
+pub(crate) fn process(stores: &[MemoryStore]) -> Process {
+    process_with(stores, |quorum| quorum)
+}
+
+pub(crate) fn process_with(stores: &[MemoryStore], settings: impl FnOnce(Quorum) -> Quorum) -> Process {
+    let networks: Vec<Member> = stores.iter().map(Member::new).collect();
+    let quorum = settings(Quorum::of(members(&networks)).unwrap());
+    let locks = LockManager::builder(quorum).drive_on_current_runtime().build().unwrap();
+    Process { locks, networks }
+}
+
+impl Process {
+    pub(crate) fn set(&self, members: impl IntoIterator<Item = usize>, network: Network) {
+        for member in members {
+            self.networks[member].set(network);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Quorums of real servers: killed, stopped, restarted, cut off, shared with a foreign client.
+
+use std::time::Duration;
+
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Stopwatch, limit};
+use lock_core::{AnyBackend, LockErrorKind, LockManager, LossReason, Quorum, RedisStore};
+
+use crate::quorum::{MS, SECOND};
+use crate::support::{LONG, eventually, exists, figure};
+
+/// A lease that renews every second.
+const TTL: Duration = Duration::from_secs(3);
+
+fn url_of(ports: &[u16], query: &str) -> String {
+    let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("redlock://{}{query}", hosts.join(","))
+}
+
+fn servers(count: usize) -> Vec<RedisServer> {
+    (0..count).map(|_| RedisServer::start()).collect()
+}
+
+fn ports(servers: &[RedisServer]) -> Vec<u16> {
+    servers.iter().map(RedisServer::port).collect()
+}
+
+/// Begins a quorum, and connects to it.
+async fn begin(servers: &[RedisServer], query: &str) -> LockManager {
+    let url = url_of(&ports(servers), query);
+    Quorum::new(&url).unwrap().init().await.unwrap();
+    LockManager::connect(&url).await.unwrap()
+}
+
+#[tokio::test]
+#[limit]
+async fn two_of_five_may_die_and_three_may_not() {
+    let mut servers = servers(5);
+    let locks = begin(&servers, "").await;
+    locks.lock("warm").await.unwrap().release().await.unwrap();
+    servers[0].kill();
+    servers[1].pause();
+    for round in 0..3 {
+        let watch = Stopwatch::start();
+        let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
+        figure("acquired with one of five members killed and one stopped", watch.elapsed());
+        watch.assert_within(SECOND, &format!("one limit of 150 ms, and room for this machine, round {round}"));
+        guard.release().await.unwrap();
+    }
+    let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
+    servers[2].pause();
+    let refused = locks.lock("other").with_ttl(TTL).try_acquire().await.unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::Unavailable, "{refused}");
+    assert!(refused.to_string().contains("of 5 members 3 must"), "{refused}");
+    assert_eq!(tokio::time::timeout(LONG, guard.lost()).await.unwrap(), LossReason::Unreachable);
+    // The member that went on has the refused lock back.
+    eventually("given back", || !exists(&servers[3], "other") && !exists(&servers[4], "other")).await;
+    servers[1].resume();
+    servers[2].resume();
+    locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn a_member_that_restarts_or_is_flushed_does_not_count_and_is_repaired() {
+    let mut servers = servers(3);
+    let locks = begin(&servers, "?max_ttl=4s").await;
+    for round in 0..2 {
+        let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
+        if round == 0 {
+            servers[0].restart();
+        } else {
+            servers[0].command(&["FLUSHALL"]);
+        }
+        let watch = Stopwatch::start();
+        let repaired = eventually("the member has the claim again", || exists(&servers[0], "k")).await;
+        figure("a member that lost a claim had it again, ttl 3 s", repaired);
+        watch.assert_within(2 * SECOND, "a third of the ttl, and a connection");
+        guard.ensure_held().unwrap();
+        assert!(locks.sync("k").await.unwrap().is_in_sync());
+        // With another member away, the majority would be one that may have forgotten.
+        servers[1].pause();
+        let refused = locks.lock("other").with_ttl(TTL).try_acquire().await.unwrap_err();
+        let name = format!("127.0.0.1:{} has begun with empty data", servers[0].port());
+        assert!(refused.to_string().contains(&name), "{refused}");
+        assert!(refused.to_string().contains("lockctl quorum init"), "{refused}");
+        // The lease goes on: the member was repaired, and counts for it.
+        tokio::time::sleep(TTL).await;
+        guard.ensure_held().unwrap();
+        let watch = Stopwatch::start();
+        locks.lock("other").with_ttl(TTL).with_wait(LONG).await.unwrap().release().await.unwrap();
+        figure("until a member that lost its data counted, max_ttl 4 s, 3 s before", watch.elapsed());
+        servers[1].resume();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_new_quorum_counts_once_it_is_begun() {
+    let servers = servers(3);
+    let url = url_of(&ports(&servers), "");
+    let locks = LockManager::connect(&url).await.unwrap();
+    let refused = locks.lock("k").try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("run `lockctl quorum init` once if the quorum is new"), "{refused}");
+    Quorum::new(&url).unwrap().init().await.unwrap();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    let remembering = LockManager::connect(&url_of(&ports(&servers), "?restarts=remember")).await.unwrap();
+    servers.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
+    remembering.lock("k").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn a_holder_that_is_cut_off_stops_before_another_begins() {
+    let servers = servers(3);
+    let other = begin(&servers, "").await;
+    let proxies: Vec<FaultProxy> = servers.iter().map(|server| FaultProxy::start(server.port())).collect();
+    // The same members, by the same names, through a network that breaks.
+    let members = proxies.iter().zip(&servers).map(|(proxy, server)| {
+        let store = RedisStore::new(&proxy.url()).unwrap();
+        AnyBackend::new(store).named(format!("127.0.0.1:{}", server.port()))
+    });
+    let cut_off = LockManager::builder(Quorum::of(members).unwrap()).build().unwrap();
+    let first = cut_off.lock("k").with_ttl(TTL).await.unwrap();
+    for proxy in &proxies[..2] {
+        proxy.black_hole(Direction::ToServer);
+        proxy.black_hole(Direction::ToClient);
+    }
+    let second = other.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
+    assert!(first.ensure_held().is_err(), "two holders");
+    assert!(second.token() > first.token());
+    assert_eq!(tokio::time::timeout(LONG, first.lost()).await.unwrap(), LossReason::Unreachable);
+    // What the first still sends changes nothing.
+    proxies.iter().for_each(FaultProxy::resume);
+    drop(first);
+    while !other.sync("k").await.unwrap().is_in_sync() {
+        tokio::time::sleep(20 * MS).await;
+    }
+    second.ensure_held().unwrap();
+    second.release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn a_foreign_redlock_client_and_this_exclude_each_other() {
+    let servers = servers(3);
+    let ours = begin(&servers, "").await;
+    let uris = servers.iter().map(RedisServer::url).collect();
+    let foreign = rslock::LockManager::new(uris);
+    for _ in 0..5 {
+        let guard = ours.lock("k").await.unwrap();
+        assert!(foreign.lock(b"k", TTL).await.is_err(), "the foreign client took a lock that we hold");
+        guard.release().await.unwrap();
+        let held = foreign.acquire(b"k", TTL).await.unwrap();
+        let busy = ours.lock("k").try_acquire().await.unwrap();
+        assert!(busy.is_none(), "we took a lock that the foreign client holds");
+        assert_eq!(ours.holder("k").await.unwrap().unwrap().owner, None);
+        held.release().await;
+    }
+    // Both at once, for a while: never both inside.
+    let inside = std::sync::atomic::AtomicUsize::new(0);
+    let enter = |who: &str| {
+        let before = inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(before, 0, "{who} is not alone");
+    };
+    let us = async {
+        for _ in 0..20 {
+            let guard = ours.lock("k").with_ttl(10 * SECOND).with_wait(LONG).await.unwrap();
+            enter("our client");
+            tokio::time::sleep(2 * MS).await;
+            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            guard.release().await.unwrap();
+            tokio::time::sleep(20 * MS).await;
+        }
+    };
+    let them = async {
+        for _ in 0..20 {
+            let Ok(held) = foreign.acquire(b"k", 10 * SECOND).await else { continue };
+            enter("the foreign client");
+            tokio::time::sleep(2 * MS).await;
+            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            held.release().await;
+            tokio::time::sleep(20 * MS).await;
+        }
+    };
+    tokio::join!(us, them);
+}
+
+#[tokio::test]
+#[limit]
+async fn what_is_wrong_with_a_member_is_said_when_connecting() {
+    let mut servers = servers(2);
+    servers.push(RedisServer::builder().with_password("s3cret").start());
+    let all = ports(&servers);
+    let refused = LockManager::connect(&url_of(&all, "")).await.unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::Misconfigured);
+    let said = refused.to_string();
+    assert!(said.contains(&all[2].to_string()) && said.contains("asks for a password"), "{said}");
+    // A member that is only away does not keep the majority from working, a majority that is away does.
+    let [one, two] = [all[0], all[1]];
+    let dead = RedisServer::start();
+    let gone = dead.port();
+    drop(dead);
+    Quorum::new(&url_of(&[one, two, all[2]], "")).unwrap().init().await.unwrap_err();
+    LockManager::connect(&url_of(&[one, two, gone], "")).await.unwrap();
+    servers[1].kill();
+    let refused = LockManager::connect(&url_of(&[one, two, gone], "")).await.unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::Unavailable);
+    for said in ["only 1 of 3 members answer, and 2 must", &two.to_string(), &gone.to_string()] {
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn processes_with_lists_that_do_not_fit_are_refused() {
+    let servers = servers(4);
+    let all = ports(&servers);
+    let locks = begin(&servers[..3], "").await;
+    let refused = LockManager::connect(&url_of(&[all[0], all[1], all[3]], "")).await.unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::Misconfigured);
+    assert!(refused.to_string().contains("add or remove one member at a time"), "{refused}");
+    LockManager::connect(&url_of(&all, "")).await.unwrap();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn a_grant_takes_two_rounds_at_most() {
+    let servers = servers(3);
+    let locks = begin(&servers, "").await;
+    locks.lock("warm").await.unwrap().release().await.unwrap();
+    // A second round asks every member again: its script runs once more.
+    let calls = |server: &RedisServer| -> u64 {
+        let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
+        let of = |name: &str| -> u64 {
+            let line = stats.split("\r\n").find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+            line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+        };
+        of("info") - 1
+    };
+    let before: u64 = servers.iter().map(calls).sum();
+    for round in 0..50 {
+        locks.lock(format!("k{round}")).await.unwrap().release().await.unwrap();
+    }
+    let votes = servers.iter().map(calls).sum::<u64>() - before - 3;
+    figure("votes for 50 locks of a quorum of three, of which 150 are needed", votes);
+    assert!((150..=300).contains(&votes), "never more than two rounds: {votes}");
+}

@@ -1,0 +1,201 @@
+//! Renewals over the connection that listens: natively where that is safe, else by the script.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Report, Reports, inbox, limit};
+use lock_core::{Claim, Freed, Inbox, LockBackend, LockErrorKind, RedisStore, Release, Renewal};
+use tokio::task::JoinHandle;
+
+use crate::redis_store::{claim, granted, pttl, release, store};
+use crate::support::eventually;
+
+/// A store that listens, as with a keeper on this runtime.
+struct Listening {
+    store: Arc<RedisStore>,
+    inbox: Inbox,
+    reports: Reports,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    async fn start(store: RedisStore) -> Self {
+        let (store, (inbox, reports)) = (Arc::new(store), inbox(EventLog::default()));
+        let task = tokio::spawn({
+            let (store, inbox) = (Arc::clone(&store), inbox.clone());
+            async move { drop(store.drive(inbox).await) }
+        });
+        eventually("it listens", || inbox.is_open()).await;
+        Self { store, inbox, reports, task }
+    }
+
+    async fn renew(&self, claim: &Claim) -> Renewal {
+        self.store.renew(std::slice::from_ref(claim)).await.remove(0).unwrap()
+    }
+
+    async fn reconnected(&mut self) {
+        while self.reports.next().await.unwrap() != Report::Reconnected {}
+        eventually("it listens again", || self.inbox.is_open()).await;
+    }
+}
+
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let prefix = format!("cmdstat_{command}:calls=");
+    let line = stats.text().lines().find_map(|line| line.strip_prefix(&prefix));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// What another client writes to a key that was ours.
+fn steal(server: &RedisServer, key: &str) {
+    server.command(&["SET", key, "theirs", "PX", "20000"]);
+}
+
+#[tokio::test]
+#[limit]
+async fn a_lease_is_raised_without_a_script_and_never_shortened() {
+    let server = RedisServer::start();
+    let us = Listening::start(store(&server)).await;
+    let claims: Vec<Claim> = (0..120).map(|n| claim(&format!("lock:{n}"))).collect();
+    for claim in &claims {
+        granted(&us.store, claim).await;
+        server.command(&["PEXPIRE", claim.key.as_str(), "9000"]);
+    }
+    server.command(&["PEXPIRE", "lock:1", "600000"]);
+    server.command(&["PERSIST", "lock:2"]);
+    server.command(&["DEL", "lock:3"]);
+    steal(&server, "lock:4");
+    server.command(&["DEL", "lock:5"]);
+    server.command(&["SADD", "lock:5", "another type"]);
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let answers = us.store.renew(&claims).await;
+    for (n, answer) in answers.into_iter().enumerate() {
+        let lost = (3..=5).contains(&n);
+        assert_eq!(answer, Ok(if lost { Renewal::Lost } else { Renewal::Renewed }), "lock:{n}");
+        let left = pttl(&server, &format!("lock:{n}"));
+        match n {
+            1 => assert!(left > 60_000, "shortened to {left}"),
+            3 => assert_eq!(left, -2, "created again"),
+            5 => assert_eq!(left, -1),
+            _ => assert!((20_001..=60_000).contains(&left), "lock:{n}: {left}"),
+        }
+    }
+    // The script was asked about those whose expiry was not raised.
+    assert_eq!((calls(&server, "mget"), calls(&server, "eval")), (4, 1));
+}
+
+/// A native renewal does not look whose lease it raises. That must not happen to one lease again and again.
+#[tokio::test]
+#[limit]
+async fn after_a_renewal_without_an_answer_the_next_one_looks_at_the_owner() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let mut us = Listening::start(RedisStore::new(&proxy.url()).unwrap()).await;
+    let [kept, stolen] = ["lock:kept", "lock:stolen"].map(claim);
+    for claim in [&kept, &stolen] {
+        granted(&us.store, claim).await;
+    }
+    let both = [kept.clone(), stolen.clone()];
+    proxy.drop_replies(1);
+    for answer in us.store.renew(&both).await {
+        assert_eq!(answer.unwrap_err().kind(), LockErrorKind::Unavailable);
+    }
+    us.reconnected().await;
+    steal(&server, "lock:stolen");
+    assert_eq!(us.store.renew(&both).await, [Ok(Renewal::Renewed), Ok(Renewal::Lost)]);
+    assert!(pttl(&server, "lock:stolen") <= 20_000, "it was lengthened");
+    // The answer was definite, and the connection before is closed for certain.
+    let scripts = || calls(&server, "evalsha") + calls(&server, "eval");
+    loop {
+        let before = scripts();
+        assert_eq!(us.renew(&kept).await, Renewal::Renewed);
+        if scripts() == before {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What stays of a lease after an early release has no owner, so nobody would notice that it lasts too long.
+#[tokio::test]
+#[limit]
+async fn a_release_waits_for_the_renewal_on_its_way() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let us = Listening::start(RedisStore::new(&proxy.url()).unwrap()).await;
+    let claim_a = claim("lock:a");
+    granted(&us.store, &claim_a).await;
+    for delay in [Duration::from_millis(300), Duration::from_secs(3)] {
+        granted(&us.store, &claim_a).await;
+        proxy.delay(Direction::ToServer, delay);
+        let renewing = tokio::spawn({
+            let (store, claim) = (Arc::clone(&us.store), claim_a.clone());
+            async move { store.renew(&[claim]).await }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.delay(Direction::ToServer, Duration::ZERO);
+        let mut early = Release::new(claim_a.clone());
+        early.keep_for = Duration::from_secs(20);
+        // The second time it has the server close the connection of the renewal first.
+        assert_eq!(us.store.release(&early).await.unwrap(), Freed::Released);
+        let _ = renewing.await.unwrap();
+        tokio::time::sleep(delay).await;
+        let left = pttl(&server, "lock:a");
+        assert!((1..=20_000).contains(&left), "{left} ms, the renewal being {delay:?} late");
+        // One that was about to be sent.
+        assert_eq!(us.renew(&claim_a).await, Renewal::Lost);
+        assert!(pttl(&server, "lock:a") <= 20_000, "lengthened by a renewal after the release");
+        server.command(&["DEL", "lock:a"]);
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_key_that_is_forbidden_does_not_fail_its_neighbours() {
+    let server = RedisServer::start();
+    let allow = |rules: &str| {
+        let words = format!("ACL SETUSER app on >pw resetkeys ~lock:* ~{{lock:* ~distributed-lock:* &* +@all {rules}");
+        assert_eq!(server.command(&words.split(' ').collect::<Vec<_>>()).text(), "OK");
+    };
+    allow("~other:*");
+    let connect = || RedisStore::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
+    let us = Listening::start(connect()).await;
+    let claims: Vec<Claim> = ["lock:a", "other:b", "lock:c", "lock:d"].map(claim).into();
+    for claim in &claims {
+        granted(&us.store, claim).await;
+    }
+    allow("");
+    let check = |answers: Vec<Result<Renewal, lock_core::LockError>>| {
+        for (claim, answer) in claims.iter().zip(answers) {
+            if claim.key.as_str() == "other:b" {
+                let error = answer.unwrap_err();
+                assert!(
+                    error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("other:b"),
+                    "{error}"
+                );
+            } else {
+                assert_eq!(answer, Ok(Renewal::Renewed), "{}", claim.key);
+            }
+        }
+    };
+    check(us.store.renew(&claims).await);
+    assert!(us.store.capabilities().push_loss, "it is the key that is forbidden, not tracking");
+    // By itself, too.
+    us.store.renew(&claims[1..2]).await.remove(0).unwrap_err();
+    assert!(us.store.capabilities().push_loss);
+    // And without a connection that tracks.
+    check(connect().renew(&claims).await);
+    us.task.abort();
+}
+
+/// Waiters would go on queueing for grants that nobody hears.
+#[tokio::test]
+#[limit]
+async fn an_inbox_closes_with_the_task_that_listens() {
+    let server = RedisServer::start();
+    let us = Listening::start(store(&server)).await;
+    us.task.abort();
+    let _ = us.task.await;
+    assert!(!us.inbox.is_open());
+    assert_eq!(release(&us.store, &claim("lock:a")).await, Freed::NotHeld);
+}
