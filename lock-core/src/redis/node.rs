@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::RedisError;
 
 use crate::backend::{AcquireRequest, Inbox};
 use crate::clock::{Clock, jitter};
@@ -25,7 +25,6 @@ use crate::redis::durability::Rounds;
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{Keys, slot_of};
-use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
 use crate::redis::renewals::Renewals;
