@@ -92,9 +92,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Durability::Master
     }
 
-    /// Returns how often the node behind a lane turned out to have another history than before: another server took
-    /// over, or the server was started again. A lock that is lost and was last confirmed before that was lost by the
-    /// node, see [`LossReason::Failover`](crate::LossReason::Failover).
+    /// Returns how often another server took over the node behind a lane, or it was started again. A lock that is lost
+    /// and was last confirmed before that was lost by the node: [`LossReason::Failover`](crate::LossReason::Failover).
     ///
     /// Counted before any answer of the new history is given.
     fn failovers(&self, lane: u16) -> u64 {

@@ -231,8 +231,8 @@ impl Core {
             }
             Notice::NodeLeft { node } => {
                 // Nothing is known of it any more, and nothing to be alarmed about.
-                let mut node = self.node(node).lock().unwrap_or_else(PoisonError::into_inner);
-                (node.connected, node.policy) = (None, None);
+                let mut node = self.locked_node(node);
+                (node.connected, node.policy, node.replicas) = (None, None, None);
             }
             Notice::EvictionPolicy { node, policy } => {
                 let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);

@@ -28,6 +28,13 @@ fn a_sale_goes_on_while_a_replica_takes_over() {
 
 #[test]
 #[limit]
+fn a_sale_runs_on_a_cluster_of_its_own() {
+    let ended = run(FLASH_SALE, &["--store=cluster", "--processes=2", "--orders=600"], &[]);
+    assert_nothing_went_wrong(&ended, 600);
+}
+
+#[test]
+#[limit]
 fn a_quorum_that_loses_a_member_in_mid_sale_sells_on() {
     let ended = run(FLASH_SALE, &["--store=quorum", "--failover", "--processes=2", "--orders=300"], &[]);
     assert_nothing_went_wrong(&ended, 300);

@@ -4,10 +4,13 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 
+use crate::backend::Inbox;
 use crate::error::{LockError, Result};
+use crate::event::Notice;
 use crate::options::Durability;
 use crate::prefix::take_parameter;
 use crate::redis::connect::{Greeting, Listening, Target};
+use crate::redis::node::Node;
 use crate::redis::sentinel::Sentinels;
 use crate::redis::settings::Settings;
 
@@ -131,6 +134,20 @@ impl Place {
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Place({})", self.name())
+    }
+}
+
+impl Node {
+    /// Follows the server from address to address. Never returns.
+    pub(super) async fn follow(&self, inbox: &Inbox) {
+        self.rounds.report_to(inbox);
+        let moves = async {
+            loop {
+                self.pool.place().moved().await;
+                inbox.notice(&Notice::Moved { node: self.name() });
+            }
+        };
+        tokio::join!(self.pool.place().follow(), moves);
     }
 }
 

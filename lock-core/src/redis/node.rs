@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::RedisError;
 
 use crate::backend::{AcquireRequest, Inbox};
 use crate::clock::{Clock, jitter};
@@ -25,7 +25,6 @@ use crate::redis::durability::Rounds;
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{Keys, slot_of};
-use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 use crate::redis::push::ChangeListeners;
 use crate::redis::renewals::Renewals;
@@ -73,9 +72,9 @@ pub(super) struct Node {
     /// Where a lock must have arrived before it counts, if its request does not say.
     pub(super) durability: Durability,
     /// Whether the server's eviction policy has been logged.
-    warned_of_eviction: AtomicBool,
+    pub(super) warned_of_eviction: AtomicBool,
     /// Whether it has been logged that a failover may lose locks.
-    warned_of_replicas: AtomicBool,
+    pub(super) warned_of_replicas: AtomicBool,
     /// Of a master of a cluster: what it shares with the others.
     pub(super) cluster: Option<Arc<Common>>,
     /// Whether there is reason to think that it is no longer a master, or gone.
@@ -208,18 +207,6 @@ impl Node {
         }
     }
 
-    /// Follows the server from address to address. Never returns.
-    async fn follow(&self, inbox: &Inbox) {
-        self.rounds.report_to(inbox);
-        let moves = async {
-            loop {
-                self.pool.place().moved().await;
-                inbox.notice(&Notice::Moved { node: self.name() });
-            }
-        };
-        tokio::join!(self.pool.place().follow(), moves);
-    }
-
     pub(super) async fn read_holder(&self, key: &LockKey, way: Way) -> Result<Option<Holder>> {
         let call = steps::holder(&self.keys_of(key)?);
         let connection = self.pool.connection().await?;
@@ -227,36 +214,6 @@ impl Node {
         let answer = if way.asking { link.eval_asking(&call).await } else { link.eval(&call).await };
         let answer = answer.map_err(|error| self.failed("look at the holder", &error))?;
         steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
-    }
-
-    /// Reports whether the server may evict locks when its memory is full.
-    async fn check_eviction(&self, link: &Link, inbox: &Inbox) {
-        let Some(policy) = eviction_policy(link).await else { return };
-        inbox.notice(&Notice::EvictionPolicy { node: self.pool.node(), policy: &policy });
-        if policy != "noeviction" && !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                node = self.pool.node(),
-                policy,
-                "this server evicts keys when its memory is full, and locks are the first to go; \
-                 set maxmemory-policy to noeviction",
-            );
-        }
-    }
-
-    /// Reports who has a copy of the locks, and whether a failover may lose some.
-    async fn check_replication(&self, link: &Link, inbox: &Inbox) {
-        let Some((replicas, min_replicas)) = replication(link).await else { return };
-        let node = self.name();
-        inbox.notice(&Notice::Replication { node, replicas, min_replicas });
-        let is_unguarded = replicas > 0 && min_replicas == 0 && self.durability == Durability::Master;
-        if is_unguarded && !self.warned_of_replicas.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                node,
-                replicas,
-                "a failover of this server may lose locks that are held; set min-replicas-to-write 1, or, unless it is a \
-                 cluster, add acks=1 to the URL",
-            );
-        }
     }
 
     /// Keeps a connection open on the keeper, and ends only when that can never succeed.
@@ -381,38 +338,4 @@ impl Drop for Hearing<'_> {
             hearing.swap_remove(at);
         }
     }
-}
-
-/// Asks for the eviction policy, in the way that managed servers allow if they forbid the direct
-/// one.
-async fn eviction_policy(link: &Link) -> Option<String> {
-    let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("maxmemory-policy");
-    if let Ok(Value::Map(found)) = link.send(&config).await
-        && let Some((_, Value::BulkString(policy))) = found.into_iter().next()
-    {
-        return String::from_utf8(policy).ok();
-    }
-    let mut info = redis::cmd("INFO");
-    info.arg("memory");
-    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(|policy| policy.trim().to_owned())
-}
-
-/// Asks how many replicas are connected, and without how many the server refuses writes.
-async fn replication(link: &Link) -> Option<(u32, u32)> {
-    let mut info = redis::cmd("INFO");
-    info.arg("replication");
-    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
-    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    let replicas = number("connected_slaves:")?;
-    let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("min-replicas-to-write");
-    let exactly = match link.send(&config).await {
-        Ok(Value::Map(found)) => found.into_iter().next().and_then(|(_, least)| redis::from_redis_value(least).ok()),
-        _ => None,
-    };
-    // Only a server that requires some counts those that are close enough.
-    let at_least = u32::from(number("min_slaves_good_slaves:").is_some());
-    Some((replicas, exactly.unwrap_or(at_least)))
 }

@@ -167,7 +167,7 @@ mod tests {
             ("x://[::1", "host or a port"),
             ("x://[::1]7", "host or a port"),
             ("x://a::1", "host or a port"),
-            ("x://:s3/cret@a/name", "host or a port"),
+            ("x://:s3/cret@a/name", "percent-encoded"),
             ("x://me:1/s3cret@a/name", "percent-encoded"),
             ("x://me:1?s3cret@a/name", "percent-encoded"),
             ("x://a/name#s3cret", "percent-encoded"),

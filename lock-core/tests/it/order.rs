@@ -40,7 +40,7 @@ async fn two_orders_are_told_once_with_both_places() {
     // Guards in variables open no scope, and who does not wait cannot be waited for.
     let guards = (stock(3).await.unwrap(), cart(3).await.unwrap());
     drop(guards);
-    nested(stock(3), cart(3).without_waiting()).await;
+    nested(stock(6), cart(6).without_waiting()).await;
     locks.lock_order().assert_consistent();
     nested(stock(4), cart(4)).await;
     nested(stock(5), cart(5)).await;

@@ -84,6 +84,8 @@ pub(crate) struct Args {
 pub(crate) enum Started {
     /// A master, two replicas and three sentinels; every replica confirms each lock
     Sentinel,
+    /// A Redis Cluster of three masters and three replicas; the newest locks of a master that dies may be lost
+    Cluster,
     /// Three independent servers, of which two must agree
     Quorum,
 }

@@ -22,7 +22,7 @@ mod progress;
 mod quorum;
 mod report;
 mod sale;
-mod sentinel;
+mod started;
 mod stopwatch;
 
 use std::future::{pending, ready};
@@ -51,8 +51,11 @@ async fn main() -> ExitCode {
     let args = Args::parse_or_exit();
     let outcome = match (args.worker, &args.ledger) {
         (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
-        _ if args.started == Some(Started::Sentinel) => sentinel::hold_sale(args.failover),
-        _ => hold_sale(&args).await,
+        _ => match args.started {
+            Some(Started::Sentinel) => started::hold_sale("sentinel", args.failover),
+            Some(Started::Cluster) => started::hold_sale("cluster", args.failover),
+            Some(Started::Quorum) | None => hold_sale(&args).await,
+        },
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("flash_sale: {error:#}");
@@ -73,7 +76,7 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
     let mut quorum = match args.started {
         Some(Started::Quorum) => Some(Quorum::start().await?),
         // A script has started them.
-        Some(Started::Sentinel) | None => None,
+        Some(Started::Sentinel | Started::Cluster) | None => None,
     };
     if let Some(quorum) = &quorum {
         args.store = quorum.url();

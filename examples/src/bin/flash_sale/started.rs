@@ -1,5 +1,5 @@
-//! The sale on a master, its replicas and its sentinels: this program again, under `scripts/with-sentinel.sh`, which
-//! starts them and tells where they are.
+//! The sale on servers of its own: this program again, under `scripts/with-sentinel.sh` or `scripts/with-cluster.sh`,
+//! which start them and tell where they are.
 
 use std::env;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
-/// Holds the sale, and kills the master in the middle of it if that is asked for.
-pub(crate) fn hold_sale(failover: bool) -> Result<ExitCode> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/with-sentinel.sh");
+/// Holds the sale on such servers, and kills a master in the middle of it if that is asked for.
+pub(crate) fn hold_sale(servers: &str, failover: bool) -> Result<ExitCode> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scripts/with-{servers}.sh"));
     let mut command = Command::new("sh");
     command.arg(&script).args(failover.then_some("--failover"));
     command.arg(env::current_exe().context("cannot find this program")?).args(others(env::args().skip(1)));
