@@ -255,3 +255,14 @@ async fn a_server_keeps_the_key_for_the_period() {
     failed.run(async |_| Err::<(), _>(LockError::unavailable("no"))).await.unwrap_err();
     assert!(!exists(&server, "cron:failed"));
 }
+
+#[tokio::test]
+#[limit]
+async fn a_job_shares_its_key_with_nobody() {
+    let locks = LockManager::in_memory();
+    for request in [locks.read("k"), locks.semaphore("k", 2)] {
+        let error = run(request.at_most_every(HOUR)).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+        assert!(error.to_string().contains("one place"), "{error}");
+    }
+}

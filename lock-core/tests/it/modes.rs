@@ -338,3 +338,17 @@ async fn what_cannot_be_is_a_sentence() {
     let shared = locks.write("doc").run(async |_| locks.read("doc").reentrant().acquire().await).await.unwrap();
     assert_eq!(shared.mode(), Mode::Exclusive);
 }
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_permit_that_is_passed_on_has_arrived_when_the_next_caller_has_it() {
+    let (locks, _) = manager(&MemoryStore::new()).await;
+    let first = locks.semaphore("k", 1).await.unwrap();
+    let mut second = pin!(locks.semaphore("k", 1).acquire());
+    assert!(poll(second.as_mut()).is_pending());
+    let mut release = pin!(first.release());
+    assert!(poll(release.as_mut()).is_pending(), "nobody has taken it");
+    let Poll::Ready(Ok(second)) = poll(second.as_mut()) else { panic!("it was passed on") };
+    assert!(matches!(poll(release.as_mut()), Poll::Ready(Ok(ReleaseOutcome::Released))));
+    second.release().await.unwrap();
+}

@@ -37,4 +37,14 @@ async fn too_heavy() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "k", at_most_every = "1h", mode = "read")]
+async fn job_beside_others() -> Result<Option<()>, LockError> {
+    Ok(Some(()))
+}
+
+#[distributed_lock(key = "k", at_most_every = "1h", permits = 2)]
+async fn job_with_permits() -> Result<Option<()>, LockError> {
+    Ok(Some(()))
+}
+
 fn main() {}
