@@ -337,6 +337,8 @@ phases = function()
 
     -- Takes a claim out, whatever it has: units of K, which may stay taken for a while, or a place.
     free = function(owner, keep, now)
+      -- That of another lock, which the same script freed before.
+      PASSING = ''
       local value, used = look(now)
       local freed = holds(owner, used)
       if freed and keep > 0 then
