@@ -362,6 +362,20 @@ pub(crate) static CONFIRM_SHORTFALLS: Metric = Metric::new(
     &["node"],
     "How often too few replicas or disks confirmed: those grants were undone, those renewals did not count.",
 );
+pub(crate) static DEADLOCKS: Metric = Metric::new(
+    "distributed_lock_deadlocks_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["role"],
+    "How often a task found that it and others wait for each other: the victim gives way, a member waits on.",
+);
+pub(crate) static ORDER_INVERSIONS: Metric = Metric::new(
+    "distributed_lock_order_inversions_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock"],
+    "How often the lock was first taken under another that is also taken under it; 0 unless the order is watched.",
+);
 
 static CATALOG: &[&Metric] = &[
     &ACQUISITIONS,
@@ -405,4 +419,6 @@ static CATALOG: &[&Metric] = &[
     &MIN_REPLICAS,
     &CONFIRM,
     &CONFIRM_SHORTFALLS,
+    &DEADLOCKS,
+    &ORDER_INVERSIONS,
 ];

@@ -47,6 +47,9 @@ impl Core {
         locks(sink, &totals);
         sink.counter(&catalog::LABEL_OVERFLOW, &[], overflow);
         sink.counter(&catalog::FENCING_REJECTIONS, &[], self.fencing_rejections.load(Ordering::Relaxed));
+        for (role, total) in labels::DEADLOCK_ROLES.iter().zip(&self.deadlocks) {
+            sink.counter(&catalog::DEADLOCKS, &[role], total.load(Ordering::Relaxed));
+        }
         sink.histogram(&catalog::RENEWAL_LATENESS, &[], lateness.buckets());
         self.nodes_to(sink);
         self.fleet_to(sink);
@@ -163,6 +166,9 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
     }
     for total in totals {
         sink.counter(&catalog::FENCING_REGRESSIONS, &[total.name], total.counts.fencing_regressions);
+    }
+    for total in totals {
+        sink.counter(&catalog::ORDER_INVERSIONS, &[total.name], total.counts.order_inversions);
     }
     for total in totals {
         sink.seconds(&catalog::HELD_SECONDS, &[total.name], total.held_seconds());

@@ -38,6 +38,8 @@ pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "h
 pub(crate) const ERROR_KINDS: [&str; 3] = ["unavailable", "misconfigured", "other"];
 /// The values of `change`: what changed about who serves which locks.
 pub(crate) const CHANGES: [&str; 1] = ["master_moved"];
+/// The values of `role` of `deadlocks_total`.
+pub(crate) const DEADLOCK_ROLES: [&str; 2] = ["victim", "member"];
 /// The values of `policy`: the eviction policies of Redis other than `noeviction`.
 pub(crate) const POLICIES: [&str; 8] = [
     "allkeys-lru",

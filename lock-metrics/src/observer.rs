@@ -11,8 +11,8 @@ use lock_core::{
 use crate::catalog;
 use crate::counts::Counts;
 use crate::labels::{
-    ACQUIRE_OUTCOMES, CHANGES, ERROR_KINDS, LOSS_REASONS, OPS, PATHS, POLICIES, RELEASE_OUTCOMES, RENEWAL_OUTCOMES,
-    WAIT_OUTCOMES, place,
+    ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, OPS, PATHS, POLICIES, RELEASE_OUTCOMES,
+    RENEWAL_OUTCOMES, WAIT_OUTCOMES, place,
 };
 use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY, Node};
@@ -30,6 +30,8 @@ const RENEWED: usize = place(&RENEWAL_OUTCOMES, "ok");
 const RENEW_FAILED: usize = place(&RENEWAL_OUTCOMES, "error");
 const WAIT_ACQUIRED: usize = place(&WAIT_OUTCOMES, "acquired");
 const WAIT_FAILED: usize = place(&WAIT_OUTCOMES, "failed");
+const VICTIM: usize = place(&DEADLOCK_ROLES, "victim");
+const MEMBER: usize = place(&DEADLOCK_ROLES, "member");
 
 /// Counts what happens to locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
 ///
@@ -261,6 +263,14 @@ impl Core {
             }
             Notice::FencingRejected { .. } => {
                 self.fencing_rejections.fetch_add(1, Ordering::Relaxed);
+            }
+            Notice::OrderInverted { inversion } => {
+                let family = self.family(inversion.wanted.as_str()).number;
+                self.table.shard(0).counts.of(family).order_inversions += 1;
+            }
+            Notice::Deadlocked { deadlock } => {
+                let role = if deadlock.victim { VICTIM } else { MEMBER };
+                self.deadlocks[role].fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
         }

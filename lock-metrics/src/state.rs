@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) recovered: Mutex<Vec<Recovered>>,
     pub(crate) label_overflow: AtomicU64,
     pub(crate) fencing_rejections: AtomicU64,
+    /// By [`labels::DEADLOCK_ROLES`].
+    pub(crate) deadlocks: [AtomicU64; labels::DEADLOCK_ROLES.len()],
     /// What the elected inspectors of this process found last, by store.
     pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
     /// When counting began.
@@ -116,6 +118,7 @@ impl Core {
             recovered: Mutex::default(),
             label_overflow: AtomicU64::new(0),
             fencing_rejections: AtomicU64::new(0),
+            deadlocks: Default::default(),
             fleet: Mutex::default(),
             start: Moment::now(),
             last_run: AtomicU64::new(0),

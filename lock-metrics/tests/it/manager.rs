@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::LockManager;
 use lock_core::testing::limit;
+use lock_core::{LockError, LockManager, LockRequest};
 use lock_metrics::builder;
 
 use crate::support::{Scrape, eventually};
@@ -44,4 +44,51 @@ async fn a_contended_lock_of_a_real_manager() {
     assert_eq!(sum(&seen, "releases_total") + sum(&seen, "lost_total"), 3.0);
     assert!(!metrics.render().contains("lock:job:"), "a key became a label");
     assert_eq!(metrics.live_locks().count(), 0);
+}
+
+/// Runs something under one lock and then another.
+async fn nested(outer: LockRequest, inner: LockRequest) -> Result<(), LockError> {
+    outer.run(async |_| inner.run(async |_| Ok(())).await).await
+}
+
+#[tokio::test]
+#[limit]
+async fn locks_taken_in_both_orders_are_counted_once_with_the_lock_taken_second() {
+    let metrics = builder().build().unwrap();
+    let locks = LockManager::in_memory();
+    locks.observe(metrics.observer());
+    for id in 0..2 {
+        let cart = || locks.lock(format!("cart:{id}")).with_label("cart");
+        let stock = || locks.lock(format!("stock:{id}")).with_label("stock");
+        nested(cart(), stock()).await.unwrap();
+        nested(stock(), cart()).await.unwrap();
+    }
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("order_inversions_total", &[("lock", "cart")]), 1.0);
+    assert_eq!(scrape.get("order_inversions_total", &[("lock", "stock")]), 0.0);
+}
+
+#[tokio::test]
+#[limit]
+async fn a_deadlock_is_counted_by_its_victim_and_by_the_other_member() {
+    let metrics = builder().build().unwrap();
+    let locks = LockManager::in_memory();
+    locks.observe(metrics.observer());
+    let deadlocks = |role| Scrape::read(&metrics.render()).get("deadlocks_total", &[("role", role)]);
+    assert_eq!([deadlocks("victim"), deadlocks("member")], [0.0, 0.0]);
+    // Each waits for the other to hold its first lock before it asks for its second.
+    let both = tokio::sync::Barrier::new(2);
+    let crossing = async |first: &str, second: &str| {
+        let inner = locks.lock(second.to_owned()).with_wait(Duration::from_secs(60));
+        locks
+            .lock(first.to_owned())
+            .run(async |_| {
+                both.wait().await;
+                inner.run(async |_| Ok::<_, LockError>(())).await
+            })
+            .await
+    };
+    let ends = tokio::join!(crossing("a", "b"), crossing("b", "a"));
+    assert!(ends.0.is_ok() != ends.1.is_ok(), "{ends:?}");
+    assert_eq!([deadlocks("victim"), deadlocks("member")], [1.0, 1.0]);
 }

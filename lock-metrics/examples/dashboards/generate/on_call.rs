@@ -140,6 +140,13 @@ fn waiting() -> Vec<Panel> {
              / (sum by (lock) (rate(@grants_total[$__rate_interval])) > 0)",
         ),
         chart(
+            "Deadlocks and inverted orders",
+            "Tasks that found that they wait for each other, and pairs of locks taken in both orders.",
+            Unit::PerSecond,
+        )
+        .query("deadlock: {{role}}", "sum by (role) (rate(@deadlocks_total[$__rate_interval]))")
+        .query("{{lock}} out of order", "sum by (lock) (rate(@order_inversions_total[$__rate_interval])) > 0"),
+        chart(
             "Acquires that did not get the lock",
             "By outcome: the wait was over, it was busy, cancelled, or failed.",
             Unit::PerSecond,
