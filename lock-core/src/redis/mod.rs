@@ -14,6 +14,7 @@ mod discovery;
 mod durability;
 mod error;
 mod exchange;
+mod greeting;
 mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
