@@ -17,8 +17,8 @@ use crate::redis::settings::Settings;
 const PEER_SILENCE: Duration = Duration::from_secs(10);
 
 const SUPPORTED: &str = "supported are redis://host:port/db, rediss:// (TLS, with the cargo feature `tls`), \
-                         redis+unix:///path?db=0 (or unix://) and redis+sentinel://host:26379/service, each with \
-                         user:password@ where needed";
+                         redis+unix:///path?db=0 (or unix://), redis+sentinel://host:26379/service and \
+                         redis+cluster://host:port, each with user:password@ where needed";
 
 /// One server, and how to reach it.
 #[derive(Clone)]
