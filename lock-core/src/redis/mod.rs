@@ -127,7 +127,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`] if the URL cannot be read or its scheme is not compiled in.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be read or its scheme is not compiled in.
     /// The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         Self::builder(url).build()
