@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod observers;
+mod quorum;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::owner::{Holder, OwnerId};
 pub use deadlock::{Deadlock, DeadlockMember};
 pub use observers::observe_all;
 pub(crate) use observers::{Observers, notify_all};
+pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 
 /// Receives every [`LockEvent`] and [`Notice`].
 ///
@@ -329,6 +331,13 @@ pub enum Notice<'a> {
         elapsed: Duration,
         /// Whether as many confirmed as were asked for.
         enough: bool,
+    },
+    /// The members of a quorum, and what has happened there. Sent every two seconds.
+    Quorum {
+        /// The node: the names of its members, without credentials.
+        node: &'a str,
+        /// What this process knows of it.
+        health: &'a QuorumHealth,
     },
     /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::limit;
-use lock_core::{LockError, LockManager, LockRequest};
+use lock_core::{AnyBackend, LockError, LockManager, LockRequest, MemoryStore, Quorum};
 use lock_metrics::builder;
 
 use crate::support::{Scrape, eventually};
@@ -91,4 +91,38 @@ async fn a_deadlock_is_counted_by_its_victim_and_by_the_other_member() {
     let ends = tokio::join!(crossing("a", "b"), crossing("b", "a"));
     assert!(ends.0.is_ok() != ends.1.is_ok(), "{ends:?}");
     assert_eq!([deadlocks("victim"), deadlocks("member")], [1.0, 1.0]);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+#[expect(clippy::disallowed_methods, reason = "on virtual time")]
+async fn what_happens_to_the_members_of_a_quorum_is_exported() {
+    let metrics = builder().build().unwrap();
+    let stores = ["a", "b", "c"].map(|name| (name, MemoryStore::new()));
+    let members = stores.clone().map(|(name, store)| AnyBackend::new(store).named(name));
+    let locks = LockManager::builder(Quorum::of(members).unwrap()).drive_on_current_runtime().build().unwrap();
+    locks.observe(metrics.observer());
+    let ttl = Duration::from_secs(6);
+    let guard = locks.lock("k").with_ttl(ttl).await.unwrap();
+    tokio::time::sleep(ttl).await;
+    let scrape = Scrape::read(&metrics.render());
+    let of = |scrape: &Scrape, name, state| scrape.get(name, &[("node", "a,b,c"), ("state", state)]);
+    let members = |scrape: &Scrape| ["counted", "excluded", "away"].map(|state| of(scrape, "quorum_members", state));
+    assert_eq!(members(&scrape), [3.0, 0.0, 0.0]);
+    assert_eq!(scrape.get("quorum_majority", &[("node", "a,b,c")]), 2.0);
+    assert_eq!(scrape.get("quorum_degraded_holds", &[("node", "a,b,c")]), 0.0);
+    let rounds = |phase| scrape.get("quorum_rounds_total", &[("node", "a,b,c"), ("phase", phase)]);
+    assert!(rounds("first") >= 1.0 && rounds("second") <= rounds("first"), "{} {}", rounds("first"), rounds("second"));
+    assert_eq!(scrape.get("quorum_repairs_total", &[("node", "a")]), 0.0);
+    // It is given the claim again by the next renewal, and says at the next vote that its data are young.
+    stores[0].1.lose_data();
+    tokio::time::sleep(ttl).await;
+    drop(locks.lock("other").with_ttl(ttl).await.unwrap());
+    tokio::time::sleep(ttl).await;
+    let scrape = Scrape::read(&metrics.render());
+    let repairs = |node| scrape.get("quorum_repairs_total", &[("node", node)]);
+    assert_eq!(["a", "b", "c"].map(repairs), [1.0, 0.0, 0.0]);
+    assert_eq!(members(&scrape), [2.0, 1.0, 0.0]);
+    assert_eq!(scrape.get("quorum_degraded_holds", &[("node", "a,b,c")]), 0.0, "it was given the claim again");
+    guard.release().await.unwrap();
 }

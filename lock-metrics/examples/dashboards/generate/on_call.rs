@@ -275,6 +275,15 @@ fn topology() -> Vec<Panel> {
         ),
         chart("Confirmations that fell short", "Too few replicas or disks confirmed in time.", Unit::PerSecond)
             .query("{{node}}", "sum by (node) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
+        chart("Members of each quorum", "As the process that sees the fewest count sees them.", Unit::Count)
+            .query("{{node}}: counted", "min by (node) (@quorum_members{state=\"counted\"})")
+            .query("{{node}}: {{state}}", "max by (node, state) (@quorum_members{state!=\"counted\"})")
+            .query("{{node}}: majority", "max by (node) (@quorum_majority)"),
+        chart("Holds that not every member confirms", "Renewed by a majority, so they are safe.", Unit::Count)
+            .query("{{node}}", "sum by (node) (@quorum_degraded_holds)"),
+        chart("Rounds of votes", "A second one where the members had given different tokens.", Unit::PerSecond)
+            .query("{{node}}: {{phase}}", "sum by (node, phase) (rate(@quorum_rounds_total[$__rate_interval]))")
+            .query("{{node}} given again", "sum by (node) (rate(@quorum_repairs_total[$__rate_interval]))"),
     ]
 }
 
