@@ -311,6 +311,22 @@ pub enum Notice<'a> {
         /// The node, without credentials. Its name stays the same.
         node: &'a str,
     },
+    /// Slots of a cluster got other masters, since the last time.
+    SlotsMoved {
+        /// The nodes by which the cluster was named, without credentials.
+        node: &'a str,
+        /// How often.
+        times: u64,
+    },
+    /// A master of a cluster sent callers elsewhere, or had them ask again, since the last time.
+    Redirected {
+        /// The master, without credentials.
+        node: &'a str,
+        /// What it said: `moved`, `ask`, `try_again` or `no_master`.
+        kind: &'static str,
+        /// How often.
+        times: u64,
+    },
     /// Who has a copy of a node's locks, sent when the keeper has connected, and every minute.
     ///
     /// With replicas, with none that must have a write (`min-replicas-to-write`), and without

@@ -135,8 +135,13 @@ impl Core {
         });
         each(&mut |name, node| sink.counter(&catalog::FAILOVERS, &[name], node.failovers));
         each(&mut |name, node| {
-            for (change, total) in labels::CHANGES.iter().zip(node.changes.iter()) {
+            for (change, total) in labels::CHANGES.iter().zip(node.changes) {
                 sink.counter(&catalog::TOPOLOGY_CHANGES, &[name, change], total);
+            }
+        });
+        each(&mut |name, node| {
+            for (kind, total) in labels::REDIRECTIONS.iter().zip(node.redirections) {
+                sink.counter(&catalog::REDIRECTIONS, &[name, kind], total);
             }
         });
         each(&mut |name, node| {

@@ -37,7 +37,9 @@ pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "h
 /// The values of `kind`.
 pub(crate) const ERROR_KINDS: [&str; 3] = ["unavailable", "misconfigured", "other"];
 /// The values of `change`: what changed about who serves which locks.
-pub(crate) const CHANGES: [&str; 1] = ["master_moved"];
+pub(crate) const CHANGES: [&str; 2] = ["master_moved", "slots"];
+/// The values of `kind` of `redirections_total`.
+pub(crate) const REDIRECTIONS: [&str; 4] = ["moved", "ask", "try_again", "no_master"];
 /// The values of `state` of `quorum_members`.
 pub(crate) const MEMBER_STATES: [&str; 3] = ["counted", "excluded", "away"];
 /// The values of `phase`.

@@ -13,7 +13,7 @@ use crate::catalog;
 use crate::counts::Counts;
 use crate::labels::{
     ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, MEMBER_STATES, OPS, PATHS, PHASES, POLICIES,
-    RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, place,
+    REDIRECTIONS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, place,
 };
 use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY, Node};
@@ -31,6 +31,8 @@ const RENEWED: usize = place(&RENEWAL_OUTCOMES, "ok");
 const RENEW_FAILED: usize = place(&RENEWAL_OUTCOMES, "error");
 const WAIT_ACQUIRED: usize = place(&WAIT_OUTCOMES, "acquired");
 const WAIT_FAILED: usize = place(&WAIT_OUTCOMES, "failed");
+const MASTER_MOVED: usize = place(&CHANGES, "master_moved");
+const SLOTS: usize = place(&CHANGES, "slots");
 const FIRST: usize = place(&PHASES, "first");
 const SECOND: usize = place(&PHASES, "second");
 const VICTIM: usize = place(&DEADLOCK_ROLES, "victim");
@@ -264,8 +266,12 @@ impl Core {
                 node.policy = (*policy != "noeviction").then_some(place);
             }
             Notice::Failover { node } => self.locked_node(node).failovers += 1,
-            Notice::Moved { node } => {
-                self.locked_node(node).changes.count(const { place(&CHANGES, "master_moved") });
+            Notice::Moved { node } => self.locked_node(node).changes[MASTER_MOVED] += 1,
+            Notice::SlotsMoved { node, times } => self.locked_node(node).changes[SLOTS] += times,
+            Notice::Redirected { node, kind, times } => {
+                if let Some(count) = self.locked_node(node).redirections.get_mut(place(&REDIRECTIONS, kind)) {
+                    *count += times;
+                }
             }
             Notice::Replication { node, replicas, min_replicas } => {
                 self.locked_node(node).replicas = Some((*replicas, *min_replicas));

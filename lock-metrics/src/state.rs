@@ -98,7 +98,9 @@ pub(crate) struct Node {
     pub(crate) policy: Option<usize>,
     pub(crate) failovers: u64,
     /// By [`labels::CHANGES`].
-    pub(crate) changes: Counter<{ labels::CHANGES.len() }>,
+    pub(crate) changes: [u64; labels::CHANGES.len()],
+    /// By [`labels::REDIRECTIONS`].
+    pub(crate) redirections: [u64; labels::REDIRECTIONS.len()],
     /// Its replicas, and how many must have a write.
     pub(crate) replicas: Option<(u32, u32)>,
     pub(crate) confirmations: Histogram<CONFIRM_BUCKETS>,

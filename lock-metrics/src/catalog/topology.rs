@@ -16,6 +16,13 @@ pub(crate) static TOPOLOGY_CHANGES: Metric = Metric::new(
     &["node", "change"],
     "How often it changed who serves which locks.",
 );
+pub(crate) static REDIRECTIONS: Metric = Metric::new(
+    "distributed_lock_redirections_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["node", "kind"],
+    "How often a master of a cluster sent a command elsewhere, or had it sent again.",
+);
 pub(crate) static REPLICAS: Metric = Metric::new(
     "distributed_lock_replicas",
     MetricKind::Gauge,

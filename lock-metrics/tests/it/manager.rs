@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
+use lock_core::testing::{RedisCluster, limit};
 use lock_core::{AnyBackend, LockError, LockManager, LockRequest, MemoryStore, Quorum};
 use lock_metrics::builder;
 
-use crate::support::{Scrape, eventually};
+use crate::support::{Labels, Scrape, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
@@ -125,4 +125,31 @@ async fn what_happens_to_the_members_of_a_quorum_is_exported() {
     assert_eq!(members(&scrape), [2.0, 1.0, 0.0]);
     assert_eq!(scrape.get("quorum_degraded_holds", &[("node", "a,b,c")]), 0.0, "it was given the claim again");
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn slots_that_move_and_the_redirections_of_their_old_masters_are_counted() {
+    let cluster = RedisCluster::start(2);
+    let metrics = builder().build().unwrap();
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    locks.observe(metrics.observer());
+    let key = cluster.key_on(0, "k");
+    locks.lock(&key).await.unwrap().release().await.unwrap();
+    let total = |name: &str, label: (&str, &str)| -> f64 {
+        let scrape = Scrape::read(&metrics.render());
+        let name = format!("distributed_lock_{name}");
+        let has = |labels: &Labels| labels.get(label.0).map(String::as_str) == Some(label.1);
+        scrape
+            .series
+            .iter()
+            .filter(|((series, labels), _)| *series == name && has(labels))
+            .map(|(_, value)| value)
+            .sum()
+    };
+    assert_eq!(total("topology_changes_total", ("change", "slots")), 0.0, "the first look is no change");
+    cluster.move_slot(&key, 0, 1);
+    locks.lock(&key).await.unwrap().release().await.unwrap();
+    eventually("a redirection", || (total("redirections_total", ("kind", "moved")) >= 1.0).then_some(()));
+    eventually("a move", || (total("topology_changes_total", ("change", "slots")) >= 1.0).then_some(()));
 }
