@@ -65,7 +65,7 @@ options! {
         ["`[template, …]`, or an iterator of keys", "–", "several keys, sorted, without duplicates, all or nothing"];
     "stripes": stripes = stripes => u32,
         ["2 to 4096", "–", "spreads the keys over this many locks, named by the text before the first `<`; \
-         [`LockManager::striped`] has the same ones"],
+         `LockManager::striped` has the same ones"],
         excludes keys: "stripes spread one key over several locks, and keys names several; drop one of them";
     "ttl": ttl = duration => DurationArg,
         ["duration", "the manager's (30 s)", "the lease: how long others wait after this process died"];

@@ -15,6 +15,7 @@ mod mistakes;
 mod options;
 mod order;
 mod overrides;
+mod returned;
 mod shapes;
 mod sites;
 mod size;
