@@ -35,6 +35,10 @@ if [ "$fast" = no ]; then
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --all-features
 fi
 
+# Most tests wait for servers and for time, not for a processor.
+RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}"
+export RUST_TEST_THREADS
+
 step "tests"
 cargo test --locked --workspace --all-features
 

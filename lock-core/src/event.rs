@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod observers;
+mod quorum;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::owner::{Holder, OwnerId};
 pub use deadlock::{Deadlock, DeadlockMember};
 pub use observers::observe_all;
 pub(crate) use observers::{Observers, notify_all};
+pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 
 /// Receives every [`LockEvent`] and [`Notice`].
 ///
@@ -312,6 +314,22 @@ pub enum Notice<'a> {
         /// The node, without credentials. Its name stays the same.
         node: &'a str,
     },
+    /// Slots of a cluster got other masters, since the last time.
+    SlotsMoved {
+        /// The nodes by which the cluster was named, without credentials.
+        node: &'a str,
+        /// How often.
+        times: u64,
+    },
+    /// A master of a cluster sent callers elsewhere, or had them ask again, since the last time.
+    Redirected {
+        /// The master, without credentials.
+        node: &'a str,
+        /// What it said: `moved`, `ask`, `try_again` or `no_master`.
+        kind: &'static str,
+        /// How often.
+        times: u64,
+    },
     /// Who has a copy of a node's locks, sent when the keeper has connected, and every minute.
     ///
     /// With replicas, with none that must have a write (`min-replicas-to-write`), and without
@@ -332,6 +350,13 @@ pub enum Notice<'a> {
         elapsed: Duration,
         /// Whether as many confirmed as were asked for.
         enough: bool,
+    },
+    /// The members of a quorum, and what has happened there. Sent every two seconds.
+    Quorum {
+        /// The node: the names of its members, without credentials.
+        node: &'a str,
+        /// What this process knows of it.
+        health: &'a QuorumHealth,
     },
     /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
     /// `noeviction` it may evict locks under memory pressure.

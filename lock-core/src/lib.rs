@@ -128,7 +128,10 @@ pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
 pub use election::{Election, Leader, Leadership, Observation};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
-pub use event::{Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, Notice, observe_all};
+pub use event::{
+    Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,
+    QuorumHealth, observe_all,
+};
 pub use fenced_write::FencedWrite;
 pub use fencing::{FencingToken, StaleToken};
 pub use fencing_gate::FencingGate;

@@ -5,10 +5,15 @@
 
 pub(crate) mod fleet;
 mod live;
+mod topology;
 
 pub(crate) use live::{
     HELD, HELD_SECONDS, LEASE_EXPIRY, OLDEST_HOLD, OLDEST_WAIT, SITE_OLDEST_HOLD, STUCK, WAITERS, WAITING_ON,
     WAITING_ON_OLDEST,
+};
+pub(crate) use topology::{
+    CONFIRM, CONFIRM_SHORTFALLS, FAILOVERS, MIN_REPLICAS, QUORUM_DEGRADED_HOLDS, QUORUM_MAJORITY, QUORUM_MEMBERS,
+    QUORUM_REPAIRS, QUORUM_ROUNDS, REDIRECTIONS, REPLICAS, TOPOLOGY_CHANGES,
 };
 
 /// Describes one metric: what [`catalog`] lists.
@@ -320,47 +325,19 @@ pub(crate) static EVICTION_POLICY: Metric = Metric::new(
     &["node", "policy"],
     "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction.",
 );
-pub(crate) static FAILOVERS: Metric = Metric::new(
-    "distributed_lock_failovers_total",
+pub(crate) static DEADLOCKS: Metric = Metric::new(
+    "distributed_lock_deadlocks_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node"],
-    "How often another server took over a node, or it was started again: its data had another history, and locks may be missing.",
+    &["role"],
+    "How often a task found that it and others wait for each other: the victim gives way, a member waits on.",
 );
-pub(crate) static TOPOLOGY_CHANGES: Metric = Metric::new(
-    "distributed_lock_topology_changes_total",
+pub(crate) static ORDER_INVERSIONS: Metric = Metric::new(
+    "distributed_lock_order_inversions_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node", "change"],
-    "How often it changed who serves which locks.",
-);
-pub(crate) static REPLICAS: Metric = Metric::new(
-    "distributed_lock_replicas",
-    MetricKind::Gauge,
-    MetricUnit::Count,
-    &["node"],
-    "Replicas that are connected to the node.",
-);
-pub(crate) static MIN_REPLICAS: Metric = Metric::new(
-    "distributed_lock_min_replicas",
-    MetricKind::Gauge,
-    MetricUnit::Count,
-    &["node"],
-    "Without how many connected replicas the node refuses writes (min-replicas-to-write).",
-);
-pub(crate) static CONFIRM: Metric = Metric::new(
-    "distributed_lock_confirm_seconds",
-    MetricKind::Histogram(&[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
-    MetricUnit::Seconds,
-    &["node"],
-    "Time until replicas or disks had confirmed what the node had executed, or had not.",
-);
-pub(crate) static CONFIRM_SHORTFALLS: Metric = Metric::new(
-    "distributed_lock_confirm_shortfalls_total",
-    MetricKind::Counter,
-    MetricUnit::Count,
-    &["node"],
-    "How often too few replicas or disks confirmed: those grants were undone, those renewals did not count.",
+    &["lock"],
+    "How often the lock was first taken under another that is also taken under it; 0 unless the order is watched.",
 );
 
 static CATALOG: &[&Metric] = &[
@@ -401,8 +378,16 @@ static CATALOG: &[&Metric] = &[
     &EVICTION_POLICY,
     &FAILOVERS,
     &TOPOLOGY_CHANGES,
+    &REDIRECTIONS,
     &REPLICAS,
     &MIN_REPLICAS,
     &CONFIRM,
     &CONFIRM_SHORTFALLS,
+    &QUORUM_MEMBERS,
+    &QUORUM_MAJORITY,
+    &QUORUM_DEGRADED_HOLDS,
+    &QUORUM_REPAIRS,
+    &QUORUM_ROUNDS,
+    &DEADLOCKS,
+    &ORDER_INVERSIONS,
 ];

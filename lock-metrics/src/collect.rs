@@ -47,6 +47,9 @@ impl Core {
         locks(sink, &totals);
         sink.counter(&catalog::LABEL_OVERFLOW, &[], overflow);
         sink.counter(&catalog::FENCING_REJECTIONS, &[], self.fencing_rejections.load(Ordering::Relaxed));
+        for (role, total) in labels::DEADLOCK_ROLES.iter().zip(&self.deadlocks) {
+            sink.counter(&catalog::DEADLOCKS, &[role], total.load(Ordering::Relaxed));
+        }
         sink.histogram(&catalog::RENEWAL_LATENESS, &[], lateness.buckets());
         self.nodes_to(sink);
         self.fleet_to(sink);
@@ -92,11 +95,12 @@ impl Core {
     }
 
     fn nodes_to(&self, sink: &mut impl Sink) {
-        let is_used = |node: &Mutex<Node>| {
-            let node = node.lock().unwrap_or_else(PoisonError::into_inner);
+        // The name that a member has in a quorum may not be that of its node.
+        let is_used = |node: &Node| {
             node.connected.is_some() || node.commands.iter().any(|op| op.buckets().iter().any(|b| b.count > 0))
         };
-        let other = Some((OTHER, &self.other_node)).filter(|(_, node)| is_used(node));
+        let other = Some((OTHER, &self.other_node));
+        let other = other.filter(|(_, node)| is_used(&node.lock().unwrap_or_else(PoisonError::into_inner)));
         let nodes: Vec<(&str, &Mutex<Node>)> = self.nodes.iter().chain(other).collect();
         let each = |tell: &mut dyn FnMut(&str, &Node)| {
             for (name, node) in &nodes {
@@ -104,11 +108,17 @@ impl Core {
             }
         };
         each(&mut |name, node| {
+            if !is_used(node) {
+                return;
+            }
             for (kind, total) in labels::ERROR_KINDS.iter().zip(node.errors.iter()) {
                 sink.counter(&catalog::BACKEND_ERRORS, &[name, kind], total);
             }
         });
         each(&mut |name, node| {
+            if !is_used(node) {
+                return;
+            }
             for (op, histogram) in labels::OPS.iter().zip(&node.commands) {
                 sink.histogram(&catalog::COMMAND, &[op, name], histogram.buckets());
             }
@@ -125,8 +135,13 @@ impl Core {
         });
         each(&mut |name, node| sink.counter(&catalog::FAILOVERS, &[name], node.failovers));
         each(&mut |name, node| {
-            for (change, total) in labels::CHANGES.iter().zip(node.changes.iter()) {
+            for (change, total) in labels::CHANGES.iter().zip(node.changes) {
                 sink.counter(&catalog::TOPOLOGY_CHANGES, &[name, change], total);
+            }
+        });
+        each(&mut |name, node| {
+            for (kind, total) in labels::REDIRECTIONS.iter().zip(node.redirections) {
+                sink.counter(&catalog::REDIRECTIONS, &[name, kind], total);
             }
         });
         each(&mut |name, node| {
@@ -141,6 +156,33 @@ impl Core {
         });
         each(&mut |name, node| sink.histogram(&catalog::CONFIRM, &[name], node.confirmations.buckets()));
         each(&mut |name, node| sink.counter(&catalog::CONFIRM_SHORTFALLS, &[name], node.shortfalls));
+        each(&mut |name, node| {
+            for (state, members) in
+                labels::MEMBER_STATES.iter().zip(node.quorum.iter().flat_map(|quorum| quorum.states))
+            {
+                sink.gauge(&catalog::QUORUM_MEMBERS, &[name, state], f64::from(members));
+            }
+        });
+        each(&mut |name, node| {
+            if let Some(quorum) = &node.quorum {
+                sink.gauge(&catalog::QUORUM_MAJORITY, &[name], f64::from(quorum.majority));
+            }
+        });
+        each(&mut |name, node| {
+            if let Some(quorum) = &node.quorum {
+                sink.gauge(&catalog::QUORUM_DEGRADED_HOLDS, &[name], f64::from(quorum.degraded_holds));
+            }
+        });
+        each(&mut |name, node| {
+            if let Some(repairs) = node.repairs {
+                sink.counter(&catalog::QUORUM_REPAIRS, &[name], repairs);
+            }
+        });
+        each(&mut |name, node| {
+            for (phase, rounds) in labels::PHASES.iter().zip(node.quorum.iter().flat_map(|quorum| quorum.rounds)) {
+                sink.counter(&catalog::QUORUM_ROUNDS, &[name, phase], rounds);
+            }
+        });
     }
 }
 
@@ -163,6 +205,9 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
     }
     for total in totals {
         sink.counter(&catalog::FENCING_REGRESSIONS, &[total.name], total.counts.fencing_regressions);
+    }
+    for total in totals {
+        sink.counter(&catalog::ORDER_INVERSIONS, &[total.name], total.counts.order_inversions);
     }
     for total in totals {
         sink.seconds(&catalog::HELD_SECONDS, &[total.name], total.held_seconds());

@@ -34,6 +34,7 @@ pub(crate) struct Counts {
     pub(crate) releases: Counter<{ labels::RELEASE_OUTCOMES.len() }>,
     pub(crate) unlocked_runs: u64,
     pub(crate) fencing_regressions: u64,
+    pub(crate) order_inversions: u64,
     /// By [`labels::WAIT_OUTCOMES`].
     pub(crate) waits: [Histogram<WAIT_BUCKETS>; 2],
     pub(crate) holds: Histogram<HOLD_BUCKETS>,
@@ -59,6 +60,7 @@ impl Counts {
         self.releases += &other.releases;
         self.unlocked_runs += other.unlocked_runs;
         self.fencing_regressions += other.fencing_regressions;
+        self.order_inversions += other.order_inversions;
         for (mine, theirs) in self.waits.iter_mut().zip(&other.waits) {
             mine.add(theirs);
         }

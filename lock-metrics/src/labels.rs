@@ -37,7 +37,15 @@ pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "h
 /// The values of `kind`.
 pub(crate) const ERROR_KINDS: [&str; 3] = ["unavailable", "misconfigured", "other"];
 /// The values of `change`: what changed about who serves which locks.
-pub(crate) const CHANGES: [&str; 1] = ["master_moved"];
+pub(crate) const CHANGES: [&str; 2] = ["master_moved", "slots"];
+/// The values of `kind` of `redirections_total`.
+pub(crate) const REDIRECTIONS: [&str; 4] = ["moved", "ask", "try_again", "no_master"];
+/// The values of `state` of `quorum_members`.
+pub(crate) const MEMBER_STATES: [&str; 3] = ["counted", "excluded", "away"];
+/// The values of `phase`.
+pub(crate) const PHASES: [&str; 2] = ["first", "second"];
+/// The values of `role` of `deadlocks_total`.
+pub(crate) const DEADLOCK_ROLES: [&str; 2] = ["victim", "member"];
 /// The values of `policy`: the eviction policies of Redis other than `noeviction`.
 pub(crate) const POLICIES: [&str; 8] = [
     "allkeys-lru",
@@ -52,9 +60,9 @@ pub(crate) const POLICIES: [&str; 8] = [
 
 #[cfg(test)]
 mod tests {
-    use lock_core::{GrantPath, LossReason};
+    use lock_core::{GrantPath, LossReason, MemberState};
 
-    use super::{LOSS_REASONS, PATHS, place};
+    use super::{LOSS_REASONS, MEMBER_STATES, PATHS, place};
 
     #[test]
     fn the_sets_of_the_core_are_ours() {
@@ -76,6 +84,8 @@ mod tests {
             LossReason::Revoked,
         ];
         assert_eq!(reasons.map(LossReason::as_str), LOSS_REASONS);
+        let states = [MemberState::Counted, MemberState::Excluded, MemberState::Away];
+        assert_eq!(states.map(MemberState::as_str), MEMBER_STATES);
     }
 
     #[test]

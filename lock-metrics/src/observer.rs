@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use lock_core::{
     GrantPath, Holder, LockError, LockErrorKind, LockEvent, LockEventKind, LockObserver, LossReason, Notice,
+    QuorumHealth,
 };
 
 use crate::catalog;
 use crate::counts::Counts;
 use crate::labels::{
-    ACQUIRE_OUTCOMES, CHANGES, ERROR_KINDS, LOSS_REASONS, OPS, PATHS, POLICIES, RELEASE_OUTCOMES, RENEWAL_OUTCOMES,
-    WAIT_OUTCOMES, place,
+    ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, MEMBER_STATES, OPS, PATHS, PHASES, POLICIES,
+    REDIRECTIONS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, place,
 };
 use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY, Node};
@@ -30,6 +31,12 @@ const RENEWED: usize = place(&RENEWAL_OUTCOMES, "ok");
 const RENEW_FAILED: usize = place(&RENEWAL_OUTCOMES, "error");
 const WAIT_ACQUIRED: usize = place(&WAIT_OUTCOMES, "acquired");
 const WAIT_FAILED: usize = place(&WAIT_OUTCOMES, "failed");
+const MASTER_MOVED: usize = place(&CHANGES, "master_moved");
+const SLOTS: usize = place(&CHANGES, "slots");
+const FIRST: usize = place(&PHASES, "first");
+const SECOND: usize = place(&PHASES, "second");
+const VICTIM: usize = place(&DEADLOCK_ROLES, "victim");
+const MEMBER: usize = place(&DEADLOCK_ROLES, "member");
 
 /// Counts what happens to locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
 ///
@@ -216,6 +223,25 @@ impl Core {
         self.node(name).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn on_quorum(&self, name: &str, health: &QuorumHealth) {
+        let mut node = self.locked_node(name);
+        let members = node.quorum.get_or_insert_default();
+        members.states = [0; MEMBER_STATES.len()];
+        for member in &health.members {
+            if let Some(count) = members.states.get_mut(place(&MEMBER_STATES, member.state.as_str())) {
+                *count += 1;
+            }
+        }
+        members.majority = u32::try_from(health.majority).unwrap_or(u32::MAX);
+        members.degraded_holds = u32::try_from(health.degraded_holds).unwrap_or(u32::MAX);
+        members.rounds[FIRST] += health.rounds;
+        members.rounds[SECOND] += health.second_rounds;
+        drop(node);
+        for member in &health.members {
+            *self.locked_node(&member.name).repairs.get_or_insert_default() += member.repairs;
+        }
+    }
+
     fn on_notice(&self, notice: &Notice<'_>) {
         match notice {
             Notice::Command { op, node, elapsed, error } => {
@@ -240,8 +266,12 @@ impl Core {
                 node.policy = (*policy != "noeviction").then_some(place);
             }
             Notice::Failover { node } => self.locked_node(node).failovers += 1,
-            Notice::Moved { node } => {
-                self.locked_node(node).changes.count(const { place(&CHANGES, "master_moved") });
+            Notice::Moved { node } => self.locked_node(node).changes[MASTER_MOVED] += 1,
+            Notice::SlotsMoved { node, times } => self.locked_node(node).changes[SLOTS] += times,
+            Notice::Redirected { node, kind, times } => {
+                if let Some(count) = self.locked_node(node).redirections.get_mut(place(&REDIRECTIONS, kind)) {
+                    *count += times;
+                }
             }
             Notice::Replication { node, replicas, min_replicas } => {
                 self.locked_node(node).replicas = Some((*replicas, *min_replicas));
@@ -251,6 +281,7 @@ impl Core {
                 node.confirmations.record_duration(catalog::CONFIRM.buckets(), *elapsed);
                 node.shortfalls += u64::from(!enough);
             }
+            Notice::Quorum { node, health } => self.on_quorum(node, health),
             Notice::UnlockedRun { label } => {
                 let family = self.family(label.as_str()).number;
                 self.table.shard(0).counts.of(family).unlocked_runs += 1;
@@ -261,6 +292,14 @@ impl Core {
             }
             Notice::FencingRejected { .. } => {
                 self.fencing_rejections.fetch_add(1, Ordering::Relaxed);
+            }
+            Notice::OrderInverted { inversion } => {
+                let family = self.family(inversion.wanted.as_str()).number;
+                self.table.shard(0).counts.of(family).order_inversions += 1;
+            }
+            Notice::Deadlocked { deadlock } => {
+                let role = if deadlock.victim { VICTIM } else { MEMBER };
+                self.deadlocks[role].fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
         }

@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) recovered: Mutex<Vec<Recovered>>,
     pub(crate) label_overflow: AtomicU64,
     pub(crate) fencing_rejections: AtomicU64,
+    /// By [`labels::DEADLOCK_ROLES`].
+    pub(crate) deadlocks: [AtomicU64; labels::DEADLOCK_ROLES.len()],
     /// What the elected inspectors of this process found last, by store.
     pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
     /// When counting began.
@@ -96,11 +98,28 @@ pub(crate) struct Node {
     pub(crate) policy: Option<usize>,
     pub(crate) failovers: u64,
     /// By [`labels::CHANGES`].
-    pub(crate) changes: Counter<{ labels::CHANGES.len() }>,
+    pub(crate) changes: [u64; labels::CHANGES.len()],
+    /// By [`labels::REDIRECTIONS`].
+    pub(crate) redirections: [u64; labels::REDIRECTIONS.len()],
     /// Its replicas, and how many must have a write.
     pub(crate) replicas: Option<(u32, u32)>,
     pub(crate) confirmations: Histogram<CONFIRM_BUCKETS>,
     pub(crate) shortfalls: u64,
+    /// What it is, if it is a quorum.
+    pub(crate) quorum: Option<Members>,
+    /// How many claims were given to it again, if it is a member of a quorum.
+    pub(crate) repairs: Option<u64>,
+}
+
+/// The members of a quorum.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    /// By [`labels::MEMBER_STATES`].
+    pub(crate) states: [u32; labels::MEMBER_STATES.len()],
+    pub(crate) majority: u32,
+    pub(crate) degraded_holds: u32,
+    /// By [`labels::PHASES`].
+    pub(crate) rounds: [u64; labels::PHASES.len()],
 }
 
 impl Core {
@@ -116,6 +135,7 @@ impl Core {
             recovered: Mutex::default(),
             label_overflow: AtomicU64::new(0),
             fencing_rejections: AtomicU64::new(0),
+            deadlocks: Default::default(),
             fleet: Mutex::default(),
             start: Moment::now(),
             last_run: AtomicU64::new(0),

@@ -36,6 +36,7 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
     vote.floor = shared.time.proposal(begun).max(newest).max(vote.floor);
     let mut raised = None;
     loop {
+        shared.rounds.count(raised.is_some());
         let (round, asked) = shared.poll(&session, &vote).await;
         let token = match round.state() {
             State::Won { token, agreed } if agreed || raised.is_some() => raised.unwrap_or(token),
@@ -140,12 +141,16 @@ impl Shared {
         if answer.as_ref().map_or_else(|error| !error.is_ambiguous(), |_| true) {
             session.answered(member);
         }
+        let (health, now) = (&self.members[member].health, self.clock().now());
+        health.answered(answer.is_ok());
         match answer {
             Ok(Vote::Granted { token, history, time }) => {
                 if let Some(ms) = time {
-                    self.time.observe(ms, sent, self.clock().now());
+                    self.time.observe(ms, sent, now);
                 }
-                match history.and_then(|history| self.excluded_for(history)) {
+                let excluded = history.and_then(|history| self.excluded_for(history));
+                health.excluded_until(now.after(excluded.unwrap_or_default()));
+                match excluded {
                     Some(left) => Ballot::Uncounted(left),
                     None => Ballot::Counted(token),
                 }

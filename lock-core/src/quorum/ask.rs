@@ -30,9 +30,4 @@ impl<T> Asked<T> {
         })
         .await
     }
-
-    /// Waits until all are answered.
-    pub(super) async fn finish(&mut self) {
-        while self.next().await.is_some() {}
-    }
 }

@@ -8,12 +8,14 @@ use crate::backend::{AnyBackend, DynBackend, MemberList};
 use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
+use crate::quorum::health::Health;
 
 /// One member.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) name: Arc<str>,
     pub(super) backend: Arc<dyn DynBackend>,
+    pub(super) health: Health,
     /// Whether it remembers our list.
     joined: AtomicBool,
     /// The lists that it remembered when it was last asked.
@@ -23,7 +25,8 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn new(member: AnyBackend) -> Self {
         let name = member.name().into();
-        Self { name, backend: member.backend, joined: AtomicBool::new(false), lists: Mutex::default() }
+        let (joined, lists) = (AtomicBool::new(false), Mutex::default());
+        Self { name, backend: member.backend, health: Health::default(), joined, lists }
     }
 
     pub(super) fn backend(&self) -> Arc<dyn DynBackend> {

@@ -4,6 +4,7 @@
 
 mod acquire;
 mod ask;
+mod health;
 mod look;
 mod members;
 mod release;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use crate::backend::{AnyBackend, MemberList};
 use crate::error::{LockError, Result};
+use crate::quorum::health::Rounds;
 use crate::quorum::members::{Member, MemberTime};
 use crate::quorum::shared::Shared;
 use crate::quorum::turns::Turns;
@@ -124,6 +126,7 @@ impl Quorum {
             restarts: Restarts::Forget,
             sessions: Arc::default(),
             turns: Turns::default(),
+            rounds: Rounds::default(),
             time: MemberTime::default(),
             newest: AtomicU64::new(0),
             clock: OnceLock::new(),

@@ -40,9 +40,7 @@ pub(super) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> (Vec<Resul
                 biased;
                 answer = asked.next() => {
                     let Some((member, answer)) = answer else { break };
-                    for (claim, answer) in answers.iter_mut().zip(answer) {
-                        claim[member] = Some(answer);
-                    }
+                    fill_in(&mut answers, member, answer);
                 }
                 () = &mut limit => break,
             }
@@ -58,12 +56,29 @@ pub(super) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> (Vec<Resul
     let decided = decided.collect();
     let until = sent.after(command_timeout(shortest));
     let rest = Rest::new(async move {
+        let late = async {
+            while let Some((member, answer)) = asked.next().await {
+                fill_in(&mut answers, member, answer);
+            }
+        };
         tokio::select! {
-            () = asked.finish() => {}
+            () = late => {}
             () = clock.sleep_until(until) => {}
+        }
+        for (session, answers) in sessions.iter().zip(&answers) {
+            if let Some(session) = session {
+                session.renewed_by_all(answers.iter().all(|answer| *answer == Some(Ok(Renewal::Renewed))));
+            }
         }
     });
     (decided, rest)
+}
+
+/// Notes what a member said of each claim.
+fn fill_in(answers: &mut [Vec<Option<Result<Renewal>>>], member: usize, said: Vec<Result<Renewal>>) {
+    for (claim, answer) in answers.iter_mut().zip(said) {
+        claim[member] = Some(answer);
+    }
 }
 
 /// Renews claims at one member.
@@ -115,6 +130,7 @@ async fn repair(
     session.answered(member);
     Ok(match answer {
         Vote::Granted { .. } => {
+            at.health.repaired();
             tracing::info!(%key, member = &*at.name, "a member had lost this lock, and has it again");
             Renewal::Renewed
         }

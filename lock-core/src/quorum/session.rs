@@ -24,11 +24,13 @@ struct State {
     lease: Option<(FencingToken, Timestamp)>,
     /// By member: until when it may still execute a vote that was not answered.
     unsettled: Vec<Timestamp>,
+    /// Whether some member did not confirm the last renewal.
+    degraded: bool,
 }
 
 impl Session {
     fn new(info: HolderInfo, members: usize) -> Self {
-        let state = State { lease: None, unsettled: vec![Timestamp::from_nanos(0); members] };
+        let state = State { lease: None, unsettled: vec![Timestamp::from_nanos(0); members], degraded: false };
         Self { info, state: Mutex::new(state), ended: watch::Sender::new(false) }
     }
 
@@ -49,6 +51,16 @@ impl Session {
     /// Returns the token of the lease while it lasts.
     pub(super) fn live(&self, now: Timestamp) -> Option<FencingToken> {
         self.state().lease.filter(|(_, deadline)| *deadline > now).map(|(token, _)| token)
+    }
+
+    /// Notes whether every member confirmed a renewal.
+    pub(super) fn renewed_by_all(&self, all: bool) {
+        self.state().degraded = !all;
+    }
+
+    fn is_degraded(&self, now: Timestamp) -> bool {
+        let state = self.state();
+        state.degraded && state.lease.is_some_and(|(_, deadline)| deadline > now)
     }
 
     /// Notes that a vote was sent to a member, which may be executed until some moment.
@@ -105,6 +117,11 @@ impl Sessions {
             session.end();
         }
         session
+    }
+
+    /// Returns how many leases last that some member did not confirm when they were last renewed.
+    pub(super) fn degraded(&self, now: Timestamp) -> usize {
+        self.live().values().filter(|session| session.is_degraded(now)).count()
     }
 
     /// Counts a release on its way until it is dropped.

@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::options::command_timeout;
 use crate::quorum::Restarts;
+use crate::quorum::health::Rounds;
 use crate::quorum::members::{Member, MemberTime};
 use crate::quorum::session::Sessions;
 use crate::quorum::turns::Turns;
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     pub(super) restarts: Restarts,
     pub(super) sessions: Arc<Sessions>,
     pub(super) turns: Turns,
+    pub(super) rounds: Rounds,
     pub(super) time: MemberTime,
     /// The newest token that a majority gave.
     pub(super) newest: AtomicU64,

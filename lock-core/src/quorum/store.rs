@@ -16,7 +16,7 @@ use crate::owner::Holder;
 use crate::quorum::members::refreshed_every;
 use crate::quorum::run::{Home, Rest};
 use crate::quorum::shared::Shared;
-use crate::quorum::{Quorum, acquire, look, release, repair};
+use crate::quorum::{Quorum, acquire, health, look, release, repair};
 
 /// How long the refresh of a member list may take.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -55,6 +55,7 @@ impl LockBackend for Quorum {
             let shared = Arc::clone(&self.shared);
             tasks.spawn(async move { remain_member(&shared, member).await });
         }
+        tasks.spawn(health::report(Arc::clone(&self.shared), inbox.clone()));
         while tasks.join_next().await.is_some() {}
         LockError::unavailable("the members' background work ended")
     }
@@ -107,11 +108,12 @@ impl LockBackend for Quorum {
 async fn remain_member(shared: &Arc<Shared>, member: usize) {
     let (at, clock) = (&shared.members[member], shared.clock());
     loop {
-        let refused = tokio::select! {
-            refreshed = at.remain(&shared.list) => refreshed,
-            () = clock.sleep_until(clock.now().after(REFRESH)) => Ok(()),
+        let refreshed = tokio::select! {
+            refreshed = at.remain(&shared.list) => Some(refreshed),
+            () = clock.sleep_until(clock.now().after(REFRESH)) => None,
         };
-        if let Err(error) = refused {
+        at.health.answered(matches!(refreshed, Some(Ok(()))));
+        if let Some(Err(error)) = refreshed {
             tracing::warn!(member = &*at.name, %error, "this member of the quorum cannot be used");
         }
         clock.sleep_until(clock.now().after(refreshed_every(&shared.list))).await;

@@ -12,7 +12,7 @@ mod table;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
@@ -119,6 +119,8 @@ pub(super) struct Cluster {
     looks: AtomicUsize,
     /// How many keepers look by themselves.
     keepers: AtomicUsize,
+    /// How often slots got other masters, since observers were told.
+    slots_moved: AtomicU64,
 }
 
 impl Cluster {
@@ -138,6 +140,7 @@ impl Cluster {
             looked: tokio::sync::Mutex::new(Timestamp::from_nanos(0)),
             looks: AtomicUsize::new(0),
             keepers: AtomicUsize::new(0),
+            slots_moved: AtomicU64::new(0),
         })
     }
 

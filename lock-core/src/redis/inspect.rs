@@ -28,7 +28,7 @@ pub use waiters::Waiter;
 /// How much of a value is read. Ours are shorter; a foreign string may be of any size.
 const VALUE_READ: isize = 1024;
 
-/// Reads the locks of every process that uses one Redis server, or one Redis Cluster.
+/// Reads the locks of every process that uses one Redis server, the master that sentinels name, or one Redis Cluster.
 ///
 /// The URL of any node stands for its cluster. A scan reads the masters one after the other, and a
 /// command for one key goes to the master that serves it. Every node is reached with the credentials

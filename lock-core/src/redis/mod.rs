@@ -1,4 +1,4 @@
-//! Locks on a Redis server, or on the masters of a Redis Cluster.
+//! Locks on a Redis server, on the master that sentinels name, or on the masters of a Redis Cluster.
 
 mod acquire;
 mod blocked;
@@ -14,6 +14,7 @@ mod discovery;
 mod durability;
 mod error;
 mod exchange;
+mod greeting;
 mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
@@ -59,7 +60,8 @@ use crate::redis::discovery::Place;
 use crate::redis::node::{Node, Way};
 use crate::redis::settings::Settings;
 
-/// A store on a Redis server, version 6.2 or later, or on the masters of a Redis Cluster.
+/// A store on a Redis server, version 6.2 or later, on the master that Redis Sentinel names, or on the masters of a Redis
+/// Cluster.
 ///
 /// A lock is a plain string at exactly the key the user wrote, taken if absent and with an expiry.
 /// Clients of the classic `SET NX PX` protocol in any language exclude it and are excluded by it.
@@ -78,8 +80,9 @@ use crate::redis::settings::Settings;
 /// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
 /// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
-/// `acks` also take `+wait`, `fsync` `+waitaof`, and both need `+info`.
-/// Without the second and third, waiters poll and renewals find losses. All locks of a server draw their fencing tokens from one key,
+/// `acks` also take `+wait`, `fsync` `+waitaof`; a member of a [`Quorum`](crate::Quorum) takes `+hgetall`,
+/// `~distributed-lock:birth` and `~distributed-lock:members`. Without the second and third line, waiters poll and
+/// renewals find losses. All locks of a server, or of a slot of a cluster, draw their fencing tokens from one key,
 /// whatever their prefix: the last key pattern permits that.
 ///
 /// ```text

@@ -16,7 +16,7 @@ use crate::options::Durability;
 use crate::owner::Holder;
 use crate::redis::clock::Floor;
 use crate::redis::cluster::Common;
-use crate::redis::cluster::redirect::Refusal;
+use crate::redis::cluster::redirect::{Redirections, Refusal};
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
@@ -77,6 +77,7 @@ pub(super) struct Node {
     pub(super) warned_of_replicas: AtomicBool,
     /// Of a master of a cluster: what it shares with the others.
     pub(super) cluster: Option<Arc<Common>>,
+    pub(super) redirections: Redirections,
     /// Whether there is reason to think that it is no longer a master, or gone.
     suspect: AtomicBool,
     /// Whether it did not let us in the last time.
@@ -114,6 +115,7 @@ impl Node {
             warned_of_eviction: AtomicBool::new(false),
             warned_of_replicas: AtomicBool::new(false),
             cluster,
+            redirections: Redirections::default(),
             suspect: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             hearing: Mutex::default(),

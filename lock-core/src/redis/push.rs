@@ -27,7 +27,7 @@ use crate::error::LockErrorKind;
 use crate::key::LockKey;
 use crate::redis::link::{Link, ServerTime};
 use crate::redis::node::{BACKOFF, Node};
-use crate::redis::{connect, keys, steps};
+use crate::redis::{greeting, keys, steps};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
@@ -138,8 +138,8 @@ impl ChangeListener {
             }
             clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
             pause = (pause * 2).min(ASK_AGAIN.1);
-            let Ok(answers) = self.link.send_all(&connect::tracking()).await else { return };
-            if connect::tracks(&answers) {
+            let Ok(answers) = self.link.send_all(&greeting::tracking()).await else { return };
+            if greeting::tracks(&answers) {
                 self.tracks.store(true, Ordering::Relaxed);
                 // Renews every lease, which the server then tracks.
                 inbox.reconnected();

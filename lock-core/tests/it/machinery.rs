@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use lock_core::testing::{EventLog, limit};
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, GrantPath, Holder, Inbox, LockBackend, LockError,
-    LockErrorKind, LockEvent, LockEventKind, LockKey, LockManager, LockObserver, LossReason, MemoryStore, Notice,
-    Release, ReleaseOutcome, Renew, Renewal,
+    GrantPath, LockError, LockErrorKind, LockEvent, LockEventKind, LockManager, LossReason, MemoryStore,
+    ReleaseOutcome, Renew,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -255,115 +254,6 @@ fn any_executor_will_do() {
     // Dropped without any runtime.
     drop(locks.lock("k").acquire_blocking().unwrap());
     drop(locks.lock("k").acquire_blocking().unwrap());
-}
-
-/// The memory store at the other end of a long cable.
-#[derive(Debug)]
-struct Remote {
-    store: MemoryStore,
-    one_way: Duration,
-}
-
-impl Remote {
-    async fn there_and_back<T>(&self, command: impl Future<Output = T>) -> T {
-        tokio::time::sleep(self.one_way).await;
-        let answer = command.await;
-        tokio::time::sleep(self.one_way).await;
-        answer
-    }
-}
-
-impl LockBackend for Remote {
-    fn kind(&self) -> &'static str {
-        "remote"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::polled()
-    }
-
-    fn attach(&self, clock: &Clock) {
-        self.store.attach(clock);
-    }
-
-    async fn drive(&self, inbox: Inbox) -> LockError {
-        self.store.drive(inbox).await
-    }
-
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
-        self.there_and_back(self.store.try_acquire(request)).await
-    }
-
-    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal, LockError>> {
-        self.there_and_back(self.store.renew(one_lane)).await
-    }
-
-    async fn release(&self, release: &Release) -> Result<Freed, LockError> {
-        self.there_and_back(self.store.release(release)).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<Freed, LockError> {
-        self.there_and_back(self.store.withdraw(claim)).await
-    }
-
-    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>, LockError> {
-        self.there_and_back(self.store.holder(key)).await
-    }
-}
-
-/// Counts the commands that were answered, and those that failed.
-#[derive(Clone, Default)]
-struct Commands(Arc<Mutex<(usize, usize)>>);
-
-impl LockObserver for Commands {
-    fn on_event(&self, _: &LockEvent<'_>) {}
-
-    fn on_notice(&self, notice: &Notice<'_>) {
-        if let Notice::Command { error, .. } = notice {
-            let mut seen = self.0.lock().unwrap();
-            if error.is_none() { seen.0 += 1 } else { seen.1 += 1 }
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-#[limit]
-async fn a_store_that_was_left_no_time_has_not_failed() {
-    let millis = Duration::from_millis;
-    for (one_way, wait, failed) in [(millis(20), millis(30), 0), (millis(200), millis(300), 1)] {
-        let remote = Remote { store: MemoryStore::new(), one_way };
-        let seen = Commands::default();
-        let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
-        let error = locks.lock("k").with_ttl(60 * SECOND).with_wait(wait).await.unwrap_err();
-        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
-        assert_eq!(seen.0.lock().unwrap().1, failed, "an answer takes {:?}, and {wait:?} were left", 2 * one_way);
-        locks.shutdown(SECOND).await;
-    }
-}
-
-/// Other libraries count a lease from the answer, and hand over a lease that has ended.
-#[tokio::test(start_paused = true)]
-#[limit]
-async fn a_grant_is_never_handed_over_after_its_lease() {
-    let ttl = Duration::from_millis(120);
-    let (mut granted, mut refused) = (0, 0);
-    for one_way in (0..80).map(Duration::from_millis) {
-        let remote = Remote { store: MemoryStore::new(), one_way };
-        let locks = LockManager::builder(remote).drive_on_current_runtime().build().unwrap();
-        match locks.lock("k").with_ttl(ttl).with_renew(Renew::Off).with_wait(SECOND).await {
-            Ok(guard) => {
-                assert!(guard.remaining() > Duration::ZERO, "{one_way:?} each way");
-                assert!(guard.remaining() <= ttl - 2 * one_way, "{one_way:?} each way: counted from the answer");
-                guard.ensure_held().unwrap();
-                granted += 1;
-            }
-            Err(error) => {
-                assert!(matches!(error.kind(), LockErrorKind::Unavailable | LockErrorKind::Timeout), "{error}");
-                refused += 1;
-            }
-        }
-    }
-    assert!(granted > 0 && refused > 0, "{granted} {refused}");
 }
 
 #[tokio::test(start_paused = true)]

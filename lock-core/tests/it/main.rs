@@ -20,6 +20,7 @@ mod conformance;
 mod contention;
 mod deadlock;
 mod election;
+mod far_store;
 #[cfg(feature = "redis")]
 mod faults;
 #[cfg(feature = "redis")]

@@ -155,7 +155,6 @@ async fn processes_that_are_killed_and_stopped_break_no_mode() {
             if !exists(&server, &queue) {
                 break;
             }
-            eprintln!("DEBUG {:?} {:?} {:?}", server.command(&["TIME"]), server.command(&["ZRANGE", &queue, "0", "-1", "WITHSCORES"]), server.command(&["HGETALL", &format!("{{{key}}}@waiters")]));
             tokio::time::sleep(100 * MS).await;
         }
         // That clients of other libraries come is remembered for a while.

@@ -1,5 +1,6 @@
 //! Quorums of memory stores, on virtual time, behind networks that break.
 
+mod health;
 mod members;
 mod network;
 #[cfg(feature = "redis")]

@@ -16,6 +16,7 @@ mod modes;
 mod options;
 mod order;
 mod overrides;
+mod returned;
 mod shapes;
 mod sites;
 mod size;

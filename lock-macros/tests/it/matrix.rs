@@ -4,7 +4,7 @@ use lock_core::testing::{EventLog, RedisServer, Reply, limit};
 use lock_core::{LockManager, RedisStore};
 
 use crate::support::manager;
-use crate::{blocking, shapes};
+use crate::{blocking, returned, shapes};
 
 /// Runs every shape, and returns what happened to the locks, sorted.
 async fn run(locks: LockManager) -> Vec<&'static str> {
@@ -14,7 +14,7 @@ async fn run(locks: LockManager) -> Vec<&'static str> {
         let _default = locks.set_default();
         shapes::asynchronous(&locks).await;
         shapes::methods(&locks).await;
-        shapes::futures().await;
+        returned::futures().await;
         blocking::synchronous();
     }
     shapes::bodies_that_panic(&locks).await;

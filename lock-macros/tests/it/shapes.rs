@@ -1,9 +1,9 @@
-//! Every shape of function that the attribute takes, under `deny(warnings)`.
+//! Every shape of function that the attribute takes, under `deny(warnings)`; those that return a future are in
+//! `returned.rs`.
 
 use std::cell::Cell;
 use std::fmt::Display;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -241,41 +241,6 @@ impl Dynamic for Shop {
     }
 }
 
-/// Statements before the future are under the lock too.
-#[distributed_lock(key = "future:<id>", guard = lock)]
-fn future(id: u64, steps: &mut Vec<&'static str>) -> impl Future<Output = Result<u64, LockError>> + Send {
-    steps.push("prefix");
-    async move {
-        lock.ensure_held()?;
-        steps.push("future");
-        Ok(id)
-    }
-}
-
-#[distributed_lock(key = "boxed:<id>", guard = lock)]
-fn boxed<'a>(id: &'a u64, early: bool) -> Pin<Box<dyn Future<Output = Result<u64, LockError>> + Send + 'a>> {
-    if early {
-        return Box::pin(async { Ok(0) });
-    }
-    Box::pin(async move {
-        lock.ensure_held()?;
-        Ok(*id)
-    })
-}
-
-#[distributed_lock(key = "boxed-future:<id>")]
-fn alias(id: &u64) -> futures_util::future::BoxFuture<'_, Result<u64, LockError>> {
-    Box::pin(async move { Ok(*id) })
-}
-
-#[distributed_lock(key = "static:<id>", guard = lock)]
-fn boxed_static(id: u64) -> Pin<Box<dyn Future<Output = Result<u64, LockError>>>> {
-    Box::pin(async move {
-        lock.ensure_held()?;
-        Ok(id)
-    })
-}
-
 /// What a macro of the user's puts together: its variables arrive in invisible groups.
 macro_rules! generated {
     ($key:literal, $ttl:expr, $keys:tt, $name:ident($argument:ident: $type:ty) -> $output:ty $body:block) => {
@@ -352,16 +317,6 @@ pub(crate) async fn methods(locks: &LockManager) {
     assert_eq!(shop.provided(5).await.unwrap(), 5);
 }
 
-pub(crate) async fn futures() {
-    let mut steps = Vec::new();
-    assert_eq!(future(1, &mut steps).await.unwrap(), 1);
-    assert_eq!(steps, ["prefix", "future"]);
-    assert_eq!(boxed(&2, false).await.unwrap(), 2);
-    assert_eq!(boxed(&2, true).await.unwrap(), 0);
-    assert_eq!(alias(&3).await.unwrap(), 3);
-    assert_eq!(boxed_static(4).await.unwrap(), 4);
-}
-
 /// A body that panics, and one that never returns: the lock is free afterwards.
 pub(crate) async fn bodies_that_panic(locks: &LockManager) {
     let (one, two) = (locks.clone(), locks.clone());
@@ -396,6 +351,4 @@ fn futures_stay_send() {
     assert_send(&Arc::new(order(&locks)).by_arc());
     assert_send(&Shop.spelled(1));
     assert_send(&Dynamic::ship(&Shop, 1, ""));
-    assert_send(&boxed(&1, true));
-    assert_send(&alias(&1));
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::time::Duration;
 
 use lock_core::testing::{RedisServer, limit};
-use lock_core::{FencingToken, LockError, LockEventKind, LockObserver, LossReason, Notice};
+use lock_core::{
+    FencingToken, LockError, LockEventKind, LockObserver, LossReason, MemberHealth, MemberState, Notice, QuorumHealth,
+};
 use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
 
 use crate::support::{Acquire, Scrape, holder};
@@ -30,6 +32,8 @@ fn synthetic_run(observer: &impl LockObserver) {
     observer.on_notice(&Notice::Moved { node });
     observer.on_notice(&Notice::Replication { node, replicas: 1, min_replicas: 0 });
     observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough: false });
+    let health = QuorumHealth::new(vec![MemberHealth::new(node, MemberState::Counted)], 1);
+    observer.on_notice(&Notice::Quorum { node: "a,b,c", health: &health });
     observer.on_notice(&Notice::UnlockedRun { label: &label });
     observer.on_notice(&Notice::FencingRejected { token, newest });
     observer.on_notice(&Notice::FencingRegressed { label: &label, token, newest });

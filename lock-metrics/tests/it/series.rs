@@ -256,6 +256,15 @@ fn notices() {
     assert_eq!(scrape.get("min_replicas", &[("node", node)]), 1.0);
     assert_eq!(scrape.get("confirm_seconds_count", &[("node", node)]), 2.0);
     assert_eq!(scrape.get("confirm_shortfalls_total", &[("node", node)]), 1.0);
+    observer.on_notice(&Notice::SlotsMoved { node, times: 2 });
+    observer.on_notice(&Notice::SlotsMoved { node, times: 3 });
+    observer.on_notice(&Notice::Redirected { node, kind: "ask", times: 2 });
+    observer.on_notice(&Notice::Redirected { node, kind: "ask", times: 1 });
+    observer.on_notice(&Notice::Redirected { node, kind: "unheard of", times: 1 });
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("topology_changes_total", &[("node", node), ("change", "slots")]), 5.0);
+    let redirections = |kind| scrape.get("redirections_total", &[("node", node), ("kind", kind)]);
+    assert_eq!(["moved", "ask", "try_again", "no_master"].map(redirections), [0.0, 3.0, 0.0, 0.0]);
     observer.on_notice(&Notice::NodeLeft { node });
     let scrape = Scrape::read(&metrics.render());
     assert_eq!(scrape.find("backend_connected", &[("node", node)]), None, "a node that left is not down");

@@ -147,11 +147,26 @@ impl Cluster {
         let lane = |address: &Address| Ok::<_, LockError>((address.clone(), self.lane_at(address)?));
         let lanes = topology.masters().into_iter().map(lane).collect::<Result<BTreeMap<_, _>>>()?;
         let lane_of = |slot: u16| lanes.get(topology.master_of(usize::from(slot))?).copied();
+        let first = self.table.is_empty();
         let changed = self.table.set((0..=u16::MAX).take(SLOTS).map(|slot| (slot, lane_of(slot))));
         if changed > 0 {
+            self.slots_moved.fetch_add(u64::from(!first), Ordering::Relaxed);
             tracing::debug!(cluster = self.name(), slots = changed, masters = lanes.len(), "slots have other masters");
         }
         Ok(())
+    }
+
+    /// Tells observers where callers were sent elsewhere. What is counted is told once, also if several keepers tell.
+    fn tell(&self, inbox: &Inbox) {
+        let times = self.slots_moved.swap(0, Ordering::Relaxed);
+        if times > 0 {
+            inbox.notice(&Notice::SlotsMoved { node: &self.name(), times });
+        }
+        for node in (0..=u16::MAX).map_while(|lane| self.table.node(lane)) {
+            for (kind, times) in node.redirections.take() {
+                inbox.notice(&Notice::Redirected { node: node.name(), kind, times });
+            }
+        }
     }
 
     /// Looks at the cluster whenever something is wrong, and keeps the connections to its masters.
@@ -172,6 +187,7 @@ impl Cluster {
                 }
             }
             changes.borrow_and_update();
+            self.tell(inbox);
             while tasks.try_join_next().is_some() {}
             let masters = self.table.masters();
             served.retain(|lane, task| {

@@ -2,8 +2,9 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::LockError;
+use crate::error::{LockError, Result};
 use crate::redis::url::Address;
 
 /// What a definite refusal says. Nothing was executed.
@@ -61,6 +62,33 @@ impl fmt::Display for Refusal {
 }
 
 impl Error for Refusal {}
+
+/// The redirections that are counted, as metric labels.
+const KINDS: [&str; 4] = ["moved", "ask", "try_again", "no_master"];
+
+/// How often a master redirected callers, since observers were told.
+#[derive(Debug, Default)]
+pub(in crate::redis) struct Redirections([AtomicU64; KINDS.len()]);
+
+impl Redirections {
+    /// Counts an answer if it is a redirection.
+    pub(super) fn count<T>(&self, answer: &Result<T>) {
+        let kind = match answer.as_ref().err().and_then(Refusal::of) {
+            Some(Refusal::Moved(_)) => 0,
+            Some(Refusal::Ask(_)) => 1,
+            Some(Refusal::TryAgain) => 2,
+            Some(Refusal::NoMaster) => 3,
+            _ => return,
+        };
+        self.0[kind].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes what was counted.
+    pub(super) fn take(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.0.iter().map(|count| count.swap(0, Ordering::Relaxed));
+        KINDS.into_iter().zip(counts).filter(|(_, times)| *times > 0)
+    }
+}
 
 #[cfg(test)]
 mod tests {

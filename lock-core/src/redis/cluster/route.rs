@@ -131,7 +131,10 @@ impl Cluster {
             let renewals = match self.stop(slot_of(&claims[next].key)) {
                 Ok(stop) => {
                     let work = async { Ok(stop.node.renew(&these).await) };
-                    self.watched(stop, Box::pin(work)).await.unwrap_or_else(|error| vec![Err(error); these.len()])
+                    let renewals = self.watched(stop, Box::pin(work)).await;
+                    let renewals = renewals.unwrap_or_else(|error| vec![Err(error); these.len()]);
+                    renewals.iter().for_each(|renewal| stop.node.redirections.count(renewal));
+                    renewals
                 }
                 Err(error) => vec![Err(error); these.len()],
             };
@@ -165,7 +168,9 @@ impl Cluster {
             } else {
                 Box::pin(async { stop.node.renew(std::slice::from_ref(claim)).await.remove(0) })
             };
-            match self.watched(stop, work).await {
+            let renewal = self.watched(stop, work).await;
+            stop.node.redirections.count(&renewal);
+            match renewal {
                 Err(error) => why = self.noted(slot, error),
                 renewed => return renewed,
             }
@@ -190,7 +195,11 @@ impl Cluster {
         let (mut way, mut importing, mut redirected, mut bound) = (Way::default(), None, 0, PAUSE.0);
         loop {
             let done = match importing.take().map_or_else(|| self.stop(slot), Ok) {
-                Ok(stop) => self.watched(stop, attempt(stop.node, way)).await,
+                Ok(stop) => {
+                    let done = self.watched(stop, attempt(stop.node, way)).await;
+                    stop.node.redirections.count(&done);
+                    done
+                }
                 Err(error) => Err(error),
             };
             way.asking = false;
@@ -249,7 +258,8 @@ impl Cluster {
     /// Corrects the table.
     fn moved(&self, slot: u16, to: &Address) -> Result<()> {
         let lane = self.lane_at(to)?;
-        self.table.set(std::iter::once((slot, Some(lane))));
+        let changed = self.table.set(std::iter::once((slot, Some(lane))));
+        self.slots_moved.fetch_add(u64::from(changed > 0), Ordering::Relaxed);
         self.common.look_soon();
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Stopwatch, limit};
-use lock_core::{AnyBackend, LockErrorKind, LockManager, LossReason, Quorum, RedisStore};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
+use lock_core::{AnyBackend, LockErrorKind, LockManager, LossReason, Quorum, RedisStore, ReleaseOutcome};
 
 use crate::quorum::{MS, SECOND};
 use crate::support::{LONG, eventually, exists, figure};
@@ -248,4 +248,39 @@ async fn a_grant_takes_two_rounds_at_most() {
     let votes = servers.iter().map(calls).sum::<u64>() - before - 3;
     figure("votes for 50 locks of a quorum of three, of which 150 are needed", votes);
     assert!((150..=300).contains(&votes), "never more than two rounds: {votes}");
+}
+
+/// The rules of `docs/operations.md`.
+#[tokio::test]
+#[limit]
+async fn the_documented_permissions_are_enough_for_a_quorum_and_each_is_needed() {
+    let rules = include_str!("../../../src/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    let more = ["+hgetall", "~distributed-lock:birth", "~distributed-lock:members"];
+    let operations = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md")).unwrap();
+    for rule in more {
+        assert!(operations.contains(&format!("`{rule}`")), "{rule}");
+    }
+    for left_out in [None, Some(0), Some(1), Some(2)] {
+        let servers = servers(3);
+        let more = more.iter().enumerate().filter(|(at, _)| Some(*at) != left_out).map(|(_, rule)| *rule);
+        let words: Vec<&str> =
+            ["ACL", "SETUSER", "app"].into_iter().chain(rules.split_whitespace()).chain(more).collect();
+        for server in &servers {
+            assert_eq!(server.command(&words), Reply::Text("OK".to_owned()));
+        }
+        let url = url_of(&ports(&servers), "").replace("://", "://app:password@");
+        let used = async {
+            Quorum::new(&url)?.init().await?;
+            let locks = LockManager::connect(&url).await?;
+            let guard = locks.lock("lock:k").with_wait(LONG).await?;
+            assert!(locks.sync("lock:k").await?.is_in_sync());
+            guard.extend(45 * SECOND).await?;
+            guard.release().await
+        };
+        match (used.await, left_out) {
+            (Ok(released), None) => assert_eq!(released, ReleaseOutcome::Released),
+            (Err(error), Some(_)) => assert!(error.to_string().contains("RedisStore lists"), "{error}"),
+            (used, _) => panic!("{left_out:?}: {used:?}"),
+        }
+    }
 }

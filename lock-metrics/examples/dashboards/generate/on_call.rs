@@ -140,6 +140,13 @@ fn waiting() -> Vec<Panel> {
              / (sum by (lock) (rate(@grants_total[$__rate_interval])) > 0)",
         ),
         chart(
+            "Deadlocks and inverted orders",
+            "Tasks that found that they wait for each other, and pairs of locks taken in both orders.",
+            Unit::PerSecond,
+        )
+        .query("deadlock: {{role}}", "sum by (role) (rate(@deadlocks_total[$__rate_interval]))")
+        .query("{{lock}} out of order", "sum by (lock) (rate(@order_inversions_total[$__rate_interval])) > 0"),
+        chart(
             "Acquires that did not get the lock",
             "By outcome: the wait was over, it was busy, cancelled, or failed.",
             Unit::PerSecond,
@@ -258,16 +265,28 @@ fn topology() -> Vec<Panel> {
             .query("{{node}}", "min by (node) (@replicas)"),
         stat("Replicas that writes need", "Without how many connected replicas each node refuses writes.", Unit::Count)
             .query("{{node}}", "min by (node) (@min_replicas)"),
-        stat("Moved, 24 h", "How often a node was found at another address.", Unit::Count).query(
-            "{{change}}",
-            "round(max by (change) (sum by (instance, change) (increase(@topology_changes_total[24h]))))",
-        ),
+        stat("Moved, 24 h", "How often a node was found at another address, or slots got other masters.", Unit::Count)
+            .query(
+                "{{change}}",
+                "round(max by (change) (sum by (instance, change) (increase(@topology_changes_total[24h]))))",
+            ),
         chart("Confirmations, 99th percentile", "Time until replicas or disks had confirmed.", Unit::Seconds).query(
             "{{node}}",
             "histogram_quantile(0.99, sum by (node, le) (rate(@confirm_seconds_bucket[$__rate_interval])))",
         ),
         chart("Confirmations that fell short", "Too few replicas or disks confirmed in time.", Unit::PerSecond)
             .query("{{node}}", "sum by (node) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
+        chart("Redirections", "What masters of a cluster said instead of an answer.", Unit::PerSecond)
+            .query("{{node}}: {{kind}}", "sum by (node, kind) (rate(@redirections_total[$__rate_interval]))"),
+        chart("Members of each quorum", "As the process that sees the fewest count sees them.", Unit::Count)
+            .query("{{node}}: counted", "min by (node) (@quorum_members{state=\"counted\"})")
+            .query("{{node}}: {{state}}", "max by (node, state) (@quorum_members{state!=\"counted\"})")
+            .query("{{node}}: majority", "max by (node) (@quorum_majority)"),
+        chart("Holds that not every member confirms", "Renewed by a majority, so they are safe.", Unit::Count)
+            .query("{{node}}", "sum by (node) (@quorum_degraded_holds)"),
+        chart("Rounds of votes", "A second one where the members had given different tokens.", Unit::PerSecond)
+            .query("{{node}}: {{phase}}", "sum by (node, phase) (rate(@quorum_rounds_total[$__rate_interval]))")
+            .query("{{node}} given again", "sum by (node) (rate(@quorum_repairs_total[$__rate_interval]))"),
     ]
 }
 

@@ -83,6 +83,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
             "Too few replicas or disks of {{ $labels.node }} confirmed what {{ $labels.job }} asked for: those acquires fail, and \
              locks that are held end with their leases. Look for a replica that is away, slow, or too far behind.",
         ),
+        quorum(),
         Alert::new(
             "LockSamplerStalled",
             Severity::Warning,
@@ -129,6 +130,26 @@ pub(crate) fn alerts() -> Vec<Alert> {
              always_scrape_classic_histograms to true.",
         ),
     ]
+}
+
+fn quorum() -> Alert {
+    let by = format!("{SERVICE}, node");
+    Alert::new(
+        "LockQuorumDegraded",
+        Severity::Critical,
+        // With all members up, one that all must grant is as it should be.
+        &format!(
+            "(min by ({by}) (@quorum_members{{state=\"counted\"}}) <= on ({by}) max by ({by}) (@quorum_majority)) \
+             and on ({by}) (max by ({by}) (@quorum_members{{state!=\"counted\"}}) > 0)"
+        ),
+        "Only {{ $value | humanize }} members of the quorum {{ $labels.node }} count: one more, and no lock is granted",
+    )
+    .after("2m")
+    .says(
+        "A process of {{ $labels.job }} finds that only {{ $value | humanize }} members of the quorum {{ $labels.node }} \
+         count. When no majority counts, no lock is granted and those that are held end with their leases. Bring the \
+         others back: *excluded* ones count again by themselves, *away* ones do not answer.",
+    )
 }
 
 /// Judged by store: it does not matter which instance of which service is elected.

@@ -1,6 +1,6 @@
 //! Alerts on callers that wait too long, or in vain.
 
-use super::SITES;
+use super::{SITES, happened};
 use crate::generate::names::{SERVICE, age};
 use crate::generate::rule::{Alert, Severity};
 
@@ -46,6 +46,28 @@ pub(crate) fn alerts() -> Vec<Alert> {
             "{{{{ $value | humanizePercentage }}}} of the acquires of the lock {{{{ $labels.lock }}}} in \
              {{{{ $labels.job }}}} do not get it, within the last minutes or, if it is taken seldom, within the last hour. \
              Call sites that take it:{SITES} Look whether one of them is stuck; else hold it for less time, or split the key."
+        )),
+        Alert::new(
+            "LockDeadlock",
+            Severity::Warning,
+            &happened("deadlocks_total", 15, SERVICE),
+            "Tasks of {{ $labels.job }} waited for each other in a cycle",
+        )
+        .says(
+            "Tasks of {{ $labels.job }} held a lock and waited for one that another of them held. One gave way with the error \
+             WouldDeadlock, so the others went on. The log names every lock of the cycle and its holder: take them in one order \
+             everywhere, or together with lock_all.",
+        ),
+        Alert::new(
+            "LockOrderInverted",
+            Severity::Warning,
+            &happened("order_inversions_total", 60, &format!("{SERVICE}, lock")),
+            "{{ $labels.lock }} and another lock are taken in both orders",
+        )
+        .says(&format!(
+            "The lock {{{{ $labels.lock }}}} is taken in {{{{ $labels.job }}}} under a lock that is also taken under it: two \
+             callers can wait for each other. Call sites that take it:{SITES} The log names the other lock and both places; \
+             take them in one order everywhere.",
         )),
     ]
 }
