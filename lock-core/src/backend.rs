@@ -4,27 +4,28 @@
 //! or guards: those belong to the machinery, which in turn knows nothing about any particular
 //! store.
 
+mod answers;
 mod any;
 mod attempt_all;
 mod blocked;
 mod driven;
 mod erased;
 mod inbox;
+mod requests;
 mod vote;
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::mode::Mode;
 use crate::options::Durability;
-use crate::owner::{Holder, HolderInfo, OwnerId};
+use crate::owner::Holder;
 
+pub use answers::{Attempt, Freed, Renewal};
 pub use any::AnyBackend;
 pub use attempt_all::AttemptAll;
 pub use blocked::Blocked;
@@ -32,6 +33,7 @@ pub(crate) use driven::drive_again;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
+pub use requests::{AcquireRequest, Claim, Grant, Release, Ticket};
 pub use vote::{MemberList, NodeReport, SyncReport, Vote};
 
 /// A store of locks.
@@ -105,7 +107,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///
     /// For a claim that shares, a lock is also free if others share it and its units fit under its limit
-    /// ([`Mode`]); only stores with [`Capabilities::modes`] are asked for that, and answer
+    /// ([`Mode`](crate::Mode)); only stores with [`Capabilities::modes`] are asked for that, and answer
     /// [`Attempt::Shared`]. Nobody passes a waiter that can be reached, whether it would fit or not.
     ///
     /// A repeat with the same claim either answers `Granted` again, with a new and greater token, and
@@ -291,220 +293,4 @@ impl Capabilities {
         self.shared = false;
         self
     }
-}
-
-/// One request for one key: it lives from before the first byte is sent until the first release.
-///
-/// See the example of [`LockBackend`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Claim {
-    /// The key.
-    pub key: LockKey,
-    /// The identity that proves ownership.
-    pub owner: OwnerId,
-    /// The lease.
-    pub ttl: Duration,
-    /// How it shares the key with others.
-    pub mode: Mode,
-    /// Where a grant and each renewal must have arrived before it is answered.
-    pub durability: Durability,
-}
-
-impl Claim {
-    /// Makes an exclusive claim with a fresh identity.
-    #[must_use]
-    pub fn new(key: LockKey, ttl: Duration) -> Self {
-        Self { key, owner: OwnerId::random(), ttl, mode: Mode::Exclusive, durability: Durability::Master }
-    }
-
-    /// Says how the claim shares its key.
-    #[must_use]
-    pub fn with_mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Sets where a grant and each renewal must have arrived before it is answered.
-    #[must_use]
-    pub fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-}
-
-/// What [`LockBackend::try_acquire`] is asked for.
-///
-/// See the example of [`LockBackend`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct AcquireRequest {
-    /// The claim.
-    pub claim: Claim,
-    /// Who asks, stored beside the owner for people to read.
-    pub info: HolderInfo,
-    /// The newest token of the key that the caller knows from elsewhere: the grant's token must exceed it.
-    /// Zero if it knows none. The store refuses a floor more than an hour ahead of its clock.
-    pub floor: FencingToken,
-    /// Whether the claim was sent before. It may then already be in the queue, or hold the lock.
-    pub repeated: bool,
-    /// How long the store may take to execute this. After that it must refuse, because the caller
-    /// may be gone.
-    pub execute_within: Duration,
-    /// How to queue, if the caller waits.
-    pub ticket: Option<Ticket>,
-}
-
-/// How a claim stands in the store's queue. A grant uses the ticket's settings, never those of the
-/// caller that releases the lock.
-///
-/// ```
-/// use std::time::Duration;
-/// use lock_core::{AcquireRequest, Claim, HolderInfo, LockKey, Ticket};
-///
-/// let claim = Claim::new(LockKey::new("report")?, Duration::from_secs(30));
-/// let mut request = AcquireRequest::new(claim, HolderInfo::new("web-3", 4711, "night::report"));
-/// // The caller waits in the store's queue; `inbox-1` is the id of its process's inbox.
-/// request.ticket = Some(Ticket::new("inbox-1".into(), 1, Duration::from_secs(5)));
-/// # Ok::<(), lock_core::LockError>(())
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Ticket {
-    /// The inbox that gets the grant: [`Inbox::id`].
-    pub inbox: Arc<str>,
-    /// When the caller sent this, on a clock of its own. The queue keeps the newest stamp and the
-    /// grant echoes it: the lease is counted from that moment.
-    pub stamp: u64,
-    /// How long the lock stays granted while the process has not yet taken it up.
-    pub grant_ttl: Duration,
-}
-
-impl Ticket {
-    /// Makes a ticket for a process that receives grants at `inbox`.
-    #[must_use]
-    pub fn new(inbox: Arc<str>, stamp: u64, grant_ttl: Duration) -> Self {
-        Self { inbox, stamp, grant_ttl }
-    }
-}
-
-/// A lock that the store has assigned to a claim in its queue.
-///
-/// ```
-/// use std::time::Duration;
-/// use lock_core::{Claim, FencingToken, Grant, LockKey};
-///
-/// // A store that grants to a claim of its queue puts this into the inbox of the claim's ticket.
-/// let claim = Claim::new(LockKey::new("report")?, Duration::from_secs(5));
-/// let grant = Grant::new(claim, FencingToken::new(1731), 1);
-/// assert_eq!(grant.token, FencingToken::new(1731));
-/// # Ok::<(), lock_core::LockError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Grant {
-    /// The claim. Its ttl is the `grant_ttl` of the ticket.
-    pub claim: Claim,
-    /// The first number of the grant.
-    pub token: FencingToken,
-    /// The stamp of the newest confirmation of the place in the queue.
-    pub stamp: u64,
-}
-
-impl Grant {
-    /// Describes a grant.
-    #[must_use]
-    pub fn new(claim: Claim, token: FencingToken, stamp: u64) -> Self {
-        Self { claim, token, stamp }
-    }
-}
-
-impl AcquireRequest {
-    /// Asks for the first time, without a place in the queue.
-    #[must_use]
-    pub fn new(claim: Claim, info: HolderInfo) -> Self {
-        let execute_within = (claim.ttl / 6).max(Duration::from_millis(20));
-        Self { claim, info, floor: FencingToken::default(), repeated: false, execute_within, ticket: None }
-    }
-}
-
-/// The answer to [`LockBackend::try_acquire`].
-///
-/// See the example of [`LockBackend`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Attempt {
-    /// The lock belongs to the claim, for its whole ttl from now.
-    Granted {
-        /// The first number of the grant.
-        token: FencingToken,
-    },
-    /// The claim shares the lock, for its whole ttl from now.
-    Shared {
-        /// The token of the phase: all who share the lock at one time have the same.
-        token: FencingToken,
-        /// Whether somebody waits. The process should then let nobody else in under this claim.
-        wanted: bool,
-    },
-    /// The lock belongs to somebody else.
-    Held {
-        /// Who, and for how long at most.
-        holder: Holder,
-    },
-    /// The lock belongs to somebody else, and the claim stands in the store's queue.
-    Queued {
-        /// Who holds it, and for how long at most.
-        holder: Holder,
-    },
-}
-
-/// The answer to [`LockBackend::renew`] for one claim.
-///
-/// See the example of [`LockBackend`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Renewal {
-    /// The lease runs for its whole ttl from now.
-    Renewed,
-    /// The same, and somebody waits for those who share the lock. The process should let nobody else in under this
-    /// claim.
-    Wanted,
-    /// The key is gone or belongs to somebody else.
-    Lost,
-}
-
-/// What [`LockBackend::release`] is asked for.
-///
-/// See the example of [`LockBackend`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Release {
-    /// The claim that ends.
-    pub claim: Claim,
-    /// How long the key stays taken before it frees itself, by the store's time: what is left of a `min_hold`,
-    /// which may be more than what is left of the lease. Zero frees it at once.
-    pub keep_for: Duration,
-    /// Whether nobody waits for the answer. The store may then send the release along with the next
-    /// command, but must send it soon in any case.
-    pub in_background: bool,
-}
-
-impl Release {
-    /// Ends a claim at once.
-    #[must_use]
-    pub fn new(claim: Claim) -> Self {
-        Self { claim, keep_for: Duration::ZERO, in_background: false }
-    }
-}
-
-/// The answer to [`LockBackend::release`] and [`LockBackend::withdraw`].
-///
-/// See the example of [`LockBackend`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Freed {
-    /// The claim held the lock, and no longer does.
-    Released,
-    /// The claim did not hold the lock.
-    NotHeld,
 }
