@@ -119,8 +119,11 @@ impl<B: LockBackend> Side<B> {
             }
             Command::All(requests) => match store.try_acquire_all(requests).await? {
                 AttemptAll::Granted { tokens } => {
-                    let tokens = requests.iter().zip(tokens);
-                    let places: Vec<_> = tokens.map(|(one, token)| self.place(&one.claim.key, token)).collect();
+                    let mut places = Vec::new();
+                    for (one, token) in requests.iter().zip(tokens) {
+                        self.newest.insert(one.claim.owner, token);
+                        places.push(self.place(&one.claim.key, token));
+                    }
                     format!("granted {places:?}")
                 }
                 AttemptAll::Held { index, holder } => format!("{index} held by {:?}", holder.owner),
