@@ -22,7 +22,7 @@ fn takes_every_option() {
 fn reports_all_mistakes_at_once() {
     let found = complaints(quote!(tll = "10s", wait = , ttl = "3s", ttl = "2s", renew = "10", key = 5, guard = 1));
     assert_eq!(found.len(), 6, "{found:?}");
-    assert!(found[0].starts_with(r#"unknown argument "tll"; did you mean "ttl"? Known: key, keys, stripes, ttl"#));
+    assert!(found[0].starts_with(r#"unknown argument "tll"; did you mean "ttl"? Known: key, keys, "#));
 }
 
 #[test]
@@ -42,13 +42,6 @@ fn every_option_is_in_the_table() {
         assert!(table.contains(&format!("\n| `{name}` | ")), "{name}");
     }
     assert_eq!(table.lines().count(), super::options::KNOWN.len() + 2);
-}
-
-#[test]
-fn later_work_is_unknown() {
-    for tokens in [quote!(mode = "shared"), quote!(permits = 3)] {
-        assert!(complaints(tokens)[0].starts_with("unknown argument"));
-    }
 }
 
 #[test]
