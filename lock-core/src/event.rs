@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod observers;
+mod path;
 mod quorum;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::owner::{Holder, OwnerId};
 pub use deadlock::{Deadlock, DeadlockMember};
 pub use observers::observe_all;
 pub(crate) use observers::{Observers, notify_all};
+pub use path::GrantPath;
 pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 
 /// Receives every [`LockEvent`] and [`Notice`].
@@ -216,49 +218,6 @@ impl LockEventKind<'_> {
     }
 }
 
-/// How a lock was granted.
-///
-/// ```
-/// use lock_core::{GrantPath, LockEvent, LockEventKind, LockManager};
-///
-/// LockManager::in_memory().observe(|event: &LockEvent<'_>| {
-///     if let LockEventKind::Acquired { path: GrantPath::Handoff, .. } = event.kind {
-///         println!("{} passed on without the store", event.key);
-///     }
-/// });
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum GrantPath {
-    /// The lock was free at the first attempt.
-    Uncontended,
-    /// The previous holder's release assigned the lock to this process.
-    Granted,
-    /// The lock was found free by asking again.
-    Polled,
-    /// A holder in this process passed the lock on without the store.
-    Handoff,
-    /// An enclosing scope of the same task already held it.
-    Reentrant,
-    /// Another reader of this process held it, and this one joined without the store.
-    Shared,
-}
-
-impl GrantPath {
-    /// Returns the path as a metric label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Uncontended => "uncontended",
-            Self::Granted => "granted",
-            Self::Polled => "polled",
-            Self::Handoff => "handoff",
-            Self::Reentrant => "reentrant",
-            Self::Shared => "shared",
-        }
-    }
-}
-
 /// Something that belongs to no single acquire.
 ///
 /// ```
@@ -370,6 +329,12 @@ pub enum Notice<'a> {
     UnlockedRun {
         /// The family of locks.
         label: &'a LockLabel,
+    },
+    /// A write came with its token: a [`FencingGate`](crate::FencingGate) admitted it, or a
+    /// [`FencedWrite`](crate::FencedWrite) takes it to where it is checked.
+    FencingChecked {
+        /// The token of the write.
+        token: FencingToken,
     },
     /// A [`FencingGate`](crate::FencingGate) refused a stale token.
     FencingRejected {

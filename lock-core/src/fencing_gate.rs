@@ -51,6 +51,7 @@ impl FencingGate {
             notify_all(&Notice::FencingRejected { token, newest: stale.newest });
             return Err(stale);
         }
+        notify_all(&Notice::FencingChecked { token });
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::collect::live::Live;
 use crate::counts::{Counts, LATENESS_BUCKETS};
 use crate::histogram::Histogram;
 use crate::labels;
-use crate::sink::Sink;
+use crate::sink::{Chosen, Sink};
 use crate::state::{Core, Family, MAX_LOCKS, MAX_SITES, Node, OTHER};
 use crate::table::Phase;
 use crate::time::{Moment, nanos};
@@ -41,6 +41,7 @@ impl Total<'_> {
 impl Core {
     /// Passes everything to `sink`.
     pub(crate) fn collect(&self, sink: &mut impl Sink) {
+        let sink = &mut Chosen { sink, settings: &self.settings };
         let now = Moment::now();
         let (totals, lateness) = self.add_up(now);
         let overflow = self.label_overflow.load(Ordering::Relaxed);
@@ -213,8 +214,9 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
         sink.seconds(&catalog::HELD_SECONDS, &[total.name], total.held_seconds());
     }
     for total in totals {
-        for (outcome, histogram) in labels::WAIT_OUTCOMES.iter().zip(&total.counts.waits) {
-            sink.histogram(&catalog::WAIT, &[total.name, outcome], histogram.buckets());
+        for (number, outcome) in labels::WAIT_OUTCOMES.iter().enumerate() {
+            let exemplar = |bucket| total.counts.exemplar(number, bucket);
+            sink.traced(&catalog::WAIT, &[total.name, outcome], total.counts.waits[number].buckets(), &exemplar);
         }
     }
     for total in totals {

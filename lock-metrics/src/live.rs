@@ -31,6 +31,9 @@ pub struct LiveLock {
     pub since: SystemTime,
     /// How long ago that was.
     pub age: Duration,
+    /// The trace in which it was asked for, in 32 digits, if
+    /// [`with_trace_ids`](crate::Builder::with_trace_ids) knows it.
+    pub trace_id: Option<String>,
     /// Whether it holds or waits, with the details of that state.
     pub state: LiveState,
 }
@@ -71,6 +74,9 @@ pub enum LiveState {
         /// Whether this hold is nested in another hold of the same task, which really holds the
         /// lock.
         reentrant: bool,
+        /// Whether this process was seen to check tokens of this lock where something is written, of this hold or of
+        /// earlier ones: by a [`FencingGate`](lock_core::FencingGate) or a [`FencedWrite`](lock_core::FencedWrite).
+        fenced: bool,
     },
 }
 
@@ -78,6 +84,8 @@ impl LiveLock {
     pub(crate) fn new(core: &Core, now: Moment, row: Row) -> Self {
         let (lock, site) = core.names(&row);
         let (lock, site) = (lock.to_owned(), site.to_owned());
+        let trace_id = row.trace.to_hex();
+        let family = core.family_of(&row).1;
         let (since, state) = match row.phase {
             Phase::Waiting { since, holder } => (since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
             Phase::Held(hold) => {
@@ -88,11 +96,12 @@ impl LiveLock {
                     stuck_after: hold.stuck_at.since(hold.since),
                     stuck: now >= hold.stuck_at,
                     reentrant: hold.reentrant,
+                    fenced: core.is_fenced(family, &hold),
                 };
                 (hold.since, state)
             }
         };
-        Self { key: row.key, lock, site, since: since.to_system_time(), age: now.since(since), state }
+        Self { key: row.key, lock, site, since: since.to_system_time(), age: now.since(since), trace_id, state }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY, Node};
 use crate::table::{Hold, Phase, Row, Shard};
 use crate::time::Moment;
+use crate::trace::TraceId;
 
 // The hot path counts by index, which is found at compile time.
 const ACQUIRED: usize = place(&ACQUIRE_OUTCOMES, "acquired");
@@ -119,7 +120,9 @@ impl Core {
     }
 
     fn wait_started(&self, event: &LockEvent<'_>) {
-        let row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
+        let mut row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
+        // Code of the application, and so before a shard is locked. The caller runs here: later it may not.
+        row.trace = self.settings.traces.current();
         self.table.shard(event.attempt).rows.insert(event.attempt, row);
     }
 
@@ -141,7 +144,7 @@ impl Core {
         let counts = shard.counts.of(family.number);
         counts.acquisitions.count(place(&ACQUIRE_OUTCOMES, outcome));
         if let Some(waited) = waited {
-            counts.waits[WAIT_FAILED].record_duration(catalog::WAIT.buckets(), waited);
+            counts.waited(WAIT_FAILED, waited, row.as_ref().map(|row| row.trace).unwrap_or_default());
             charge(counts, charged, waited);
         }
         drop(shard);
@@ -167,20 +170,20 @@ impl Core {
         let mut shard = self.table.shard(event.attempt);
         let Shard { rows, counts, next_stuck, .. } = &mut *shard;
         *next_stuck = next_stuck.earlier(hold.stuck_at);
-        let family = if let Some(row) = rows.get_mut(&event.attempt) {
+        let (family, trace) = if let Some(row) = rows.get_mut(&event.attempt) {
             row.phase = Phase::Held(hold);
-            row.family()
+            (row.family(), row.trace)
         } else {
             // The observer was registered during the wait: the wait began before that.
             let row = self.begin(event, Phase::Held(hold));
             let family = row.family();
             rows.insert(event.attempt, row);
-            family
+            (family, TraceId::default())
         };
         let counts = counts.of(family);
         counts.acquisitions.count(ACQUIRED);
         counts.grants.count(path_place(*path));
-        counts.waits[WAIT_ACQUIRED].record_duration(catalog::WAIT.buckets(), *waited);
+        counts.waited(WAIT_ACQUIRED, *waited, trace);
         charge(counts, charged, *waited);
     }
 
@@ -212,10 +215,12 @@ impl Core {
             counts.holds.record_duration(catalog::HOLD.buckets(), held);
         }
         drop(shard);
-        if let Some(Row { phase: Phase::Held(hold), .. }) = &row
-            && hold.reported
-        {
-            self.push_recovered(Recovered::new(event, hold, held, outcome));
+        if let Some(Row { phase: Phase::Held(hold), .. }) = &row {
+            // By the next hold its token may be forgotten.
+            self.is_fenced(self.family(event.label.as_str()), hold);
+            if hold.reported {
+                self.push_recovered(Recovered::new(event, hold, held, outcome));
+            }
         }
     }
 
@@ -290,7 +295,9 @@ impl Core {
                 let family = self.family(label.as_str()).number;
                 self.table.shard(0).counts.of(family).fencing_regressions += 1;
             }
-            Notice::FencingRejected { .. } => {
+            Notice::FencingChecked { token } => self.checked.note(*token),
+            Notice::FencingRejected { token, .. } => {
+                self.checked.note(*token);
                 self.fencing_rejections.fetch_add(1, Ordering::Relaxed);
             }
             Notice::OrderInverted { inversion } => {

@@ -1,19 +1,21 @@
 //! The state that the observer, the sampler and the exporter share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{LockOptions, Site};
 
+use crate::checked::Checked;
 use crate::counts::{COMMAND_BUCKETS, CONFIRM_BUCKETS, Counter};
 use crate::fleet::Fleet;
 use crate::histogram::Histogram;
 use crate::labels;
 use crate::names::Names;
 use crate::recovered::Recovered;
-use crate::table::{Row, Table};
+use crate::settings::Settings;
+use crate::table::{Hold, Row, Table};
 use crate::time::{Moment, nanos};
 
 /// The number of distinct lock names; any more are counted as `other`.
@@ -34,6 +36,7 @@ pub(crate) const INSPECTOR_KEY: &str = "distributed-lock:inspector";
 /// All counts, and everything that is going on now.
 #[derive(Debug)]
 pub(crate) struct Core {
+    pub(crate) settings: Settings,
     pub(crate) families: Names<Family>,
     /// Lock names beyond the limit.
     pub(crate) other: Family,
@@ -47,6 +50,7 @@ pub(crate) struct Core {
     pub(crate) recovered: Mutex<Vec<Recovered>>,
     pub(crate) label_overflow: AtomicU64,
     pub(crate) fencing_rejections: AtomicU64,
+    pub(crate) checked: Checked,
     /// By [`labels::DEADLOCK_ROLES`].
     pub(crate) deadlocks: [AtomicU64; labels::DEADLOCK_ROLES.len()],
     /// What the elected inspectors of this process found last, by store.
@@ -73,6 +77,8 @@ pub(crate) struct Family {
     pub(crate) holders: Names<usize>,
     /// The largest lease seen, 0 before the first.
     ttl: AtomicU64,
+    /// Whether a token of it was seen to be checked.
+    fenced: AtomicBool,
 }
 
 /// A call site that takes a lock.
@@ -124,8 +130,9 @@ pub(crate) struct Members {
 
 impl Core {
     /// Makes room for the given call sites, so that their series exist before the first call.
-    pub(crate) fn new<'a>(sites: impl IntoIterator<Item = &'a Site>) -> Self {
+    pub(crate) fn new<'a>(sites: impl IntoIterator<Item = &'a Site>, settings: Settings) -> Self {
         let core = Self {
+            settings,
             families: Names::new(MAX_LOCKS),
             other: Family::new(MAX_LOCKS),
             table: Table::new(),
@@ -135,6 +142,7 @@ impl Core {
             recovered: Mutex::default(),
             label_overflow: AtomicU64::new(0),
             fencing_rejections: AtomicU64::new(0),
+            checked: Checked::default(),
             deadlocks: Default::default(),
             fleet: Mutex::default(),
             start: Moment::now(),
@@ -206,12 +214,26 @@ impl Core {
         }
     }
 
-    /// Returns the lock name and the call site of a row.
-    pub(crate) fn names(&self, row: &Row) -> (&str, &str) {
-        let (lock, family) = match row.family() {
+    /// Returns whether writes under the lock of this hold were checked against its token, or those of earlier holds against
+    /// theirs.
+    pub(crate) fn is_fenced(&self, family: &Family, hold: &Hold) -> bool {
+        if !family.fenced.load(Ordering::Relaxed) && self.checked.contains(hold.token) {
+            family.fenced.store(true, Ordering::Relaxed);
+        }
+        family.fenced.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lock name of a row.
+    pub(crate) fn family_of(&self, row: &Row) -> (&str, &Family) {
+        match row.family() {
             MAX_LOCKS => (OTHER, &self.other),
             number => self.families.nth(number).unwrap_or((OTHER, &self.other)),
-        };
+        }
+    }
+
+    /// Returns the lock name and the call site of a row.
+    pub(crate) fn names(&self, row: &Row) -> (&str, &str) {
+        let (lock, family) = self.family_of(row);
         let site = match row.site() {
             MAX_SITES => OTHER,
             number => family.sites.nth(number).map_or(OTHER, |(site, _)| site),
@@ -234,6 +256,7 @@ impl Family {
             held_nanos: AtomicU64::new(0),
             holders: Names::new(MAX_SITES),
             ttl: AtomicU64::new(0),
+            fenced: AtomicBool::new(false),
         }
     }
 

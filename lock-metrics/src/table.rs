@@ -14,6 +14,7 @@ use lock_core::{FencingToken, Holder, LockKey, OwnerId};
 use crate::counts::{Counts, LATENESS_BUCKETS};
 use crate::histogram::Histogram;
 use crate::time::Moment;
+use crate::trace::TraceId;
 
 /// All shards.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(crate) struct Row {
     family: u16,
     site: u16,
     store: u16,
+    /// The trace of the caller.
+    pub(crate) trace: TraceId,
     pub(crate) key: LockKey,
     pub(crate) phase: Phase,
 }
@@ -53,7 +56,7 @@ impl Row {
     /// Creates a row with these numbers of a lock name, a call site and a store.
     pub(crate) fn new([family, site, store]: [usize; 3], key: LockKey, phase: Phase) -> Self {
         let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
-        Self { family: small(family), site: small(site), store: small(store), key, phase }
+        Self { family: small(family), site: small(site), store: small(store), trace: TraceId::default(), key, phase }
     }
 
     /// The number of the store.

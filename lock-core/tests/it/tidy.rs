@@ -20,13 +20,13 @@ const CORE: Layers = Layers {
     modules: &[
         // Words.
         &["clock", "fencing", "fork", "key", "site", "spread", "sync"],
-        &["call_site", "fenced_write", "order", "owner"],
+        &["call_site", "order", "owner"],
         &["error mode"],
         &["naming", "options", "outcome", "prefix"],
         &["stripe"],
         // Contracts.
         &["event"],
-        &["backend", "fencing_gate"],
+        &["backend", "fenced_write", "fencing_gate"],
         // The stores, of which the machinery knows nothing.
         STORES,
         // The machinery.
@@ -76,9 +76,10 @@ const METRICS: Layers = Layers {
     folder: "../lock-metrics/src",
     modules: &[
         // Words.
-        &["access", "catalog", "labels", "names", "text", "time"],
+        &["access", "catalog", "checked", "labels", "names", "openmetrics", "text", "time"],
         // Numbers.
-        &["fleet", "histogram"],
+        &["fleet", "histogram", "trace"],
+        &["settings"],
         &["counts", "sink"],
         &["table"],
         &["recovered"],
@@ -90,6 +91,7 @@ const METRICS: Layers = Layers {
         &["shared"],
         &["listener"],
         &["handle"],
+        &["install_error"],
         &["install"],
         &["inspector"],
         &["lib"],

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use yaml_rust2::{Yaml, YamlLoader};
 
+use crate::generate::names::histograms;
 use crate::generate::{Rule, Settings, files, rules};
 
 fn folder() -> PathBuf {
@@ -104,6 +105,30 @@ fn each_alert_answers_one_question_of_its_own() {
         assert_eq!(cells[2], if is_critical { "now" } else { "in the morning" }, "{name}");
     }
     assert_eq!(alerts, alert_names());
+}
+
+#[test]
+#[limit]
+fn alerts_that_a_histogram_left_out_silences_are_listed() {
+    let rules = rules();
+    let read_by = |expr: &str| {
+        let recorded = rules.iter().filter_map(|rule| match rule {
+            Rule::Record { name, expr: of } if expr.contains(name.as_str()) => Some(of.as_str()),
+            _ => None,
+        });
+        recorded.chain([expr]).flat_map(histograms).collect::<BTreeSet<_>>()
+    };
+    let mut expected = BTreeSet::new();
+    for rule in &rules {
+        if let Rule::Alert(alert) = rule {
+            expected.extend(read_by(&alert.expr).iter().map(|name| format!("| `{name}` | {} |", alert.name)));
+        }
+    }
+    let page = read("alerts.md");
+    let written: BTreeSet<String> =
+        page.lines().filter(|line| line.starts_with("| `distributed_lock_")).map(str::to_owned).collect();
+    assert_eq!(written, expected);
+    assert!(expected.len() >= 4, "{expected:?}");
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
     if let Some(entry) = &found.entry {
         if entry.state == EntryState::Held {
             line("process", process(found));
+            if let Some(trace) = found.hold().and_then(|hold| hold.trace.clone()) {
+                line("trace", trace);
+            }
         }
         line("lease", lease(entry));
     }
@@ -136,6 +139,9 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
     match (entry.state, found.life()) {
         (EntryState::Kept, _) => "nobody works under it; if it must go before its time, delete the key".to_owned(),
         (EntryState::Foreign, _) => "only if its client is gone: it is not told, and has no fencing token".to_owned(),
+        (_, Life::Shown) if found.hold().is_some_and(|hold| hold.fenced) => format!(
+            "safe: its writes are fenced, since its process checks the tokens of this lock{token}; it is told, and stops"
+        ),
         (_, Life::Shown | Life::Renews) => {
             format!("safe only if all that it writes to checks fencing tokens{token}; its process is told, and stops")
         }
@@ -170,6 +176,8 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
             "held_for_seconds": hold.map(|hold| hold.age.as_secs_f64()),
             "stuck_for_seconds": hold.and_then(|hold| hold.stuck_for).map(|time| time.as_secs_f64()),
             "token": hold.map(|hold| &hold.token),
+            "fenced": hold.map(|hold| hold.fenced),
+            "trace": hold.and_then(|hold| hold.trace.as_ref()),
         });
         document["force"] = json!({ "advice": force(entry, found), "command": release_command(entry) });
     }
