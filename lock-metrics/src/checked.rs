@@ -24,7 +24,6 @@ impl Checked {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the high bits choose the slot")]
 fn slot(token: FencingToken) -> usize {
     (token.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize
 }
