@@ -1,7 +1,5 @@
 //! Installation: what is installed, in which order, so that a failure leaves nothing behind.
 
-#[cfg(not(feature = "listener"))]
-use std::net::SocketAddr;
 #[cfg(feature = "listener")]
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
