@@ -99,6 +99,7 @@ mod owner;
 mod prefix;
 mod protect;
 mod quorum;
+mod random;
 #[cfg(feature = "redis")]
 mod redis;
 mod release;
