@@ -131,14 +131,20 @@ fn addresses(servers: &[RedisServer]) -> impl Iterator<Item = SocketAddr> {
 #[limit]
 async fn the_sentinels_may_be_a_list_of_addresses() {
     let mut servers = RedisSentinels::start();
-    servers.sentinels_mut()[0].kill();
-    let store = RedisStore::builder("redis+sentinel:///mymaster/1").addresses(addresses(servers.sentinels()));
-    let options = LockOptions::default().with_ttl(10 * SECOND).with_wait(30 * SECOND);
-    let locks = LockManager::builder(store.build().unwrap()).options(options).build().unwrap();
+    let list: Vec<SocketAddr> = addresses(servers.sentinels()).collect();
+    let follow = || {
+        let store = RedisStore::builder("redis+sentinel:///mymaster/1").addresses(&list).build().unwrap();
+        let options = LockOptions::default().with_ttl(10 * SECOND).with_wait(30 * SECOND);
+        LockManager::builder(store).options(options).build().unwrap()
+    };
+    let locks = follow();
     take(&locks, "k").await.release().await.unwrap();
     servers.kill(0);
     take(&locks, "k").await.release().await.unwrap();
     assert_eq!(servers.wait_for_another_than(0), 1, "the replica has taken over");
+    // The first is gone, and the list of the others says enough.
+    servers.sentinels_mut()[0].kill();
+    take(&follow(), "k").await.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -146,7 +152,6 @@ async fn the_sentinels_may_be_a_list_of_addresses() {
 async fn the_nodes_of_a_cluster_may_be_a_list_of_addresses() {
     let mut cluster = RedisCluster::start(3);
     let keys: Vec<String> = (0..3).map(|master| cluster.key_on(master, "lock:")).collect();
-    // The first is gone, and the list of the others says enough.
     let list: Vec<SocketAddr> = addresses(cluster.masters()).collect();
     cluster.kill(0);
     let store = RedisStore::builder("redis+cluster://").addresses(list);
