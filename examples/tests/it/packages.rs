@@ -56,6 +56,32 @@ fn a_package_says_what_a_registry_and_docs_rs_want_to_know() {
     }
 }
 
+/// `cargo deny` holds it too, where it is installed.
+#[test]
+#[limit(180)]
+fn every_dependency_has_a_licence_that_deny_toml_allows() {
+    let rules = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deny.toml")).unwrap();
+    let allowed = rules.lines().find(|line| line.starts_with("allow = [")).unwrap();
+    let allowed: Vec<&str> = allowed.split('"').skip(1).step_by(2).collect();
+    let is_allowed = |name: &str| allowed.contains(&name.trim().trim_matches(['(', ')']));
+    // Parentheses, if any, are around what OR joins.
+    let suffices = |expression: &str| match expression.contains('(') {
+        true => expression.split(" AND ").all(|part| part.split(" OR ").any(is_allowed)),
+        false => expression.split(" OR ").any(|part| part.split(" AND ").all(is_allowed)),
+    };
+    assert!(suffices("(MIT OR GPL-2.0) AND Unicode-3.0") && !suffices("MIT AND GPL-2.0"), "{allowed:?}");
+    let metadata = cargo(&["metadata", "--format-version", "1", "--locked", "--offline", "--all-features"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let licence = |package: &Value| package["license"].as_str().unwrap_or("none").replace('/', " OR ");
+    let bad: Vec<_> = packages
+        .iter()
+        .map(|package| (package["name"].as_str().unwrap(), licence(package)))
+        .filter(|(_, licence)| !suffices(licence))
+        .collect();
+    assert!(packages.len() > 100 && bad.is_empty(), "{bad:?}");
+}
+
 /// A compiler of that age is not everywhere, but what each dependency says of itself is. What std offers since when, clippy
 /// knows (`incompatible_msrv`).
 #[test]
