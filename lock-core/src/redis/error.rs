@@ -1,6 +1,8 @@
 //! What a failure of Redis means: not executed, unknown, or a mistake that repeating cannot fix.
 
-use std::error::Error as _;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
@@ -39,8 +41,9 @@ pub(super) fn connecting(node: &str, error: &RedisError) -> LockError {
 
 /// Returns what the provider of credentials failed with.
 fn of_provider(error: &RedisError) -> Option<&LockError> {
-    let error: &std::io::Error = error.source()?.downcast_ref()?;
-    error.get_ref()?.downcast_ref()
+    // The client shares what it was given.
+    let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
+    shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
 }
 
 /// Describes a command that failed.

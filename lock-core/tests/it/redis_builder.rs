@@ -141,6 +141,7 @@ async fn the_sentinels_may_be_a_list_of_addresses() {
     };
     let locks = follow();
     take(&locks, "k").await.release().await.unwrap();
+    servers.notice_within(500);
     servers.kill(0);
     take(&locks, "k").await.release().await.unwrap();
     assert_eq!(servers.wait_for_another_than(0), 1, "the replica has taken over");
