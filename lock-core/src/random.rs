@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 pub(crate) fn below(limit: u32) -> u32 {
     // Each state has keys of its own, the first of a thread from the operating system.
     let drawn = RandomState::new().hash_one(()) >> 32;
-    u32::try_from(drawn * u64::from(limit) >> 32).unwrap_or(0)
+    u32::try_from((drawn * u64::from(limit)) >> 32).unwrap_or(0)
 }
 
 /// Draws a number from 0 up to, but without, 1.
