@@ -158,6 +158,11 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
             return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
         }
+        "memory" if rest.contains('?') => {
+            return Err(LockError::misconfigured(
+                "the URL of a store in memory takes key_prefix and nothing else; ttl, wait and the like are options of locks",
+            ));
+        }
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"

@@ -47,7 +47,8 @@
 //! # Features
 //!
 //! `redis` (default), `macros` (default), `signal` (default) for [`LockManager::shutdown_on_signal`], `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
-//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `test-util` for the tools of tests.
+//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `inspect` to read the locks of a whole fleet from Redis,
+//! `test-util` for the tools of tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -99,6 +100,7 @@ mod owner;
 mod prefix;
 mod protect;
 mod quorum;
+mod random;
 #[cfg(feature = "redis")]
 mod redis;
 mod release;

@@ -1,5 +1,9 @@
 //! What a failure of Redis means: not executed, unknown, or a mistake that repeating cannot fix.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
 use redis::{ErrorKind, RedisError};
 
 use crate::error::LockError;
@@ -22,11 +26,24 @@ pub(super) fn connecting(node: &str, error: &RedisError) -> LockError {
                 "cannot connect to {node}: {error}; install the certificate authority that signed the server's \
                  certificate, and use the host name that the certificate is for",
             )),
-            None => LockError::not_executed(format!(
-                "cannot connect to {node}: {error}; check that the server runs and that host and port are right",
-            )),
+            None => match of_provider(error) {
+                Some(ours) => {
+                    LockError::not_executed(format!("cannot connect to {node}: {ours}")).with_source(ours.clone())
+                }
+                None => LockError::not_executed(format!(
+                    "cannot connect to {node}: {error}; check that the server runs and that {} right",
+                    if node.starts_with('/') { "the path is" } else { "host and port are" },
+                )),
+            },
         },
     }
+}
+
+/// Returns what the provider of credentials failed with.
+fn of_provider(error: &RedisError) -> Option<&LockError> {
+    // The client shares what it was given.
+    let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
+    shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
 }
 
 /// Describes a command that failed.

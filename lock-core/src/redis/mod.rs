@@ -32,6 +32,7 @@ mod repeats;
 mod script;
 mod sentinel;
 mod settings;
+mod sha1;
 mod share;
 mod steps;
 mod unsettled;

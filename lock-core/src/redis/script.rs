@@ -4,19 +4,21 @@ use std::borrow::Cow;
 
 use redis::{Arg, Cmd};
 
+use crate::redis::sha1;
+
 /// A script and the SHA-1 by which the server remembers it.
 #[derive(Debug)]
 pub(super) struct Script {
     /// The Lua text, sent when the server does not know the hash.
     pub(super) text: Cow<'static, str>,
-    /// 40 hexadecimal digits.
+    /// Its SHA-1, in 40 hexadecimal digits.
     sha: String,
 }
 
 impl Script {
     /// Constant text: data reaches a script only as a key or an argument.
     pub(super) fn new(text: &'static str) -> Self {
-        Self { text: text.into(), sha: redis::Script::new(text).get_hash().to_owned() }
+        Self { text: text.into(), sha: sha1::hex(text.as_bytes()) }
     }
 }
 
