@@ -78,6 +78,13 @@ fn now() -> Vec<Panel> {
         )
         .wide(12)
         .rare(
+            "State",
+            &of_lock(
+                "sum by (site, instance) (@stuck) \
+                 and on (site, instance) (max by (site, instance) (@site_oldest_hold_start_timestamp_seconds) > 0)",
+            ),
+        )
+        .rare(
             "Held for",
             &of_lock(&format!("max by (site, instance) {}", age("site_oldest_hold_start_timestamp_seconds"))),
         ),

@@ -262,6 +262,20 @@ impl Panel {
                 ],
             }));
         }
+        if self.queries.iter().any(|query| query.legend == "Keys without a lease") {
+            overrides.push(json!({
+                "matcher": { "id": "byName", "options": "Keys without a lease" },
+                "properties": [
+                    { "id": "custom.cellOptions", "value": { "type": "color-background", "applyToRow": true } },
+                    { "id": "mappings", "value": [
+                        { "type": "value", "options": { "0": { "text": "0", "color": "transparent", "index": 0 } } },
+                        { "type": "range", "options": {
+                            "from": 1, "to": null, "result": { "color": "red", "index": 1 },
+                        } },
+                    ] },
+                ],
+            }));
+        }
         if labels.iter().any(|(label, _)| *label == "lock") {
             let link = json!({
                 "title": "Everything about this lock",
@@ -276,8 +290,8 @@ impl Panel {
         // People read the names of locks and call sites, and these are long.
         for (label, heading) in *labels {
             let width = match *label {
-                "lock" => 220,
-                "site" => 330,
+                "lock" => 260,
+                "site" => 290,
                 _ => continue,
             };
             overrides.push(json!({
