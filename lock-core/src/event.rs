@@ -321,6 +321,14 @@ pub enum Notice<'a> {
         /// How often.
         times: u64,
     },
+    /// How many slots a master of a cluster is giving away or taking over, sent when the keeper has connected, and every
+    /// minute. In a slot that stays so, new locks have to wait.
+    SlotsOpen {
+        /// The master, without credentials.
+        node: &'a str,
+        /// How many.
+        slots: u32,
+    },
     /// A master of a cluster sent callers elsewhere, or had them ask again, since the last time.
     Redirected {
         /// The master, without credentials.

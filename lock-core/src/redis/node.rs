@@ -244,7 +244,7 @@ impl Node {
                     let mut ended = std::pin::pin!(link.ended());
                     self.answered();
                     self.check_eviction(link, inbox).await;
-                    self.check_replication(link, inbox).await;
+                    self.check_topology(link, inbox).await;
                     // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
                     loop {
@@ -254,7 +254,7 @@ impl Node {
                             () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => {}
                         }
                         if let Ok(connection) = self.pool.connection().await {
-                            self.check_replication(&connection.link, inbox).await;
+                            self.check_topology(&connection.link, inbox).await;
                         }
                     }
                     // One that is closed as it opens is no success.
