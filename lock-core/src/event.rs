@@ -321,8 +321,11 @@ pub enum Notice<'a> {
         /// How often.
         times: u64,
     },
-    /// How many slots a master of a cluster is giving away or taking over, sent when the keeper has connected, and every
-    /// minute. In a slot that stays so, new locks have to wait.
+    /// How many slots of a master of a cluster are open: being moved, from it or to it. Sent when the keeper has
+    /// connected, and every minute.
+    ///
+    /// No lock of an open slot can be taken that is not there yet. A slot stays open if whatever moved it was stopped;
+    /// `redis-cli --cluster fix` closes it.
     SlotsOpen {
         /// The master, without credentials.
         node: &'a str,

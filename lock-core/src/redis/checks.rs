@@ -7,6 +7,7 @@ use redis::Value;
 use crate::backend::Inbox;
 use crate::event::Notice;
 use crate::options::Durability;
+use crate::redis::cluster::slots;
 use crate::redis::link::Link;
 use crate::redis::node::Node;
 
@@ -25,8 +26,8 @@ impl Node {
         }
     }
 
-    /// Reports what of the server's surroundings decides about locks.
-    pub(super) async fn check_topology(&self, link: &Link, inbox: &Inbox) {
+    /// Reports what may change while the server is connected to.
+    pub(super) async fn check_state(&self, link: &Link, inbox: &Inbox) {
         self.check_replication(link, inbox).await;
         if self.cluster.is_some()
             && let Some(slots) = open_slots(link).await
@@ -86,11 +87,10 @@ async fn replication(link: &Link) -> Option<(u32, u32)> {
     Some((replicas, exactly.unwrap_or(at_least)))
 }
 
-/// Asks how many slots the server is giving away or taking over.
+/// Asks how many slots are being moved, which a node tells only of its own.
 async fn open_slots(link: &Link) -> Option<u32> {
     let mut nodes = redis::cmd("CLUSTER");
     nodes.arg("NODES");
     let text: String = redis::from_redis_value(link.send(&nodes).await.ok()?).ok()?;
-    let own = text.lines().find(|node| node.contains("myself"))?;
-    u32::try_from(own.split(' ').skip(8).filter(|slots| slots.starts_with('[')).count()).ok()
+    slots::open(&text)
 }
