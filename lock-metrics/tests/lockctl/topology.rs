@@ -1,22 +1,23 @@
 //! The servers behind each kind of URL.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, limit};
+use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use lock_core::{LockBackend, LockManager, LossReason, MemberList, RedisStore};
 use serde_json::Value;
 
 use crate::program::{Ended, lockctl_at};
 
 /// Asks until the answer is as wanted.
+#[expect(clippy::disallowed_methods, reason = "in the thread of a test")]
 fn until(what: &str, url: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + Duration::from_secs(20);
+    let watch = Stopwatch::start();
     loop {
         let json = lockctl_at(url, &["topology", "--json"]).json();
         if is_so(&json) {
             return json;
         }
-        assert!(Instant::now() < end, "{what}: {json:#}");
+        assert!(watch.elapsed() < Duration::from_secs(20), "{what}: {json:#}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
