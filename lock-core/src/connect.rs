@@ -2,6 +2,8 @@
 
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(feature = "inspect")]
+mod topology;
 
 use std::env::VarError;
 

@@ -16,7 +16,7 @@ use values::{Value, bare, did_you_mean};
 
 pub(crate) use options::{Options, table_of_options};
 pub(crate) use rules::{FunctionForm, show};
-pub(crate) use values::{Action, KeysArg, MinHoldOn, ModeArg, RenewArg, WaitArg, string};
+pub(crate) use values::{Action, DurabilityArg, KeysArg, MinHoldOn, ModeArg, RenewArg, WaitArg, string};
 
 /// One option as it was written: the place of its name, and its value.
 #[derive(Clone)]

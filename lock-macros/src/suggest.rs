@@ -2,10 +2,12 @@
 
 /// Words that other lock libraries use for something we have under another name.
 const SYNONYMS: &[(&str, &str)] = &[
+    ("acks", "durability"),
     ("condition", "when"),
     ("expire", "ttl"),
     ("expiration", "ttl"),
     ("expiry", "ttl"),
+    ("fsync", "durability"),
     ("lease", "ttl"),
     ("lease_time", "ttl"),
     ("lock_at_least_for", "min_hold"),

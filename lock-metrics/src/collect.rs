@@ -146,6 +146,11 @@ impl Core {
             }
         });
         each(&mut |name, node| {
+            if let Some(slots) = node.slots_open {
+                sink.gauge(&catalog::SLOTS_OPEN, &[name], f64::from(slots));
+            }
+        });
+        each(&mut |name, node| {
             if let Some((replicas, _)) = node.replicas {
                 sink.gauge(&catalog::REPLICAS, &[name], f64::from(replicas));
             }

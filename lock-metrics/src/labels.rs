@@ -41,7 +41,7 @@ pub(crate) const CHANGES: [&str; 2] = ["master_moved", "slots"];
 /// The values of `kind` of `redirections_total`.
 pub(crate) const REDIRECTIONS: [&str; 4] = ["moved", "ask", "try_again", "no_master"];
 /// The values of `state` of `quorum_members`.
-pub(crate) const MEMBER_STATES: [&str; 3] = ["counted", "excluded", "away"];
+pub(crate) const MEMBER_STATES: [&str; 4] = ["counted", "excluded", "away", "disagrees"];
 /// The values of `phase`.
 pub(crate) const PHASES: [&str; 2] = ["first", "second"];
 /// The values of `role` of `deadlocks_total`.
@@ -84,7 +84,7 @@ mod tests {
             LossReason::Revoked,
         ];
         assert_eq!(reasons.map(LossReason::as_str), LOSS_REASONS);
-        let states = [MemberState::Counted, MemberState::Excluded, MemberState::Away];
+        let states = [MemberState::Counted, MemberState::Excluded, MemberState::Away, MemberState::Disagrees];
         assert_eq!(states.map(MemberState::as_str), MEMBER_STATES);
     }
 

@@ -263,7 +263,7 @@ impl Core {
             Notice::NodeLeft { node } => {
                 // Nothing is known of it any more, and nothing to be alarmed about.
                 let mut node = self.locked_node(node);
-                (node.connected, node.policy, node.replicas) = (None, None, None);
+                (node.connected, node.policy, node.replicas, node.slots_open) = (None, None, None, None);
             }
             Notice::EvictionPolicy { node, policy } => {
                 let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);
@@ -273,6 +273,7 @@ impl Core {
             Notice::Failover { node } => self.locked_node(node).failovers += 1,
             Notice::Moved { node } => self.locked_node(node).changes[MASTER_MOVED] += 1,
             Notice::SlotsMoved { node, times } => self.locked_node(node).changes[SLOTS] += times,
+            Notice::SlotsOpen { node, slots } => self.locked_node(node).slots_open = Some(*slots),
             Notice::Redirected { node, kind, times } => {
                 if let Some(count) = self.locked_node(node).redirections.get_mut(place(&REDIRECTIONS, kind)) {
                     *count += times;

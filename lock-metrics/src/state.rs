@@ -109,6 +109,8 @@ pub(crate) struct Node {
     pub(crate) redirections: [u64; labels::REDIRECTIONS.len()],
     /// Its replicas, and how many must have a write.
     pub(crate) replicas: Option<(u32, u32)>,
+    /// How many slots it is giving away or taking over, if it is a master of a cluster.
+    pub(crate) slots_open: Option<u32>,
     pub(crate) confirmations: Histogram<CONFIRM_BUCKETS>,
     pub(crate) shortfalls: u64,
     /// What it is, if it is a quorum.

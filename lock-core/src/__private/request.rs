@@ -13,7 +13,7 @@ use crate::lock::LockRequest;
 use crate::manager::LockManager;
 use crate::mode::Mode;
 use crate::naming::IntoLockKey;
-use crate::options::Wait;
+use crate::options::{Durability, Wait};
 use crate::overriding;
 use crate::site::Site;
 
@@ -83,6 +83,28 @@ pub fn read(request: LockRequest) -> LockRequest {
 /// For `permits = …`.
 pub fn semaphore(request: LockRequest, permits: u32) -> LockRequest {
     request.sharing(Mode::permits(1, permits))
+}
+
+/// What `durability = …` takes beside its words.
+#[diagnostic::on_unimplemented(
+    message = "`durability` needs a `Durability`, and this is a `{Self}`",
+    label = "not where a lock must have arrived",
+    note = "write durability = \"acks=1\", \"acks=all\", \"fsync=local\", \"fsync=1\", \"master\", or an expression of type `Durability`"
+)]
+pub trait DurabilityValue {
+    /// Returns it.
+    fn durability(self) -> Durability;
+}
+
+impl DurabilityValue for Durability {
+    fn durability(self) -> Durability {
+        self
+    }
+}
+
+/// Takes what `durability = …` names.
+pub fn durability(value: impl DurabilityValue) -> Durability {
+    value.durability()
 }
 
 /// What can stand between the angle brackets of a key.

@@ -31,39 +31,9 @@ impl Quorum {
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), saying what to write. The message never
     /// repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        let refuse = |text: &str| Err(LockError::misconfigured(format!("{text}; {SUPPORTED}")));
-        // A namespace is the manager's.
-        let (url, _) = take_key_prefix(url)?;
-        let (scheme, rest) = match url.split_once("://") {
-            Some(("redlock", rest)) => ("redis", rest),
-            Some(("redlocks", rest)) => ("rediss", rest),
-            _ => return refuse("this is not the URL of a quorum"),
-        };
-        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = match address.split_once('/') {
-            Some((authority, database)) => (authority, format!("/{database}")),
-            None => (address, String::new()),
-        };
-        if database.contains('@') {
-            return refuse("the URL of the quorum has an @ after its hosts; percent-encode the password");
-        }
-        let (login, hosts) = match authority.split_once('@') {
-            Some((login, hosts)) => (format!("{login}@"), hosts),
-            None => (String::new(), authority),
-        };
-        if hosts.contains('@') {
-            return refuse(
-                "the URL of the quorum has more than one @: it names one user for all members, before the first host, \
-                 with special characters percent-encoded; members with users of their own go into Quorum::of",
-            );
-        }
-        let mut members = Vec::new();
-        for host in hosts.split(',').map(str::trim) {
-            if host.is_empty() {
-                return refuse("the URL of the quorum has an empty host");
-            }
-            members.push(AnyBackend::new(RedisStore::new(&format!("{scheme}://{login}{host}{database}"))?));
-        }
+        let (members, query) = parts(url)?;
+        let members =
+            members.iter().map(|url| RedisStore::new(url).map(AnyBackend::new)).collect::<Result<Vec<_>>>()?;
         let mut quorum = Self::of(members)?;
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             quorum = match parameter.split_once('=').unwrap_or((parameter, "")) {
@@ -79,6 +49,47 @@ impl Quorum {
         }
         Ok(quorum)
     }
+}
+
+fn refuse<T>(text: &str) -> Result<T> {
+    Err(LockError::misconfigured(format!("{text}; {SUPPORTED}")))
+}
+
+/// Takes the URL of a quorum apart: the URLs of its members, and its parameters.
+pub(super) fn parts(url: &str) -> Result<(Vec<String>, String)> {
+    // A namespace is the manager's.
+    let (url, _) = take_key_prefix(url)?;
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("redlock", rest)) => ("redis", rest),
+        Some(("redlocks", rest)) => ("rediss", rest),
+        _ => return refuse("this is not the URL of a quorum"),
+    };
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, database) = match address.split_once('/') {
+        Some((authority, database)) => (authority, format!("/{database}")),
+        None => (address, String::new()),
+    };
+    if database.contains('@') {
+        return refuse("the URL of the quorum has an @ after its hosts; percent-encode the password");
+    }
+    let (login, hosts) = match authority.split_once('@') {
+        Some((login, hosts)) => (format!("{login}@"), hosts),
+        None => (String::new(), authority),
+    };
+    if hosts.contains('@') {
+        return refuse(
+            "the URL of the quorum has more than one @: it names one user for all members, before the first host, \
+             with special characters percent-encoded; members with users of their own go into Quorum::of",
+        );
+    }
+    let mut members = Vec::new();
+    for host in hosts.split(',').map(str::trim) {
+        if host.is_empty() {
+            return refuse("the URL of the quorum has an empty host");
+        }
+        members.push(format!("{scheme}://{login}{host}{database}"));
+    }
+    Ok((members, query.to_owned()))
 }
 
 /// The least bound of a ttl.

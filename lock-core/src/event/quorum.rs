@@ -72,6 +72,8 @@ pub enum MemberState {
     Excluded,
     /// It did not answer, or refused, when it was last asked.
     Away,
+    /// It serves a quorum of other members too, so that two majorities could miss each other: no lock is granted.
+    Disagrees,
 }
 
 impl MemberState {
@@ -82,6 +84,7 @@ impl MemberState {
             Self::Counted => "counted",
             Self::Excluded => "excluded",
             Self::Away => "away",
+            Self::Disagrees => "disagrees",
         }
     }
 }

@@ -16,6 +16,8 @@ const EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct Health {
     away: AtomicBool,
+    /// Whether another list is in use there that does not fit ours.
+    disagrees: AtomicBool,
     /// Until when it does not count, in nanoseconds of the clock.
     excluded_until: AtomicU64,
     repairs: AtomicU64,
@@ -25,6 +27,11 @@ impl Health {
     /// Notes whether it answered.
     pub(super) fn answered(&self, answered: bool) {
         self.away.store(!answered, Ordering::Relaxed);
+    }
+
+    /// Notes whether another list is in use there that does not fit ours.
+    pub(super) fn disagrees(&self, disagrees: bool) {
+        self.disagrees.store(disagrees, Ordering::Relaxed);
     }
 
     /// Notes until when it does not count.
@@ -38,7 +45,9 @@ impl Health {
     }
 
     fn state(&self, now: Timestamp) -> MemberState {
-        if self.away.load(Ordering::Relaxed) {
+        if self.disagrees.load(Ordering::Relaxed) {
+            MemberState::Disagrees
+        } else if self.away.load(Ordering::Relaxed) {
             MemberState::Away
         } else if self.excluded_until.load(Ordering::Relaxed) > now.as_nanos() {
             MemberState::Excluded

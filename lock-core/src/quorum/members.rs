@@ -63,7 +63,9 @@ impl Member {
     /// Refuses if another list is in use at this member that does not fit ours.
     pub(super) fn check(&self, list: &MemberList) -> Result<()> {
         let lists = self.lists();
-        let Some(other) = lists.iter().find(|other| !fit_together(list, other)) else { return Ok(()) };
+        let other = lists.iter().find(|other| !fit_together(list, other));
+        self.health.disagrees(other.is_some());
+        let Some(other) = other else { return Ok(()) };
         Err(LockError::misconfigured(format!(
             "{} also serves a quorum of {} of the members {}, while ours is {} of {}: two majorities could miss each \
              other, and both grant a lock; write the same list in every process, and add or remove one member at a \

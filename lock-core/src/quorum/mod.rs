@@ -183,6 +183,18 @@ impl Quorum {
         Ok(())
     }
 
+    /// Returns the list of its members.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn list(&self) -> &MemberList {
+        &self.shared.list
+    }
+
+    /// Returns whether every majority of it meets every majority of another list.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn fits(&self, other: &MemberList) -> bool {
+        members::fit_together(&self.shared.list, other)
+    }
+
     /// Changes a setting. It is not in use yet, unless it was cloned.
     fn edit(mut self, change: impl FnOnce(&mut Shared)) -> Self {
         match Arc::get_mut(&mut self.shared) {

@@ -70,7 +70,7 @@ async fn eviction_policy(link: &Link) -> Option<String> {
 }
 
 /// Asks how many replicas are connected, and without how many the server refuses writes.
-async fn replication(link: &Link) -> Option<(u32, u32)> {
+pub(super) async fn replication(link: &Link) -> Option<(u32, u32)> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
     let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
@@ -88,7 +88,7 @@ async fn replication(link: &Link) -> Option<(u32, u32)> {
 }
 
 /// Asks how many slots are being moved, which a node tells only of its own.
-async fn open_slots(link: &Link) -> Option<u32> {
+pub(super) async fn open_slots(link: &Link) -> Option<u32> {
     let mut nodes = redis::cmd("CLUSTER");
     nodes.arg("NODES");
     let text: String = redis::from_redis_value(link.send(&nodes).await.ok()?).ok()?;

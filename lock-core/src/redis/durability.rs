@@ -133,6 +133,12 @@ impl Rounds {
     fn too_few(&self, wanted: Wanted, confirmed: u64) -> LockError {
         let node = self.pool.node();
         let Wanted { replicas, on_disk } = wanted;
+        if replicas == 0 {
+            return LockError::unavailable(format!(
+                "{node} did not confirm in time that its disk has the lock, so it does not count and is undone; see INFO \
+                 persistence, and appendfsync: with no, it writes when the system does",
+            ));
+        }
         let where_to = if on_disk.is_some() { "their disks have" } else { "they have" };
         LockError::unavailable(format!(
             "{confirmed} of {replicas} replicas of {node} confirmed in time that {where_to} the lock, so it does not count \
@@ -215,10 +221,16 @@ impl Node {
                 "{} does not say which history its data have, so no confirmation can be relied on; permit INFO",
                 self.name(),
             ))),
-            Ok(Some(_)) => Err(LockError::unavailable(format!(
-                "another server has taken over {} before the lock was confirmed",
-                self.name(),
-            ))),
+            Ok(Some(_)) => {
+                // One of the two connections is older than the history, which also changes when a server gets its
+                // first replica. The next ones agree.
+                self.pool.retire();
+                self.rounds.pool.retire();
+                Err(LockError::unavailable(format!(
+                    "another server has taken over {} before the lock was confirmed",
+                    self.name(),
+                )))
+            }
             Err(error) if error.kind() == LockErrorKind::Misconfigured => Err(error),
             Err(error) => Err(LockError::unavailable(error.to_string())),
         }

@@ -7,6 +7,7 @@ mod entry;
 mod release;
 mod scan;
 mod servers;
+mod topology;
 mod waiters;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use crate::redis::{RedisStore, error, keys, steps, value};
 
 pub use entry::{EntryState, LockEntry};
 pub use scan::{Scan, ScanOptions};
+pub use topology::{Part, Server, Topology};
 pub use waiters::Waiter;
 
 /// How much of a value is read. Ours are shorter; a foreign string may be of any size.
@@ -74,6 +76,12 @@ impl FleetReader {
         }
         let (url, prefix) = take_key_prefix(url)?;
         Ok(Self { servers: Servers::new(&url)?, prefix: prefix.unwrap_or_default() })
+    }
+
+    /// Confines it to a namespace.
+    pub(crate) fn within(mut self, prefix: Option<&str>) -> Self {
+        self.prefix = prefix.unwrap_or_default().to_owned();
+        self
     }
 
     /// Returns the URL's `key_prefix`, empty if it has none.

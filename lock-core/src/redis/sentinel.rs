@@ -234,6 +234,20 @@ impl Sentinels {
         newest.map_or_else(|| Err(self.nobody_knows(&failures)), |newest| self.believe(newest))
     }
 
+    /// Asks every sentinel that is known which master it names.
+    #[cfg(feature = "inspect")]
+    pub(super) async fn ask_all(&self) -> Result<Vec<(Address, Result<Address>)>> {
+        let mut asking = JoinSet::new();
+        for address in self.all() {
+            let target = self.sentinel.sibling(&address.host, address.port)?;
+            let service = self.service.clone();
+            asking.spawn(async move { (address, within(&target, ask(&target, &service)).await) });
+        }
+        let mut all = asking.join_all().await;
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(all.into_iter().map(|(address, said)| (address, said.map(|view| self.nat.reach(view.master)))).collect())
+    }
+
     /// Describes why no sentinel names a master.
     fn nobody_knows(&self, failures: &BTreeMap<Address, LockError>) -> LockError {
         // What can be corrected comes before what may pass.

@@ -4,9 +4,9 @@
 use syn::{Error, Expr, Ident, LitStr, Path, Result};
 
 use super::values::{
-    Action, KeysArg, MinHoldOn, ModeArg, RenewArg, Value, WaitArg, crate_path, duration, expression, flag, guard_name,
-    key, keys, label, map_err, min_hold_on, mode, on_busy, on_error, on_lost, on_refused, renew, run_once_even_if,
-    stripes, wait,
+    Action, DurabilityArg, KeysArg, MinHoldOn, ModeArg, RenewArg, Value, WaitArg, crate_path, durability, duration,
+    expression, flag, guard_name, key, keys, label, map_err, min_hold_on, mode, on_busy, on_error, on_lost, on_refused,
+    renew, run_once_even_if, stripes, wait,
 };
 use super::{Arg, Name, clash};
 use crate::duration::DurationArg;
@@ -104,6 +104,9 @@ options! {
         ["duration", "zero", "the key stays taken at least this long, even if the body is quick; it may be longer than the ttl"];
     "min_hold_on": min_hold_on = min_hold_on => MinHoldOn,
         ["`\"end\"`, `\"ok\"`", "`\"end\"`", "after which end of the body: `\"ok\"` frees the key at once after an error or a panic"];
+    "durability": durability = durability => DurabilityArg,
+        ["`\"acks=1\"`, `\"acks=all\"`, `\"fsync=local\"`, `\"fsync=1\"`, `\"master\"`", "the manager's, or the URL's (`\"master\"`)",
+         "where the lock must have arrived before it counts: replicas or disks, so that a failover does not lose it"];
     "at_most_every": at_most_every = duration => DurationArg,
         ["duration", "–", "a job that runs at most once in this time, on one of many instances: taken or done is skipped"],
         excludes once_at: "at_most_every counts from the start of a run, and once_at names the run; drop one of them";

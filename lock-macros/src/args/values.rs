@@ -54,6 +54,18 @@ pub(crate) enum ModeArg {
     Write,
 }
 
+/// The value of `durability`.
+pub(crate) enum DurabilityArg {
+    Master,
+    Acks(u8),
+    AllReplicas,
+    Fsync {
+        replicas: u8,
+    },
+    /// A `Durability`.
+    Expr(Box<Expr>),
+}
+
 /// The value of `min_hold_on`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MinHoldOn {
@@ -227,6 +239,29 @@ pub(super) fn mode(value: Value) -> Result<ModeArg> {
         }
         other => Err(Error::new(other.span(), "expected \"read\" or \"write\"")),
     }
+}
+
+pub(super) fn durability(value: Value) -> Result<DurabilityArg> {
+    const KNOWN: &str =
+        r#""acks=1" (replicas that must confirm, 1 to 255), "acks=all", "fsync=local", "fsync=1" or "master""#;
+    let text = match value.needed()? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text,
+        literal @ Expr::Lit(_) => {
+            return Err(Error::new(literal.span(), format!("expected {KNOWN}, or an expression of type `Durability`")));
+        }
+        other => return Ok(DurabilityArg::Expr(Box::new(other))),
+    };
+    let typed = text.value();
+    let replicas = |count: &str| count.parse().ok().filter(|count| *count > 0);
+    let read = match typed.split_once('=') {
+        None if typed == "master" => Some(DurabilityArg::Master),
+        Some(("acks", "all")) => Some(DurabilityArg::AllReplicas),
+        Some(("acks", count)) => replicas(count).map(DurabilityArg::Acks),
+        Some(("fsync", "local")) => Some(DurabilityArg::Fsync { replicas: 0 }),
+        Some(("fsync", count)) => replicas(count).map(|replicas| DurabilityArg::Fsync { replicas }),
+        _ => None,
+    };
+    read.ok_or_else(|| Error::new(text.span(), format!("unknown durability {typed:?}. Write {KNOWN}")))
 }
 
 pub(super) fn stripes(value: Value) -> Result<u32> {

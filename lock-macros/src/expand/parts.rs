@@ -5,7 +5,7 @@ use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, LitStr, Path, Type};
 
-use crate::args::{Action, Arg, Args, KeysArg, MinHoldOn, ModeArg, RenewArg, WaitArg};
+use crate::args::{Action, Arg, Args, DurabilityArg, KeysArg, MinHoldOn, ModeArg, RenewArg, WaitArg};
 use crate::duration::{DurationArg, constant};
 use crate::function::Function;
 use crate::returned::nameable;
@@ -155,6 +155,21 @@ impl<'a> Parts<'a> {
             RenewArg::Auto => quote_spanned!(span=> .with_renew(#krate::Renew::Auto)),
             RenewArg::Off => quote_spanned!(span=> .with_renew(#krate::Renew::Off)),
             RenewArg::Every(interval) => quote_spanned!(span=> .with_renew(#krate::Renew::Every(#interval))),
+        }));
+        calls.extend(args.durability.as_ref().map(|durability| {
+            let durability = match &durability.value {
+                DurabilityArg::Master => quote_spanned!(span=> #krate::Durability::Master),
+                DurabilityArg::Acks(replicas) => quote_spanned!(span=> #krate::Durability::Acks(#replicas)),
+                DurabilityArg::AllReplicas => quote_spanned!(span=> #krate::Durability::AllReplicas),
+                DurabilityArg::Fsync { replicas } => {
+                    quote_spanned!(span=> #krate::Durability::Fsync { local: true, replicas: #replicas })
+                }
+                DurabilityArg::Expr(value) => {
+                    let at = span.located_at(value.span());
+                    quote_spanned!(at=> #private::durability(#value))
+                }
+            };
+            quote_spanned!(span=> .with_durability(#durability))
         }));
         if args.reentrant.as_ref().is_some_and(|reentrant| reentrant.value) {
             calls.extend(quote_spanned!(span=> .reentrant()));

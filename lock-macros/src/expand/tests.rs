@@ -41,7 +41,7 @@ fn asynchronous_with_everything() {
         quote! {
             keys = ["a:<self.id>", "b:<other:04>"], ttl = "1m30s", wait = LIMIT, on_busy = "skip",
             on_error = |error| give_up(error), on_lost = "error", renew = "20s", max_hold = "1h", min_hold = "1s",
-            reentrant, client = self.locks, guard = lock, label = "both", stuck_after = "5m", docs = false,
+            reentrant, durability = "acks=1", client = self.locks, guard = lock, label = "both", stuck_after = "5m", docs = false,
             crate = vendor::locks,
         },
         quote! {

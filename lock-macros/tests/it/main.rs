@@ -6,6 +6,7 @@
 
 mod behaviour;
 mod blocking;
+mod durability;
 mod foreign;
 mod hygiene;
 mod jobs;

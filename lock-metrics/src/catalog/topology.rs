@@ -23,6 +23,13 @@ pub(crate) static REDIRECTIONS: Metric = Metric::new(
     &["node", "kind"],
     "How often a master of a cluster sent a command elsewhere, or had it sent again.",
 );
+pub(crate) static SLOTS_OPEN: Metric = Metric::new(
+    "distributed_lock_slots_open",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["node"],
+    "Slots that the master of a cluster is giving away or taking over: new locks in them have to wait.",
+);
 pub(crate) static REPLICAS: Metric = Metric::new(
     "distributed_lock_replicas",
     MetricKind::Gauge,
@@ -56,7 +63,7 @@ pub(crate) static QUORUM_MEMBERS: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["node", "state"],
-    "Members of the quorum: those that count, those that do not yet because they lost their data, and those away.",
+    "Members of the quorum: those that count, those that do not yet because they lost their data, those away, and those where a list is in use that does not fit.",
 );
 pub(crate) static QUORUM_MAJORITY: Metric = Metric::new(
     "distributed_lock_quorum_majority",

@@ -32,6 +32,7 @@ fn synthetic_run(observer: &impl LockObserver) {
     observer.on_notice(&Notice::Moved { node });
     observer.on_notice(&Notice::Replication { node, replicas: 1, min_replicas: 0 });
     observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough: false });
+    observer.on_notice(&Notice::SlotsOpen { node, slots: 1 });
     let health = QuorumHealth::new(vec![MemberHealth::new(node, MemberState::Counted)], 1);
     observer.on_notice(&Notice::Quorum { node: "a,b,c", health: &health });
     observer.on_notice(&Notice::UnlockedRun { label: &label });

@@ -107,8 +107,9 @@ async fn what_happens_to_the_members_of_a_quorum_is_exported() {
     tokio::time::sleep(ttl).await;
     let scrape = Scrape::read(&metrics.render());
     let of = |scrape: &Scrape, name, state| scrape.get(name, &[("node", "a,b,c"), ("state", state)]);
-    let members = |scrape: &Scrape| ["counted", "excluded", "away"].map(|state| of(scrape, "quorum_members", state));
-    assert_eq!(members(&scrape), [3.0, 0.0, 0.0]);
+    let members =
+        |scrape: &Scrape| ["counted", "excluded", "away", "disagrees"].map(|state| of(scrape, "quorum_members", state));
+    assert_eq!(members(&scrape), [3.0, 0.0, 0.0, 0.0]);
     assert_eq!(scrape.get("quorum_majority", &[("node", "a,b,c")]), 2.0);
     assert_eq!(scrape.get("quorum_degraded_holds", &[("node", "a,b,c")]), 0.0);
     let rounds = |phase| scrape.get("quorum_rounds_total", &[("node", "a,b,c"), ("phase", phase)]);
@@ -122,7 +123,7 @@ async fn what_happens_to_the_members_of_a_quorum_is_exported() {
     let scrape = Scrape::read(&metrics.render());
     let repairs = |node| scrape.get("quorum_repairs_total", &[("node", node)]);
     assert_eq!(["a", "b", "c"].map(repairs), [1.0, 0.0, 0.0]);
-    assert_eq!(members(&scrape), [2.0, 1.0, 0.0]);
+    assert_eq!(members(&scrape), [2.0, 1.0, 0.0, 0.0]);
     assert_eq!(scrape.get("quorum_degraded_holds", &[("node", "a,b,c")]), 0.0, "it was given the claim again");
     guard.release().await.unwrap();
 }
@@ -132,9 +133,11 @@ async fn what_happens_to_the_members_of_a_quorum_is_exported() {
 async fn slots_that_move_and_the_redirections_of_their_old_masters_are_counted() {
     let cluster = RedisCluster::start(2);
     let metrics = builder().build().unwrap();
+    let key = cluster.key_on(0, "k");
+    let stuck = cluster.key_on(0, "stuck");
+    cluster.open_slot(&stuck, 0, 1);
     let locks = LockManager::connect(&cluster.url()).await.unwrap();
     locks.observe(metrics.observer());
-    let key = cluster.key_on(0, "k");
     locks.lock(&key).await.unwrap().release().await.unwrap();
     let total = |name: &str, label: (&str, &str)| -> f64 {
         let scrape = Scrape::read(&metrics.render());
@@ -148,6 +151,12 @@ async fn slots_that_move_and_the_redirections_of_their_old_masters_are_counted()
             .sum()
     };
     assert_eq!(total("topology_changes_total", ("change", "slots")), 0.0, "the first look is no change");
+    for master in cluster.masters() {
+        let node = format!("127.0.0.1:{}", master.port());
+        let open = || Scrape::read(&metrics.render()).find("slots_open", &[("node", &node)]);
+        eventually("each end of the open slot is counted", || (open() == Some(1.0)).then_some(()));
+    }
+    cluster.close_slot(&stuck, 0, 1);
     cluster.move_slot(&key, 0, 1);
     locks.lock(&key).await.unwrap().release().await.unwrap();
     eventually("a redirection", || (total("redirections_total", ("kind", "moved")) >= 1.0).then_some(()));

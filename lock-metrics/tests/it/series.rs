@@ -265,10 +265,16 @@ fn notices() {
     assert_eq!(scrape.get("topology_changes_total", &[("node", node), ("change", "slots")]), 5.0);
     let redirections = |kind| scrape.get("redirections_total", &[("node", node), ("kind", kind)]);
     assert_eq!(["moved", "ask", "try_again", "no_master"].map(redirections), [0.0, 3.0, 0.0, 0.0]);
+    assert_eq!(scrape.find("slots_open", &[("node", node)]), None, "nobody has said how many");
+    for slots in [2, 1] {
+        observer.on_notice(&Notice::SlotsOpen { node, slots });
+        assert_eq!(Scrape::read(&metrics.render()).get("slots_open", &[("node", node)]), f64::from(slots));
+    }
     observer.on_notice(&Notice::NodeLeft { node });
     let scrape = Scrape::read(&metrics.render());
     assert_eq!(scrape.find("backend_connected", &[("node", node)]), None, "a node that left is not down");
     assert_eq!(scrape.find("replicas", &[("node", node)]), None);
+    assert_eq!(scrape.find("slots_open", &[("node", node)]), None);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod quorum;
 #[cfg(target_os = "linux")]
 mod run;
 mod safety;
+mod topology;
 mod why;
 
 use std::time::Duration;

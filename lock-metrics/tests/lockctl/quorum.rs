@@ -41,7 +41,10 @@ async fn a_quorum_is_begun_and_its_members_are_asked() {
     for (arguments, url, says) in [
         (&["quorum", "init"][..], "redis://127.0.0.1", "not the URL of a quorum"),
         (&["sync", "k"], "redlock://a,b", "name at least three independent stores"),
-        (&["list"], "redlock://a,b,c", "does not serve \"redlock\""),
+        (&["list"], "redlock://a,b,c", "its own URL, such as --url redis://a:6379"),
+        (&["show", "k"], "redlock://a,b,c", "`lockctl sync KEY`"),
+        (&["topology"], "redlock://a,b", "name at least three independent stores"),
+        (&["topology"], "redlok://a,b,c", "redlok"),
     ] {
         let ended = lockctl_at(url, arguments);
         ended.assert_code(2);

@@ -67,6 +67,12 @@ impl Topology {
         self.by_slot.iter().flatten().collect()
     }
 
+    /// Returns how many slots a master serves.
+    #[cfg(feature = "inspect")]
+    pub(in crate::redis) fn served_by(&self, master: &Address) -> usize {
+        self.by_slot.iter().filter(|by| by.as_ref() == Some(master)).count()
+    }
+
     /// Reads what a master says about itself in `CLUSTER NODES`: whether it is taking over a slot, or has
     /// one that belongs to another master in this topology. `None` if it makes no sense.
     #[cfg(any(test, feature = "inspect"))]

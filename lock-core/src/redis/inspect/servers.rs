@@ -9,7 +9,6 @@ use redis::{Cmd, RedisError, Value};
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::redis::cluster::Seeds;
 use crate::redis::cluster::slots::Topology;
 use crate::redis::discovery::Place;
@@ -74,7 +73,8 @@ impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
         let settings = Settings::default();
         if !Seeds::are_named_by(url) {
-            let named = Arc::new(Node::found_at(Place::parse(url, settings)?.0, Durability::Master));
+            let (place, durability) = Place::parse(url, settings)?;
+            let named = Arc::new(Node::found_at(place, durability));
             return Ok(Self { named, others: Mutex::default(), nat: Nat::default() });
         }
         let Seeds { targets, nat } = Seeds::parse(url, &settings)?;

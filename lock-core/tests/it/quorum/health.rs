@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lock_core::testing::limit;
-use lock_core::{LockEvent, LockObserver, MemberState, Notice, QuorumHealth};
+use lock_core::{LockBackend, LockErrorKind, LockEvent, LockObserver, MemberList, MemberState, Notice, QuorumHealth};
 
 use crate::quorum::network::{Network, process, process_with, stores};
 use crate::quorum::{SECOND, take};
@@ -88,4 +88,25 @@ async fn a_member_that_lost_its_data_is_excluded_for_the_longest_ttl_and_told_of
     tokio::time::sleep(12 * SECOND).await;
     assert_eq!(reports.states(), [Counted; 3]);
     guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_list_that_does_not_fit_is_told_and_no_failure_of_members() {
+    let stores = stores(3);
+    let process = process(&stores);
+    let reports = Reports::default();
+    process.locks.observe(reports.clone());
+    // Somebody named the members otherwise.
+    let other = MemberList::new(["a", "x", "y"].map(String::from).into(), 2, 60 * SECOND);
+    stores[0].remember(Some(&other), 180 * SECOND).await.unwrap();
+    let error = process.locks.lock("k").await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(reports.states()[0], MemberState::Disagrees, "{:?}", reports.states());
+    // It is forgotten once nobody uses it.
+    tokio::time::sleep(300 * SECOND).await;
+    process.locks.lock("k").await.unwrap().release().await.unwrap();
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(reports.states()[0], MemberState::Counted, "{:?}", reports.states());
 }

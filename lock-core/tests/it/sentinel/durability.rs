@@ -1,6 +1,8 @@
 //! Locks that count only when replicas have them.
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisSentinels, RedisServer, Stopwatch, limit};
+use lock_core::testing::{
+    Direction, EventLog, FaultProxy, RedisSentinels, RedisServer, RedisServerBuilder, Stopwatch, limit,
+};
 use lock_core::{Durability, LockErrorKind, LockManager, LockOptions, LossReason, RedisStore};
 
 use crate::support::{MS, SECOND, eventually, exists, figure, locked_keys, lost, take};
@@ -132,6 +134,38 @@ async fn what_a_server_cannot_confirm_is_refused_and_given_back() {
     assert!(error.to_string().contains("no replicas"), "{error}");
     let error = LockManager::in_memory().lock("k").with_durability(Durability::Acks(1)).await.unwrap_err();
     assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("remove"), "{error}");
+}
+
+/// Where the servers can tell (Redis 7.2). CI runs an older one, which refuses: CONTRIBUTING.md says how to run it by hand.
+#[tokio::test]
+#[limit]
+async fn what_is_on_disk_survives_the_crash_of_a_server() {
+    let on_disk = |server: RedisServerBuilder| server.with("appendonly", "yes").with("repl-diskless-sync-delay", "0");
+    let mut master = on_disk(RedisServer::builder()).start();
+    let options = LockOptions::default().with_ttl(30 * SECOND).with_wait(20 * SECOND);
+    let locks = LockManager::connect_with(&format!("{}?fsync=local", master.url()), options).await.unwrap();
+    let taken = locks.lock("local").await;
+    if master.command(&["INFO", "server"]).text().contains("redis_version:7.0.") {
+        let error = taken.unwrap_err();
+        assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("7.2"), "{error}");
+        return;
+    }
+    let guard = taken.unwrap();
+    master.kill();
+    master.restart();
+    assert!(exists(&master, "local"), "what was granted was on the disk");
+    guard.release().await.unwrap();
+    // The disk of a replica too, as soon as there is one.
+    let wanted = Durability::Fsync { local: true, replicas: 1 };
+    let error = locks.lock("both").with_durability(wanted).without_waiting().await.unwrap_err();
+    assert!(error.kind() == LockErrorKind::Unavailable && error.to_string().contains("their disks"), "{error}");
+    let place = format!("127.0.0.1 {}", master.port());
+    let mut replica = on_disk(RedisServer::builder()).with("replicaof", &place).start();
+    let guard = locks.lock("both").with_durability(wanted).await.unwrap();
+    replica.kill();
+    replica.restart();
+    assert!(exists(&replica, "both"), "and on that of the replica");
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

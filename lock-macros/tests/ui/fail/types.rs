@@ -61,6 +61,11 @@ async fn no_value() -> Option<u32> {
 #[distributed_lock(key = "k", on_refused = "skip", min_hold = "1m", min_hold_on = "ok")]
 async fn never_fails() {}
 
+#[distributed_lock(key = "k", durability = SECONDS)]
+async fn durability() -> Result<(), LockError> {
+    Ok(())
+}
+
 #[distributed_lock(key = "k", ttl = Duration::from_secs(SECONDS))]
 async fn body() -> Result<u32, LockError> {
     let text: u32 = "text";

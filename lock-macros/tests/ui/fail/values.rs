@@ -72,4 +72,19 @@ async fn hidden(id: u32, lock: u32) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "k", durability = "acks=0")]
+async fn no_acks() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", durability = 1)]
+async fn bare_acks() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", acks = 1)]
+async fn acks_alone() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -282,6 +282,12 @@ fn topology() -> Vec<Panel> {
             .query("{{node}}", "sum by (node) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
         chart("Redirections", "What masters of a cluster said instead of an answer.", Unit::PerSecond)
             .query("{{node}}: {{kind}}", "sum by (node, kind) (rate(@redirections_total[$__rate_interval]))"),
+        chart(
+            "Slots that are half moved",
+            "What masters of a cluster give away or take over; new locks there wait.",
+            Unit::Count,
+        )
+        .query("{{node}}", "max by (node) (@slots_open)"),
         chart("Members of each quorum", "As the process that sees the fewest count sees them.", Unit::Count)
             .query("{{node}}: counted", "min by (node) (@quorum_members{state=\"counted\"})")
             .query("{{node}}: {{state}}", "max by (node, state) (@quorum_members{state!=\"counted\"})")

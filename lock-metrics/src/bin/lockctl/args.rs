@@ -43,6 +43,7 @@ Examples:
   lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
   lockctl run lock:backup --ttl 30s -- ./backup.sh --full
   lockctl --url redlock://10.0.0.1,10.0.0.2,10.0.0.3 sync lock:user:42
+  lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster topology
   LOCK_URL=redis://:password@redis.internal lockctl watch --json";
 
 const RUN: &str = "\
@@ -74,7 +75,7 @@ Examples:
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The Redis server, or any node of a cluster: `redis://user:password@host:port/db` (only the host is needed), rediss:// or
-    /// redis+unix:///path; for `run`, `sync` and `quorum` also redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
+    /// redis+unix:///path; for `run`, `sync`, `topology`, `release` and `quorum` also redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -151,6 +152,8 @@ pub(crate) enum Action {
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
+    /// Show the servers behind the URL: masters, replicas, sentinels, members of a quorum, and what is wrong with them
+    Topology,
     /// Look after the members of a quorum, which a URL such as redlock://host,host,host names
     Quorum {
         #[command(subcommand)]

@@ -16,6 +16,7 @@ mod release;
 mod run;
 #[path = "../../text.rs"]
 mod text;
+mod topology;
 mod values;
 mod watch;
 mod why;
@@ -127,11 +128,13 @@ fn ask(args: Args) -> End {
 }
 
 async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure> {
-    let fleet = match action {
-        Action::Sync { key } => return quorum::sync(url, &key, out).await,
-        Action::Quorum { action } => return quorum::act(url, &action, out).await,
-        _ => &FleetReader::new(url).map_err(Failure::Url)?,
+    let fleet = match &action {
+        Action::Sync { key } => return quorum::sync(url, key, out).await,
+        Action::Quorum { action } => return quorum::act(url, action, out).await,
+        Action::Topology => return topology::topology(url, out).await,
+        _ => FleetReader::members(url).map_err(Failure::Url)?,
     };
+    let [fleet] = fleet.as_slice() else { return quorum::act_at_members(fleet, action, out).await };
     let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
     match action {
         Action::List(wanted) => commands::list(fleet, &wanted, out).await,

@@ -1,12 +1,14 @@
-//! What the members of a quorum say of a key, and the beginning of a quorum.
+//! What the members of a quorum say of a key, the beginning of a quorum, and what is done at all of its members.
 
-use lock_core::{LockKey, LockManager, LockManagerBuilder, NodeReport, Quorum, SyncReport};
+use lock_core::inspect::FleetReader;
+use lock_core::{Freed, LockError, LockKey, LockManager, LockManagerBuilder, NodeReport, Quorum, SyncReport};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
-use crate::args::QuorumAction;
+use crate::args::{Action, Expected, QuorumAction};
 use crate::output::{Output, Table};
 use crate::text::visible;
-use crate::{End, Failure, record};
+use crate::{End, Failure, audit, complain, record, values};
 
 /// Shows what each node says of a key.
 pub(crate) async fn sync(url: &str, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
@@ -92,4 +94,79 @@ pub(crate) async fn act(url: &str, action: &QuorumAction, out: &mut Output) -> R
     quorum.init().await?;
     out.line(&format!("every member counts from now on: {quorum:?}"))?;
     Ok(End::Ok)
+}
+
+/// Does at all members what can be done there, and says what to write for the rest.
+pub(crate) async fn act_at_members(
+    members: Vec<FleetReader>,
+    action: Action,
+    out: &mut Output,
+) -> Result<End, Failure> {
+    match action {
+        Action::Release { key, expected, reason } => {
+            let key = values::within(members[0].key_prefix(), &key)?;
+            release(members, &key, &expected, &reason, out).await
+        }
+        _ => Err(Failure::Url(LockError::misconfigured(format!(
+            "a quorum has no list of its locks; `lockctl sync KEY` shows one lock at every member, `lockctl topology` the \
+             members, and what one of them has is seen with its own URL, such as --url redis://{}",
+            members[0].node(),
+        )))),
+    }
+}
+
+/// Takes a lock away at every member at once: one that kept it would count for the holder.
+async fn release(
+    members: Vec<FleetReader>,
+    key: &LockKey,
+    expected: &Expected,
+    reason: &str,
+    out: &mut Output,
+) -> Result<End, Failure> {
+    let (all, actor) = (members.len(), audit::actor());
+    let mut asking = JoinSet::new();
+    for (at, member) in members.into_iter().enumerate() {
+        let (key, actor, reason) = (key.clone(), actor.clone(), reason.to_owned());
+        let (owner, value) = (expected.owner, expected.value.clone());
+        asking.spawn(async move {
+            let freed = match (owner, &value) {
+                (Some(owner), _) => member.release(&key, owner, &actor, &reason).await,
+                (None, Some(value)) => member.release_foreign(&key, &value.0, &actor, &reason).await,
+                (None, None) => unreachable!("the command line demands one of them"),
+            };
+            (at, member.node().to_owned(), freed)
+        });
+    }
+    let mut answers = asking.join_all().await;
+    answers.sort_by_key(|(at, ..)| *at);
+    let count = |what: &dyn Fn(&Result<Freed, LockError>) -> bool| answers.iter().filter(|(.., it)| what(it)).count();
+    let (released, unknown) = (count(&|freed| *freed == Ok(Freed::Released)), count(&|freed| freed.is_err()));
+    // As long as no majority can be left.
+    let (end, outcome) = match () {
+        () if unknown > all / 2 => (End::Unavailable, "unknown"),
+        () if released > 0 => (End::Ok, "released"),
+        () => (End::NotFound, "not_held"),
+    };
+    if out.is_json() {
+        let said = |(_, node, freed): &(usize, String, Result<Freed, LockError>)| match freed {
+            Ok(Freed::Released) => json!({ "node": node, "outcome": "released" }),
+            Ok(_) => json!({ "node": node, "outcome": "not_held" }),
+            Err(error) => json!({ "node": node, "outcome": "unknown", "error": error.to_string() }),
+        };
+        let nodes: Vec<Value> = answers.iter().map(said).collect();
+        out.document(&json!({ "key": key.as_str(), "outcome": outcome, "nodes": nodes }))?;
+    } else if released > 0 {
+        out.line(&format!("released {} at {released} of {all} members", visible(key.as_str())))?;
+    }
+    for (_, node, freed) in &answers {
+        if let Err(error) = freed {
+            complain(&format!("{node} may still have it: {error}"));
+        }
+    }
+    match end {
+        End::NotFound => complain(&format!("nothing was released: no member has {key} of that owner")),
+        End::Unavailable => complain("so many members gave no answer that the lock may still be held; try again"),
+        _ => {}
+    }
+    Ok(end)
 }

@@ -83,7 +83,20 @@ pub(crate) fn alerts() -> Vec<Alert> {
             "Too few replicas or disks of {{ $labels.node }} confirmed what {{ $labels.job }} asked for: those acquires fail, and \
              locks that are held end with their leases. Look for a replica that is away, slow, or too far behind.",
         ),
+        Alert::new(
+            "LockSlotStuck",
+            Severity::Warning,
+            &format!("max by ({SERVICE}, node) (@slots_open) > 0"),
+            "{{ $labels.node }} has {{ $value | humanize }} slots that are half moved",
+        )
+        .after("15m")
+        .says(
+            "The master {{ $labels.node }} of the cluster that {{ $labels.job }} locks in has been giving away or taking over \
+             {{ $value | humanize }} slots for 15 minutes. Locks that are held go on, new ones in these slots wait. Look for a \
+             resharding that was interrupted, and end it: redis-cli --cluster fix.",
+        ),
         quorum(),
+        disagreement(),
         Alert::new(
             "LockSamplerStalled",
             Severity::Warning,
@@ -140,7 +153,7 @@ fn quorum() -> Alert {
         // With all members up, one that all must grant is as it should be.
         &format!(
             "(min by ({by}) (@quorum_members{{state=\"counted\"}}) <= on ({by}) max by ({by}) (@quorum_majority)) \
-             and on ({by}) (max by ({by}) (@quorum_members{{state!=\"counted\"}}) > 0)"
+             and on ({by}) (max by ({by}) (@quorum_members{{state=~\"away|excluded\"}}) > 0)"
         ),
         "Only {{ $value | humanize }} members of the quorum {{ $labels.node }} count: one more, and no lock is granted",
     )
@@ -149,6 +162,22 @@ fn quorum() -> Alert {
         "A process of {{ $labels.job }} finds that only {{ $value | humanize }} members of the quorum {{ $labels.node }} \
          count. When no majority counts, no lock is granted and those that are held end with their leases. Bring the \
          others back: *excluded* ones count again by themselves, *away* ones do not answer.",
+    )
+}
+
+fn disagreement() -> Alert {
+    let by = format!("{SERVICE}, node");
+    Alert::new(
+        "LockMembersDisagree",
+        Severity::Critical,
+        &format!("max by ({by}) (@quorum_members{{state=\"disagrees\"}}) > 0"),
+        "{{ $labels.job }} names other members of its quorum than processes before it, and gets no lock",
+    )
+    .after("1m")
+    .says(
+        "{{ $value | humanize }} members of the quorum {{ $labels.node }} also serve a quorum of other members. Two majorities \
+         could miss each other, so {{ $labels.job }} is refused every lock. Write the same list in every process, and add or \
+         remove one member at a time.",
     )
 }
 
