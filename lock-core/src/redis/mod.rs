@@ -1,6 +1,7 @@
 //! Locks on a Redis server, on the master that sentinels name, or on the masters of a Redis Cluster.
 
 mod acquire;
+mod batch;
 mod blocked;
 mod builder;
 mod checks;
