@@ -1,8 +1,10 @@
 //! Locks on a Redis Cluster.
 
+mod batches;
 mod failover;
 mod moves;
 mod reached;
+mod refusing;
 
 use std::future::IntoFuture;
 use std::pin::pin;
