@@ -176,7 +176,7 @@ impl Node {
         begun: Timestamp,
     ) -> Result<Attempt> {
         let left = begun.after(request.execute_within).since(Clock::system().now());
-        if let Err(error) = self.confirm(&connection.link, request.claim.durability, left).await {
+        if let Err(error) = self.confirm(&connection.link, &request.claim, left).await {
             if error.kind() == LockErrorKind::Misconfigured {
                 self.give_back(connection, request).await;
             }
@@ -228,7 +228,7 @@ impl Node {
                 AcquiredAll::Granted(token) => {
                     self.floor_of(&first.claim.key).raise(token);
                     let left = begun.after(first.execute_within).since(received);
-                    if let Err(error) = self.confirm(link, first.claim.durability, left).await {
+                    if let Err(error) = self.confirm(link, &first.claim, left).await {
                         if error.kind() == LockErrorKind::Misconfigured {
                             for request in requests {
                                 self.give_back(&connection, request).await;

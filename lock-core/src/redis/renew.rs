@@ -129,7 +129,9 @@ impl Node {
         let connection = self.pool.connection().await?;
         let claim = std::slice::from_ref(claim);
         let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;
-        self.read_renewals(claim, reply)?.remove(0)
+        let mut answers = self.read_renewals(claim, reply)?;
+        self.confirm_renewals(&connection.link, claim, &mut answers).await;
+        answers.remove(0)
     }
 
     fn read_renewals(
