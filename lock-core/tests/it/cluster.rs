@@ -3,6 +3,7 @@
 mod batches;
 mod durability;
 mod failover;
+mod managed;
 mod moves;
 mod reached;
 mod refusing;

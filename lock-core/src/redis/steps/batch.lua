@@ -2,7 +2,7 @@
 -- the function `library`, which defines everything of release.lua that is needed only where somebody waits.
 --
 -- KEYS     none, because a node of a cluster takes only keys of one slot; or the keys of the only call
--- ARGV     for each call one of
+-- ARGV[6i+1…6i+6]  of each call one of
 --          `take`  the lock, its clock; value, ttl in ms, deadline in us of server time: later than this the caller
 --                  may be gone
 --          `free`  the lock, its queue, its waiters, its clock; the owner and the '|' that follows it in the value

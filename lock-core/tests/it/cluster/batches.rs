@@ -3,16 +3,15 @@
 use lock_core::testing::{EventLog, RedisCluster, RedisServer, limit};
 use lock_core::{LockErrorKind, LockGuard, LockManager};
 
-use super::refusing::services;
 use crate::support::{MS, eventually, exists, locked_keys, locks_at, take};
 
 /// Names locks of different slots, all on one master.
-fn names(cluster: &RedisCluster, master: usize, count: usize) -> Vec<String> {
+pub(super) fn names(cluster: &RedisCluster, master: usize, count: usize) -> Vec<String> {
     (0..count).map(|at| cluster.key_on(master, &format!("lock:{at}:"))).collect()
 }
 
 /// Takes all locks side by side.
-async fn take_all(locks: &LockManager, names: &[String]) -> Vec<LockGuard> {
+pub(super) async fn take_all(locks: &LockManager, names: &[String]) -> Vec<LockGuard> {
     let mut taking = tokio::task::JoinSet::new();
     for name in names {
         let (locks, name) = (locks.clone(), name.clone());
@@ -21,7 +20,7 @@ async fn take_all(locks: &LockManager, names: &[String]) -> Vec<LockGuard> {
     taking.join_all().await
 }
 
-async fn release_all(guards: Vec<LockGuard>) {
+pub(super) async fn release_all(guards: Vec<LockGuard>) {
     let mut releasing = tokio::task::JoinSet::new();
     for guard in guards {
         releasing.spawn(async move { guard.release().await.unwrap() });
@@ -125,27 +124,4 @@ async fn a_slot_that_is_open_or_gone_holds_up_no_other_call_of_its_batch() {
     for master in cluster.masters() {
         eventually("all is free", || locked_keys(master).is_empty()).await;
     }
-}
-
-/// A proxy of a service must find every key of a script before it runs.
-#[tokio::test]
-#[limit]
-async fn where_scripts_must_declare_their_keys_each_call_gets_one() {
-    let cluster = RedisCluster::start(2);
-    let (services, url) = services(&cluster, |words| {
-        let is_script = words[0].starts_with(b"EVAL");
-        (is_script && words[2] == b"0").then_some("ERR eval/evalsha number of keys can't be negative or zero")
-    });
-    let locks = locks_at(&url);
-    let all: Vec<String> = (0..2).flat_map(|master| names(&cluster, master, 12)).collect();
-    let refused = || services.iter().map(super::refusing::Service::refused).sum::<usize>();
-    let mut rounds = vec![0];
-    // A few times over each connection.
-    while rounds.len() < 3 || rounds[rounds.len() - 3] < refused() {
-        release_all(take_all(&locks, &all).await).await;
-        rounds.push(refused());
-        assert!(rounds.len() < 50, "{rounds:?}");
-    }
-    assert!(refused() > 0);
-    assert!(cluster.masters().iter().all(|master| locked_keys(master).is_empty()));
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use lock_core::testing::RedisCluster;
+use lock_core::testing::{RedisCluster, RedisServer};
 
 /// The words of a command.
 type Words = [Vec<u8>];
 
-/// Says with which error a command is refused, if it is.
-type Refuses = fn(&Words) -> Option<&'static str>;
+/// Says with which error a server of that number refuses a command, if it does.
+type Refuses = Arc<dyn Fn(usize, &Words) -> Option<&'static str> + Send + Sync>;
 
 /// What stands before one server.
 pub(super) struct Service {
@@ -22,6 +22,7 @@ pub(super) struct Service {
 }
 
 struct Shared {
+    number: usize,
     refuses: Refuses,
     refused: AtomicUsize,
     over: AtomicBool,
@@ -29,10 +30,11 @@ struct Shared {
 }
 
 impl Service {
-    fn start(server: u16, refuses: Refuses) -> Self {
+    fn start(number: usize, server: u16, refuses: Refuses) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
+            number,
             refuses,
             refused: AtomicUsize::new(0),
             over: AtomicBool::new(false),
@@ -82,9 +84,9 @@ impl Shared {
         let (mut requests, mut to_server) = (BufReader::new(client.try_clone().unwrap()), server.try_clone().unwrap());
         thread::spawn(move || {
             while let Some(mut words) = command(&mut requests) {
-                if let Some(error) = (self.refuses)(&words) {
+                if let Some(error) = (self.refuses)(self.number, &words) {
                     self.refused.fetch_add(1, Ordering::SeqCst);
-                    words = ["EVAL", "return redis.error_reply(ARGV[1])", "0", error].map(|word| word.into()).into();
+                    words = ["EVAL", "return redis.error_reply(ARGV[1])", "0", error].map(Into::into).into();
                 }
                 if to_server.write_all(&packed(&words)).is_err() {
                     break;
@@ -124,12 +126,15 @@ fn packed(words: &Words) -> Vec<u8> {
 }
 
 /// Puts a service before every master, and returns them with the URL that leads through them.
-pub(super) fn services(cluster: &RedisCluster, refuses: Refuses) -> (Vec<Service>, String) {
-    let services: Vec<Service> =
-        cluster.masters().iter().map(|master| Service::start(master.port(), refuses)).collect();
-    let pair = |(service, master): (&Service, &lock_core::testing::RedisServer)| {
-        format!("127.0.0.1:{}>127.0.0.1:{}", master.port(), service.port)
-    };
+pub(super) fn services(
+    cluster: &RedisCluster,
+    refuses: impl Fn(usize, &Words) -> Option<&'static str> + Send + Sync + 'static,
+) -> (Vec<Service>, String) {
+    let refuses: Refuses = Arc::new(refuses);
+    let start = |(number, master): (usize, &RedisServer)| Service::start(number, master.port(), Arc::clone(&refuses));
+    let services: Vec<Service> = cluster.masters().iter().enumerate().map(start).collect();
+    let pair =
+        |(service, master): (&Service, &RedisServer)| format!("127.0.0.1:{}>127.0.0.1:{}", master.port(), service.port);
     let nat: Vec<String> = services.iter().zip(cluster.masters()).map(pair).collect();
     let url = format!("redis+cluster://127.0.0.1:{}?nat={}", services[0].port, nat.join(","));
     (services, url)
