@@ -27,8 +27,8 @@ impl LockManager {
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
-    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server and sentinels take `?acks=1` or
-    /// `?fsync=local`, see [`Durability`](crate::Durability).
+    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
+    /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability).
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::node::{Node, Way};
-use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Taken};
+use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Part, Taken};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,17 +39,24 @@ impl Node {
             Some(connection) => (connection, begun),
             None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
         };
+        let in_cluster = connection.link.is_cluster();
         if before.is_none()
             && !request.claim.mode.is_shared()
             && !request.repeated
-            && connection.link.takes_natively()
+            && (in_cluster && way == Way::default() || connection.link.takes_natively())
             && !self.collisions.is_contended(key, begun)
         {
             if begun_to_send >= begun.after(request.execute_within) {
                 return Err(self.too_late(request.execute_within));
             }
             let server_time = connection.link.time.estimate(begun_to_send);
-            let call = Call::Take(request.claim.owner, steps::take(request, server_time / 1000));
+            let call = if in_cluster {
+                let left = begun.after(request.execute_within).since(begun_to_send);
+                let deadline = connection.link.time.deadline(begun_to_send, left);
+                Call::Attempt(Part::take(request, &self.keys_of(key)?, server_time / 1000, deadline))
+            } else {
+                Call::Take(request.claim.owner, steps::take(request, server_time / 1000))
+            };
             // Read before sending, because one draw may serve several locks.
             let known = self.floor_of(key).at_least(request.floor, server_time);
             let taken = match connection.call(call, Flush::Now).await {
@@ -169,7 +176,7 @@ impl Node {
         begun: Timestamp,
     ) -> Result<Attempt> {
         let left = begun.after(request.execute_within).since(Clock::system().now());
-        if let Err(error) = self.confirm(&connection.link, request.claim.durability, left).await {
+        if let Err(error) = self.confirm(&connection.link, &request.claim, left).await {
             if error.kind() == LockErrorKind::Misconfigured {
                 self.give_back(connection, request).await;
             }
@@ -221,7 +228,7 @@ impl Node {
                 AcquiredAll::Granted(token) => {
                     self.floor_of(&first.claim.key).raise(token);
                     let left = begun.after(first.execute_within).since(received);
-                    if let Err(error) = self.confirm(link, first.claim.durability, left).await {
+                    if let Err(error) = self.confirm(link, &first.claim, left).await {
                         if error.kind() == LockErrorKind::Misconfigured {
                             for request in requests {
                                 self.give_back(&connection, request).await;

@@ -23,6 +23,7 @@ use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
 use crate::owner::OwnerId;
+use crate::redis::batch::exchange_with_node;
 use crate::redis::exchange::{Answer, Call, exchange};
 use crate::redis::inline_task::InlineTask;
 use crate::redis::link::Link;
@@ -86,7 +87,7 @@ impl Coalescer {
         let (sender, answer) = oneshot::channel();
         let taking = call.taking();
         let mut state = self.lock();
-        let idle = state.in_flight == 0 && flush == Flush::Now || self.link.is_cluster();
+        let idle = state.in_flight == 0 && flush == Flush::Now;
         let (batch, opens) = match &state.gathering {
             Some(batch) => (Arc::clone(batch), false),
             // In full at once: it would be moved again and again as it grows.
@@ -314,5 +315,9 @@ async fn step_back() {
 }
 
 async fn run(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
-    if calls.is_empty() { Vec::new() } else { exchange(link, calls).await }
+    match calls.as_slice() {
+        [] => Vec::new(),
+        _ if link.is_cluster() => exchange_with_node(link, calls).await,
+        _ => exchange(link, calls).await,
+    }
 }

@@ -102,6 +102,8 @@ enum Meaning {
 const FORBIDDEN: Meaning =
     Meaning::Misconfigured("the user may not do that; the documentation of RedisStore lists what it needs");
 
+const NOT_HERE: &str = "the slot is not, or not wholly, at this node; try again when it has been moved";
+
 /// Every code that says something definite. Any other code means *unknown*.
 const CODES: &[(&str, Meaning)] = &[
     ("LOADING", Meaning::NotExecuted("it is loading its data; wait until it has started")),
@@ -137,6 +139,9 @@ const TEXTS: &[(&str, Meaning)] = &[
     ("max number of clients", Meaning::NotExecuted("it has no connection left; raise maxclients")),
     ("unknown command", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
     ("unknown subcommand", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
+    // A master that does not serve the slot says it of a script, and some services say it instead of MOVED.
+    ("non local key", Meaning::NotExecuted(NOT_HERE)),
+    ("do not hash to the same slot", Meaning::NotExecuted(NOT_HERE)),
     ("user executing the script can't", FORBIDDEN),
     // The same from 7.2 on, and in Valkey.
     ("ACL failure in script", FORBIDDEN),

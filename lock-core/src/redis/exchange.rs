@@ -1,4 +1,4 @@
-//! Sends the calls of one batch as one packed message, and reads an answer to each.
+//! Sends the calls of one batch to one server as one packed message, and reads an answer to each.
 //!
 //! First the releases, by one script. Then the attempts at locks that are probably free, in one
 //! transaction. Then all other scripts, each by itself.
@@ -13,7 +13,7 @@ use crate::owner::OwnerId;
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Taken};
+use crate::redis::steps::{self, Part, Taken};
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -23,6 +23,8 @@ const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
 pub(super) enum Call {
     /// Takes a lock without a script. Answered by [`Answer::Taken`].
     Take(OwnerId, redis::Cmd),
+    /// The same at a node of a cluster, where the server checks the deadline.
+    Attempt(Part),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
     Release(Keys, OwnerId),
     /// A script by itself.
@@ -69,6 +71,8 @@ struct Sorted {
     /// The command of each of these.
     commands: Vec<redis::Cmd>,
     evals: Vec<(usize, Eval)>,
+    /// What only nodes of clusters understand.
+    elsewhere: Vec<usize>,
 }
 
 /// Makes calls, and reads one answer for each.
@@ -85,6 +89,7 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
                 sorted.takes.push(place);
                 sorted.commands.push(command);
             }
+            Call::Attempt(_) => sorted.elsewhere.push(place),
             Call::Release(keys, owner) => sorted.releases.push((place, keys, owner)),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
@@ -96,10 +101,11 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
 
 impl Sorted {
     async fn send(mut self, link: &Link, answers: &mut [Option<Answer>]) {
-        // A node of a cluster takes only keys of one slot at a time.
+        for place in self.elsewhere.drain(..) {
+            answers[place] = Some(Answer::Taken(Taken::NotExecuted));
+        }
         let groups: Vec<&[(usize, Keys, OwnerId)]> = match self.releases.as_slice() {
             [] => Vec::new(),
-            some if link.is_cluster() => some.chunks(1).collect(),
             all => vec![all],
         };
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
@@ -217,7 +223,11 @@ async fn released(
 impl Link {
     /// Sends a script with its text if the server does not know the hash, as after a restart, a failover
     /// or SCRIPT FLUSH.
-    async fn unless_unknown(&self, eval: &Eval, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+    pub(super) async fn unless_unknown(
+        &self,
+        eval: &Eval,
+        reply: Result<Value, RedisError>,
+    ) -> Result<Value, RedisError> {
         match reply.and_then(Value::extract_error) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.send(&eval.by_text()).await
@@ -233,7 +243,12 @@ impl Link {
     }
 
     /// Runs several scripts, sent as one message.
-    pub(super) async fn eval_each(&self, evals: &[Eval]) -> Vec<Result<Value, RedisError>> {
+    pub(super) async fn eval_each(&self, evals: &[&Eval]) -> Vec<Result<Value, RedisError>> {
+        match evals {
+            [] => return Vec::new(),
+            [only] => return vec![self.eval(only).await],
+            _ => {}
+        }
         let mut message = Pipeline::with_capacity(evals.len());
         for eval in evals {
             message.add_command(eval.by_hash().clone());
@@ -275,6 +290,6 @@ impl Link {
 }
 
 /// The error of an answer that makes no sense.
-fn unreadable() -> RedisError {
+pub(super) fn unreadable() -> RedisError {
     RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
 }

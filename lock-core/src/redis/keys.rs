@@ -148,24 +148,29 @@ impl Keys {
 
     /// The clock in the slot of these keys.
     pub(super) fn clock_of_slot(&self) -> Cow<'static, str> {
-        /// For each slot a number that hashes to it.
-        static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-            let mut numbers = vec![u32::MAX; SLOTS];
-            let mut missing = SLOTS;
-            for number in 0.. {
-                let found = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
-                if *found == u32::MAX {
-                    *found = number;
-                    missing -= 1;
-                }
-                if missing == 0 {
-                    break;
-                }
-            }
-            numbers
-        });
-        format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(slot_of(&self.lock))]).into()
+        clock_of_slot(slot_of(&self.lock)).into()
     }
+}
+
+/// Names the clock of a slot.
+pub(super) fn clock_of_slot(of: u16) -> String {
+    /// For each slot a number that hashes to it.
+    static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+        let mut numbers = vec![u32::MAX; SLOTS];
+        let mut missing = SLOTS;
+        for number in 0.. {
+            let found = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
+            if *found == u32::MAX {
+                *found = number;
+                missing -= 1;
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        numbers
+    });
+    format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(of)])
 }
 
 /// Returns whether data of another lock lies at this key, or a clock, so that no lock can.

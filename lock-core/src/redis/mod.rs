@@ -1,6 +1,7 @@
 //! Locks on a Redis server, on the master that sentinels name, or on the masters of a Redis Cluster.
 
 mod acquire;
+mod batch;
 mod blocked;
 mod builder;
 mod checks;
@@ -125,7 +126,7 @@ impl RedisStore {
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
     /// by `?nat=announced>reached,…`.
     ///
-    /// All but clusters take `?acks=1` (or `all`, of sentinels) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
+    /// All take `?acks=1` (or `all`, of sentinels and clusters) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
     /// for no other.
     ///
     /// # Errors
@@ -183,9 +184,9 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue();
+        let known = Capabilities::polled().with_queue().with_durability();
         let (known, hears) = match &self.servers {
-            Servers::One(node) => (known.with_modes().with_durability(), node.listeners.can_hear()),
+            Servers::One(node) => (known.with_modes(), node.listeners.can_hear()),
             Servers::Cluster(cluster) => (known, cluster.can_hear()),
         };
         if hears { known.with_push_loss() } else { known }
@@ -201,7 +202,7 @@ impl LockBackend for RedisStore {
     fn durability(&self) -> Durability {
         match &self.servers {
             Servers::One(node) => node.durability,
-            Servers::Cluster(_) => Durability::Master,
+            Servers::Cluster(cluster) => cluster.durability,
         }
     }
 

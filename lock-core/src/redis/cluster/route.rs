@@ -214,7 +214,7 @@ impl Cluster {
                     way.asking = true;
                     true
                 }
-                Some(Refusal::TryAgain) => !std::mem::replace(&mut way.alone, true),
+                Some(Refusal::TryAgain | Refusal::NotHere) => !std::mem::replace(&mut way.alone, true),
                 _ if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
                 _ => return Err(error),
             };
@@ -272,7 +272,7 @@ impl Cluster {
                     return error;
                 }
             }
-            Some(Refusal::NoMaster) => self.common.look_soon(),
+            Some(Refusal::NoMaster | Refusal::NotHere) => self.common.look_soon(),
             _ => {}
         }
         error
