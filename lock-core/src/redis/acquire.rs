@@ -43,7 +43,8 @@ impl Node {
             && !request.claim.mode.is_shared()
             && !request.repeated
             && connection.link.takes_natively()
-            && !self.collisions.is_contended(key, begun)
+            // Who asks tentatively has looked.
+            && (request.tentative || !self.collisions.is_contended(key))
         {
             if begun_to_send >= begun.after(request.execute_within) {
                 return Err(self.too_late(request.execute_within));
@@ -86,7 +87,12 @@ impl Node {
         match taken {
             // The lock is taken. The script repeats the claim and corrects the clock.
             Taken::With(_) => give_back = true,
-            Taken::Occupied => self.collisions.note(&request.claim.key, Clock::system().now()),
+            Taken::Occupied => {
+                self.collisions.note(&request.claim.key, Clock::system().now());
+                if request.tentative {
+                    return Ok(Attempt::Contended);
+                }
+            }
             Taken::Doubtful | Taken::NotExecuted => {}
             Taken::NoClock(why) => {
                 self.give_back(connection, request).await;
@@ -142,6 +148,9 @@ impl Node {
                     self.confirmed(Attempt::Granted { token }, connection, request, begun).await
                 }
                 Acquired::Held(holder) => {
+                    if request.tentative {
+                        self.collisions.note(&request.claim.key, received);
+                    }
                     self.collisions.note_holder(&request.claim.key, &holder, received);
                     Ok(Attempt::Held { holder })
                 }
