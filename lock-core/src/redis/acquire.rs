@@ -190,8 +190,8 @@ impl Node {
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
-        let Ok(keys) = self.keys_of(&request.claim.key) else { return };
-        let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
+        let release = Call::Release(request.claim.key.clone(), request.claim.owner);
+        let answer = connection.call(release, Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
         }
