@@ -259,6 +259,13 @@ impl Acquire {
                     // The answer took longer than the lease lasts. Asking again raises the lease.
                     now
                 }
+                // Asked again at once, with all that waiting needs.
+                Ok(Answer::Contended(_)) if now < self.until => continue,
+                Ok(Answer::Contended(holder)) => {
+                    let holder = holder.or_else(|| self.holder.take());
+                    self.contended(holder);
+                    now
+                }
                 Ok(Answer::Taken { holder, queued }) => {
                     out_of_reach = None;
                     // A holder of the classic protocol does not announce its release: it is polled.

@@ -44,7 +44,8 @@ impl Node {
             && !request.claim.mode.is_shared()
             && !request.repeated
             && (in_cluster && way == Way::default() || connection.link.takes_natively())
-            && !self.collisions.is_contended(key, begun)
+            // Who asks tentatively has looked.
+            && (request.tentative || !self.collisions.is_contended(key))
         {
             if begun_to_send >= begun.after(request.execute_within) {
                 return Err(self.too_late(request.execute_within));
@@ -93,7 +94,12 @@ impl Node {
         match taken {
             // The lock is taken. The script repeats the claim and corrects the clock.
             Taken::With(_) => give_back = true,
-            Taken::Occupied => self.collisions.note(&request.claim.key, Clock::system().now()),
+            Taken::Occupied => {
+                self.collisions.note(&request.claim.key, Clock::system().now());
+                if request.tentative {
+                    return Ok(Attempt::Contended);
+                }
+            }
             Taken::Doubtful | Taken::NotExecuted => {}
             Taken::NoClock(why) => {
                 self.give_back(connection, request).await;
@@ -149,6 +155,9 @@ impl Node {
                     self.confirmed(Attempt::Granted { token }, connection, request, begun).await
                 }
                 Acquired::Held(holder) => {
+                    if request.tentative {
+                        self.collisions.note(&request.claim.key, received);
+                    }
                     self.collisions.note_holder(&request.claim.key, &holder, received);
                     Ok(Attempt::Held { holder })
                 }
@@ -188,8 +197,8 @@ impl Node {
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
-        let Ok(keys) = self.keys_of(&request.claim.key) else { return };
-        let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
+        let release = Call::Release(request.claim.key.clone(), request.claim.owner);
+        let answer = connection.call(release, Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
         }

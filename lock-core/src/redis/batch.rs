@@ -8,6 +8,7 @@ use redis::{RedisError, Value};
 
 use crate::clock::Clock;
 use crate::redis::exchange::{Answer, Call, unreadable};
+use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, Part, Taken};
@@ -26,7 +27,10 @@ pub(super) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
     for (place, call) in calls.into_iter().enumerate() {
         match call {
             Call::Attempt(part) => parts.push(Placed { place, part, takes: true }),
-            Call::Release(keys, owner) => parts.push(Placed { place, part: Part::free(&keys, owner), takes: false }),
+            Call::Release(lock, owner) => {
+                let part = Part::free(&Keys::of_taken(&lock), owner);
+                parts.push(Placed { place, part, takes: false });
+            }
             Call::Eval(eval) => evals.push((place, eval)),
             // It was not known that this is a node of a cluster.
             Call::Take(..) => answers[place] = Some(Answer::Taken(Taken::NotExecuted)),

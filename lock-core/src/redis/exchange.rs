@@ -9,8 +9,9 @@ use std::time::Duration;
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
 use crate::clock::Clock;
+use crate::key::LockKey;
 use crate::owner::OwnerId;
-use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::keys::{CLOCK, clock_of};
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, Part, Taken};
@@ -26,7 +27,7 @@ pub(super) enum Call {
     /// The same at a node of a cluster, where the server checks the deadline.
     Attempt(Part),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
-    Release(Keys, OwnerId),
+    Release(LockKey, OwnerId),
     /// A script by itself.
     Eval(Eval),
 }
@@ -66,7 +67,7 @@ impl From<Result<Value, RedisError>> for Answer {
 /// The calls of one message, by their kind, each with its place among all of them.
 #[derive(Default)]
 struct Sorted {
-    releases: Vec<(usize, Keys, OwnerId)>,
+    releases: Vec<(usize, LockKey, OwnerId)>,
     takes: Vec<usize>,
     /// The command of each of these.
     commands: Vec<redis::Cmd>,
@@ -90,13 +91,13 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
                 sorted.commands.push(command);
             }
             Call::Attempt(_) => sorted.elsewhere.push(place),
-            Call::Release(keys, owner) => sorted.releases.push((place, keys, owner)),
+            Call::Release(lock, owner) => sorted.releases.push((place, lock, owner)),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
     }
     let mut answers: Vec<Option<Answer>> = (0..count).map(|_| None).collect();
     sorted.send(link, &mut answers).await;
-    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Answer::Failed(unreadable()))).collect()
+    answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
 }
 
 impl Sorted {
@@ -104,7 +105,7 @@ impl Sorted {
         for place in self.elsewhere.drain(..) {
             answers[place] = Some(Answer::Taken(Taken::NotExecuted));
         }
-        let groups: Vec<&[(usize, Keys, OwnerId)]> = match self.releases.as_slice() {
+        let groups: Vec<&[(usize, LockKey, OwnerId)]> = match self.releases.as_slice() {
             [] => Vec::new(),
             all => vec![all],
         };
@@ -180,26 +181,26 @@ async fn ask(
     }
 }
 
-fn release(link: &Link, group: &[(usize, Keys, OwnerId)]) -> Eval {
+fn release(link: &Link, group: &[(usize, LockKey, OwnerId)]) -> Eval {
     let clock = match group {
-        [(_, keys, _), ..] if link.is_cluster() => keys.clock_of_slot(),
+        [(_, lock, _), ..] if link.is_cluster() => clock_of(lock),
         _ => CLOCK.into(),
     };
-    steps::release(group.iter().map(|(_, keys, owner)| (keys, *owner)), &clock, Duration::ZERO)
+    steps::release(group.iter().map(|(_, lock, owner)| (lock, *owner)), &clock, Duration::ZERO)
 }
 
 /// Reads the answers to some releases. If the server refuses them together because of one release's
 /// keys, each is sent again by itself.
 async fn released(
     link: &Link,
-    group: &[(usize, Keys, OwnerId)],
+    group: &[(usize, LockKey, OwnerId)],
     reply: Result<Value, RedisError>,
     answers: &mut [Option<Answer>],
 ) {
     let of_keys = |error: &RedisError| error.code().is_some_and(|code| OF_KEYS.contains(&code));
     match reply {
-        Ok(Value::Array(replies)) if replies.len() == group.len() => {
-            for ((place, _, _), reply) in group.iter().zip(replies) {
+        Ok(reply) => {
+            for ((place, _, _), reply) in group.iter().zip(steps::each_freed(reply, group.len())) {
                 answers[*place] = Some(Answer::Value(reply));
             }
         }
@@ -209,13 +210,11 @@ async fn released(
                 let reply = link.send(eval.by_hash()).await;
                 let reply = link.unless_unknown(&eval, reply).await;
                 answers[part[0].0] = Some(match reply {
-                    Ok(Value::Array(mut replies)) if replies.len() == 1 => Answer::Value(replies.remove(0)),
-                    Ok(_) => Answer::Failed(unreadable()),
+                    Ok(reply) => steps::each_freed(reply, 1).next().map_or_else(missing, Answer::Value),
                     Err(error) => Answer::Failed(error),
                 });
             }
         }
-        Ok(_) => group.iter().for_each(|(place, _, _)| answers[*place] = Some(Answer::Failed(unreadable()))),
         Err(error) => group.iter().for_each(|(place, _, _)| answers[*place] = Some(Answer::Failed(error.clone()))),
     }
 }
@@ -287,6 +286,11 @@ impl Link {
     pub(super) fn crosses(&self, error: &RedisError) -> bool {
         error.code() == Some("CROSSSLOT") && self.note_cluster()
     }
+}
+
+/// The outcome of a call without an answer.
+fn missing() -> Answer {
+    Answer::Failed(unreadable())
 }
 
 /// The error of an answer that makes no sense.

@@ -235,6 +235,13 @@ impl LockBackend for RedisStore {
         }
     }
 
+    fn is_contended(&self, key: &LockKey) -> bool {
+        match &self.servers {
+            Servers::One(node) => node.collisions.is_contended(key),
+            Servers::Cluster(cluster) => cluster.is_contended(key),
+        }
+    }
+
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         let attempt = match &self.servers {
             Servers::One(node) => node.acquire(request, None, Way::default()).await,

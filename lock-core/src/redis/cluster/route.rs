@@ -58,6 +58,12 @@ impl Cluster {
         self.table.node(lane).map_or(0, |node| node.pool.history.changes())
     }
 
+    /// Returns whether a lock was found taken lately.
+    pub(in crate::redis) fn is_contended(&self, key: &LockKey) -> bool {
+        let found = self.table.lane_of(slot_of(key)).and_then(|lane| self.table.node(lane));
+        found.is_some_and(|node| node.collisions.is_contended(key))
+    }
+
     /// Returns whether masters report changes, as far as is known.
     pub(in crate::redis) fn can_hear(&self) -> bool {
         let nodes = (0..=u16::MAX).map_while(|lane| self.table.node(lane));
