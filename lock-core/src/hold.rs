@@ -219,8 +219,8 @@ impl Hold {
 
     /// When the `min_hold` is over.
     pub(crate) fn keep_until(&self) -> Timestamp {
-        let least = if self.state().without_min_hold { Duration::ZERO } else { self.lease.min_hold.into() };
-        self.granted_at.after(least)
+        let least = Duration::from(self.lease.min_hold);
+        if least.is_zero() || self.state().without_min_hold { self.granted_at } else { self.granted_at.after(least) }
     }
 
     /// Says whether the `min_hold` counts. The first of the guards that share a grant decides.

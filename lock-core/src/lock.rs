@@ -143,6 +143,10 @@ impl LockRequest {
 
     /// Acquires the lock if it is free now. A lock that is taken is no error.
     ///
+    /// A lock that others wait for counts as taken, since they come first. So it does in the moments of 10 to 20 ms
+    /// in which the store leaves a lock that callers queue for to clients of other libraries: nobody has it then,
+    /// and whoever takes it out of turn takes it from them (`docs/migrating.md`, *Shares*).
+    ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), without `Timeout` and `Busy`.

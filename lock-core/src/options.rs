@@ -309,6 +309,11 @@ pub(crate) struct HandoffLimits {
     pub(crate) slice: Duration,
 }
 
+impl HandoffLimits {
+    /// More passes than a grant has numbers are not possible: the first holder has one too.
+    pub(crate) const MOST: u32 = 127;
+}
+
 /// How long one command about a lease may take.
 pub(crate) fn command_timeout(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))

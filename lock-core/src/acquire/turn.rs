@@ -11,7 +11,6 @@ use crate::gate::{Share, Side, Turn, Waiter};
 use crate::lease::{Lease, Terms};
 use crate::mode::Mode;
 use crate::options::{LockOptions, Wait};
-use crate::owner::Holder;
 
 impl Acquire {
     /// Waits until no other caller of this process is ahead of us. Also returns whether anybody was, and
@@ -56,19 +55,16 @@ impl Acquire {
 
     async fn wait_for_turn(&mut self, mut waiter: Waiter<Handoff>) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
-        self.contended(Self::holder_before(&waiter, started));
+        self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
         // Left only after the look below: the last to leave takes what is known of the holder along.
         let turn = self.handle.called(self.until, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
             // The caller with the turn may have got the lock meanwhile, or seen who holds it.
-            self.holder = Self::holder_before(&waiter, now).or(self.holder.take());
+            let holder = waiter.holder().and_then(|holder| holder.describe(now));
+            self.holder = holder.or(self.holder.take());
         }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
-    }
-
-    fn holder_before(waiter: &Waiter<Handoff>, now: Timestamp) -> Option<Holder> {
-        waiter.holder().and_then(|holder| holder.describe(now))
     }
 
     /// Takes the place in this process of who holds a lease. A reader lets in the others that wait.

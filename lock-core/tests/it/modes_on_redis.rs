@@ -147,18 +147,21 @@ async fn processes_that_are_killed_and_stopped_break_no_mode() {
     }
     figure("holds, kills, stops", (history.lines().count(), kills, stops));
     // Whoever takes the lock next takes out what the dead have left, once it is certain that they are dead.
-    let next = locks(&server);
+    // Long before what is left would end by itself.
+    let (next, watch) = (locks(&server), Instant::now());
     for key in KEYS {
-        let queue = format!("{{{key}}}@queue");
+        let [queue, waiters] = ["queue", "waiters"].map(|part| format!("{{{key}}}@{part}"));
         loop {
             next.lock(key).with_ttl(SECOND).await.unwrap().release().await.unwrap();
             if !exists(&server, &queue) {
                 break;
             }
+            let left = || (server.command(&["ZRANGE", &queue, "0", "-1"]), server.command(&["HGETALL", &waiters]));
+            assert!(watch.elapsed() < 10 * SECOND, "{key}: {:?}", left());
             tokio::time::sleep(100 * MS).await;
         }
         // That clients of other libraries come is remembered for a while.
-        let known = server.command(&["HKEYS", &format!("{{{key}}}@waiters")]);
+        let known = server.command(&["HKEYS", &waiters]);
         assert!(known == Reply::List(Vec::new()) || known == Reply::List(vec![Reply::Text("others".to_owned())]));
         assert!(!exists(&server, key));
     }
