@@ -6,6 +6,7 @@
 pub(super) mod redirect;
 pub(super) mod slots;
 
+mod failovers;
 mod look;
 mod route;
 mod table;
@@ -24,6 +25,7 @@ use crate::fencing::FencingToken;
 use crate::options::Durability;
 use crate::owner::OwnerId;
 use crate::redis::clock::Floor;
+use crate::redis::cluster::failovers::Failovers;
 use crate::redis::cluster::table::Table;
 use crate::redis::connect::Target;
 use crate::redis::discovery::durability_of;
@@ -125,6 +127,7 @@ pub(super) struct Cluster {
     keepers: AtomicUsize,
     /// How often slots got other masters, since observers were told.
     slots_moved: AtomicU64,
+    failovers: Failovers,
 }
 
 impl Cluster {
@@ -147,6 +150,7 @@ impl Cluster {
             looks: AtomicUsize::new(0),
             keepers: AtomicUsize::new(0),
             slots_moved: AtomicU64::new(0),
+            failovers: Failovers::default(),
         })
     }
 

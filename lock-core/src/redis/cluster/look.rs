@@ -151,6 +151,7 @@ impl Cluster {
                 node.note_found(topology.found_of(address));
             }
         }
+        self.failovers.found(lanes.values().copied().collect());
         let lane_of = |slot: u16| lanes.get(topology.master_of(usize::from(slot))?).copied();
         let first = self.table.is_empty();
         let changed = self.table.set((0..=u16::MAX).take(SLOTS).map(|slot| (slot, lane_of(slot))));
@@ -166,6 +167,12 @@ impl Cluster {
         let times = self.slots_moved.swap(0, Ordering::Relaxed);
         if times > 0 {
             inbox.notice(&Notice::SlotsMoved { node: &self.name(), times });
+        }
+        for node in self.failovers.take().into_iter().filter_map(|lane| self.table.node(lane)) {
+            // One that was connected to before tells by itself.
+            if !node.pool.history.is_known() {
+                inbox.notice(&Notice::Failover { node: node.name() });
+            }
         }
         for node in (0..=u16::MAX).map_while(|lane| self.table.node(lane)) {
             for (kind, times) in node.redirections.take() {

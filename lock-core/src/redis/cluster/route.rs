@@ -53,9 +53,11 @@ impl Cluster {
         self.table.node(lane).unwrap_or(&self.seeds[0]).name()
     }
 
-    /// Returns how often the server of a lane was found to have another history.
+    /// Returns a number that is another one when the server of a lane has another history than before, and for a lane
+    /// that replaced another.
     pub(in crate::redis) fn failovers(&self, lane: u16) -> u64 {
-        self.table.node(lane).map_or(0, |node| node.pool.history.changes())
+        let changes = self.table.node(lane).map_or(0, |node| node.pool.history.changes());
+        (self.failovers.of(lane) << 32) + changes
     }
 
     /// Returns whether a lock was found taken lately.
