@@ -71,6 +71,7 @@ mod state;
 mod table;
 mod text;
 mod time;
+mod uses;
 mod view;
 
 pub use catalog::{Metric, MetricKind, MetricUnit, catalog};

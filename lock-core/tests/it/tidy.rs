@@ -78,7 +78,7 @@ const METRICS: Layers = Layers {
         // Words.
         &["access", "catalog", "labels", "names", "text", "time"],
         // Numbers.
-        &["fleet", "histogram"],
+        &["fleet", "histogram", "uses"],
         &["counts", "sink"],
         &["table"],
         &["recovered"],

@@ -16,4 +16,5 @@ mod random;
 mod series;
 mod sites;
 mod threads;
+mod uses;
 mod view;
