@@ -18,72 +18,28 @@ if [ $# -eq 0 ]; then
     exit 2
 fi
 sh "$(dirname "$0")/need-redis.sh"
+. "$(dirname "$0")/lib/servers.sh"
 
-work=$(mktemp -d)
-stop() {
-    for pid in "$work"/*/pid; do
-        if [ -s "$pid" ]; then kill -9 "$(cat "$pid")" 2>/dev/null || true; fi
-    done
-    if [ -s "$work/killer" ]; then kill "$(cat "$work/killer")" 2>/dev/null || true; fi
-    rm -rf "$work"
-}
-trap stop EXIT
-trap 'exit 130' INT TERM
-
-cli() { redis-cli -h 127.0.0.1 -p "$@"; }
-
-# Starts six nodes from a port on. Each needs another port, 10,000 higher, for the other nodes.
-start() {
-    nodes=""
-    for port in $(seq "$1" $(($1 + 5))); do
-        mkdir "$work/$port"
-        redis-server --bind 127.0.0.1 --port "$port" --dir "$work/$port" --pidfile "$work/$port/pid" --logfile log \
-            --daemonize yes --save "" --cluster-enabled yes --cluster-node-timeout 1000 \
-            --repl-diskless-sync-delay 0 >/dev/null
-        nodes="$nodes 127.0.0.1:$port"
-    done
-    for port in $(seq "$1" $(($1 + 5))); do
-        tries=0
-        until [ "$(cli "$port" PING 2>/dev/null)" = PONG ]; do
-            tries=$((tries + 1))
-            if [ "$tries" -gt 50 ]; then return 1; fi
-            sleep 0.1
-        done
-    done
-}
-
-# Below the ports that the system gives away by itself.
-first=$((12000 + $$ % 1500 * 6))
-if ! start "$first"; then
-    echo "the ports from $first on cannot be used; run this again" >&2
-    exit 1
-fi
-# shellcheck disable=SC2086 # a list of words
-redis-cli --cluster create $nodes --cluster-replicas 1 --cluster-yes >"$work/created"
-for port in $(seq "$first" $((first + 5))); do
-    tries=0
-    until cli "$port" CLUSTER INFO | grep -q cluster_state:ok && ! cli "$port" INFO replication | grep -q link_status:down &&
-        [ "$(cli "$port" CLUSTER NODES | grep -c slave)" = 3 ]; do
-        tries=$((tries + 1))
-        if [ "$tries" -gt 300 ]; then
-            echo "the cluster does not come up" >&2
-            exit 1
-        fi
-        sleep 0.1
-    done
+# Each node needs another port, 10,000 higher, for the other nodes.
+first=$(first_port 12000 6)
+last=$((first + 5))
+nodes=
+for port in $(seq "$first" "$last"); do
+    start "$port" --cluster-enabled yes --cluster-config-file "$port.nodes" --cluster-node-timeout 1000 \
+        --repl-diskless-sync-delay 0
+    nodes="$nodes${nodes:+ }127.0.0.1:$port"
 done
+master=${pids# }
+master=${master%% *}
+# shellcheck disable=SC2086 # a list of words
+redis-cli --cluster create $nodes --cluster-replicas 1 --cluster-yes >"$folder/created"
+for port in $(seq "$first" "$last"); do
+    knows() { echo "$(cli "$port" CLUSTER INFO; cli "$port" INFO replication)" "slaves:$(cli "$port" CLUSTER NODES | grep -c slave)" | tr -d '\r' | tr '\n' ' '; }
+    ready() { knows | grep -v link_status:down; }
+    wait_for "the cluster does not come up" "cluster_state:ok.*slaves:3" ready
+done
+if [ "$failover" = yes ]; then kill_when_busy "$first" "$master"; fi
 
-if [ "$failover" = yes ]; then
-    (
-        trap - EXIT
-        busy() { cli "$first" INFO commandstats | sed -n 's/^cmdstat_evalsha:calls=\([0-9]*\),.*/\1/p'; }
-        until [ "$(busy || true)" -ge 50 ] 2>/dev/null; do sleep 0.05; done
-        kill -9 "$(cat "$work/$first/pid")"
-        echo "the master 127.0.0.1:$first was killed" >&2
-    ) &
-    echo $! >"$work/killer"
-fi
-
-LOCK_URL="redis+cluster://$(echo $nodes | tr ' ' ',')"
+LOCK_URL="redis+cluster://$(echo "$nodes" | tr ' ' ',')"
 export LOCK_URL
 "$@"

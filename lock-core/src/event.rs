@@ -288,6 +288,17 @@ pub enum Notice<'a> {
         /// How often.
         times: u64,
     },
+    /// How many slots of a master of a cluster are open: being moved, from it or to it. Sent when the keeper has
+    /// connected, and every minute.
+    ///
+    /// No lock of an open slot can be taken that is not there yet. A slot stays open if whatever moved it was stopped;
+    /// `redis-cli --cluster fix` closes it.
+    SlotsOpen {
+        /// The master, without credentials.
+        node: &'a str,
+        /// How many.
+        slots: u32,
+    },
     /// A master of a cluster sent callers elsewhere, or had them ask again, since the last time.
     Redirected {
         /// The master, without credentials.

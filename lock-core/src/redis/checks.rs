@@ -7,6 +7,7 @@ use redis::Value;
 use crate::backend::Inbox;
 use crate::event::Notice;
 use crate::options::Durability;
+use crate::redis::cluster::slots;
 use crate::redis::link::Link;
 use crate::redis::node::Node;
 
@@ -25,8 +26,18 @@ impl Node {
         }
     }
 
+    /// Reports what may change while the server is connected to.
+    pub(super) async fn check_state(&self, link: &Link, inbox: &Inbox) {
+        self.check_replication(link, inbox).await;
+        if self.cluster.is_some()
+            && let Some(slots) = open_slots(link).await
+        {
+            inbox.notice(&Notice::SlotsOpen { node: self.name(), slots });
+        }
+    }
+
     /// Reports who has a copy of the locks, and whether a failover may lose some.
-    pub(super) async fn check_replication(&self, link: &Link, inbox: &Inbox) {
+    async fn check_replication(&self, link: &Link, inbox: &Inbox) {
         let Some((replicas, min_replicas)) = replication(link).await else { return };
         let node = self.name();
         inbox.notice(&Notice::Replication { node, replicas, min_replicas });
@@ -74,4 +85,12 @@ async fn replication(link: &Link) -> Option<(u32, u32)> {
     // Only a server that requires some counts those that are close enough.
     let at_least = u32::from(number("min_slaves_good_slaves:").is_some());
     Some((replicas, exactly.unwrap_or(at_least)))
+}
+
+/// Asks how many slots are being moved, which a node tells only of its own.
+async fn open_slots(link: &Link) -> Option<u32> {
+    let mut nodes = redis::cmd("CLUSTER");
+    nodes.arg("NODES");
+    let text: String = redis::from_redis_value(link.send(&nodes).await.ok()?).ok()?;
+    slots::open(&text)
 }

@@ -35,7 +35,7 @@ use crate::redis::steps;
 /// The upper limits of the pause before reconnecting: the first, and the longest.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// How often it is asked how many replicas there are.
+/// How often it is asked how many replicas there are, and which slots are being moved.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// How a command reaches a key whose slot is being moved. By default as any other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -244,7 +244,7 @@ impl Node {
                     let mut ended = std::pin::pin!(link.ended());
                     self.answered();
                     self.check_eviction(link, inbox).await;
-                    self.check_replication(link, inbox).await;
+                    self.check_state(link, inbox).await;
                     // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
                     loop {
@@ -254,7 +254,7 @@ impl Node {
                             () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => {}
                         }
                         if let Ok(connection) = self.pool.connection().await {
-                            self.check_replication(&connection.link, inbox).await;
+                            self.check_state(&connection.link, inbox).await;
                         }
                     }
                     // One that is closed as it opens is no success.

@@ -96,6 +96,13 @@ impl Topology {
     }
 }
 
+/// Counts the slots of which a node says in `CLUSTER NODES` that they are being moved, from it or to it. `None` if it
+/// says nothing about itself.
+pub(in crate::redis) fn open(nodes: &str) -> Option<u32> {
+    let own = nodes.lines().find(|node| node.contains("myself"))?;
+    u32::try_from(own.split(' ').skip(8).filter(|slots| slots.starts_with('[')).count()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use redis::Value;
@@ -174,6 +181,17 @@ mod tests {
         assert_eq!(grown(" x-y"), None);
         assert_eq!(grown(" 0-16384"), None);
         assert_eq!(topology.has_grown(&address("a", 1), ""), None);
+    }
+
+    #[test]
+    fn open_slots_are_those_of_the_node_itself() {
+        let nodes = |own: &str| {
+            format!("2 b:1@2 master - 0 1 1 connected [7->-1]\n1 a:1@2 myself,master - 0 1 1 connected{own}\n")
+        };
+        for (own, open) in [(" 0-100", 0), (" 0-100 [41->-2]", 1), (" 0-100 [41->-2] [101-<-2]", 2), ("", 0)] {
+            assert_eq!(super::open(&nodes(own)), Some(open), "{own}");
+        }
+        assert_eq!(super::open("2 b:1@2 master - 0 1 1 connected"), None);
     }
 
     #[test]

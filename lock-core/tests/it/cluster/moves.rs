@@ -1,10 +1,11 @@
 //! Slots that are moved from master to master.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use lock_core::testing::{EventLog, Recorder, RedisCluster, Reply, limit};
-use lock_core::{LockErrorKind, Renew};
+use lock_core::{LockErrorKind, LockEvent, LockObserver, Notice, Renew};
 
 use crate::support::{MS, SECOND, Scratch, all_told, eventually, exists, figure, locks_at, lost, renewals, take};
 
@@ -114,6 +115,40 @@ async fn in_a_slot_that_stays_open_leases_are_renewed_and_released_and_waits_end
     cluster.drain_slot(&tag, 0, 1);
     cluster.close_slot(&tag, 0, 1);
     waiting.await.unwrap().unwrap();
+}
+
+/// Hears how many slots of each master are open.
+#[derive(Clone, Default)]
+struct OpenSlots(Arc<Mutex<BTreeMap<String, u32>>>);
+
+impl LockObserver for OpenSlots {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if let Notice::SlotsOpen { node, slots } = notice {
+            self.0.lock().unwrap().insert((*node).to_owned(), *slots);
+        }
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_slot_that_is_left_open_is_told_of_by_both_of_its_masters() {
+    let cluster = RedisCluster::start(3);
+    let name = cluster.key_on(0, "t");
+    let heard = async || {
+        let (locks, open) = (locks_at(&cluster.url()), OpenSlots::default());
+        locks.observe(open.clone());
+        take(&locks, &cluster.key_on(1, "lock:")).await.release().await.unwrap();
+        let told = || open.0.lock().unwrap().clone();
+        eventually("every master has told", || told().len() == 3).await;
+        cluster.masters().iter().map(|master| told()[&format!("127.0.0.1:{}", master.port())]).collect::<Vec<u32>>()
+    };
+    assert_eq!(heard().await, [0, 0, 0]);
+    cluster.open_slot(&name, 0, 1);
+    assert_eq!(heard().await, [1, 1, 0]);
+    cluster.close_slot(&name, 0, 1);
+    assert_eq!(heard().await, [0, 0, 0]);
 }
 
 #[tokio::test]

@@ -1,0 +1,42 @@
+# shellcheck shell=sh
+# Installs packages with the system's package manager. To be sourced.
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# A mirror may be slow or busy; one that is down is an error.
+try() {
+    for pause in 5 20 fail; do
+        if "$@"; then return; fi
+        if [ "$pause" = fail ]; then return 1; fi
+        echo "failed, trying again: $*" >&2
+        sleep "$pause"
+    done
+}
+
+# install WHAT MANAGER=PACKAGES…, the packages by the names that each manager knows.
+install() {
+    what=$1
+    shift
+    for names; do
+        manager=${names%%=*} packages=${names#*=}
+        command -v "$manager" >/dev/null 2>&1 || continue
+        echo "$what is missing; installing it with $manager" >&2
+        # shellcheck disable=SC2086 # a list of words
+        case $manager in
+            apt-get)
+                try as_root apt-get update -qq
+                # Packages would start services of their own, which nobody needs here.
+                try as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $packages
+                ;;
+            dnf) try as_root dnf install -y $packages ;;
+            apk) try as_root apk add $packages ;;
+            pacman) try as_root pacman -S --noconfirm $packages ;;
+            brew) try brew install $packages ;;
+        esac
+        return
+    done
+    echo "no known package manager; install $what, then run this again" >&2
+    return 1
+}
