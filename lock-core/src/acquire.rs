@@ -169,7 +169,7 @@ impl Acquire {
             return Err(LockError::shut_down());
         }
         self.engine().check(&self.spec.options)?;
-        let mode = self.spec.mode;
+        let mode = self.spec.events.mode;
         if mode.is_shared() && !self.engine().backend.capabilities_dyn().modes {
             return Err(LockError::no_modes(mode));
         }

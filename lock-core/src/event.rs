@@ -1,8 +1,9 @@
 //! The events of locks, for observers such as metrics.
 
 mod deadlock;
+mod grant_path;
 mod observers;
-mod path;
+mod purpose;
 mod quorum;
 
 use std::time::Duration;
@@ -10,13 +11,15 @@ use std::time::Duration;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::key::{LockKey, LockLabel};
+use crate::mode::Mode;
 use crate::order::OrderInversion;
 use crate::owner::{Holder, OwnerId};
 
 pub use deadlock::{Deadlock, DeadlockMember};
+pub use grant_path::GrantPath;
 pub use observers::observe_all;
 pub(crate) use observers::{Observers, notify_all};
-pub use path::GrantPath;
+pub use purpose::Purpose;
 pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 
 /// Receives every [`LockEvent`] and [`Notice`].
@@ -86,6 +89,10 @@ pub struct LockEvent<'a> {
     pub ttl: Duration,
     /// The age at which the hold counts as stuck.
     pub stuck_after: Duration,
+    /// How it asked to share the key. A [downgrade](crate::LockGuard::downgrade) does not change it.
+    pub mode: Mode,
+    /// What the lock is for.
+    pub purpose: Purpose,
     /// What happened.
     pub kind: LockEventKind<'a>,
 }
@@ -96,7 +103,8 @@ impl<'a> LockEvent<'a> {
     pub fn new(attempt: u64, label: &'a LockLabel, key: &'a LockKey, site: &'a str, kind: LockEventKind<'a>) -> Self {
         const TTL: Duration = Duration::from_secs(30);
         const STUCK_AFTER: Duration = Duration::from_secs(90);
-        Self { attempt, label, key, site, store: "memory", ttl: TTL, stuck_after: STUCK_AFTER, kind }
+        let (mode, purpose) = (Mode::Exclusive, Purpose::Lock);
+        Self { attempt, label, key, site, store: "memory", ttl: TTL, stuck_after: STUCK_AFTER, mode, purpose, kind }
     }
 }
 
@@ -353,6 +361,21 @@ pub enum Notice<'a> {
         token: FencingToken,
         /// The newest token admitted.
         newest: FencingToken,
+    },
+    /// The run of a job ended, under its lock. Not sent if the lock was lost or its release could not be told to the
+    /// store, or if the run was dropped: such a run is none.
+    JobEnded {
+        /// The family of locks.
+        label: &'a LockLabel,
+        /// Whether it returned something other than `Err`.
+        succeeded: bool,
+    },
+    /// A lock is waited for while another is held. Sent each time, if the order is watched.
+    Nested {
+        /// The family of the lock that is held.
+        held: &'a LockLabel,
+        /// The family of the lock that is waited for.
+        wanted: &'a LockLabel,
     },
     /// Two families of locks are taken in both orders, so that two callers can wait for each other. Sent once for
     /// each pair, if the order is watched.

@@ -132,7 +132,7 @@ pub use election::{Election, Leader, Leadership, Observation};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
 pub use event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,
-    QuorumHealth, observe_all,
+    Purpose, QuorumHealth, observe_all,
 };
 pub use fenced_write::FencedWrite;
 pub use fencing::{FencingToken, StaleToken};

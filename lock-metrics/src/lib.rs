@@ -76,6 +76,7 @@ mod table;
 mod text;
 mod time;
 mod trace;
+mod uses;
 mod view;
 
 pub use catalog::{Metric, MetricKind, MetricUnit, catalog};

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use lock_core::{FencingToken, Holder, LockKey};
 
+use crate::labels::MODES;
 use crate::state::Core;
 use crate::table::{Phase, Row};
 use crate::time::Moment;
@@ -27,6 +28,8 @@ pub struct LiveLock {
     pub lock: String,
     /// The call site in this process that holds or waits.
     pub site: String,
+    /// How it shares the key: `write`, `read` or `permit`.
+    pub mode: &'static str,
     /// When the hold or wait began.
     pub since: SystemTime,
     /// How long ago that was.
@@ -84,6 +87,7 @@ impl LiveLock {
     pub(crate) fn new(core: &Core, now: Moment, row: Row) -> Self {
         let (lock, site) = core.names(&row);
         let (lock, site) = (lock.to_owned(), site.to_owned());
+        let mode = MODES[row.mode()];
         let trace_id = row.trace.to_hex();
         let family = core.family_of(&row).1;
         let (since, state) = match row.phase {
@@ -101,7 +105,7 @@ impl LiveLock {
                 (hold.since, state)
             }
         };
-        Self { key: row.key, lock, site, since: since.to_system_time(), age: now.since(since), trace_id, state }
+        Self { key: row.key, lock, site, mode, since: since.to_system_time(), age: now.since(since), trace_id, state }
     }
 }
 

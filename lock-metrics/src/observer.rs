@@ -12,8 +12,8 @@ use lock_core::{
 use crate::catalog;
 use crate::counts::Counts;
 use crate::labels::{
-    ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, MEMBER_STATES, OPS, PATHS, PHASES, POLICIES,
-    REDIRECTIONS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, place,
+    ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, MEMBER_STATES, MODES, OPS, PATHS, PHASES,
+    POLICIES, REDIRECTIONS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, mode_of, place,
 };
 use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY, Node};
@@ -38,6 +38,8 @@ const FIRST: usize = place(&PHASES, "first");
 const SECOND: usize = place(&PHASES, "second");
 const VICTIM: usize = place(&DEADLOCK_ROLES, "victim");
 const MEMBER: usize = place(&DEADLOCK_ROLES, "member");
+// What belongs to no acquire is counted here; none of it is shown by mode.
+const WRITE: usize = place(&MODES, "write");
 
 /// Counts what happens to locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
 ///
@@ -85,7 +87,7 @@ impl Core {
             }
             LockEventKind::RenewFailed { .. } => {
                 let family = self.family(event.label.as_str()).number;
-                self.table.shard(event.attempt).counts.of(family).renewals.count(RENEW_FAILED);
+                self.table.shard(event.attempt).counts.of(family, mode_of(event.mode)).renewals.count(RENEW_FAILED);
             }
             LockEventKind::Released { held, dropped, confirmed } => {
                 let outcome = match (confirmed, dropped) {
@@ -115,8 +117,8 @@ impl Core {
         if std::ptr::eq(family, &self.other) {
             self.label_overflow.fetch_add(1, Ordering::Relaxed);
         }
-        let site = family.site(event.site, event.ttl, event.stuck_after);
-        Row::new([family.number, site, self.store(family, event.store)], event.key.clone(), phase)
+        let site = family.site(event);
+        Row::new(event, [family.number, site, self.store(family, event.store)], phase)
     }
 
     fn wait_started(&self, event: &LockEvent<'_>) {
@@ -141,7 +143,7 @@ impl Core {
         let charged = holder.map(|holder| family.holder(holder.site()));
         let mut shard = self.table.shard(event.attempt);
         let row = shard.rows.remove(&event.attempt);
-        let counts = shard.counts.of(family.number);
+        let counts = shard.counts.of(family.number, mode_of(event.mode));
         counts.acquisitions.count(place(&ACQUIRE_OUTCOMES, outcome));
         if let Some(waited) = waited {
             counts.waited(WAIT_FAILED, waited, row.as_ref().map(|row| row.trace).unwrap_or_default());
@@ -180,7 +182,7 @@ impl Core {
             rows.insert(event.attempt, row);
             (family, TraceId::default())
         };
-        let counts = counts.of(family);
+        let counts = counts.of(family, mode_of(event.mode));
         counts.acquisitions.count(ACQUIRED);
         counts.grants.count(path_place(*path));
         counts.waited(WAIT_ACQUIRED, *waited, trace);
@@ -196,7 +198,7 @@ impl Core {
             hold.expiry = expiry;
         }
         shard.lateness.record_duration(catalog::RENEWAL_LATENESS.buckets(), lateness);
-        let counts = shard.counts.of(family);
+        let counts = shard.counts.of(family, mode_of(event.mode));
         counts.renewals.count(RENEWED);
         if !event.ttl.is_zero() {
             let ratio = lease_was_left.as_secs_f64() / event.ttl.as_secs_f64();
@@ -209,7 +211,7 @@ impl Core {
         let row = shard.rows.remove(&event.attempt);
         let family = row.as_ref().map_or_else(|| self.family(event.label.as_str()).number, Row::family);
         let reentrant = matches!(&row, Some(Row { phase: Phase::Held(hold), .. }) if hold.reentrant);
-        let counts = shard.counts.of(family);
+        let counts = shard.counts.of(family, mode_of(event.mode));
         count(counts);
         if !reentrant {
             counts.holds.record_duration(catalog::HOLD.buckets(), held);
@@ -290,11 +292,11 @@ impl Core {
             Notice::Quorum { node, health } => self.on_quorum(node, health),
             Notice::UnlockedRun { label } => {
                 let family = self.family(label.as_str()).number;
-                self.table.shard(0).counts.of(family).unlocked_runs += 1;
+                self.table.shard(0).counts.of(family, WRITE).unlocked_runs += 1;
             }
             Notice::FencingRegressed { label, .. } => {
                 let family = self.family(label.as_str()).number;
-                self.table.shard(0).counts.of(family).fencing_regressions += 1;
+                self.table.shard(0).counts.of(family, WRITE).fencing_regressions += 1;
             }
             Notice::FencingChecked { token } => self.checked.note(*token),
             Notice::FencingRejected { token, .. } => {
@@ -303,12 +305,14 @@ impl Core {
             }
             Notice::OrderInverted { inversion } => {
                 let family = self.family(inversion.wanted.as_str()).number;
-                self.table.shard(0).counts.of(family).order_inversions += 1;
+                self.table.shard(0).counts.of(family, WRITE).order_inversions += 1;
             }
             Notice::Deadlocked { deadlock } => {
                 let role = if deadlock.victim { VICTIM } else { MEMBER };
                 self.deadlocks[role].fetch_add(1, Ordering::Relaxed);
             }
+            Notice::JobEnded { label, succeeded: true } => self.family(label.as_str()).uses.succeeded(),
+            Notice::Nested { held, wanted } => self.edges.note(held, wanted),
             _ => {}
         }
     }

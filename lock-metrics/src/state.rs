@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{LockOptions, Site};
+use lock_core::{LockEvent, LockOptions, Site};
 
 use crate::checked::Checked;
 use crate::counts::{COMMAND_BUCKETS, CONFIRM_BUCKETS, Counter};
@@ -17,6 +17,7 @@ use crate::recovered::Recovered;
 use crate::settings::Settings;
 use crate::table::{Hold, Row, Table};
 use crate::time::{Moment, nanos};
+use crate::uses::{Edges, Permits, Uses, raise};
 
 /// The number of distinct lock names; any more are counted as `other`.
 pub(crate) const MAX_LOCKS: usize = 200;
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) checked: Checked,
     /// By [`labels::DEADLOCK_ROLES`].
     pub(crate) deadlocks: [AtomicU64; labels::DEADLOCK_ROLES.len()],
+    pub(crate) edges: Edges,
     /// What the elected inspectors of this process found last, by store.
     pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
     /// When counting began.
@@ -79,6 +81,7 @@ pub(crate) struct Family {
     ttl: AtomicU64,
     /// Whether a token of it was seen to be checked.
     fenced: AtomicBool,
+    pub(crate) uses: Uses,
 }
 
 /// A call site that takes a lock.
@@ -89,6 +92,7 @@ pub(crate) struct CallSite {
     pub(crate) is_function: bool,
     /// The largest threshold seen, 0 before the first.
     stuck_after: AtomicU64,
+    pub(crate) permits: Permits,
 }
 
 /// One node of the store.
@@ -146,6 +150,7 @@ impl Core {
             fencing_rejections: AtomicU64::new(0),
             checked: Checked::default(),
             deadlocks: Default::default(),
+            edges: Edges::default(),
             fleet: Mutex::default(),
             start: Moment::now(),
             last_run: AtomicU64::new(0),
@@ -259,14 +264,17 @@ impl Family {
             holders: Names::new(MAX_SITES),
             ttl: AtomicU64::new(0),
             fenced: AtomicBool::new(false),
+            uses: Uses::default(),
         }
     }
 
     /// Returns the number of a call site, [`MAX_SITES`] beyond the limit, and records its settings.
-    pub(crate) fn site(&self, site: &str, ttl: Duration, stuck_after: Duration) -> usize {
-        let site = self.sites.get_or_add(site, |number| CallSite::new(number, false)).unwrap_or(&self.other_site);
-        raise(&self.ttl, nanos(ttl));
-        raise(&site.stuck_after, nanos(stuck_after));
+    pub(crate) fn site(&self, event: &LockEvent<'_>) -> usize {
+        let site = self.sites.get_or_add(event.site, |number| CallSite::new(number, false)).unwrap_or(&self.other_site);
+        raise(&self.ttl, nanos(event.ttl));
+        raise(&site.stuck_after, nanos(event.stuck_after));
+        site.permits.note(event.mode);
+        self.uses.note(event.purpose);
         site.number
     }
 
@@ -291,7 +299,7 @@ impl Family {
 
 impl CallSite {
     fn new(number: usize, is_function: bool) -> Self {
-        Self { number, is_function, stuck_after: AtomicU64::new(0) }
+        Self { number, is_function, stuck_after: AtomicU64::new(0), permits: Permits::default() }
     }
 
     /// Returns the largest threshold seen, or the default for the family's lease before the first.
@@ -308,12 +316,4 @@ fn threshold(ttl: Duration) -> Duration {
     let mut options = LockOptions::default();
     options.ttl = ttl;
     options.stuck_threshold()
-}
-
-/// Writes only when the value grows, which is rare: a shared cache line that is only read stays in
-/// every core's cache.
-fn raise(cell: &AtomicU64, value: u64) {
-    if cell.load(Ordering::Relaxed) < value {
-        cell.fetch_max(value, Ordering::Relaxed);
-    }
 }

@@ -18,7 +18,7 @@ impl Acquire {
     pub(super) async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         let key = &self.spec.events.key;
-        if let Mode::Shared { units, limit } = self.spec.mode {
+        if let Mode::Shared { units, limit } = self.spec.events.mode {
             return self.take_side(units, limit).await;
         }
         if self.spec.options.wait == Wait::None {
@@ -30,7 +30,7 @@ impl Acquire {
                 }
             };
         }
-        let waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options, self.spec.mode)) {
+        let waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options, self.spec.events.mode)) {
             Ok(turn) => return Ok((turn, false, started)),
             Err(waiter) => waiter,
         };
@@ -39,7 +39,8 @@ impl Acquire {
 
     /// The same for a lock that is shared: a turn to claim it, or a part in what other callers of this process hold.
     async fn take_side(&mut self, units: u32, limit: u32) -> Result<(Turn<Handoff>, bool, Timestamp)> {
-        let (started, key, mode, options) = (self.started, &self.spec.events.key, self.spec.mode, &self.spec.options);
+        let (started, key, mode, options) =
+            (self.started, &self.spec.events.key, self.spec.events.mode, &self.spec.options);
         let gate = &self.handle.shared;
         if mode == Mode::READ && !shares_a_claim(options) {
             return Ok((gate.turn_outside(key), false, started));
@@ -69,7 +70,7 @@ impl Acquire {
 
     /// Takes the place in this process of who holds a lease. A reader lets in the others that wait.
     pub(super) fn seat(&self, turn: Turn<Handoff>, lease: &Arc<Lease>) -> Seat {
-        if self.spec.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
+        if self.spec.events.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
             return Seat::Turn(turn);
         }
         let shared = SharedLease { engine: Arc::clone(self.engine()), lease: Arc::clone(lease) };

@@ -99,9 +99,9 @@ impl PendingClaim {
         Self {
             engine: Arc::clone(engine),
             claim: Claim::new(spec.events.key.clone(), spec.options.ttl)
-                .with_mode(spec.mode)
+                .with_mode(spec.events.mode)
                 .with_durability(durability),
-            terms: Terms::of(&spec.options, spec.mode),
+            terms: Terms::of(&spec.options, spec.events.mode),
             in_flight: None,
             unsettled_until: None,
             retiring: before,

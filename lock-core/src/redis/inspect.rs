@@ -4,6 +4,7 @@
 //! value, and changes nothing.
 
 mod entry;
+mod holders;
 mod release;
 mod scan;
 mod servers;
@@ -23,6 +24,7 @@ use crate::redis::node::Node;
 use crate::redis::{RedisStore, error, keys, steps, value};
 
 pub use entry::{EntryState, LockEntry};
+pub use holders::FleetHolder;
 pub use scan::{Scan, ScanOptions};
 pub use topology::{Part, Server, Topology};
 pub use waiters::Waiter;
@@ -167,6 +169,25 @@ impl FleetReader {
         waiters::read(&self.servers, key).await
     }
 
+    /// Lists everybody who has a lock, in the order in which their leases end: one holder, or all that share it.
+    ///
+    /// Readers of one process mostly share one claim, which is one holder here: that process's live view names each.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holders(&self, key: &LockKey) -> Result<Vec<FleetHolder>> {
+        let Some(entry) = self.entry(key).await? else { return Ok(Vec::new()) };
+        match entry.state {
+            EntryState::Shared => holders::read(&self.servers, &entry).await,
+            _ => Ok(vec![FleetHolder::alone(entry)]),
+        }
+    }
+
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.
     async fn read(&self, store: &Arc<Node>, keys: &[LockKey]) -> Result<Vec<Found>> {
         if keys.is_empty() {
@@ -200,10 +221,14 @@ impl FleetReader {
         // If there is no queue, or something else in its place, nobody waits.
         let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
         let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
+        entry.units = value::units(text);
+        if entry.units.is_some() {
+            entry.state = EntryState::Shared;
+        }
         match entry.state {
             EntryState::Held => entry.ttl = value::ttl(text),
             EntryState::Foreign => entry.foreign_value = Some(text.clone()),
-            EntryState::Kept => {}
+            EntryState::Kept | EntryState::Shared => {}
         }
         Ok(Found::Entry(Box::new(entry)))
     }

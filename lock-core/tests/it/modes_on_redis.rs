@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, inbox, limit};
+use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, HolderInfo, LockBackend as _, LockErrorKind, LockKey, Mode, RedisStore, Ticket,
 };
 
 use crate::support::{
-    LONG, MS, SECOND, Scratch, Worker, eventually, exists, figure, locked_keys, locks, lost, pttl, seed,
+    LONG, MS, SECOND, Scratch, Worker, eventually, exists, figure, listening, locked_keys, locks, lost, pttl, seed,
 };
 
 /// What somebody certainly held, from when to when, in ns.
@@ -298,12 +298,7 @@ async fn a_key_of_another_type_is_named() {
 async fn a_batch_does_not_end_with_the_one_that_asked() {
     let server = RedisServer::start();
     let store = Arc::new(RedisStore::new(&server.url()).unwrap());
-    let (inbox, mut reports) = inbox(EventLog::default());
-    tokio::spawn({
-        let (store, inbox) = (Arc::clone(&store), inbox.clone());
-        async move { store.drive(inbox).await }
-    });
-    eventually("it listens", || inbox.is_open()).await;
+    let (inbox, mut reports) = listening(&store).await;
     let claim = |mode| Claim::new(LockKey::new("k").unwrap(), LONG).with_mode(mode);
     let ask = |claim: &Claim| {
         let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, "test"));

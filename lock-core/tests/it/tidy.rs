@@ -79,7 +79,7 @@ const METRICS: Layers = Layers {
         // Words.
         &["access", "catalog", "checked", "labels", "names", "openmetrics", "text", "time"],
         // Numbers.
-        &["fleet", "histogram", "trace"],
+        &["fleet", "histogram", "trace", "uses"],
         &["settings"],
         &["counts", "sink"],
         &["table"],

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use crate::labels::MODES;
 use crate::live::LiveState;
 use crate::text::{human, visible};
 use crate::view::{Shown, View, host, short_owner};
@@ -71,9 +72,10 @@ fn write_row(out: &mut String, Shown { live, trace_link, waiters }: &Shown) -> f
     write!(
         out,
         "<tr data-key=\"{data}\" data-lock=\"{lock_data}\" data-state=\"{state}\" class=\"{state}\">\
-         <td data-label=\"State\"><b>{state}</b></td>\
+         <td data-label=\"State\"><b>{state}</b>{mode}</td>\
          <td data-label=\"Key\"><bdi class=\"key\">{key}</bdi><small>{lock}</small></td>\
          <td data-label=\"Call site\"><bdi class=\"site\">{site}</bdi>{trace}</td><td data-label=\"For\">{age}</td>",
+        mode = if live.mode == MODES[0] { String::new() } else { format!("<small>{}</small>", live.mode) },
         data = Attribute(key),
         lock_data = Attribute(&live.lock),
         key = Shield(key),

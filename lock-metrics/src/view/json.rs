@@ -22,6 +22,7 @@ fn row(Shown { live, trace_link, waiters }: &Shown) -> Value {
     set("lock", live.lock.as_str().into());
     set("state", live.state().into());
     set("site", live.site.as_str().into());
+    set("mode", live.mode.into());
     set(
         "since_unix_seconds",
         json!(live.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs_f64()),

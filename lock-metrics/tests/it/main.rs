@@ -17,4 +17,5 @@ mod series;
 mod sites;
 mod threads;
 mod traces;
+mod uses;
 mod view;

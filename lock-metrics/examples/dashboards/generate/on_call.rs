@@ -3,6 +3,7 @@
 use super::dashboard::Dashboard;
 use super::names::{PROCESS, age};
 use super::panel::{Kind, Panel, Unit};
+use super::roles::roles;
 
 /// Age of the oldest hold of each call site.
 fn held_for() -> String {
@@ -20,6 +21,7 @@ pub(crate) fn dashboard() -> Dashboard {
             ("Is anything stuck?", stuck()),
             ("Who waits, and for whom?", waiting()),
             ("How long?", times()),
+            ("Who leads, which jobs run, how many permits?", roles()),
             ("Is it still safe?", safety()),
             ("Does the plumbing work?", plumbing()),
             ("Topology: would a failover lose locks?", topology()),

@@ -115,7 +115,13 @@ pub(crate) enum Action {
         )]
         views: Vec<Address>,
     },
-    /// List who waits for a lock in the server's queue, first come first
+    /// Tell who leads an election, what it announced, and who stands for it
+    Leader {
+        /// The name of the election
+        #[arg(value_parser = values::key)]
+        name: LockKey,
+    },
+    /// List who has a lock and who waits for it in the server's queue, first come first
     Waiters {
         /// The key, as in Redis
         #[arg(value_parser = values::key)]

@@ -53,6 +53,10 @@ fn headline(key: &LockKey, found: &Findings) -> String {
             let site = found.hold().map_or(&*info.site, |hold| &hold.site);
             format!("{key} is held{lasted} by {site}, {}", record::process(info))
         }
+        (EntryState::Shared, _) => {
+            let holders = entry.units.unwrap_or_default();
+            format!("{key} is shared{lasted}: {holders} readers or permits; `lockctl show` lists who has them")
+        }
         (EntryState::Kept, _) => format!("{key} was released, and stays taken for the rest of its min_hold"),
         _ => format!("{key} is held by a client of another library, which leaves no name"),
     }
@@ -137,6 +141,9 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
     let token = found.hold().map(|hold| format!(" (its token is {})", hold.token)).unwrap_or_default();
     let free = format!("it is free by itself in {}", record::lease_left(entry));
     match (entry.state, found.life()) {
+        (EntryState::Shared, _) => {
+            format!("one holder at a time, with the owner that `lockctl show` prints; {free} if nobody renews it")
+        }
         (EntryState::Kept, _) => "nobody works under it; if it must go before its time, delete the key".to_owned(),
         (EntryState::Foreign, _) => "only if its client is gone: it is not told, and has no fencing token".to_owned(),
         (_, Life::Shown) if found.hold().is_some_and(|hold| hold.fenced) => format!(

@@ -1,4 +1,4 @@
-//! How a grant came about.
+//! How a lock was granted.
 
 /// How a lock was granted.
 ///
