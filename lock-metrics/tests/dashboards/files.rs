@@ -171,6 +171,12 @@ fn every_configuration_is_yaml_and_names_files_that_exist() {
     assert_eq!(names, ["alertmanager", "demo", "grafana", "prometheus", "redis"]);
 }
 
+/// Returns a part of a service, which may stand in what is merged into it.
+fn part<'a>(service: &'a Yaml, name: &str) -> &'a Yaml {
+    let own = &service[name];
+    if own.is_badvalue() { &service["<<"][name] } else { own }
+}
+
 /// Checks that a file for Compose mounts only what exists, builds from what exists and listens to this machine only.
 /// Returns the names of its services, sorted.
 fn services_of(name: &str) -> Vec<String> {
@@ -187,11 +193,12 @@ fn services_of(name: &str) -> Vec<String> {
         for port in service["ports"].as_vec().into_iter().flatten() {
             assert!(port.as_str().unwrap().starts_with("127.0.0.1:"), "{name:?} listens to everybody");
         }
-        if let Some(context) = service["build"]["context"].as_str() {
-            let dockerfile = service["build"]["dockerfile"].as_str().unwrap_or("Dockerfile");
+        let build = part(service, "build");
+        if let Some(context) = build["context"].as_str() {
+            let dockerfile = build["dockerfile"].as_str().unwrap_or("Dockerfile");
             assert!(folder.join(context).join(dockerfile).exists(), "{name:?}: {dockerfile}");
         }
-        for other in service["depends_on"].as_hash().into_iter().flat_map(|others| others.keys()) {
+        for other in part(service, "depends_on").as_hash().into_iter().flat_map(|others| others.keys()) {
             assert!(services.contains_key(other), "{name:?} depends on {other:?}");
         }
     }
@@ -216,7 +223,7 @@ fn the_whole_service_of_the_examples_is_in_order() {
     let targets: Vec<&str> = targets.iter().filter_map(|target| target["targets"][0].as_str()).collect();
     assert_eq!(targets, ["one:8080", "two:8080"]);
     for instance in ["one", "two"] {
-        let environment = &services[instance]["environment"];
+        let environment = part(&services[instance], "environment");
         assert_eq!(
             (environment["LOCK_URL"].as_str(), environment["LISTEN"].as_str()),
             (Some("redis://redis:6379"), Some("0.0.0.0:8080"))
