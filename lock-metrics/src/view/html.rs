@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("locks.css");
 
 macro_rules! policy {
     () => {
-        "default-src 'none'; style-src 'sha256-a1kyfIEnDuLOm++nYJtwHBukGRmvN22z+5+1YhA6doM='; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'sha256-DQjBN89lBAhmA40rB4gnibzgw5ZLKyzOx8O3AMBVpTM='; base-uri 'none'; form-action 'none'"
     };
 }
 
