@@ -330,7 +330,7 @@ impl Batch {
         // Before it is sent, a caller may join after the last one has gone. A batch that takes locks
         // continues: the cleanup of those locks waits for its answer.
         let abandoned = matches!(&*stage, Stage::Sent(_))
-            && callers.iter().all(|caller| !caller.is_waiting() && !(caller.sent && caller.taking.is_some()));
+            && !callers.iter().any(|caller| caller.is_waiting() || caller.sent && caller.taking.is_some());
         drop(callers);
         if abandoned {
             let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
