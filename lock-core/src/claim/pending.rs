@@ -302,4 +302,8 @@ impl std::fmt::Debug for PendingClaim {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "time is the paused one of the test's runtime, which drives the manager too"
+)]
 mod tests;
