@@ -10,6 +10,7 @@ use crate::clock::{Timestamp, deadline_of};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::quorum::ask::Asked;
+use crate::quorum::look;
 use crate::quorum::release::free;
 use crate::quorum::round::{Ballot, Round, State};
 use crate::quorum::run::Rest;
@@ -23,6 +24,7 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
     if let Some(until) = shared.turns.pauses_until(&claim.key) {
         shared.clock().sleep_until(until).await;
     }
+    look::lists(&shared, patience(claim.ttl)).await;
     let begun = shared.clock().now();
     if let Err(error) = shared.admit(claim.ttl) {
         return (Err(error.with_key(&claim.key)), Rest::nothing());

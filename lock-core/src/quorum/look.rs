@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::{BoxFuture, NodeReport, SyncReport};
@@ -10,8 +11,35 @@ use crate::key::LockKey;
 use crate::quorum::ask::Asked;
 use crate::quorum::shared::Shared;
 
+/// How long members may take to say which lists are in use.
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Learns which lists of members are in use, before this process has its own remembered anywhere or asks for a lock:
+/// another list may be known to one member alone, which no majority has to ask.
+pub(super) async fn lists(shared: &Arc<Shared>, within: Duration) {
+    if shared.looked.load(Ordering::Acquire) {
+        return;
+    }
+    let mut asked = Asked::of((0..shared.members.len()).map(|member| {
+        let shared = Arc::clone(shared);
+        Some(Box::pin(async move { shared.members[member].read(&shared.list).await }) as BoxFuture<'static, _>)
+    }));
+    let clock = shared.clock();
+    let mut limit = pin!(clock.sleep_until(clock.now().after(within)));
+    loop {
+        tokio::select! {
+            biased;
+            answer = asked.next() => if answer.is_none() { break },
+            () = &mut limit => break,
+        }
+    }
+    shared.looked.store(true, Ordering::Release);
+}
+
 /// Checks that a majority answers, and that no member refuses us.
 pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
+    lists(shared, PATIENCE).await;
+    shared.admit_list()?;
     let mut asked = Asked::of(shared.members.iter().map(|member| {
         let (backend, shared) = (member.backend(), Arc::clone(shared));
         let name = Arc::clone(&member.name);

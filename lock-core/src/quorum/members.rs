@@ -39,19 +39,28 @@ impl Member {
         self.lists().iter().map(|list| list.max_ttl).max().unwrap_or_default()
     }
 
+    /// Learns which lists it remembers, and has it remember nothing.
+    pub(super) async fn read(&self, list: &MemberList) -> Result<()> {
+        *self.lists() = self.backend().remember_dyn(None, kept(list)).await?;
+        self.check(list)
+    }
+
     /// Has the member remember our list, unless it does. A list that does not fit those in use is not remembered.
     pub(super) async fn join(&self, list: &MemberList) -> Result<()> {
         if self.joined.load(Ordering::Acquire) {
             return self.check(list);
         }
-        *self.lists() = self.backend().remember_dyn(None, kept(list)).await?;
-        self.check(list)?;
+        self.read(list).await?;
         self.refresh(list).await
     }
 
-    /// Has the member remember our list for longer.
-    pub(super) async fn remain(&self, list: &MemberList) -> Result<()> {
-        if self.joined.load(Ordering::Acquire) { self.refresh(list).await } else { self.join(list).await }
+    /// Has the member remember our list for longer; not for the first time if `fits` is false for another member.
+    pub(super) async fn remain(&self, list: &MemberList, fits: bool) -> Result<()> {
+        match self.joined.load(Ordering::Acquire) {
+            true => self.refresh(list).await,
+            false if fits => self.join(list).await,
+            false => self.read(list).await,
+        }
     }
 
     async fn refresh(&self, list: &MemberList) -> Result<()> {

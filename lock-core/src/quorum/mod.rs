@@ -17,7 +17,7 @@ mod store;
 mod turns;
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -129,6 +129,7 @@ impl Quorum {
             rounds: Rounds::default(),
             time: MemberTime::default(),
             newest: AtomicU64::new(0),
+            looked: AtomicBool::new(false),
             clock: OnceLock::new(),
             home: Mutex::default(),
         };

@@ -1,6 +1,6 @@
 //! What the rounds of one quorum share.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) time: MemberTime,
     /// The newest token that a majority gave.
     pub(super) newest: AtomicU64,
+    /// Whether the members were asked which lists are in use.
+    pub(super) looked: AtomicBool,
     pub(super) clock: OnceLock<Clock>,
     /// The runtimes of the keepers that drive this quorum. Rounds run on the first: they outlive their callers.
     pub(super) home: Mutex<Vec<Handle>>,
@@ -59,6 +61,11 @@ impl Shared {
     /// Refuses locks that this quorum must not give.
     pub(super) fn admit(&self, ttl: Duration) -> Result<()> {
         self.admit_ttl(ttl)?;
+        self.admit_list()
+    }
+
+    /// Refuses while another list is in use that does not fit ours.
+    pub(super) fn admit_list(&self) -> Result<()> {
         self.members.iter().try_for_each(|member| member.check(&self.list))
     }
 

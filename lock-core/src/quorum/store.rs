@@ -107,9 +107,10 @@ impl LockBackend for Quorum {
 /// Has a member remember the list for as long as this process uses it.
 async fn remain_member(shared: &Arc<Shared>, member: usize) {
     let (at, clock) = (&shared.members[member], shared.clock());
+    look::lists(shared, look::PATIENCE).await;
     loop {
         let refreshed = tokio::select! {
-            refreshed = at.remain(&shared.list) => Some(refreshed),
+            refreshed = at.remain(&shared.list, shared.admit_list().is_ok()) => Some(refreshed),
             () = clock.sleep_until(clock.now().after(REFRESH)) => None,
         };
         at.health.answered(matches!(refreshed, Some(Ok(()))));

@@ -45,6 +45,26 @@ async fn a_server_with_a_certificate_that_we_trust_is_used_like_any_other() {
 
 #[tokio::test]
 #[limit]
+async fn the_members_of_a_quorum_are_reached_over_tls() {
+    let servers = [server(), server(), server()];
+    let member = |server: &RedisServer| server.tls_url("localhost").trim_start_matches("rediss://").to_owned();
+    let url = format!("redlocks://{}?restarts=remember", servers.each_ref().map(member).join(","));
+    let mut one = worker("hold", &url, "authority.pem");
+    assert_eq!(one.next().await, "ready");
+    assert!(one.order("acquire k").await.starts_with("held "));
+    for server in &servers {
+        eventually("every member has it", || exists(server, "k")).await;
+    }
+    assert_eq!(one.order("release").await, "Released");
+    one.ended().await;
+    let mut stranger = worker("connect", &url, "other-authority.pem");
+    let said = stranger.next().await;
+    assert!(said.contains("install the certificate authority"), "{said}");
+    stranger.ended().await;
+}
+
+#[tokio::test]
+#[limit]
 async fn a_certificate_that_we_do_not_trust_is_a_mistake_that_says_what_to_do() {
     let server = server();
     for (host, authority, says) in [

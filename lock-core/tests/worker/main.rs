@@ -93,8 +93,7 @@ fn orders() -> UnboundedReceiver<String> {
 /// Connects, with a recorder if a history is wanted.
 async fn connect(args: &Args) -> (LockManager, Option<Arc<Recorder>>) {
     let recorder = args.0.get("history").map(|path| Arc::new(Recorder::append_to(Path::new(path))));
-    let store = lock_core::RedisStore::new(args.text("url")).unwrap();
-    let locks = LockManager::builder(store).options(args.options()).build().unwrap();
+    let locks = LockManager::builder_for(args.text("url")).unwrap().options(args.options()).build().unwrap();
     if let Some(path) = args.0.get("history") {
         locks.observe(Recorder::append_to(Path::new(path)));
     }

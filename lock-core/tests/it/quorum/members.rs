@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::limit;
-use lock_core::{AnyBackend, LockErrorKind, LockManager, MemoryStore, Quorum};
+use lock_core::{AnyBackend, LockBackend, LockErrorKind, LockManager, MemoryStore, Quorum};
 
 use crate::quorum::network::{process, stores};
 
@@ -80,4 +80,24 @@ async fn members_change_one_at_a_time() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     let removed = manager(quorum(&stores, "abd"));
     removed.lock("k").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn who_is_refused_leaves_its_list_nowhere() {
+    let stores = stores(5);
+    let before = manager(quorum(&stores, "abc"));
+    before.lock("k").await.unwrap().release().await.unwrap();
+    let wrong = manager(quorum(&stores, "ade"));
+    let error = wrong.lock("k").await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "the first lock of a process is refused already: {error}");
+    assert_eq!(wrong.ping().await.unwrap_err().kind(), LockErrorKind::Misconfigured);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for store in &stores[3..] {
+        assert_eq!(store.remember(None, Duration::ZERO).await.unwrap(), [], "a list that was refused");
+    }
+    // So it stands in nobody's way.
+    drop(wrong);
+    manager(quorum(&stores, "cde")).ping().await.unwrap_err();
+    manager(quorum(&stores, "abcd")).lock("k").await.unwrap().release().await.unwrap();
 }

@@ -284,3 +284,40 @@ async fn the_documented_permissions_are_enough_for_a_quorum_and_each_is_needed()
         }
     }
 }
+
+#[tokio::test]
+#[limit]
+async fn a_member_that_lacks_our_user_is_named_and_the_others_are_enough() {
+    let guarded = || RedisServer::builder().with_password("s3cret").start();
+    let servers = [guarded(), RedisServer::start(), RedisServer::start()];
+    let url = url_of(&ports(&servers), "?restarts=remember");
+    let refused = LockManager::connect(&url).await.unwrap_err();
+    let locks = LockManager::builder(Quorum::new(&url).unwrap()).build().unwrap();
+    let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
+    let report = locks.sync("k").await.unwrap();
+    let error = report.nodes[0].holder.as_ref().unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+    let name = format!("127.0.0.1:{}", servers[0].port());
+    for error in [error, &refused] {
+        assert!(error.to_string().contains(&name) && error.to_string().contains("put it into the URL"), "{error}");
+    }
+    guard.release().await.unwrap();
+
+    let servers = [guarded(), guarded(), RedisServer::start()];
+    let url = url_of(&ports(&servers), "?restarts=remember");
+    let locks = LockManager::builder(Quorum::new(&url).unwrap()).build().unwrap();
+    let error = locks.lock("k").with_ttl(TTL).try_acquire().await.unwrap_err();
+    let names = |server: &RedisServer| error.to_string().contains(&format!("127.0.0.1:{}", server.port()));
+    assert!(servers[..2].iter().any(names) && error.to_string().contains("put it into the URL"), "{error}");
+}
+
+#[tokio::test]
+#[limit]
+async fn members_are_reached_over_ipv6() {
+    let servers = [(); 3].map(|()| RedisServer::builder().with("bind", "127.0.0.1 ::1").start());
+    let hosts: Vec<String> = servers.iter().map(|server| format!("[::1]:{}", server.port())).collect();
+    let locks = LockManager::connect(&format!("redlock://{}?restarts=remember", hosts.join(","))).await.unwrap();
+    let guard = locks.lock("k").with_wait(LONG).await.unwrap();
+    assert!(locks.sync("k").await.unwrap().holder().is_some());
+    guard.release().await.unwrap();
+}

@@ -136,7 +136,7 @@ async fn what_a_server_cannot_confirm_is_refused_and_given_back() {
     assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("remove"), "{error}");
 }
 
-/// Where the servers can tell (Redis 7.2). CI runs an older one, which refuses: CONTRIBUTING.md says how to run it by hand.
+/// Where the servers can tell (Redis 7.2). An older one refuses, which is checked there.
 #[tokio::test]
 #[limit]
 async fn what_is_on_disk_survives_the_crash_of_a_server() {

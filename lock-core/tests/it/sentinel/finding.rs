@@ -1,10 +1,10 @@
 //! How the master is found, and what is said when it is not.
 
 use lock_core::testing::{RedisSentinels, RedisServer, limit};
-use lock_core::{LockErrorKind, LockManager, RedisStore};
+use lock_core::{LockErrorKind, LockManager, LockOptions, RedisStore};
 
 use super::follow;
-use crate::support::{exists, take};
+use crate::support::{SECOND, exists, take};
 
 /// Returns what connecting fails with.
 async fn refusal(url: &str) -> (LockErrorKind, String) {
@@ -102,4 +102,65 @@ fn bad_urls_of_sentinels_say_what_to_write() {
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}");
         assert!(error.to_string().contains(says) && !error.to_string().contains("s3"), "{url}: {error}");
     }
+}
+
+/// Takes locks before and after a planned failover.
+async fn follows(locks: &LockManager, servers: &RedisSentinels) {
+    let held = take(locks, "held").await;
+    let master = servers.fail_over();
+    take(locks, "k").await.release().await.unwrap();
+    assert!(exists(&servers.servers()[master], "held"));
+    held.ensure_held().unwrap();
+    held.release().await.unwrap();
+}
+
+fn patient(store: RedisStore) -> LockManager {
+    let options = LockOptions::default().with_ttl(30 * SECOND).with_wait(30 * SECOND);
+    LockManager::builder(store).options(options).build().unwrap()
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+#[limit]
+async fn sentinels_and_their_master_are_reached_over_tls() {
+    let file = |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/tls").join(name);
+    let server = || RedisServer::builder().with_tls(&file("server.pem"), &file("server.key"));
+    let servers = RedisSentinels::builder().with_servers(server()).with_sentinels(server()).start();
+    let reached = |server: &RedisServer| server.tls_url("localhost").trim_start_matches("rediss://").to_owned();
+    let nat = |servers: &[RedisServer]| {
+        let pairs = servers.iter().map(|server| format!("127.0.0.1:{}>{}", server.port(), reached(server)));
+        pairs.collect::<Vec<_>>().join(",")
+    };
+    let sentinel = reached(&servers.sentinels()[0]);
+    let all = format!("{},{}", nat(servers.servers()), nat(servers.sentinels()));
+    let plain = servers.url().trim_start_matches("redis+sentinel://").to_owned();
+    for url in [
+        format!("rediss+sentinel://{sentinel}/mymaster?nat={all}"),
+        format!("rediss+sentinel://{plain}?sentinel_tls=no&nat={}", nat(servers.servers())),
+    ] {
+        let authority = std::fs::read(file("authority.pem")).unwrap();
+        let store = RedisStore::builder(&url).certificate_authority(authority).build().unwrap();
+        follows(&patient(store), &servers).await;
+    }
+    let stranger = std::fs::read(file("other-authority.pem")).unwrap();
+    let url = format!("rediss+sentinel://{sentinel}/mymaster?nat={all}");
+    let store = RedisStore::builder(&url).certificate_authority(stranger).build().unwrap();
+    let error = LockManager::builder(store).build().unwrap().ping().await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+#[limit]
+async fn sentinels_and_their_master_are_reached_over_ipv6() {
+    let both = || RedisServer::builder().with("bind", "127.0.0.1 ::1");
+    let servers = RedisSentinels::builder().with_servers(both()).with_sentinels(both()).start();
+    let ports = |servers: &[RedisServer]| servers.iter().map(RedisServer::port).collect::<Vec<_>>();
+    let hosts: Vec<String> = ports(servers.sentinels()).iter().map(|port| format!("[::1]:{port}")).collect();
+    // They were told of each other by the other addresses.
+    let known = [ports(servers.servers()), ports(servers.sentinels())].concat();
+    let nat: Vec<String> = known.iter().map(|port| format!("127.0.0.1:{port}>[::1]:{port}")).collect();
+    let url = format!("redis+sentinel://{}/mymaster?nat={}", hosts.join(","), nat.join(","));
+    let store = RedisStore::new(&url).unwrap();
+    assert_eq!(format!("{store:?}"), format!("RedisStore(mymaster@{})", hosts[0]));
+    follows(&patient(store), &servers).await;
 }
