@@ -9,7 +9,7 @@ use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::node::{Node, Way};
-use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Taken};
+use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Part, Taken};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ impl Node {
     /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
         let Ok(keys) = self.keys_of(&request.claim.key) else { return };
-        let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
+        let answer = connection.call(Call::Release(keys, Part::of(&request.claim)), Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
         }

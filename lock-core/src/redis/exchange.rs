@@ -1,6 +1,6 @@
 //! Sends the calls of one batch as one packed message, and reads an answer to each.
 //!
-//! First the releases, by one script. Then the attempts at locks that are probably free, in one
+//! First the releases, by one script, and one more for locks that are shared. Then the attempts at locks that are probably free, in one
 //! transaction. Then all other scripts, each by itself.
 
 use std::mem;
@@ -13,7 +13,7 @@ use crate::owner::OwnerId;
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Taken};
+use crate::redis::steps::{self, Part, Taken};
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -24,7 +24,7 @@ pub(super) enum Call {
     /// Takes a lock without a script. Answered by [`Answer::Taken`].
     Take(OwnerId, redis::Cmd),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
-    Release(Keys, OwnerId),
+    Release(Keys, Part),
     /// A script by itself.
     Eval(Eval),
 }
@@ -64,7 +64,7 @@ impl From<Result<Value, RedisError>> for Answer {
 /// The calls of one message, by their kind, each with its place among all of them.
 #[derive(Default)]
 struct Sorted {
-    releases: Vec<(usize, Keys, OwnerId)>,
+    releases: Vec<(usize, Keys, Part)>,
     takes: Vec<usize>,
     /// The command of each of these.
     commands: Vec<redis::Cmd>,
@@ -85,7 +85,7 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
                 sorted.takes.push(place);
                 sorted.commands.push(command);
             }
-            Call::Release(keys, owner) => sorted.releases.push((place, keys, owner)),
+            Call::Release(keys, part) => sorted.releases.push((place, keys, part)),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
     }
@@ -96,11 +96,12 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
 
 impl Sorted {
     async fn send(mut self, link: &Link, answers: &mut [Option<Answer>]) {
+        // What frees whole locks at once knows nothing of those that are shared.
+        self.releases.sort_by_key(|(_, _, part)| part.units > 0);
         // A node of a cluster takes only keys of one slot at a time.
-        let groups: Vec<&[(usize, Keys, OwnerId)]> = match self.releases.as_slice() {
-            [] => Vec::new(),
+        let groups: Vec<&[(usize, Keys, Part)]> = match self.releases.as_slice() {
             some if link.is_cluster() => some.chunks(1).collect(),
-            all => vec![all],
+            all => all.chunk_by(|(_, _, one), (_, _, next)| (one.units > 0) == (next.units > 0)).collect(),
         };
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
         let commands = mem::take(&mut self.commands);
@@ -174,19 +175,19 @@ async fn ask(
     }
 }
 
-fn release(link: &Link, group: &[(usize, Keys, OwnerId)]) -> Eval {
+fn release(link: &Link, group: &[(usize, Keys, Part)]) -> Eval {
     let clock = match group {
         [(_, keys, _), ..] if link.is_cluster() => keys.clock_of_slot(),
         _ => CLOCK.into(),
     };
-    steps::release(group.iter().map(|(_, keys, owner)| (keys, *owner)), &clock, Duration::ZERO)
+    steps::release(group.iter().map(|(_, keys, part)| (keys, *part)), &clock, Duration::ZERO)
 }
 
 /// Reads the answers to some releases. If the server refuses them together because of one release's
 /// keys, each is sent again by itself.
 async fn released(
     link: &Link,
-    group: &[(usize, Keys, OwnerId)],
+    group: &[(usize, Keys, Part)],
     reply: Result<Value, RedisError>,
     answers: &mut [Option<Answer>],
 ) {

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
 use crate::redis::node::Node;
-use crate::redis::steps;
+use crate::redis::steps::{self, Part};
 
 /// How many releases are remembered. One that is forgotten is freed by its lease.
 const AT_MOST: usize = 16 * 1024;
@@ -53,9 +53,10 @@ impl Node {
     pub(super) async fn repeat_releases(&self, link: &Link) {
         let Some(repeats) = &self.repeats else { return };
         let claims = repeats.take(Clock::system().now());
-        let keys: Vec<_> = claims.iter().filter_map(|claim| Some((Keys::of(&claim.key).ok()?, claim.owner))).collect();
+        let keys: Vec<_> =
+            claims.iter().filter_map(|claim| Some((Keys::of(&claim.key).ok()?, Part::of(claim)))).collect();
         for batch in keys.chunks(BATCH) {
-            let claims = batch.iter().map(|(keys, owner)| (keys, *owner));
+            let claims = batch.iter().map(|(keys, part)| (keys, *part));
             if let Err(error) = link.eval(&steps::release(claims, CLOCK, Duration::ZERO)).await {
                 tracing::debug!(node = self.name(), %error, "releases before a failover cannot be repeated");
                 return;

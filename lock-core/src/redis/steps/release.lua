@@ -4,6 +4,7 @@
 -- KEYS       the locks; then their queues, in the same order; then the clock
 -- ARGV[1]    how long they stay taken, ms; 0 frees them now
 -- ARGV[1+i]  the owner of the i-th claim, 32 hexadecimal digits and the '|' that follows them in the value
+-- ARGV[1+n+i]  the units of the i-th of n claims, after the n owners; not there if no claim shares its lock
 --
 -- Returns  of each claim: 1 if it held its lock, 0 if it did not, `e` and text if a command failed.
 --
@@ -13,10 +14,10 @@
 
 local pcall, find = redis.pcall, string.find
 local count, keep = (#KEYS - 1) / 2, tonumber(ARGV[1])
-local answers = {}
+local answers, shared = {}, ARGV[2 + count]
 
 -- Nearly always nobody waits for any of them. Then three commands do.
-if keep == 0 and pcall('EXISTS', unpack(KEYS, count + 1, 2 * count)) == 0 then
+if keep == 0 and not shared and pcall('EXISTS', unpack(KEYS, count + 1, 2 * count)) == 0 then
   local values, mine = pcall('MGET', unpack(KEYS, 1, count)), {}
   if not values.err then
     for i = 1, count do
@@ -32,11 +33,41 @@ if keep == 0 and pcall('EXISTS', unpack(KEYS, count + 1, 2 * count)) == 0 then
   end
 end
 
-local turn_to, free = library()
+-- Takes a claim out of the phase that it shares, if nobody waits and no lease is over. Otherwise returns false.
+local function leave(lock, queue, owner, units)
+  local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')
+  if value.err or string.byte(value, 33) ~= 124 or string.sub(value, 1, 6) ~= 'shared' or not tonumber(last[2]) then
+    return false
+  end
+  local time = redis.call('TIME')
+  -- A waiter's score is positive. The last of the holders is the one whose lease ends first.
+  if -last[2] <= time[1] * 1000 + math.floor(time[2] / 1000) or pcall('ZREM', queue, owner) ~= 1 then
+    return false
+  end
+  local waiters = string.gsub(queue, 'queue$', 'waiters')
+  pcall('HDEL', waiters, owner)
+  local used = tonumber(string.sub(value, 7, 32)) - units
+  local longest = used > 0 and redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  if longest then
+    value = string.format('shared%026d', used) .. string.sub(value, 33)
+    pcall('SET', lock, value, 'PXAT', string.sub(longest, 2))
+  else
+    redis.call('DEL', lock)
+  end
+  return 1
+end
+
+local turn_to, free
 for i = 1, count do
-  turn_to(KEYS[i], KEYS[count + i])
-  local done, answer = free(ARGV[1 + i], keep)
-  -- Before 7.0 what is raised is text.
-  answers[i] = done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
+  answers[i] = shared and keep == 0 and leave(KEYS[i], KEYS[count + i], string.sub(ARGV[1 + i], 1, 32), ARGV[1 + count + i])
+  if not answers[i] then
+    if not free then
+      turn_to, free = library()
+    end
+    turn_to(KEYS[i], KEYS[count + i])
+    local done, answer = free(ARGV[1 + i], keep)
+    -- Before 7.0 what is raised is text.
+    answers[i] = done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
+  end
 end
 return answers

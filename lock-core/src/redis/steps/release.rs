@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::Freed;
+use crate::backend::{Claim, Freed};
+use crate::mode::Mode;
 use crate::owner::OwnerId;
 use crate::redis::keys::Keys;
 use crate::redis::script::{Eval, Script};
@@ -25,9 +26,24 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// Frees the locks of some claims, which stay taken for a while.
+/// What is freed of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) owner: OwnerId,
+    /// How much of a lock that is shared; 0 for the whole lock.
+    pub(crate) units: u32,
+}
+
+impl Part {
+    pub(crate) fn of(claim: &Claim) -> Self {
+        let units = if let Mode::Shared { units, .. } = claim.mode { units } else { 0 };
+        Self { owner: claim.owner, units }
+    }
+}
+
+/// Frees what some claims have, which stays taken for a while.
 pub(crate) fn release<'a>(
-    claims: impl Iterator<Item = (&'a Keys, OwnerId)> + Clone,
+    claims: impl Iterator<Item = (&'a Keys, Part)> + Clone,
     clock: &'a str,
     keep_for: Duration,
 ) -> Eval {
@@ -36,8 +52,13 @@ pub(crate) fn release<'a>(
     let keys: Vec<&str> = locks.chain(queues).chain([clock]).collect();
     Eval::new(&SCRIPT, keys.into_iter()).with(|arguments| {
         arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) });
-        for (_, owner) in claims {
-            arguments.arg(&value::head(owner));
+        for (_, part) in claims.clone() {
+            arguments.arg(&value::head(part.owner));
+        }
+        if claims.clone().any(|(_, part)| part.units > 0) {
+            for (_, part) in claims {
+                arguments.arg(part.units);
+            }
         }
     })
 }
