@@ -11,7 +11,7 @@ use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::link::Link;
 use crate::redis::node::{Node, Way};
-use crate::redis::steps;
+use crate::redis::steps::{self, Part};
 use crate::redis::unsettled::{Sent, Unsettled};
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
@@ -35,7 +35,7 @@ impl Node {
         };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
-            connection.call(Call::Release(keys, owner), flush).await
+            connection.call(Call::Release(keys, Part::of(&release.claim)), flush).await
         } else {
             Box::pin(by_itself(&connection, &keys, release, flush, way)).await
         };
@@ -125,8 +125,10 @@ async fn by_itself(
     loop {
         let cluster = connection.link.is_cluster();
         let clock = if cluster { keys.clock_of_slot() } else { CLOCK.into() };
-        let claim = [(keys, release.claim.owner)];
-        let eval = if way.alone {
+        let part = Part::of(&release.claim);
+        let claim = [(keys, part)];
+        // Of what several share nothing can be freed without the queue: it is tried again.
+        let eval = if way.alone && part.units == 0 {
             steps::free_one(keys, release.claim.owner, release.keep_for)
         } else {
             steps::release(claim.iter().copied(), &clock, release.keep_for)
