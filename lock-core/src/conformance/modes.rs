@@ -190,6 +190,7 @@ pub async fn readers_and_writers([one, two, three]: [LockManager; 3]) {
             give_back(reader.unwrap_or_else(|error| panic!("readers share: {error}"))).await;
             passed += 1;
             assert!(passed < 50, "readers pass a writer that waits, again and again");
+            pause(10 * MS).await;
         };
         let ((), (), writer) = tokio::join!(give_back(first), give_back(second), &mut writing);
         let writer = writer.unwrap_or_else(|error| panic!("a writer must be served: {error}"));

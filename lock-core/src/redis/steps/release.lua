@@ -4,7 +4,7 @@
 -- KEYS       the locks; then their queues, in the same order; then the clock
 -- ARGV[1]    how long they stay taken, ms; 0 frees them now
 -- ARGV[1+i]  the owner of the i-th claim, 32 hexadecimal digits and the '|' that follows them in the value
--- ARGV[1+n+i]  the units of the i-th of n claims, after the n owners; not there if no claim shares its lock
+-- ARGV[1+n+i]  the units of the i-th of n claims, after the n owners, 0 for the whole lock; not there if no claim shares
 --
 -- Returns  of each claim: 1 if it held its lock, 0 if it did not, `e` and text if a command failed.
 --
@@ -59,7 +59,8 @@ end
 
 local turn_to, free
 for i = 1, count do
-  answers[i] = shared and keep == 0 and leave(KEYS[i], KEYS[count + i], string.sub(ARGV[1 + i], 1, 32), ARGV[1 + count + i])
+  local units = tonumber(shared and ARGV[1 + count + i]) or 0
+  answers[i] = units > 0 and keep == 0 and leave(KEYS[i], KEYS[count + i], string.sub(ARGV[1 + i], 1, 32), units)
   if not answers[i] then
     if not free then
       turn_to, free = library()
