@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::{Bench, Scale};
 use crate::report::Report;
-use crate::row::{ROWS, Row};
+use crate::row::{self, ROWS, Row};
 use crate::{Result, child, proxy, server};
 
 /// Measures the lock library beside plain Redis commands and other lock crates.
@@ -27,6 +27,9 @@ struct Arguments {
     /// Measure only this row; can be given more than once
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
+    /// Measure only the rows of readers, permits and segments
+    #[arg(long, conflicts_with = "rows")]
+    modes: bool,
     /// How many rounds [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
@@ -86,7 +89,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn measure(arguments: Arguments) -> Result<()> {
-    let rows = chosen(&arguments.rows)?;
+    let rows = if arguments.modes { row::of_modes().collect() } else { chosen(&arguments.rows)? };
     let scale = match (arguments.smoke, arguments.quick) {
         (true, _) => Scale::Smoke,
         (_, true) => Scale::Quick,

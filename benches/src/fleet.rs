@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::contestant::Kind;
+use crate::contestant::{Kind, Wants};
 use crate::instructions::unhurried;
 use crate::job::Job;
 use crate::load::{Account, Load};
@@ -26,6 +26,7 @@ pub(crate) struct Work {
     pub(crate) tasks: u32,
     pub(crate) keys_per_task: u32,
     pub(crate) hold_us: u64,
+    pub(crate) wants: Wants,
     pub(crate) multi_thread: bool,
     pub(crate) times: Option<u64>,
 }
@@ -34,7 +35,8 @@ impl Work {
     /// One process whose tasks each cycle through their own keys.
     pub(crate) fn distinct(tasks: u32) -> Self {
         let keys_per_task = (1024 / tasks).max(16);
-        Self { processes: 1, tasks, keys_per_task, hold_us: 0, multi_thread: false, times: None }
+        let wants = Wants::Alone;
+        Self { processes: 1, tasks, keys_per_task, hold_us: 0, wants, multi_thread: false, times: None }
     }
 
     /// Processes whose tasks all want the same key.
@@ -44,6 +46,10 @@ impl Work {
 
     pub(crate) fn holding(self, hold_us: u64) -> Self {
         Self { hold_us, ..self }
+    }
+
+    pub(crate) fn wanting(self, wants: Wants) -> Self {
+        Self { wants, ..self }
     }
 
     pub(crate) fn multi_thread(self) -> Self {
@@ -121,7 +127,8 @@ pub(crate) fn run(
         account.open.extend(one.open);
         records.extend(more);
     }
-    let window = Window { from: go.from, to: go.to, tasks: work.waiters(), tasks_per_process: work.tasks };
+    let round_trip = clock::as_nanos(server.round_trip()?);
+    let window = Window { from: go.from, to: go.to, tasks: work.waiters(), tasks_per_process: work.tasks, round_trip };
     let found = examine(records, &account.open, window);
     let count = found.acquisitions as f64;
     let empty = Seen::default();

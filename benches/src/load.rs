@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::contestant::{Contestant, Kind, Local, Ours, Raw, Rslock};
+use crate::contestant::{Access, Contestant, Kind, Local, Ours, Polled, Raw, Rslock, Wants};
 use crate::fleet::Work;
 use crate::record::{self, Record};
 use crate::wire::{Go, hear, say};
@@ -35,6 +35,7 @@ pub(crate) struct Load {
     /// one.
     pub(crate) keys_per_task: u32,
     pub(crate) hold_us: u64,
+    pub(crate) wants: Wants,
     /// Whether to use two worker threads instead of the calling thread.
     pub(crate) multi_thread: bool,
     /// How often each task acquires before it ends; otherwise it goes on to the end of the window.
@@ -43,8 +44,8 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn new(port: u16, kind: Kind, work: Work, first_task: u32) -> Self {
-        let Work { tasks, keys_per_task, hold_us, multi_thread, times, .. } = work;
-        Self { kind, port, tasks, first_task, keys_per_task, hold_us, multi_thread, times }
+        let Work { tasks, keys_per_task, hold_us, wants, multi_thread, times, .. } = work;
+        Self { kind, port, tasks, first_task, keys_per_task, hold_us, wants, multi_thread, times }
     }
 }
 
@@ -72,6 +73,7 @@ pub(crate) fn run(load: &Load) -> Result<()> {
     match load.kind {
         Kind::Raw { nodelay } => race(&runtime, runtime.block_on(Raw::connect(port, nodelay))?, load),
         Kind::Rslock { retry_ms } => race(&runtime, Rslock::new(port, retry_ms), load),
+        Kind::Polled => race(&runtime, runtime.block_on(Polled::connect(port))?, load),
         Kind::Local => race(&runtime, Local::default(), load),
         Kind::Ours { background } => race(&runtime, runtime.block_on(Ours::connect(port, background))?, load),
     }
@@ -80,7 +82,7 @@ pub(crate) fn run(load: &Load) -> Result<()> {
 fn race<C: Contestant>(runtime: &Runtime, contestant: C, load: &Load) -> Result<()> {
     // Scripts are loaded and connections opened before the clock starts.
     runtime.block_on(async {
-        let (held, _) = contestant.acquire(&format!("bench:{}:ready", load.first_task)).await?;
+        let (held, _) = contestant.acquire(&format!("bench:{}:ready", load.first_task), Access::Alone).await?;
         contestant.release(held).await
     })?;
     say("ready")?;
@@ -171,7 +173,8 @@ async fn work<C: Contestant>(contestant: C, load: Load, index: u32, notes: Arc<N
             return;
         }
         notes.waits_since.store(start, Ordering::Relaxed);
-        let acquired = contestant.acquire(&name).await;
+        let access = load.wants.next();
+        let acquired = contestant.acquire(&name, access).await;
         let enter = clock::now();
         notes.waits_since.store(0, Ordering::Relaxed);
         let outcome = match acquired {
@@ -182,7 +185,8 @@ async fn work<C: Contestant>(contestant: C, load: Load, index: u32, notes: Arc<N
                     tokio::task::yield_now().await;
                 }
                 let exit = clock::now();
-                notes.log().records.push(Record { start, enter, exit, token, key, task });
+                let (key, inside) = (key + C::part(&held), access.inside());
+                notes.log().records.push(Record { start, enter, exit, token, key, task, inside });
                 contestant.release(held).await
             }
             Err(error) => Err(error),

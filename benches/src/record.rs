@@ -23,9 +23,11 @@ pub(crate) struct Record {
     pub(crate) key: u32,
     /// The task, numbered across all processes.
     pub(crate) task: u32,
+    /// How many tasks may be inside beside each other, in the eyes of this one.
+    pub(crate) inside: u32,
 }
 
-const BYTES: usize = 40;
+const BYTES: usize = 44;
 
 /// Writes records for [`read`].
 pub(crate) fn write(mut to: impl Write, records: &[Record]) -> Result<()> {
@@ -33,8 +35,9 @@ pub(crate) fn write(mut to: impl Write, records: &[Record]) -> Result<()> {
         for word in [record.start, record.enter, record.exit, record.token] {
             to.write_all(&word.to_le_bytes())?;
         }
-        to.write_all(&record.key.to_le_bytes())?;
-        to.write_all(&record.task.to_le_bytes())?;
+        for half in [record.key, record.task, record.inside] {
+            to.write_all(&half.to_le_bytes())?;
+        }
     }
     Ok(to.flush()?)
 }
@@ -49,7 +52,7 @@ pub(crate) fn read(mut from: impl Read, count: usize) -> Result<Vec<Record>> {
         let word = |index: usize| words[index * 8..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         let half = |index: usize| halves[index * 4..].first_chunk().map_or(0, |half| u32::from_le_bytes(*half));
         let (start, enter, exit, token) = (word(0), word(1), word(2), word(3));
-        records.push(Record { start, enter, exit, token, key: half(0), task: half(1) });
+        records.push(Record { start, enter, exit, token, key: half(0), task: half(1), inside: half(2) });
     }
     Ok(records)
 }
@@ -63,6 +66,8 @@ pub(crate) struct Window {
     pub(crate) tasks: u32,
     /// How many of them are in one process.
     pub(crate) tasks_per_process: u32,
+    /// How long a command and its answer take, ns.
+    pub(crate) round_trip: u64,
 }
 
 /// The results of a history.
@@ -86,7 +91,13 @@ pub(crate) struct Findings {
     /// How many tasks never got in.
     pub(crate) starved: u64,
     pub(crate) hold_mean_us: f64,
-    /// How often a task entered while another was inside.
+    /// How long writers among readers waited, p99, divided by what their queue explains: twice the hold of each
+    /// writer ahead and their own, and three round trips.
+    pub(crate) writer_wait_p99: Option<f64>,
+    /// Acquisitions of tasks that had waited for at least half a hold, per second: who releases a permit and takes it
+    /// again at once leaves others waiting.
+    pub(crate) waited_rate: f64,
+    /// How often a task entered while others were inside that it does not go with.
     pub(crate) violations: u64,
     /// How often a task entered with a token that was not greater than an earlier one.
     pub(crate) inversions: u64,
@@ -115,6 +126,9 @@ pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) ->
     found.changes_per_acquisition = ratio(changes, count.saturating_sub(1) as f64).unwrap_or(0.0);
     let held: u64 = records.iter().map(|record| record.exit.saturating_sub(record.enter)).sum();
     found.hold_mean_us = ratio(held as f64 / 1e3, count as f64).unwrap_or(0.0);
+    let waited = |record: &&Record| (record.enter - record.start) as f64 >= found.hold_mean_us * 500.0;
+    found.waited_rate = records.iter().filter(waited).count() as f64 / seconds;
+    found.writer_wait_p99 = writer_wait(&records, found.hold_mean_us * 1e3, window.round_trip);
 
     let by_task = counts(&records, window.tasks, |record| record.task);
     found.task_share = share(&by_task);
@@ -131,14 +145,35 @@ pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) ->
 /// and end. Leaves the records in the order of entry.
 fn check(records: &mut [Record], found: &mut Findings) {
     records.sort_unstable_by_key(|record| record.enter);
-    let mut last: HashMap<u32, (u64, u64)> = HashMap::new();
+    let mut last: HashMap<u32, (Vec<(u64, u32)>, u64)> = HashMap::new();
     for record in records.iter() {
-        let (left, newest) = last.entry(record.key).or_default();
-        found.violations += u64::from(record.enter < *left);
-        found.inversions += u64::from(record.token != 0 && record.token <= *newest);
-        *left = record.exit.max(*left);
+        let (inside, newest) = last.entry(record.key).or_default();
+        inside.retain(|(exit, _)| *exit > record.enter);
+        let most = inside.iter().map(|(_, most)| *most).fold(record.inside, u32::min);
+        found.violations += u64::from(inside.len() >= usize::try_from(most).unwrap_or(usize::MAX));
+        // Who shares a lock has the token of the others.
+        let known = *newest + u64::from(record.inside == 1);
+        found.inversions += u64::from(record.token != 0 && record.token < known);
+        inside.push((record.exit, record.inside));
         *newest = record.token.max(*newest);
     }
+}
+
+/// Compares what writers among readers waited with what their queue explains. The records are in the order of entry.
+fn writer_wait(records: &[Record], hold: f64, round_trip: u64) -> Option<f64> {
+    let writers: Vec<&Record> = records.iter().filter(|record| record.inside == 1).collect();
+    if writers.len() == records.len() {
+        return None;
+    }
+    let of_bound = |(place, writer): (usize, &&Record)| {
+        let ahead = writers[..place].iter().rev().take_while(|before| before.enter > writer.start).count();
+        let bound = 2.0 * (ahead + 1) as f64 * hold + 3.0 * round_trip as f64;
+        (writer.enter - writer.start) as f64 / bound
+    };
+    let mut waits: Vec<f64> = writers.iter().enumerate().map(of_bound).collect();
+    waits.sort_unstable_by(f64::total_cmp);
+    let rank = (waits.len() * 99).div_ceil(100).max(1);
+    waits.get(rank - 1).copied()
 }
 
 fn counts(records: &[Record], of: u32, who: impl Fn(&Record) -> u32) -> Vec<u64> {
@@ -160,10 +195,10 @@ fn share(counts: &[u64]) -> f64 {
 mod tests {
     use super::{Record, Window, examine, read, write};
 
-    const WINDOW: Window = Window { from: 0, to: 1_000_000_000, tasks: 4, tasks_per_process: 2 };
+    const WINDOW: Window = Window { from: 0, to: 1_000_000_000, tasks: 4, tasks_per_process: 2, round_trip: 0 };
 
     fn record(start: u64, enter: u64, exit: u64, token: u64, task: u32) -> Record {
-        Record { start, enter, exit, token, key: 0, task }
+        Record { start, enter, exit, token, key: 0, task, inside: 1 }
     }
 
     #[test]
@@ -191,5 +226,25 @@ mod tests {
         assert_eq!((nested.violations, nested.inversions), (2, 0));
         let late = examine(vec![record(0, 1, 2, 5, 0), record(0, 3, 4, 5, 1), record(0, 5, 6, 4, 1)], &[], WINDOW);
         assert_eq!((late.violations, late.inversions), (0, 2));
+    }
+
+    #[test]
+    fn who_shares_is_let_in_beside_others_and_no_writer_is() {
+        let of = |inside, record| Record { inside, ..record };
+        let two = [of(2, record(0, 1, 9, 1, 0)), of(2, record(0, 2, 9, 1, 1))];
+        let clean = examine(two.to_vec(), &[], WINDOW);
+        assert_eq!((clean.violations, clean.inversions, clean.writer_wait_p99), (0, 0, None));
+        let third = examine([two.to_vec(), vec![of(2, record(0, 3, 9, 1, 2))]].concat(), &[], WINDOW);
+        assert_eq!((third.violations, third.inversions), (1, 0));
+        let writer = examine([two.to_vec(), vec![record(0, 3, 9, 1, 2)]].concat(), &[], WINDOW);
+        assert_eq!((writer.violations, writer.inversions), (1, 1), "beside readers, with their token");
+    }
+
+    #[test]
+    fn a_writer_may_wait_for_the_writers_ahead() {
+        let reader = Record { inside: u32::MAX, ..record(0, 1_000, 2_000, 1, 0) };
+        let waits = vec![reader, record(0, 2_000, 3_000, 2, 1), record(1_500, 5_500, 6_500, 3, 2)];
+        let found = examine(waits, &[], WINDOW);
+        assert_eq!(found.writer_wait_p99, Some(1.0), "one ahead and itself, each for 1 us and a batch");
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use lock_core::testing::RedisServer;
 use redis::Connection;
 
-use crate::Result;
+use crate::{Result, clock, stats};
 
 /// Commands that are never called inside a script, so each of them came from a client.
 const ALWAYS_TOP_LEVEL: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
@@ -34,6 +35,8 @@ pub(crate) struct Sample {
     /// not report it.
     pub(crate) kept_waiting: f64,
     calls: BTreeMap<String, u64>,
+    /// How long scripts that are called by their hash have run, µs.
+    script_us: f64,
 }
 
 impl Server {
@@ -91,6 +94,18 @@ impl Server {
         })
     }
 
+    /// Measures how long a command and its answer take.
+    pub(crate) fn round_trip(&mut self) -> Result<Duration> {
+        let mut trips = Vec::new();
+        for _ in 0..15 {
+            let sent = clock::now();
+            redis::cmd("PING").exec(&mut self.control)?;
+            trips.push(clock::now() - sent);
+        }
+        trips.sort_unstable();
+        Ok(Duration::from_nanos(stats::percentile(&trips, 500)))
+    }
+
     /// Deletes every key.
     pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(redis::cmd("FLUSHALL").arg("ASYNC").query(&mut self.control)?)
@@ -110,7 +125,11 @@ impl Server {
             let Some((name, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(":calls=")) else {
                 continue;
             };
-            let calls = rest.split(',').next().unwrap_or_default().parse()?;
+            let mut fields = rest.split(',');
+            let calls = fields.next().unwrap_or_default().parse()?;
+            if name == "evalsha" {
+                sample.script_us = fields.find_map(|field| field.strip_prefix("usec=")).unwrap_or("0").parse()?;
+            }
             sample.calls.insert(name.to_owned(), calls);
         }
         Ok(sample)
@@ -157,6 +176,11 @@ impl Drop for Server {
 }
 
 impl Sample {
+    /// Returns how long scripts ran since an earlier sample, µs.
+    pub(crate) fn script_us_since(&self, earlier: &Self) -> f64 {
+        self.script_us - earlier.script_us
+    }
+
     /// Counts the scripts that ran since an earlier sample.
     pub(crate) fn scripts_since(&self, earlier: &Self) -> u64 {
         self.commands_since(earlier, &BTreeSet::new())

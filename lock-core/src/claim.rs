@@ -165,8 +165,9 @@ impl ClaimGuard {
     }
 
     /// Tells the callers behind us who holds the lock.
-    pub(crate) fn name_holder(&self, holder: Holder) {
-        if let Some(turn) = &self.turn {
+    pub(crate) fn name_holder(&mut self, holder: Holder) {
+        if let Some(turn) = &mut self.turn {
+            turn.set_blocked(true);
             turn.set_holder(HolderHint::Elsewhere(Box::new(holder)));
         }
     }
@@ -183,9 +184,10 @@ impl ClaimGuard {
 
     /// Hands the granted claim over.
     pub(crate) fn granted(mut self, spec: &LockSpec, success: Success, now: Timestamp) -> (Arc<Lease>, Turn<Handoff>) {
-        let (Some(pending), Some(turn)) = (self.pending.take(), self.turn.take()) else {
+        let (Some(pending), Some(mut turn)) = (self.pending.take(), self.turn.take()) else {
             unreachable!("a claim is handed over once, by value")
         };
+        turn.set_blocked(false);
         (pending.into_lease(spec, success, now), turn)
     }
 }
@@ -213,9 +215,12 @@ impl Drop for ClaimGuard {
 }
 
 /// Ends a lease towards the store: together with the next claim of this process if there is one,
-/// else in the background.
+/// else in the background. One that shares the lock, and has a place in the store's queue, is enough.
 pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
     end(engine, lease);
+    if turn.has_another_blocked() {
+        return release_behind(engine, lease, Some(turn));
+    }
     let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));
     if let Err((turn, _)) = turn.hand_on(handoff, |_| true) {
         // The waiters have just left.

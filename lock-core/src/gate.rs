@@ -98,6 +98,8 @@ struct QueueState<P: Payload> {
     watched: bool,
     /// How many have a turn.
     turns: usize,
+    /// How many of them wait for the lock, which others have.
+    blocked: usize,
     /// What others may hold too.
     door: Weak<Shares<P>>,
     /// What was last heard about the holder of the lock.
@@ -230,6 +232,7 @@ impl<P: Payload> KeyQueue<P> {
             called: Vec::new(),
             watched: false,
             turns: 1,
+            blocked: 0,
             door: Weak::new(),
             holder: None,
         };
@@ -286,6 +289,9 @@ impl<P: Payload> KeyQueue<P> {
 
     /// Calls the next in the queue, or closes the queue.
     fn pass_on(self: &Arc<Self>) {
+        if self.end_surplus() {
+            return;
+        }
         let called = self.call_next(Turn::of(Arc::clone(self)), |_| true).or_else(|turn| {
             // Nobody waits: the queue closes, unless somebody has entered in this very moment.
             let mut shard = self.gate.shard(&self.key);
@@ -320,11 +326,13 @@ pub(crate) struct Turn<P: Payload> {
     share: Option<Share<P>>,
     /// Whether it was passed on already.
     passed: bool,
+    /// Whether its caller waits for the lock, which others have. Of turns of a shared lock.
+    blocked: bool,
 }
 
 impl<P: Payload> Turn<P> {
     fn of(queue: Arc<KeyQueue<P>>) -> Self {
-        Self { queue, payload: None, share: None, passed: false }
+        Self { queue, payload: None, share: None, passed: false, blocked: false }
     }
 
     /// Names the holder of the key to those who wait for it.
@@ -361,6 +369,7 @@ impl<P: Payload> Turn<P> {
 
 impl<P: Payload> Drop for Turn<P> {
     fn drop(&mut self) {
+        self.set_blocked(false);
         if self.passed {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -24,6 +24,8 @@ struct Mailbox {
     number: u64,
     state: Mutex<MailboxState>,
     news: Notify,
+    /// Whether somebody waits for the lock that the claim shares.
+    wanted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +49,8 @@ impl Grants {
     /// Registers a claim, before its first entry into the queue is sent.
     pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Listener {
         let number = self.registered.fetch_add(1, Ordering::Relaxed);
-        let mailbox = Arc::new(Mailbox { owner, number, state: Mutex::default(), news: Notify::new() });
+        let (state, news, wanted) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
+        let mailbox = Arc::new(Mailbox { owner, number, state, news, wanted });
         self.claims().insert(owner, Arc::clone(&mailbox));
         Listener { grants: Arc::clone(self), mailbox }
     }
@@ -63,6 +66,13 @@ impl Grants {
             mailbox.news.notify_one();
         }
         Ok(())
+    }
+
+    /// Tells a claim that shares a lock that somebody waits for it. It may not know yet that it shares it.
+    pub(crate) fn wanted(&self, owner: OwnerId) {
+        if let Some(mailbox) = self.claims().get(&owner) {
+            mailbox.wanted.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Makes one claim ask again, if it waits.
@@ -141,6 +151,11 @@ impl Listener {
             }
             self.mailbox.news.notified().await;
         }
+    }
+
+    /// Returns whether somebody waits for the lock that the claim shares, as far as this process was told.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.mailbox.wanted.load(Ordering::Relaxed)
     }
 
     /// Notes that the claim holds the lock.

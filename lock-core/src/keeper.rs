@@ -89,7 +89,6 @@ fn assemble(
     let keeper = Keeper {
         engine: Arc::downgrade(&engine),
         gate: Arc::clone(&gate),
-        shared: Arc::clone(&shared),
         backend,
         timer: Arc::clone(&engine.timer),
         mail,
@@ -103,7 +102,6 @@ fn assemble(
 struct Keeper {
     engine: Weak<Engine>,
     gate: Arc<Gate<Handoff>>,
-    shared: Arc<Gate<Handoff>>,
     backend: Arc<dyn DynBackend>,
     timer: Arc<Timer<Lease>>,
     mail: Mail,

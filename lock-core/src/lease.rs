@@ -110,8 +110,8 @@ pub(crate) struct Lease {
     /// How often a holder took it. Changes under the lock of the state.
     takes: AtomicU64,
     state: Mutex<LeaseState>,
-    /// Keeps late grants for this claim from being taken for somebody else's.
-    _listener: Option<Box<Listener>>,
+    /// Keeps late grants for this claim from being taken for somebody else's, and hears who waits.
+    listener: Option<Box<Listener>>,
 }
 
 /// How a lease ended.
@@ -183,7 +183,7 @@ impl Lease {
             downgraded: OnceLock::new(),
             claim,
             clock,
-            _listener: beginning.listener.map(Box::new),
+            listener: beginning.listener.map(Box::new),
         })
     }
 
@@ -256,7 +256,7 @@ impl Lease {
             return false;
         }
         let mut state = self.state();
-        if state.wanted && self.mode() == Mode::READ {
+        if self.mode() == Mode::READ && self.is_wanted(&state) {
             return false;
         }
         if state.over.is_some() || state.passes >= limits.passes || state.token >= self.last_token {
@@ -305,10 +305,15 @@ impl Lease {
         let now = self.clock.now();
         let state = self.state();
         let last_word = self.began.max(state.verified);
-        !state.wanted
+        !self.is_wanted(&state)
             && state.over.is_none()
             && now.since(last_word) < WORD_COUNTS
             && self.deadline().since(now) >= self.claim.ttl / 4
+    }
+
+    /// Returns whether somebody waits for those who share the lock, as far as is known.
+    fn is_wanted(&self, state: &LeaseState) -> bool {
+        state.wanted || self.listener.as_ref().is_some_and(|listener| listener.is_wanted())
     }
 
     /// Ends the lease, unless it has ended before. The caller cancels the alarm.

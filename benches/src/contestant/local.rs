@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::Result;
+use crate::contestant::access::Access;
 use crate::contestant::contract::Contestant;
 
 /// One mutex for every key, so it is only for work on a single key.
@@ -14,7 +15,7 @@ pub(crate) struct Local(Arc<Mutex<()>>);
 impl Contestant for Local {
     type Held = OwnedMutexGuard<()>;
 
-    async fn acquire(&self, _key: &str) -> Result<(Self::Held, u64)> {
+    async fn acquire(&self, _key: &str, _access: Access) -> Result<(Self::Held, u64)> {
         Ok((Arc::clone(&self.0).lock_owned().await, 0))
     }
 

@@ -1,16 +1,20 @@
 //! The contestants: all do the same work in the same loop.
 
+mod access;
 mod contract;
 mod local;
 mod ours;
+mod polled;
 mod raw;
 mod rslock;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use access::{Access, Wants};
 pub(crate) use contract::{Contestant, TTL_MS};
 pub(crate) use local::Local;
 pub(crate) use ours::Ours;
+pub(crate) use polled::Polled;
 pub(crate) use raw::Raw;
 pub(crate) use rslock::Rslock;
 
@@ -29,6 +33,8 @@ pub(crate) enum Kind {
     },
     /// A mutex of this process: no store at all.
     Local,
+    /// A semaphore in Redis whose waiters poll.
+    Polled,
     /// This library, with all defaults of a user.
     Ours {
         /// Whether a release returns before the answer of the store.

@@ -1,10 +1,12 @@
 //! This library, as a user gets it: tokens, holder info, watchdog, and metrics installed.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lock_core::{LockGuard, LockManager, RedisStore, Wait};
+use lock_core::{LockGuard, LockManager, RedisStore, Striped, Wait};
 
 use crate::Result;
+use crate::contestant::access::Access;
 use crate::contestant::contract::{Contestant, TTL_MS};
 
 /// A manager with the default settings, except for a longer wait, since the others wait for ever
@@ -12,6 +14,8 @@ use crate::contestant::contract::{Contestant, TTL_MS};
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
     locks: LockManager,
+    /// The segments of the one key that has them.
+    segments: Arc<OnceLock<Striped>>,
 }
 
 impl Ours {
@@ -23,17 +27,26 @@ impl Ours {
         let builder = LockManager::builder(store).with_ttl(Duration::from_millis(TTL_MS)).with_wait(Wait::Forever);
         let locks = if background { builder.release_in_background() } else { builder }.build()?;
         locks.ping().await?;
-        Ok(Self { locks })
+        Ok(Self { locks, segments: Arc::default() })
     }
 }
 
 impl Contestant for Ours {
     type Held = LockGuard;
 
-    async fn acquire(&self, key: &str) -> Result<(Self::Held, u64)> {
-        let guard = self.locks.lock(key).await?;
+    async fn acquire(&self, key: &str, access: Access) -> Result<(Self::Held, u64)> {
+        let guard = match access {
+            Access::Alone => self.locks.lock(key).await?,
+            Access::Read => self.locks.read(key).await?,
+            Access::Permit(of) => self.locks.semaphore(key, of).await?,
+            Access::Segment(of) => self.segments.get_or_init(|| self.locks.striped(key, of)).any().await?,
+        };
         let token = guard.token().get();
         Ok((guard, token))
+    }
+
+    fn part(held: &Self::Held) -> u32 {
+        held.stripe().unwrap_or(0)
     }
 
     async fn release(&self, held: Self::Held) -> Result<()> {

@@ -8,6 +8,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, Script, Value};
 
 use crate::Result;
+use crate::contestant::access::Access;
 use crate::contestant::contract::{Contestant, TTL_MS};
 
 static RELEASE: LazyLock<Script> = LazyLock::new(|| {
@@ -36,7 +37,7 @@ impl Raw {
 impl Contestant for Raw {
     type Held = (String, u64);
 
-    async fn acquire(&self, key: &str) -> Result<(Self::Held, u64)> {
+    async fn acquire(&self, key: &str, _access: Access) -> Result<(Self::Held, u64)> {
         let value = fastrand::u64(..);
         let mut connection = self.0.clone();
         loop {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rslock::{LockGuard, LockManager};
 
 use crate::Result;
+use crate::contestant::access::Access;
 use crate::contestant::contract::{Contestant, TTL_MS};
 
 /// A manager of rslock with one server.
@@ -24,7 +25,7 @@ impl Rslock {
 impl Contestant for Rslock {
     type Held = LockGuard;
 
-    async fn acquire(&self, key: &str) -> Result<(Self::Held, u64)> {
+    async fn acquire(&self, key: &str, _access: Access) -> Result<(Self::Held, u64)> {
         Ok((self.0.acquire(key.as_bytes(), Duration::from_millis(TTL_MS)).await?, 0))
     }
 

@@ -5,6 +5,8 @@ mod distinct;
 mod drops;
 mod growth;
 mod hot;
+mod modes;
+mod pairs;
 pub(crate) mod telemetry;
 mod watchdog;
 
@@ -25,8 +27,14 @@ impl Row {
     }
 }
 
+/// Lists the rows of locks that several share, or that are split.
+pub(crate) fn of_modes() -> impl Iterator<Item = &'static Row> {
+    let of_modes = ["readers-local", "readers", "permits", "segments", "shared-pair"];
+    ROWS.iter().filter(move |row| of_modes.contains(&row.name))
+}
+
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 18] = [
+pub(crate) const ROWS: [Row; 23] = [
     Row { name: "idle", about: "latency: 1 task, distinct keys, current-thread", run: distinct::idle },
     Row { name: "idle-mt", about: "latency: 1 task, distinct keys, multi-thread", run: distinct::idle_mt },
     Row { name: "64-ct", about: "throughput: 64 tasks, distinct keys, current-thread", run: distinct::many_ct },
@@ -47,6 +55,15 @@ pub(crate) const ROWS: [Row; 18] = [
         run: hot::remote,
     },
     Row { name: "remote-hold", about: "hot key: 4 processes of 1 task, hold 1 ms, loopback", run: hot::remote_hold },
+    Row { name: "readers-local", about: "1 process of 64 readers, hold 0, beside one lock", run: modes::local_readers },
+    Row {
+        name: "readers",
+        about: "4 processes of 16 tasks, 95 % reads, hold 1 ms, beside one lock",
+        run: modes::readers,
+    },
+    Row { name: "permits", about: "a semaphore of 16: 4 processes of 16 tasks, hold 1 ms", run: modes::permits },
+    Row { name: "segments", about: "any of 16 segments: 4 processes of 16 tasks, hold 1 ms", run: modes::segments },
+    Row { name: "shared-pair", about: "server time of a claim that shares a lock with others", run: pairs::run },
     Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
     Row { name: "drops", about: "guards dropped as fast as they come, by 64 tasks", run: drops::run },
     Row { name: "telemetry", about: "what the metrics observer costs", run: telemetry::run },

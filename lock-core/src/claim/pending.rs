@@ -121,8 +121,8 @@ impl PendingClaim {
 
     /// Turns the granted claim into its lease.
     pub(super) fn into_lease(self, spec: &LockSpec, success: Success, now: Timestamp) -> Arc<Lease> {
-        // No grant is on its way for a claim that never queued.
-        let listener = self.listener.filter(|_| self.may_have_queued);
+        // No grant is on its way for a claim that never queued. Who shares a lock hears there that somebody waits for it.
+        let listener = self.listener.filter(|_| self.may_have_queued || self.claim.mode.is_shared());
         if let Some(listener) = &listener {
             listener.mark_held();
         }

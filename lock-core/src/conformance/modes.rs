@@ -176,13 +176,22 @@ pub async fn readers_and_writers([one, two, three]: [LockManager; 3]) {
         assert_eq!(first.token(), second.token());
         let mut writing = Box::pin(three.write(&key).with_wait(PATIENCE).acquire());
         assert!(tokio::select! { _ = &mut writing => false, () = pause(30 * MS) => true }, "a writer beside readers");
-        // Behind the writer, also in the processes that read already.
-        let behind = [&one, &two, &three].map(|locks| Box::pin(locks.read(&key).with_wait(PATIENCE).acquire()));
-        let [mut a, mut b, mut c] = behind;
-        let passed = async {
-            tokio::select! { _ = &mut a => (), _ = &mut b => (), _ = &mut c => () }
+        // Behind the writer, also in the processes that read already, once they have been told of it.
+        let mut passed = 0;
+        let [a, b, c] = loop {
+            let mut behind = [&one, &two, &three].map(|locks| Box::pin(locks.read(&key).with_wait(PATIENCE).acquire()));
+            let [a, b, c] = &mut behind;
+            let reader = tokio::select! {
+                reader = a => reader,
+                reader = b => reader,
+                reader = c => reader,
+                () = pause(30 * MS) => break behind,
+            };
+            give_back(reader.unwrap_or_else(|error| panic!("readers share: {error}"))).await;
+            passed += 1;
+            assert!(passed < 50, "readers pass a writer that waits, again and again");
+            pause(10 * MS).await;
         };
-        assert!(tokio::select! { () = passed => false, () = pause(30 * MS) => true }, "a reader passed a writer");
         let ((), (), writer) = tokio::join!(give_back(first), give_back(second), &mut writing);
         let writer = writer.unwrap_or_else(|error| panic!("a writer must be served: {error}"));
         give_back(writer).await;

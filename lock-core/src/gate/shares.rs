@@ -145,18 +145,20 @@ impl<P: Payload> Gate<P> {
     pub(crate) fn turn_outside(self: &Arc<Self>, key: &LockKey) -> Turn<P> {
         Turn::of(KeyQueue::new(self, key, None, false))
     }
-
-    /// Returns what the callers of this process hold together.
-    pub(crate) fn shared(&self, key: &LockKey) -> Option<P::Shared> {
-        let door = self.shard(key).open.get(key).map(|ByKey(queue)| Weak::clone(&queue.state().door))?;
-        door.upgrade().map(|shares| shares.shared.clone())
-    }
 }
 
 impl<P: Payload> KeyQueue<P> {
     /// Returns whether a caller of this side waits here.
     pub(super) fn is_for(&self, side: Option<Side<P::Terms>>) -> bool {
         self.side.as_ref().map(|own| own.terms) == side.map(|side| side.terms)
+    }
+
+    /// Counts a turn as over if another waits for the lock: that one calls the next.
+    pub(super) fn end_surplus(&self) -> bool {
+        let mut state = self.state();
+        let surplus = state.blocked > 0;
+        state.turns -= usize::from(surplus);
+        surplus
     }
 
     /// Counts a turn as over that nobody waits for, and closes the queue with the last of them.
@@ -190,15 +192,44 @@ impl<P: Payload> QueueState<P> {
             let turn = shares.state().turn.take();
             return turn;
         }
-        let fits = self.turns < side.turns;
+        let fits = self.one_more_fits(side);
         self.turns += usize::from(fits);
         fits.then(|| Turn::of(Arc::clone(queue)))
+    }
+
+    /// Returns whether one more turn fits. While one waits for others to leave the lock, more of them would too: who
+    /// waits here is given what this process has.
+    fn one_more_fits(&self, side: &Side<P::Terms>) -> bool {
+        self.turns < side.turns && self.blocked == 0
     }
 }
 
 impl<P: Payload> Turn<P> {
+    /// Returns whether another turn waits for the lock already. Whoever waits here comes after that one.
+    pub(crate) fn has_another_blocked(&self) -> bool {
+        self.queue.state().blocked > usize::from(self.blocked)
+    }
+
+    /// Notes whether the caller waits for a lock that others have. Others may try once it has come in.
+    pub(crate) fn set_blocked(&mut self, blocked: bool) {
+        let Some(side) = self.queue.side.as_ref().filter(|_| self.blocked != blocked) else { return };
+        self.blocked = blocked;
+        let mut state = self.queue.state();
+        if blocked {
+            state.blocked += 1;
+            return;
+        }
+        state.blocked -= 1;
+        let calls = state.waiting.len() > state.left && state.one_more_fits(side);
+        state.turns += usize::from(calls);
+        drop(state);
+        if calls {
+            drop(Self::of(Arc::clone(&self.queue)));
+        }
+    }
+
     /// A turn that is only a part in what others hold.
     fn of_share(queue: Arc<KeyQueue<P>>, share: Share<P>) -> Self {
-        Self { queue, payload: None, share: Some(share), passed: true }
+        Self { queue, payload: None, share: Some(share), passed: true, blocked: false }
     }
 }

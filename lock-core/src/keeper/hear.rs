@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Message;
-use crate::claim::{HolderHint, SharedLease};
+use crate::claim::HolderHint;
 use crate::error::LossReason;
 use crate::free::free_stray_grant;
 use crate::keeper::Keeper;
@@ -50,11 +50,9 @@ impl Keeper {
                     self.hear(other);
                 }
             }
-            Message::Wanted { key, owner } => {
-                if let Some(SharedLease { lease, .. }) = self.shared.shared(&key)
-                    && lease.claim.owner == owner
-                {
-                    lease.state().wanted = true;
+            Message::Wanted { owner, .. } => {
+                if let Some(engine) = self.engine.upgrade() {
+                    engine.grants.wanted(owner);
                 }
             }
             Message::Revoked { owner, actor, reason } => {

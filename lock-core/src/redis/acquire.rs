@@ -9,7 +9,7 @@ use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::node::{Node, Way};
-use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Part, Taken};
+use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Holding, Part, Taken};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -197,7 +197,7 @@ impl Node {
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
-        let release = Call::Release(request.claim.key.clone(), request.claim.owner);
+        let release = Call::Release(request.claim.key.clone(), Holding::of(&request.claim));
         let answer = connection.call(release, Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");

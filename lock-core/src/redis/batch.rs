@@ -27,8 +27,8 @@ pub(super) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
     for (place, call) in calls.into_iter().enumerate() {
         match call {
             Call::Attempt(part) => parts.push(Placed { place, part, takes: true }),
-            Call::Release(lock, owner) => {
-                let part = Part::free(&Keys::of_taken(&lock), owner);
+            Call::Release(lock, holding) => {
+                let part = Part::free(&Keys::of_taken(&lock), holding.owner);
                 parts.push(Placed { place, part, takes: false });
             }
             Call::Eval(eval) => evals.push((place, eval)),

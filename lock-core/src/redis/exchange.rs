@@ -1,7 +1,7 @@
 //! Sends the calls of one batch to one server as one packed message, and reads an answer to each.
 //!
-//! First the releases, by one script. Then the attempts at locks that are probably free, in one
-//! transaction. Then all other scripts, each by itself.
+//! First the releases, by one script, and by one more those of locks that are shared. Then the attempts at locks that are
+//! probably free, in one transaction. Then all other scripts, each by itself.
 
 use std::mem;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::owner::OwnerId;
 use crate::redis::keys::{CLOCK, clock_of};
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Part, Taken};
+use crate::redis::steps::{self, Holding, Part, Taken};
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -27,7 +27,7 @@ pub(super) enum Call {
     /// The same at a node of a cluster, where the server checks the deadline.
     Attempt(Part),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
-    Release(LockKey, OwnerId),
+    Release(LockKey, Holding),
     /// A script by itself.
     Eval(Eval),
 }
@@ -67,7 +67,7 @@ impl From<Result<Value, RedisError>> for Answer {
 /// The calls of one message, by their kind, each with its place among all of them.
 #[derive(Default)]
 struct Sorted {
-    releases: Vec<(usize, LockKey, OwnerId)>,
+    releases: Vec<(usize, LockKey, Holding)>,
     takes: Vec<usize>,
     /// The command of each of these.
     commands: Vec<redis::Cmd>,
@@ -91,7 +91,7 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
                 sorted.commands.push(command);
             }
             Call::Attempt(_) => sorted.elsewhere.push(place),
-            Call::Release(lock, owner) => sorted.releases.push((place, lock, owner)),
+            Call::Release(lock, holding) => sorted.releases.push((place, lock, holding)),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
     }
@@ -105,10 +105,10 @@ impl Sorted {
         for place in self.elsewhere.drain(..) {
             answers[place] = Some(Answer::Taken(Taken::NotExecuted));
         }
-        let groups: Vec<&[(usize, LockKey, OwnerId)]> = match self.releases.as_slice() {
-            [] => Vec::new(),
-            all => vec![all],
-        };
+        // What frees whole locks at once knows nothing of those that are shared.
+        self.releases.sort_by_key(|(_, _, holding)| holding.is_shared());
+        let groups: Vec<&[(usize, LockKey, Holding)]> =
+            self.releases.chunk_by(|(_, _, one), (_, _, next)| one.is_shared() == next.is_shared()).collect();
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
         let commands = mem::take(&mut self.commands);
         let mut replies = ask(link, &releases, commands, &self.evals).await.into_iter();
@@ -181,19 +181,19 @@ async fn ask(
     }
 }
 
-fn release(link: &Link, group: &[(usize, LockKey, OwnerId)]) -> Eval {
+fn release(link: &Link, group: &[(usize, LockKey, Holding)]) -> Eval {
     let clock = match group {
         [(_, lock, _), ..] if link.is_cluster() => clock_of(lock),
         _ => CLOCK.into(),
     };
-    steps::release(group.iter().map(|(_, lock, owner)| (lock, *owner)), &clock, Duration::ZERO)
+    steps::release(group.iter().map(|(_, lock, holding)| (lock, *holding)), &clock, Duration::ZERO)
 }
 
 /// Reads the answers to some releases. If the server refuses them together because of one release's
 /// keys, each is sent again by itself.
 async fn released(
     link: &Link,
-    group: &[(usize, LockKey, OwnerId)],
+    group: &[(usize, LockKey, Holding)],
     reply: Result<Value, RedisError>,
     answers: &mut [Option<Answer>],
 ) {

@@ -184,10 +184,10 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue().with_durability();
-        let (known, hears) = match &self.servers {
-            Servers::One(node) => (known.with_modes(), node.listeners.can_hear()),
-            Servers::Cluster(cluster) => (known, cluster.can_hear()),
+        let known = Capabilities::polled().with_queue().with_durability().with_modes();
+        let hears = match &self.servers {
+            Servers::One(node) => node.listeners.can_hear(),
+            Servers::Cluster(cluster) => cluster.can_hear(),
         };
         if hears { known.with_push_loss() } else { known }
     }
@@ -290,18 +290,16 @@ impl LockBackend for RedisStore {
 
     async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
         let holders = match &self.servers {
-            Servers::One(node) => node.read_holders(key).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await.map(|holder| holder.into_iter().collect()),
+            Servers::One(node) => node.read_holders(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.holders(key)).await,
         };
         holders.map_err(|error| error.with_key(key))
     }
 
     async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
         let downgraded = match &self.servers {
-            Servers::One(node) => node.downgrade(claim, token).await,
-            Servers::Cluster(_) => {
-                Err(LockError::misconfigured("a cluster has only exclusive locks, so nothing to downgrade"))
-            }
+            Servers::One(node) => node.downgrade(claim, token, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.downgrade(claim, token)).await,
         };
         downgraded.map_err(|error| error.with_key(&claim.key))
     }

@@ -11,7 +11,7 @@ use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, clock_of};
 use crate::redis::link::Link;
 use crate::redis::node::{Node, Way};
-use crate::redis::steps;
+use crate::redis::steps::{self, Holding};
 use crate::redis::unsettled::{Sent, Unsettled};
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
@@ -35,7 +35,7 @@ impl Node {
         };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
-            connection.call(Call::Release(lock.clone(), owner), flush).await
+            connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await
         } else {
             Box::pin(by_itself(&connection, release, flush, way)).await
         };
@@ -116,14 +116,15 @@ impl Node {
 
 /// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
 async fn by_itself(connection: &std::sync::Arc<Coalescer>, release: &Release, flush: Flush, way: Way) -> Answer {
-    let (lock, owner) = (&release.claim.key, release.claim.owner);
+    let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
     loop {
         let cluster = connection.link.is_cluster();
         let clock = if cluster { clock_of(lock) } else { CLOCK.into() };
-        let eval = if way.alone {
-            steps::free_one(lock, owner, release.keep_for)
+        // Of what several share nothing can be freed without the queue: it is tried again.
+        let eval = if way.alone && !holding.is_shared() {
+            steps::free_one(lock, holding.owner, release.keep_for)
         } else {
-            steps::release(std::iter::once((lock, owner)), &clock, release.keep_for)
+            steps::release(std::iter::once((lock, holding)), &clock, release.keep_for)
         };
         match way.run(connection, eval, flush).await {
             Answer::Failed(error) if connection.link.crosses(&error) => {}

@@ -5,7 +5,7 @@ use redis::{RedisError, Value};
 use crate::backend::{Claim, Renewal};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::link::Link;
-use crate::redis::node::Node;
+use crate::redis::node::{Node, Way};
 use crate::redis::push::ChangeListener;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, Unrenewed};
@@ -126,6 +126,9 @@ impl Node {
 
     /// Renews a claim whose slot this server is taking over.
     pub(super) async fn renew_asking(&self, claim: &Claim) -> Result<Renewal> {
+        if claim.mode.is_shared() {
+            return self.renew_shared(claim, Way { asking: true, alone: false }).await;
+        }
         let connection = self.pool.connection().await?;
         let claim = std::slice::from_ref(claim);
         let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;

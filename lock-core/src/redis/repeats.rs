@@ -12,7 +12,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::redis::keys::CLOCK;
 use crate::redis::link::Link;
 use crate::redis::node::Node;
-use crate::redis::steps;
+use crate::redis::steps::{self, Holding};
 
 /// How many releases are remembered. One that is forgotten is freed by its lease.
 const AT_MOST: usize = 16 * 1024;
@@ -54,7 +54,7 @@ impl Node {
         let Some(repeats) = &self.repeats else { return };
         let claims = repeats.take(Clock::system().now());
         for batch in claims.chunks(BATCH) {
-            let claims = batch.iter().map(|claim| (&claim.key, claim.owner));
+            let claims = batch.iter().map(|claim| (&claim.key, Holding::of(claim)));
             if let Err(error) = link.eval(&steps::release(claims, CLOCK, Duration::ZERO)).await {
                 tracing::debug!(node = self.name(), %error, "releases before a failover cannot be repeated");
                 return;

@@ -14,7 +14,7 @@ use crate::options::command_timeout;
 use crate::owner::Holder;
 use crate::redis::acquire::clock_of;
 use crate::redis::coalesce::{Coalescer, Flush};
-use crate::redis::exchange::{Answer, Call};
+use crate::redis::exchange::Answer;
 use crate::redis::keys::Keys;
 use crate::redis::node::{Node, Way};
 use crate::redis::script::Eval;
@@ -22,9 +22,9 @@ use crate::redis::steps::share;
 
 impl Node {
     /// Renews a claim that shares a lock.
-    pub(super) async fn renew_shared(&self, claim: &Claim) -> Result<Renewal> {
+    pub(super) async fn renew_shared(&self, claim: &Claim, way: Way) -> Result<Renewal> {
         let keys = self.keys_of(&claim.key)?;
-        let (answer, connection) = self.share("renew", &keys, |clock| share::renew(&keys, clock, claim)).await?;
+        let (answer, connection) = self.share("renew", &keys, way, |clock| share::renew(&keys, clock, claim)).await?;
         self.read_raised("renew", &answer, claim, &connection).await
     }
 
@@ -44,7 +44,8 @@ impl Node {
             return self.renew_alone(claims).await;
         }
         let alone: Vec<Claim> = claims.iter().filter(|claim| !claim.mode.is_shared()).cloned().collect();
-        let sharing = claims.iter().filter(|claim| claim.mode.is_shared()).map(|claim| self.renew_shared(claim));
+        let sharing =
+            claims.iter().filter(|claim| claim.mode.is_shared()).map(|claim| self.renew_shared(claim, Way::default()));
         let (alone, sharing) = tokio::join!(self.renew_alone(&alone), all(sharing));
         let (mut alone, mut sharing) = (alone.into_iter(), sharing.into_iter());
         let answer = |claim: &Claim| if claim.mode.is_shared() { sharing.next() } else { alone.next() };
@@ -52,35 +53,37 @@ impl Node {
     }
 
     /// Makes an exclusive claim one that shares its lock.
-    pub(super) async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+    pub(super) async fn downgrade(&self, claim: &Claim, token: FencingToken, way: Way) -> Result<Renewal> {
         // No native renewal of before may lengthen what is then everybody's.
         self.renewals.end(claim.owner);
         self.settle(claim.owner).await?;
         self.renewals.forget(claim.owner);
         let keys = self.keys_of(&claim.key)?;
         let step = |clock: &str| share::downgrade(&keys, clock, claim, token);
-        let (answer, connection) = self.share("downgrade", &keys, step).await?;
+        let (answer, connection) = self.share("downgrade", &keys, way, step).await?;
         self.read_raised("downgrade", &answer, claim, &connection).await
     }
 
     /// Lists everybody who has a lock.
-    pub(super) async fn read_holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+    pub(super) async fn read_holders(&self, key: &LockKey, way: Way) -> Result<Vec<Holder>> {
         let keys = self.keys_of(key)?;
         let op = "look at the holders";
-        let (answer, _) = self.share(op, &keys, |clock| share::list(&keys, clock)).await?;
+        let (answer, _) = self.share(op, &keys, way, |clock| share::list(&keys, clock)).await?;
         let sharers = share::listed(&answer).ok_or_else(|| self.unreadable(op))?;
-        if sharers.is_empty() {
-            Ok(self.read_holder(key, Way::default()).await?.into_iter().collect())
-        } else {
-            Ok(sharers)
-        }
+        if sharers.is_empty() { Ok(self.read_holder(key, way).await?.into_iter().collect()) } else { Ok(sharers) }
     }
 
-    async fn share(&self, op: &str, keys: &Keys, step: impl Fn(&str) -> Eval) -> Result<(Value, Arc<Coalescer>)> {
+    async fn share(
+        &self,
+        op: &str,
+        keys: &Keys,
+        way: Way,
+        step: impl Fn(&str) -> Eval,
+    ) -> Result<(Value, Arc<Coalescer>)> {
         let connection: Arc<Coalescer> = self.pool.connection().await?;
         loop {
             let call = step(&clock_of(&connection, keys));
-            match connection.call(Call::Eval(call), Flush::Now).await {
+            match way.run(&connection, call, Flush::Now).await {
                 Answer::Value(answer) => return Ok((answer, connection)),
                 Answer::Failed(error) if connection.link.crosses(&error) => {}
                 Answer::Failed(error) => return Err(self.failed(op, &error)),

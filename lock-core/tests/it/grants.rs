@@ -60,7 +60,7 @@ impl LockBackend for Puppet {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::polled().with_queue()
+        Capabilities::polled().with_queue().with_modes()
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
@@ -81,6 +81,17 @@ impl LockBackend for Puppet {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
+        if request.claim.mode.is_shared() {
+            // A writer comes, and its message overtakes the answer.
+            let inbox = {
+                let mut strings = self.0.lock().unwrap();
+                strings.asked.push(request.clone());
+                strings.inbox.clone().unwrap()
+            };
+            inbox.wanted(request.claim.key.clone(), request.claim.owner);
+            sleep(MS).await;
+            return Ok(Attempt::Shared { token: FencingToken::new(20), wanted: false });
+        }
         let mut strings = self.0.lock().unwrap();
         strings.asked.push(request.clone());
         if strings.grants {
@@ -225,4 +236,17 @@ async fn a_guard_prints_what_a_log_needs_and_no_more() {
     let guard = LockManager::in_memory().lock_all(["b", "a"]).await.unwrap();
     let text = format!("{guard:?}");
     assert!(text.starts_with("LockGuard { keys: [\"a\", \"b\"], token: FencingToken(") && text.len() < 150, "{text}");
+}
+
+/// The door behind a reader would stay open until the store has a word for it, and readers would keep the writer out.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_reader_that_is_wanted_before_its_answer_has_come_lets_nobody_in() {
+    let puppet = Arc::new(Puppet::default());
+    let locks = LockManager::builder_shared(Arc::clone(&puppet)).drive_on_current_runtime().build().unwrap();
+    sleep(10 * MS).await;
+    let first = locks.read("k").await.unwrap();
+    let second = locks.read("k").await.unwrap();
+    assert_eq!(puppet.asked().len(), 2, "the second has a claim of its own, which the store puts behind the writer");
+    drop((first, second));
 }

@@ -11,6 +11,8 @@ mod blocking;
 #[cfg(feature = "redis")]
 mod cancellation;
 #[cfg(feature = "redis")]
+mod checker;
+#[cfg(feature = "redis")]
 mod cluster;
 #[cfg(feature = "redis")]
 mod coexistence;

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
+use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{
-    AcquireRequest, Attempt, Claim, HolderInfo, LockBackend as _, LockErrorKind, LockKey, Mode, RedisStore, Ticket,
+    AcquireRequest, Attempt, Claim, GrantPath, HolderInfo, LockBackend as _, LockErrorKind, LockKey, Mode, RedisStore,
+    Ticket,
 };
 
 use crate::support::{
@@ -165,6 +166,35 @@ async fn processes_that_are_killed_and_stopped_break_no_mode() {
         assert!(known == Reply::List(Vec::new()) || known == Reply::List(vec![Reply::Text("others".to_owned())]));
         assert!(!exists(&server, key));
     }
+}
+
+/// Otherwise each release would pass the permit on through the store, to a claim of the same process as often as not.
+#[tokio::test]
+#[limit]
+async fn who_waits_for_permits_in_one_process_has_one_place_in_the_queue() {
+    let (server, events) = (RedisServer::start(), EventLog::default());
+    let (theirs, ours) = (locks(&server), locks(&server));
+    ours.observe(events.clone());
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(theirs.semaphore("k", 4).with_ttl(LONG).await.unwrap());
+    }
+    let queued = || server.command(&["ZCOUNT", "{k}@queue", "0", "+inf"]).int();
+    let wait = || tokio::spawn(ours.semaphore("k", 4).with_ttl(LONG).acquire());
+    let mut waiting = vec![wait()];
+    eventually("the first waits", || queued() == 1).await;
+    waiting.extend((1..6).map(|_| wait()));
+    eventually("all wait", || events.count("Contended") == 6).await;
+    assert_eq!(queued(), 1);
+    // As soon as one is in, the next asks.
+    held.pop().unwrap().release().await.unwrap();
+    eventually("the next waits", || events.count("Acquired") == 1 && queued() == 1).await;
+    drop(held);
+    for permit in waiting {
+        permit.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert!(events.paths().contains(&GrantPath::Handoff), "and what this process has, it passes on");
+    assert_eq!(locked_keys(&server), [""; 0]);
 }
 
 /// A lease that ends while a test waits, and that a stall of the machine does not end.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::{AcquireRequest, Attempt, AttemptAll, Blocked, BoxFuture, Claim, Freed, Release, Renewal};
 use crate::clock::{Clock, Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::command_timeout;
 use crate::owner::Holder;
@@ -116,6 +117,15 @@ impl Cluster {
 
     pub(in crate::redis) async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_holder(key, way))).await
+    }
+
+    pub(in crate::redis) async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_holders(key, way))).await
+    }
+
+    pub(in crate::redis) async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+        let (slot, within) = (slot_of(&claim.key), command_timeout(claim.ttl));
+        self.routed(slot, within, |node, way| Box::pin(node.downgrade(claim, token, way))).await
     }
 
     pub(in crate::redis) async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {

@@ -27,7 +27,7 @@ pub(super) use holder::{holder, read_holder};
 #[cfg(any(test, feature = "inspect"))]
 pub(super) use messages::revoking;
 pub(super) use messages::{called, granted, revocation, wanted};
-pub(super) use release::{each_freed, free_one, freed, release, script as release_script};
+pub(super) use release::{Holding, each_freed, free_one, freed, release, script as release_script};
 #[cfg(feature = "inspect")]
 pub(super) use release_foreign::release_foreign;
 pub(super) use renew::{Unrenewed, raise, raised, renew, unrenewed};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::Freed;
+use crate::backend::{Claim, Freed};
 use crate::key::LockKey;
+use crate::mode::Mode;
 use crate::owner::OwnerId;
 use crate::redis::keys::QueueOf;
 use crate::redis::script::{Eval, Script};
@@ -26,9 +27,28 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// Frees the locks of some claims, which stay taken for a while.
+/// What a claim has of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub(crate) owner: OwnerId,
+    /// How much of a lock that is shared; 0 for the whole lock.
+    pub(crate) units: u32,
+}
+
+impl Holding {
+    pub(crate) fn of(claim: &Claim) -> Self {
+        let units = if let Mode::Shared { units, .. } = claim.mode { units } else { 0 };
+        Self { owner: claim.owner, units }
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.units > 0
+    }
+}
+
+/// Frees what some claims have, which stays taken for a while.
 pub(crate) fn release<'a>(
-    claims: impl ExactSizeIterator<Item = (&'a LockKey, OwnerId)> + Clone,
+    claims: impl ExactSizeIterator<Item = (&'a LockKey, Holding)> + Clone,
     clock: &str,
     keep_for: Duration,
 ) -> Eval {
@@ -41,8 +61,13 @@ pub(crate) fn release<'a>(
             words.arg(QueueOf(lock));
         }
         words.arg(clock).arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) });
-        for (_, owner) in claims {
-            words.arg(&value::head(owner));
+        for (_, holding) in claims.clone() {
+            words.arg(&value::head(holding.owner));
+        }
+        if claims.clone().any(|(_, holding)| holding.is_shared()) {
+            for (_, holding) in claims {
+                words.arg(holding.units);
+            }
         }
     })
 }

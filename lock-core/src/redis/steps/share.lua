@@ -1,4 +1,4 @@
--- What claims do that share a lock. Comes after `phase.lua`.
+-- What claims do that share a lock. Comes after `phase.lua`, and `join.lua` after it.
 --
 -- KEYS     the lock, its queue and its waiters as in queue.lua, and the clock
 -- ARGV[1]  the step, and what follows it:

@@ -1,4 +1,4 @@
-//! `share.lua`: takes, renews and downgrades what claims share, and lists who holds it.
+//! `share.lua`: takes, renews and downgrades what claims share, and lists who holds it. `join.lua` does most of it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -18,9 +18,13 @@ use crate::redis::value;
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("clock.lua"),
+        // The functions are defined only if they are needed.
+        "local function library()\n",
         include_str!("queue.lua"),
         include_str!("phase.lua"),
         include_str!("share.lua"),
+        "end\n",
+        include_str!("join.lua"),
     ))
 });
 

@@ -124,6 +124,40 @@ async fn while_a_thousand_slots_are_moved_nobody_sees_an_error() {
     assert!(cluster.masters().iter().all(|master| locked_keys(master).is_empty()));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_phase_and_who_waits_for_its_end_move_with_their_slot() {
+    let cluster = Arc::new(RedisCluster::start(3));
+    let name = cluster.key_on(0, "lock:");
+    let (locks, others, events) = (locks_at(&cluster.url()), locks_at(&cluster.url()), EventLog::default());
+    locks.observe(events.clone());
+    let read = || locks.read(&name).with_ttl(30 * SECOND).with_renew(Renew::Every(100 * MS)).acquire();
+    let readers = [read().await.unwrap(), read().await.unwrap()];
+    let writing = tokio::spawn(others.write(&name).acquire());
+    let waiting =
+        |master: usize| cluster.masters()[master].command(&["ZCOUNT", &format!("{{{name}}}@queue"), "0", "+inf"]);
+    eventually("a writer waits", || waiting(0) == Reply::Int(1)).await;
+    let mover = tokio::task::spawn_blocking({
+        let (cluster, name) = (Arc::clone(&cluster), name.clone());
+        move || cluster.move_slot(&name, 0, 1)
+    });
+    mover.await.unwrap();
+    assert_eq!(waiting(1), Reply::Int(1));
+    renewals(&events, 3).await;
+    for reader in readers {
+        assert_eq!(reader.ensure_held(), Ok(()));
+        reader.release().await.unwrap();
+    }
+    let writer = writing.await.unwrap().unwrap();
+    writer.downgrade().await.unwrap();
+    assert_eq!(others.holders(&name).await.unwrap().len(), 1);
+    let beside = others.read(&name).await.unwrap();
+    assert_eq!(beside.token(), writer.token());
+    drop((writer, beside));
+    eventually("all have left", || !exists(&cluster.masters()[1], &name)).await;
+    assert_eq!((events.count("Lost"), events.count("Failed")), (0, 0));
+}
+
 /// Returns whether a master serves the slot of a key.
 fn serves(cluster: &RedisCluster, master: usize, key: &str) -> bool {
     !matches!(cluster.masters()[master].command(&["EXISTS", key]), Reply::Error(_))

@@ -1,0 +1,80 @@
+//! Scripts with one rule removed.
+
+use crate::checker::scripts::Swaps;
+
+/// What each lacks, and how.
+#[rustfmt::skip]
+pub(super) const ALL: &[(&str, Swaps)] = &[
+    ("holders whose lease is over are taken out", &[
+        ("local ended = take_out(text(-math.floor(now / 1000)))", "local ended = 0"),
+    ]),
+    ("a lease that is over frees its units", &[
+        ("value, used = give_back(ended, value, used)", "value, used = give_back(0, value, used)"),
+    ]),
+    ("a lease that has just ended is over", &[
+        ("take_out(text(-math.floor(now / 1000)))", "take_out(text(-math.floor(now / 1000) + 100))"),
+    ]),
+    ("K lasts as long as the last lease, after a departure", &[("'PXAT', text(phase_end())", "'PX', '30'")]),
+    ("whoever joins raises the expiry of K", &[
+        ("'PXAT', sub(longest, 2), begins and 'NX' or 'XX')",
+         "begins and 'PXAT' or 'XX', begins and sub(longest, 2) or 'KEEPTTL')"),
+    ]),
+    ("a renewal raises the expiry of K", &[
+        ("call('ZADD', QUEUE, text(-ends), owner)\n      write(used, value)", "call('ZADD', QUEUE, text(-ends), owner)"),
+    ]),
+    ("what is left of a phase does not count in the next", &[
+        ("if not value then\n      take_out('-inf')\n    end", ""), ("else\n      take_out('-inf')\n", "else\n"),
+    ]),
+    ("nobody passes a writer that can be told", &[("return 'blocked', value, used\n          end", "end")]),
+    ("newcomers look whether somebody waits", &[("last[2] and byte(last[2]) == 45 then", "last[2] then")]),
+    ("newcomers stay behind who is blocked", &[
+        ("if ended ~= 'blocked' and fits(value, used, units, limit) then", "if fits(value, used, units, limit) then"),
+    ]),
+    ("a batch does not end with its first", &[
+        ("value, used, batch = new_value, new_used, true", "return 'blocked', new_value, new_used"),
+    ]),
+    ("whoever is granted in the reply brings its batch along", &[
+        ("walk('', now, value, used)\n        return (wanted()", "return (wanted()"),
+    ]),
+    ("whoever leaves moves the queue on", &[
+        ("walk('', now, value, used)\n      return freed and 1 or 0", "return freed and 1 or 0"),
+    ]),
+    ("whoever leaves looks whether somebody waits", &[
+        ("-last[2] <= time[1] * 1000 + math.floor(time[2] / 1000) or pcall('ZREM'", "pcall('ZREM'"),
+    ]),
+    ("leases that are over move the queue on", &[("return value, used, ended > 0", "return value, used, false")]),
+    ("a downgrade moves the queue on", &[
+        ("walk('', now, value, units)\n      return wanted() and 2 or 1", "return wanted() and 2 or 1"),
+    ]),
+    ("units stay within the limit", &[
+        ("used + units > tonumber(limit)", "used + units > limit + 1"),
+        ("used and used + units <= limit", "used and used + units <= limit + 1"),
+    ]),
+    ("only a phase can be joined", &[("not is_of(value, 'shared') then\n      return value\n", "not is_of(value, 'shared') then\n      return value, value and 0 or nil\n")]),
+    ("the token of a phase is above all before it", &[("used, token = id and 0, id and id .. '-0'", "used, token = 0, '1-0-0'")]),
+    ("whoever leaves without a queue frees its units", &[
+        ("tonumber(string.sub(value, 7, 32)) - units", "tonumber(string.sub(value, 7, 32)) - 0"),
+    ]),
+    ("a repeat takes no units again", &[
+        ("if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then", "if failed(pcall('ZADD', queue, ends, owner)) then"),
+    ]),
+    ("queue and waiters outlast a lease", &[("ttl + QUEUE_KEPT", "50")]),
+    ("who could not be told has no units", &[
+        ("value = write(used, value)\n            else", "value, used = new_value, new_used\n            else"),
+    ]),
+];
+
+/// The scripts that they are made of.
+const SCRIPTS: [&str; 5] = [
+    include_str!("../../../src/redis/steps/join.lua"),
+    include_str!("../../../src/redis/steps/phase.lua"),
+    include_str!("../../../src/redis/steps/queue.lua"),
+    include_str!("../../../src/redis/steps/release.lua"),
+    include_str!("../../../src/redis/steps/share.lua"),
+];
+
+/// Returns what mutants would change, and no script says.
+pub(super) fn unknown() -> Vec<&'static str> {
+    let swaps = ALL.iter().flat_map(|(_, swaps)| *swaps).map(|(from, _)| *from);
+    swaps.filter(|from| !SCRIPTS.iter().any(|script| script.contains(from))).collect()
+}
