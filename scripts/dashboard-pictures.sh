@@ -48,4 +48,5 @@ for name in on-call one-lock fleet; do
         --screenshot="dashboards/pictures/$name.png" "file://$work/$name.html" 2>"$work/browser.log" ||
         { cat "$work/browser.log" >&2; exit 1; }
 done
+cp "$work/live-view.png" dashboards/pictures/
 ls -l dashboards/pictures

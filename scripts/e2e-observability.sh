@@ -14,7 +14,7 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "building the demo, lockctl and the generator"
 # With the features of the tests, so that after them nothing is built twice.
-cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --example dashboards
+cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --example dashboards --example member
 target=${CARGO_TARGET_DIR:-target}
 
 step "rules, judged by promtool"
@@ -41,6 +41,9 @@ promtool test rules "$work/hour.yml"
 
 step "what a person is told, by a real Alertmanager"
 python3 scripts/e2e/notifications.py --work "$work" --dashboards dashboards
+
+step "from a slow wait to its trace"
+python3 scripts/e2e/exemplars.py --work "$work" --member "$target/debug/examples/member"
 
 step "a real incident"
 "$target/debug/examples/dashboards" --to "$work" --fast

@@ -5,8 +5,8 @@ mod refusal;
 mod request;
 
 pub use body::{
-    Asynchronous, Failed, Held, NotAFuture, Plain, Probe, Synchronous, boxed, call, drive, future_of, min_hold_off,
-    min_hold_on, never, release, release_blocking, run_to_end, synchronous,
+    Asynchronous, Ended, Failed, Held, NeverFails, NotAFuture, Plain, Probe, Synchronous, boxed, call, drive,
+    future_of, job_ended, min_hold_off, min_hold_on, never, release, release_blocking, run_to_end, synchronous,
 };
 pub use refusal::{
     Answer, ByCall, ByValue, CannotCarry, Mistake, answer, answer_unless_mistaken, handle, is_busy, is_mistake, mapped,

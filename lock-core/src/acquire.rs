@@ -169,7 +169,7 @@ impl Acquire {
             return Err(LockError::shut_down());
         }
         self.engine().check(&self.spec.options)?;
-        let mode = self.spec.mode;
+        let mode = self.spec.events.mode;
         if mode.is_shared() && !self.engine().backend.capabilities_dyn().modes {
             return Err(LockError::no_modes(mode));
         }
@@ -257,6 +257,13 @@ impl Acquire {
                         return self.take(guard, success, path, now);
                     }
                     // The answer took longer than the lease lasts. Asking again raises the lease.
+                    now
+                }
+                // Asked again at once, with all that waiting needs.
+                Ok(Answer::Contended(_)) if now < self.until => continue,
+                Ok(Answer::Contended(holder)) => {
+                    let holder = holder.or_else(|| self.holder.take());
+                    self.contended(holder);
                     now
                 }
                 Ok(Answer::Taken { holder, queued }) => {

@@ -110,12 +110,22 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// ([`Mode`](crate::Mode)); only stores with [`Capabilities::modes`] are asked for that, and answer
     /// [`Attempt::Shared`]. Nobody passes a waiter that can be reached, whether it would fit or not.
     ///
+    /// A [tentative](AcquireRequest::tentative) request comes without a ticket, before one with: a store that finds out
+    /// in two steps that a lock is taken, and by whom, answers [`Attempt::Contended`] after the first.
+    ///
     /// A repeat with the same claim either answers `Granted` again, with a new and greater token, and
     /// raises the lease to the full ttl, or confirms the place in the queue.
     ///
     /// A grant owns [`FencingToken::PER_GRANT`] consecutive numbers, of which its token is the first. The
     /// numbers of the key's next grant are all greater.
     fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send;
+
+    /// Returns whether a lock is probably taken, as far as is known here: a caller that would wait then asks with a
+    /// ticket at once.
+    fn is_contended(&self, key: &LockKey) -> bool {
+        let _ = key;
+        false
+    }
 
     /// Takes the locks of several claims in one step, or none of them. Nobody queues.
     ///
@@ -203,6 +213,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
             Ok(match self.try_acquire(request).await? {
                 Attempt::Granted { token, .. } => Vote::Granted { token, history: None, time: None },
                 Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
+                Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
                 // It would count as somebody's alone.
                 Attempt::Shared { .. } => return Err(LockError::no_modes(request.claim.mode)),
             })

@@ -275,7 +275,7 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
                     taken = true;
                     unsettled_until = unsettled_until.max(Some(sent.settled_after(worker.clock.now())));
                 }
-                Ok(Attempt::Held { .. }) | Err(_) => {}
+                Ok(Attempt::Held { .. } | Attempt::Contended) | Err(_) => {}
             }
         }
         // As long as nobody knows what the store did, the next caller of this process must ask it.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use crate::clock::wake_up::WakeUp;
+use crate::random;
 
 /// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
 ///
@@ -85,7 +86,7 @@ pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
 
 /// Draws a random duration between two bounds.
 pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
-    least + most.saturating_sub(least).mul_f64(fastrand::f64())
+    least + most.saturating_sub(least).mul_f64(random::fraction())
 }
 
 /// Returns what the machine takes for the time of day. It may jump: no lease depends on it.

@@ -4,6 +4,7 @@
 //! real time. They pass on slow machines too: a failure that a stall of the machine explains does not count.
 
 mod all;
+mod blocked;
 mod contract;
 mod holding;
 mod modes;
@@ -26,6 +27,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[doc(hidden)]
 pub mod rules {
     pub use crate::conformance::all::{all_or_nothing, overlapping_sets};
+    pub use crate::conformance::blocked::{blocked_holders, deadlocks};
     pub use crate::conformance::contract::{batches, floors, identity, leases};
     pub use crate::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
     pub use crate::conformance::modes::{
@@ -61,11 +63,11 @@ pub mod rules {
 macro_rules! conformance_tests {
     ($store:path) => {
         $crate::conformance_tests! { @each $store, check_store:
-            all_or_nothing batches downgrade floors identity leases shared_leases shared_limits shared_phase
+            all_or_nothing batches blocked_holders downgrade floors identity leases shared_leases shared_limits shared_phase
             stopped_waiters
         }
         $crate::conformance_tests! { @each $store, check_managers:
-            abandoned_places budget cancellation downgraded endings exclusion fairness fixed_lease handoff
+            abandoned_places budget cancellation deadlocks downgraded endings exclusion fairness fixed_lease handoff
             in_background limits mixed_terms overlapping_sets patience permits_in_use readers_and_writers refusals
             renewal turn
         }

@@ -27,8 +27,8 @@ impl LockManager {
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
-    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server and sentinels take `?acks=1` or
-    /// `?fsync=local`, see [`Durability`](crate::Durability).
+    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
+    /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability).
     ///
     /// # Errors
     ///
@@ -159,6 +159,11 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     let builder = match scheme {
         "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
             return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
+        }
+        "memory" if rest.contains('?') => {
+            return Err(LockError::misconfigured(
+                "the URL of a store in memory takes key_prefix and nothing else; ttl, wait and the like are options of locks",
+            ));
         }
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]

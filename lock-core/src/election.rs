@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{LockError, LockErrorKind, Result};
+use crate::event::Purpose;
 use crate::fencing::FencingToken;
-use crate::key::LockKey;
+use crate::key::{LockKey, LockLabel};
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::manager::LockManager;
 use crate::naming::IntoLockKey;
@@ -48,7 +49,13 @@ impl LockManager {
     /// # }
     /// ```
     pub fn elect(&self, name: impl IntoLockKey) -> Election {
-        Election { manager: self.clone(), key: self.key(name), ttl: self.options().ttl, announcement: None }
+        Election {
+            manager: self.clone(),
+            key: self.key(name),
+            ttl: self.options().ttl,
+            label: None,
+            announcement: None,
+        }
     }
 }
 
@@ -60,6 +67,7 @@ pub struct Election {
     manager: LockManager,
     key: Result<LockKey>,
     ttl: Duration,
+    label: Option<LockLabel>,
     announcement: Option<Arc<str>>,
 }
 
@@ -69,6 +77,13 @@ impl Election {
     /// At least 1 s. A leader that resigns is followed at once.
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// Names the role in metrics. Default: the template of the name, as [`lock_key!`](crate::lock_key) gives it, else
+    /// the call site of the candidate.
+    pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
+        self.label = Some(label.into());
         self
     }
 
@@ -202,7 +217,10 @@ impl Election {
         let mut options = self.manager.options().clone().with_ttl(self.ttl).with_wait(Wait::Forever).without_handoff();
         options.min_hold = Duration::ZERO;
         let request = LockRequest::new(self.manager.clone(), self.key.clone().map(RequestedKeys::One));
-        let request = request.on_behalf_of(called_from, options);
+        let mut request = request.on_behalf_of(called_from, options).with_purpose(Purpose::Leadership);
+        if let Some(label) = &self.label {
+            request = request.with_label(label.clone());
+        }
         match &self.announcement {
             None => request,
             Some(text) if text.len() <= MAX_ANNOUNCEMENT && !text.contains(|c: char| c == '|' || c.is_control()) => {

@@ -220,7 +220,7 @@ impl Engine {
         let answer = tokio::select! {
             biased;
             answer = command => Some(answer),
-            () = self.timer.sleep_after(sent_at, until) => None,
+            () = self.timer.sleep_long(sent_at, until) => None,
         };
         let now = self.clock.now();
         let counts = answer.is_some() || until.since(sent_at) >= FAIR_TIME;

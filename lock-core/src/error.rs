@@ -195,7 +195,9 @@ impl LockError {
     }
 
     pub(crate) fn lost(reason: LossReason) -> Self {
-        Self::build(LockErrorKind::Lost, format!("lost: {reason}; stop writing under it and acquire again"))
+        // Who was shut down gives nothing any more.
+        let again = if reason == LossReason::ShutDown { "" } else { " and acquire again" };
+        Self::build(LockErrorKind::Lost, format!("lost: {reason}; stop writing under it{again}"))
             .edit(|inner| inner.reason = Some(reason))
     }
 

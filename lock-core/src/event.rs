@@ -1,7 +1,9 @@
 //! The events of locks, for observers such as metrics.
 
 mod deadlock;
+mod grant_path;
 mod observers;
+mod purpose;
 mod quorum;
 
 use std::time::Duration;
@@ -9,12 +11,15 @@ use std::time::Duration;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::key::{LockKey, LockLabel};
+use crate::mode::Mode;
 use crate::order::OrderInversion;
 use crate::owner::{Holder, OwnerId};
 
 pub use deadlock::{Deadlock, DeadlockMember};
+pub use grant_path::GrantPath;
 pub use observers::observe_all;
 pub(crate) use observers::{Observers, notify_all};
+pub use purpose::Purpose;
 pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 
 /// Receives every [`LockEvent`] and [`Notice`].
@@ -84,6 +89,10 @@ pub struct LockEvent<'a> {
     pub ttl: Duration,
     /// The age at which the hold counts as stuck.
     pub stuck_after: Duration,
+    /// How it asked to share the key. A [downgrade](crate::LockGuard::downgrade) does not change it.
+    pub mode: Mode,
+    /// What the lock is for.
+    pub purpose: Purpose,
     /// What happened.
     pub kind: LockEventKind<'a>,
 }
@@ -94,7 +103,8 @@ impl<'a> LockEvent<'a> {
     pub fn new(attempt: u64, label: &'a LockLabel, key: &'a LockKey, site: &'a str, kind: LockEventKind<'a>) -> Self {
         const TTL: Duration = Duration::from_secs(30);
         const STUCK_AFTER: Duration = Duration::from_secs(90);
-        Self { attempt, label, key, site, store: "memory", ttl: TTL, stuck_after: STUCK_AFTER, kind }
+        let (mode, purpose) = (Mode::Exclusive, Purpose::Lock);
+        Self { attempt, label, key, site, store: "memory", ttl: TTL, stuck_after: STUCK_AFTER, mode, purpose, kind }
     }
 }
 
@@ -213,49 +223,6 @@ impl LockEventKind<'_> {
                 | Self::Renewed { .. }
                 | Self::RenewFailed { .. }
         )
-    }
-}
-
-/// How a lock was granted.
-///
-/// ```
-/// use lock_core::{GrantPath, LockEvent, LockEventKind, LockManager};
-///
-/// LockManager::in_memory().observe(|event: &LockEvent<'_>| {
-///     if let LockEventKind::Acquired { path: GrantPath::Handoff, .. } = event.kind {
-///         println!("{} passed on without the store", event.key);
-///     }
-/// });
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum GrantPath {
-    /// The lock was free at the first attempt.
-    Uncontended,
-    /// The previous holder's release assigned the lock to this process.
-    Granted,
-    /// The lock was found free by asking again.
-    Polled,
-    /// A holder in this process passed the lock on without the store.
-    Handoff,
-    /// An enclosing scope of the same task already held it.
-    Reentrant,
-    /// Another reader of this process held it, and this one joined without the store.
-    Shared,
-}
-
-impl GrantPath {
-    /// Returns the path as a metric label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Uncontended => "uncontended",
-            Self::Granted => "granted",
-            Self::Polled => "polled",
-            Self::Handoff => "handoff",
-            Self::Reentrant => "reentrant",
-            Self::Shared => "shared",
-        }
     }
 }
 
@@ -382,12 +349,33 @@ pub enum Notice<'a> {
         /// The family of locks.
         label: &'a LockLabel,
     },
+    /// A write came with its token: a [`FencingGate`](crate::FencingGate) admitted it, or a
+    /// [`FencedWrite`](crate::FencedWrite) takes it to where it is checked.
+    FencingChecked {
+        /// The token of the write.
+        token: FencingToken,
+    },
     /// A [`FencingGate`](crate::FencingGate) refused a stale token.
     FencingRejected {
         /// The token of the refused write.
         token: FencingToken,
         /// The newest token admitted.
         newest: FencingToken,
+    },
+    /// The run of a job ended, under its lock. Not sent if the lock was lost or its release could not be told to the
+    /// store, or if the run was dropped: such a run is none.
+    JobEnded {
+        /// The family of locks.
+        label: &'a LockLabel,
+        /// Whether it returned something other than `Err`.
+        succeeded: bool,
+    },
+    /// A lock is waited for while another is held. Sent each time, if the order is watched.
+    Nested {
+        /// The family of the lock that is held.
+        held: &'a LockLabel,
+        /// The family of the lock that is waited for.
+        wanted: &'a LockLabel,
     },
     /// Two families of locks are taken in both orders, so that two callers can wait for each other. Sent once for
     /// each pair, if the order is watched.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::call_site::CallSite;
 use crate::clock::Nanos;
-use crate::event::{LockEvent, LockEventKind, Notice, Observers};
+use crate::event::{LockEvent, LockEventKind, Notice, Observers, Purpose};
 use crate::fork::Birthplace;
 use crate::key::{LockKey, LockLabel};
+use crate::mode::Mode;
 use crate::order::{OrderGraph, Taken};
 use crate::owner::HolderInfo;
 
@@ -38,6 +39,9 @@ pub(crate) struct EventContext {
     pub(crate) call_site: &'static CallSite,
     pub(crate) ttl: Nanos,
     pub(crate) stuck_after: Nanos,
+    /// How it asks to share the key with others.
+    pub(crate) mode: Mode,
+    pub(crate) purpose: Purpose,
     pub(crate) origin: Arc<Origin>,
 }
 
@@ -52,6 +56,10 @@ impl EventContext {
     /// Takes note that this lock is waited for while another is held.
     pub(crate) fn note_order(&self, held: &Self) {
         let Some(order) = &self.origin.order else { return };
+        if held.key == self.key {
+            return;
+        }
+        self.origin.observers.notice(&Notice::Nested { held: &held.label, wanted: &self.label });
         if let Some(inversion) = order.note(held.taken(), self.taken()) {
             tracing::warn!("{inversion}");
             self.origin.observers.notice(&Notice::OrderInverted { inversion: &inversion });
@@ -72,7 +80,16 @@ impl EventContext {
             store: &self.origin.store,
             ttl: self.ttl.into(),
             stuck_after: self.stuck_after.into(),
+            mode: self.mode,
+            purpose: self.purpose,
             kind,
         });
+    }
+
+    /// Tells how the run of a job ended, if this is the lock of one.
+    pub(crate) fn emit_job_ended(&self, succeeded: bool) {
+        if matches!(self.purpose, Purpose::Job { .. }) {
+            self.origin.observers.notice(&Notice::JobEnded { label: &self.label, succeeded });
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::event::{Notice, notify_all};
 use crate::fencing::{FencingToken, StaleToken};
 
 const SCRIPT: &str = include_str!("fenced_write.lua");
@@ -79,6 +80,7 @@ impl FencedWrite {
     /// Returns the arguments of `EVAL`: the script, and everything that belongs to this write.
     #[must_use]
     pub fn eval_args(&self) -> Vec<Vec<u8>> {
+        notify_all(&Notice::FencingChecked { token: self.token });
         let remember = self.remember.map_or_else(String::new, |time| time.as_millis().max(1).to_string());
         let mut args = vec![SCRIPT.into(), b"2".to_vec(), self.key.clone(), self.token_key()];
         args.extend([self.token.to_string().into_bytes(), remember.into_bytes()]);

@@ -10,6 +10,9 @@ use crate::fencing::{FencingToken, StaleToken};
 /// Keep it where the writes arrive, not where the lock is taken. A database does the same with
 /// `UPDATE … SET fence = $token WHERE id = $id AND fence <= $token`.
 ///
+/// Observers hear of each token that is checked ([`Notice::FencingChecked`]): in the process of the holder,
+/// `lock-metrics` concludes from it that the writes under this lock are fenced.
+///
 /// ```
 /// use lock_core::{FencingGate, FencingToken};
 ///
@@ -51,6 +54,7 @@ impl FencingGate {
             notify_all(&Notice::FencingRejected { token, newest: stale.newest });
             return Err(stale);
         }
+        notify_all(&Notice::FencingChecked { token });
         Ok(())
     }
 

@@ -41,7 +41,7 @@ pub(crate) trait Payload: Send + Sized + 'static {
     /// What a waiter wants: decides whether a payload fits.
     type Terms: Copy + PartialEq + Send;
     /// What the other callers of this process may know about the one with the turn.
-    type Holder: Clone + Send;
+    type Holder: Clone + Send + Unpin;
     /// What several callers can hold together.
     type Shared: Clone + Send + Sync;
 
@@ -78,8 +78,8 @@ struct Shard<P: Payload> {
 struct KeyQueue<P: Payload> {
     gate: Arc<Gate<P>>,
     key: LockKey,
-    /// What all of a queue want whose lock is shared.
-    side: Option<Side<P::Terms>>,
+    /// What all of a queue want whose lock is shared. Boxed, since most locks are not.
+    side: Option<Box<Side<P::Terms>>>,
     /// Whether it is found by its key.
     listed: bool,
     state: Mutex<QueueState<P>>,
@@ -156,8 +156,12 @@ impl<P: Payload> Gate<P> {
     fn wait(shard: &mut Shard<P>, queue: Arc<KeyQueue<P>>, terms: P::Terms) -> Waiter<P> {
         shard.entered += 1;
         let slot = WaiterSlot::waiting(shard.entered, terms, None);
-        queue.state().waiting.push_back(Arc::clone(&slot));
-        Waiter::new(queue, slot)
+        let found = {
+            let mut state = queue.state();
+            state.waiting.push_back(Arc::clone(&slot));
+            state.holder.clone()
+        };
+        Waiter::new(queue, slot, found)
     }
 
     /// Takes the turn, or goes back to the place in the queue that the slot's number stands for.
@@ -166,7 +170,7 @@ impl<P: Payload> Gate<P> {
         before: &KeyQueue<P>,
         slot: &Arc<WaiterSlot<P>>,
     ) -> Result<Turn<P>, Arc<KeyQueue<P>>> {
-        let (key, side) = (&before.key, before.side);
+        let (key, side) = (&before.key, before.side.as_deref().copied());
         let mut shard = self.shard(key);
         let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, side)) };
         if !queue.is_for(side) {
@@ -229,7 +233,13 @@ impl<P: Payload> KeyQueue<P> {
             door: Weak::new(),
             holder: None,
         };
-        Arc::new(Self { gate: Arc::clone(gate), key: key.clone(), side, listed, state: Mutex::new(state) })
+        Arc::new(Self {
+            gate: Arc::clone(gate),
+            key: key.clone(),
+            side: side.map(Box::new),
+            listed,
+            state: Mutex::new(state),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState<P>> {

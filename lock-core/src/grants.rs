@@ -85,6 +85,12 @@ impl Grants {
         }
     }
 
+    /// Returns how many claims are registered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.claims().len()
+    }
+
     fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Mailbox>, OwnerHash>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }

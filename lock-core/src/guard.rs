@@ -84,6 +84,11 @@ impl LockGuard {
         self.owned().for_each(|owned| owned.hold.set_min_hold(on));
     }
 
+    /// Says how the body under this guard ended, for what is told of jobs.
+    pub(crate) fn set_succeeded(&self, succeeded: bool) {
+        self.owned().for_each(|owned| owned.hold.set_succeeded(succeeded));
+    }
+
     /// Returns the key that is locked, the first in order if there are several.
     #[must_use]
     pub fn key(&self) -> &LockKey {

@@ -47,6 +47,8 @@ struct State {
     shares: u32,
     /// Whether the release frees the key before the `min_hold` is over.
     without_min_hold: bool,
+    /// How the body ended, if that was said.
+    succeeded: Option<bool>,
     /// The place in this process, which holder and lease give up together.
     seat: Option<Seat>,
 }
@@ -98,6 +100,7 @@ impl Hold {
                     announced: false,
                     shares: 0,
                     without_min_hold: false,
+                    succeeded: None,
                     seat: Some(seat),
                 }),
                 lost: Notify::new(),
@@ -151,7 +154,12 @@ impl Hold {
         if let LockEventKind::Lost { held, reason } = kind {
             trace::lost(self.span(), &self.events, self.token, held, reason);
         }
+        let released = matches!(kind, LockEventKind::Released { .. });
         self.events.emit(kind);
+        let succeeded = if released { self.state().succeeded } else { None };
+        if let Some(succeeded) = succeeded {
+            self.events.emit_job_ended(succeeded);
+        }
     }
 
     /// Adds a guard to the grant. Returns false if it is over.
@@ -219,8 +227,8 @@ impl Hold {
 
     /// When the `min_hold` is over.
     pub(crate) fn keep_until(&self) -> Timestamp {
-        let least = if self.state().without_min_hold { Duration::ZERO } else { self.lease.min_hold.into() };
-        self.granted_at.after(least)
+        let least = Duration::from(self.lease.min_hold);
+        if least.is_zero() || self.state().without_min_hold { self.granted_at } else { self.granted_at.after(least) }
     }
 
     /// Says whether the `min_hold` counts. The first of the guards that share a grant decides.
@@ -229,6 +237,11 @@ impl Hold {
         if state.shares == 0 {
             state.without_min_hold = !on;
         }
+    }
+
+    /// Says how the body ended.
+    pub(crate) fn set_succeeded(&self, succeeded: bool) {
+        self.state().succeeded = Some(succeeded);
     }
 
     /// Gives up the place in this process: from here on the store decides who holds what beside this.

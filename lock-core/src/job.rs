@@ -69,7 +69,7 @@ impl LockRequest {
                 "a job at most every {period:?} is no job; use at least {MIN_PERIOD:?}, or a plain lock"
             )));
         }
-        self.for_a_job().without_waiting().with_min_hold(period / 10 * 9)
+        self.for_a_job(Some(period)).without_waiting().with_min_hold(period / 10 * 9)
     }
 
     pub(crate) fn for_job_at(self, time: SystemTime) -> Self {
@@ -83,7 +83,10 @@ impl LockRequest {
                 "the fire time of the job is more than six days ago, and nobody remembers whether it ran; give up on it",
             ));
         }
-        self.for_a_job().with_key_suffix(&format!("@{}", fire.as_secs())).without_waiting().with_min_hold(REMEMBERED)
+        self.for_a_job(None)
+            .with_key_suffix(&format!("@{}", fire.as_secs()))
+            .without_waiting()
+            .with_min_hold(REMEMBERED)
     }
 }
 
@@ -128,6 +131,7 @@ impl Job {
         let outcome = protect::run(guard, async |guard| {
             let outcome = body(guard).await;
             guard.set_min_hold(!self.retry_failed || outcome.is_ok());
+            guard.set_succeeded(outcome.is_ok());
             outcome
         });
         outcome.await?.map(Some)
@@ -150,6 +154,7 @@ impl Job {
         guard.set_min_hold(!self.retry_failed);
         let outcome = protect::call(Some(&guard), || body(&guard));
         guard.set_min_hold(!self.retry_failed || outcome.is_ok());
+        guard.set_succeeded(outcome.is_ok());
         protect::release_blocking(guard)?;
         outcome.map(Some)
     }

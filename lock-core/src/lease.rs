@@ -107,6 +107,8 @@ pub(crate) struct Lease {
     pub(crate) clock: Clock,
     /// The moment until which the lock may be believed in. It only ever rises.
     deadline: AtomicU64,
+    /// How often a holder took it. Changes under the lock of the state.
+    takes: AtomicU64,
     state: Mutex<LeaseState>,
     /// Keeps late grants for this claim from being taken for somebody else's.
     _listener: Option<Box<Listener>>,
@@ -154,6 +156,7 @@ impl Lease {
             unsettled_until: beginning.unsettled_until,
             last_token: FencingToken::new(beginning.token.get().saturating_add(FencingToken::PER_GRANT - 1)),
             deadline: AtomicU64::new(deadline.as_nanos()),
+            takes: AtomicU64::new(0),
             state: Mutex::new(LeaseState {
                 over: None,
                 alarm: None,
@@ -174,7 +177,6 @@ impl Lease {
                 // The token zero means none: nothing is granted.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
-                takes: 0,
                 end_arrived: false,
                 releaser: None,
             }),
@@ -232,7 +234,7 @@ impl Lease {
             // All who share a lock have the token of the phase.
             state.token = token;
         }
-        state.takes += 1;
+        self.takes.store(self.takes() + 1, Ordering::Release);
         let releaser = state.releaser.take();
         drop(state);
         releaser.into_iter().for_each(Waker::wake);

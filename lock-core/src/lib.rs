@@ -47,7 +47,8 @@
 //! # Features
 //!
 //! `redis` (default), `macros` (default), `signal` (default) for [`LockManager::shutdown_on_signal`], `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
-//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `test-util` for the tools of tests.
+//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `inspect` to read the locks of a whole fleet from Redis,
+//! `test-util` for the tools of tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -99,6 +100,7 @@ mod owner;
 mod prefix;
 mod protect;
 mod quorum;
+mod random;
 #[cfg(feature = "redis")]
 mod redis;
 mod release;
@@ -130,7 +132,7 @@ pub use election::{Election, Leader, Leadership, Observation};
 pub use error::{LockError, LockErrorKind, LossReason, Result};
 pub use event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,
-    QuorumHealth, observe_all,
+    Purpose, QuorumHealth, observe_all,
 };
 pub use fenced_write::FencedWrite;
 pub use fencing::{FencingToken, StaleToken};

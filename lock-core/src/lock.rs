@@ -4,6 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::acquire::acquire;
 use crate::acquire::all::acquire_all;
@@ -11,7 +12,7 @@ use crate::blocking::block_on;
 use crate::call_site::CallSite;
 use crate::engine::{Caller, Engine};
 use crate::error::{LockError, LockErrorKind, Result};
-use crate::event::Observers;
+use crate::event::{Observers, Purpose};
 use crate::event_context::{EventContext, Origin};
 use crate::guard::LockGuard;
 use crate::key::{LockKey, LockLabel};
@@ -49,6 +50,7 @@ pub struct LockRequest {
     /// Whether a grant that the current task holds already may be shared.
     reentrant: bool,
     mode: Result<Mode>,
+    purpose: Purpose,
     /// Whether the key stays taken for its `min_hold` even if this process dies.
     kept_if_crashed: bool,
     /// What others see in place of the call site.
@@ -79,6 +81,7 @@ impl LockRequest {
             called_from,
             reentrant: false,
             mode: Ok(Mode::Exclusive),
+            purpose: Purpose::Lock,
             kept_if_crashed: false,
             seen_as: None,
         }
@@ -142,6 +145,10 @@ impl LockRequest {
     }
 
     /// Acquires the lock if it is free now. A lock that is taken is no error.
+    ///
+    /// A lock that others wait for counts as taken, since they come first. So it does in the moments of 10 to 20 ms
+    /// in which the store leaves a lock that callers queue for to clients of other libraries: nobody has it then,
+    /// and whoever takes it out of turn takes it from them (`docs/migrating.md`, *Shares*).
     ///
     /// # Errors
     ///
@@ -210,6 +217,12 @@ impl LockRequest {
         self
     }
 
+    /// Says what the lock is for.
+    pub(crate) fn with_purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
+        self
+    }
+
     /// Shows others something in place of the call site.
     pub(crate) fn seen_as(mut self, what: Arc<str>) -> Self {
         self.seen_as = Some(what);
@@ -224,12 +237,13 @@ impl LockRequest {
     }
 
     /// Refuses to share the key, for a job.
-    pub(crate) fn for_a_job(self) -> Self {
-        match self.mode {
-            Ok(mode) if mode.is_shared() => self.refused(LockError::misconfigured(
+    pub(crate) fn for_a_job(self, every: Option<Duration>) -> Self {
+        let this = self.with_purpose(Purpose::Job { every });
+        match this.mode {
+            Ok(mode) if mode.is_shared() => this.refused(LockError::misconfigured(
                 "a job runs in one place, but readers and permits share their key; ask for it with lock(key)",
             )),
-            _ => self,
+            _ => this,
         }
     }
 
@@ -271,8 +285,8 @@ impl LockRequest {
         };
         let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { call_site }.name);
         let mode = self.mode?;
+        let purpose = self.purpose;
         let spec = |key: LockKey| LockSpec {
-            mode,
             events: EventContext {
                 attempt: Engine::number_attempt(),
                 label: self.label.clone().or_else(|| key.label().cloned()).unwrap_or_else(unnamed),
@@ -280,6 +294,8 @@ impl LockRequest {
                 ttl: self.options.ttl.into(),
                 stuck_after: self.options.stuck_threshold().into(),
                 origin: Arc::clone(&origin),
+                mode,
+                purpose,
                 key,
             },
             options: self.options.clone(),

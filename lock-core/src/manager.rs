@@ -100,7 +100,7 @@ impl LockManager {
             observers: Observers::new(),
             host: None,
             store_name: None,
-            handoff: HandoffLimits { passes: 64, slice: Duration::from_millis(10) },
+            handoff: HandoffLimits { passes: HandoffLimits::MOST, slice: Duration::from_millis(10) },
             on_current_runtime: false,
             lint_lock_order: cfg!(feature = "test-util"),
         }

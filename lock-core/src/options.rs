@@ -291,7 +291,12 @@ impl LockOptions {
             return refuse("max_hold of zero would lose every lock at once; leave it out for no limit".to_owned());
         }
         if self.min_hold > MAX_TTL {
-            return refuse(format!("min_hold {:?} is over the limit of 30 days", self.min_hold));
+            return refuse(format!("min_hold {:?} is over the limit of 30 days; use a shorter one", self.min_hold));
+        }
+        if self.stuck_after.is_some_and(|age| age.is_zero()) {
+            return refuse(
+                "stuck_after of zero calls every lock stuck; leave it out for three times the ttl".to_owned(),
+            );
         }
         Ok(())
     }
@@ -302,6 +307,11 @@ impl LockOptions {
 pub(crate) struct HandoffLimits {
     pub(crate) passes: u32,
     pub(crate) slice: Duration,
+}
+
+impl HandoffLimits {
+    /// More passes than a grant has numbers are not possible: the first holder has one too.
+    pub(crate) const MOST: u32 = 127;
 }
 
 /// How long one command about a lease may take.
@@ -340,6 +350,8 @@ mod tests {
         assert!(with(second, Renew::Every(Duration::from_millis(10))).is_ok());
         assert!(with(second, Renew::Every(second / 2)).is_ok());
         assert!(LockOptions { max_hold: Some(Duration::ZERO), ..LockOptions::default() }.validate().is_err());
+        let stuck = LockOptions { stuck_after: Some(Duration::ZERO), ..LockOptions::default() };
+        assert!(stuck.validate().unwrap_err().to_string().contains("three times the ttl"));
         assert!(LockOptions { min_hold: MAX_TTL, ..LockOptions::default() }.validate().is_ok());
         assert!(LockOptions { min_hold: MAX_TTL + second, ..LockOptions::default() }.validate().is_err());
     }

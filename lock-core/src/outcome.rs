@@ -24,7 +24,7 @@ use crate::error::{LockError, Result};
     message = "`{Self}` cannot carry a lock failure",
     label = "a refused lock has no value to return here",
     note = "return `Result<_, E>` where `E: From<LockError>`",
-    note = "or, under `#[distributed_lock]`, set all of on_busy, on_error and on_lost to \"skip\" or a closure"
+    note = "or, under `#[distributed_lock]`, set on_refused, which is on_busy, on_error and on_lost at once, to \"skip\" or a closure"
 )]
 pub trait FromLockError {
     /// Turns the failure into a return value.

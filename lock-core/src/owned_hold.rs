@@ -82,7 +82,7 @@ impl OwnedHold {
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = (!self.engine().birthplace.is_left()).then(|| self.begin(caller, false));
         let in_background = self.hold.release_in_background;
-        Finished { handle: Arc::clone(&self.handle), begun, in_background }
+        Finished { handle: Arc::clone(&self.handle), begun, in_background, has_yielded: false }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -153,8 +153,18 @@ impl Drop for OwnedHold {
         // A forked child has no keeper to do this, and nothing to do: the lock is the parent's.
         if !self.ended && !self.engine().birthplace.is_left() {
             let begun = self.begin(Caller::Async, true);
-            drop(Finished { handle: Arc::clone(&self.handle), begun: Some(begun), in_background: true });
+            leave_to_keeper(self.engine(), begun);
         }
+    }
+}
+
+/// Has the keeper finish a release.
+fn leave_to_keeper(engine: &Arc<Engine>, begun: Begun) {
+    if let Begun::Settling(work) = begun {
+        engine.clean_up(async move {
+            // The event reports the outcome.
+            let _ = work.await;
+        });
     }
 }
 
@@ -164,6 +174,8 @@ struct Finished {
     begun: Option<Begun>,
     /// Whether the caller only sends it.
     in_background: bool,
+    /// Whether it has let others be polled.
+    has_yielded: bool,
 }
 
 impl Future for Finished {
@@ -177,9 +189,15 @@ impl Future for Finished {
                 Poll::Ready(Ok(ReleaseOutcome::InBackground))
             }
             Some(Begun::Passed(lease, takes)) => {
-                let arrived = lease.poll_arrival(takes, cx);
+                let arrived = if self.has_yielded || lease.takes() > takes {
+                    lease.poll_arrival(takes, cx)
+                } else {
+                    // Whoever was called is polled before this is polled again, most often: then nobody need wake us.
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                };
                 if arrived.is_pending() {
-                    self.begun = Some(Begun::Passed(lease, takes));
+                    (self.begun, self.has_yielded) = (Some(Begun::Passed(lease, takes)), true);
                 }
                 arrived.map(|()| Ok(ReleaseOutcome::Released))
             }
@@ -203,11 +221,8 @@ impl Future for Finished {
 
 impl Drop for Finished {
     fn drop(&mut self) {
-        if let Some(Begun::Settling(work)) = self.begun.take() {
-            self.handle.engine.clean_up(async move {
-                // The event reports the outcome.
-                let _ = work.await;
-            });
+        if let Some(begun) = self.begun.take() {
+            leave_to_keeper(&self.handle.engine, begun);
         }
     }
 }

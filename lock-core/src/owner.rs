@@ -67,10 +67,18 @@ impl OwnerId {
 
     /// The digits of [`to_hex`](Self::to_hex), without a place on the heap.
     pub(crate) fn digits(self) -> [u8; 32] {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
+        /// The digits of each byte.
+        const HEX: [[u8; 2]; 256] = {
+            let (mut pairs, mut byte) = ([[0; 2]; 256], 0);
+            while byte < pairs.len() {
+                pairs[byte] = [b"0123456789abcdef"[byte >> 4], b"0123456789abcdef"[byte & 15]];
+                byte += 1;
+            }
+            pairs
+        };
         let mut digits = [0; 32];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
-            (pair[0], pair[1]) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+            pair.copy_from_slice(&HEX[usize::from(byte)]);
         }
         digits
     }

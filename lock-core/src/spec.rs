@@ -2,7 +2,6 @@
 
 use crate::engine::Caller;
 use crate::event_context::EventContext;
-use crate::mode::Mode;
 use crate::options::LockOptions;
 
 /// What a caller asks for.
@@ -10,8 +9,6 @@ use crate::options::LockOptions;
 pub(crate) struct LockSpec {
     pub(crate) events: EventContext,
     pub(crate) options: LockOptions,
-    /// How it shares the key with others.
-    pub(crate) mode: Mode,
     pub(crate) caller: Caller,
     /// Whether a grant that the current task holds already may be shared.
     pub(crate) reentrant: bool,

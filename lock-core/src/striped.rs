@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::acquire::all::in_order;
 use crate::error::Result;
+use crate::event::Purpose;
 use crate::key::LockKey;
 use crate::lock::{LockRequest, RequestedKeys};
 use crate::manager::LockManager;
@@ -169,7 +170,8 @@ impl Striped {
     /// Asks for some stripes of this number, and for some of the one before.
     #[track_caller]
     fn request(&self, stripes: Vec<u32>, before: Vec<u32>) -> LockRequest {
-        LockRequest::new(self.manager.clone(), self.keys(stripes, before).map(RequestedKeys::All))
+        let keys = self.keys(stripes, before).map(RequestedKeys::All);
+        LockRequest::new(self.manager.clone(), keys).with_purpose(Purpose::Stripe { of: self.count })
     }
 
     fn keys(&self, mut stripes: Vec<u32>, mut before: Vec<u32>) -> Result<Vec<LockKey>> {

@@ -2,6 +2,7 @@
 //!
 //! Items are what the keeper looks after, in this crate leases. The timer knows nothing of them.
 
+mod slow;
 mod wheel;
 
 use std::collections::HashSet;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Timestamp, WakeUp};
+use crate::timer::slow::Slow;
 use crate::timer::wheel::Wheel;
 
 pub(crate) use crate::timer::wheel::AlarmId;
@@ -29,6 +31,7 @@ pub(crate) struct Timer<T> {
     queue: Mutex<Queue<T>>,
     /// Wakes the keeper when an alarm is set that comes before the one it sleeps to.
     earlier: Notify,
+    slow: Slow,
 }
 
 struct Queue<T> {
@@ -62,7 +65,7 @@ impl<T> Timer<T> {
     /// Makes a timer that groups renewals into commands for at most `batch` items.
     pub(crate) fn new(clock: Clock, batch: usize) -> Self {
         let queue = Queue { alarms: Wheel::new(clock.now(), batch), armed_for: Timestamp::NEVER, serving: Vec::new() };
-        Self { clock, queue: Mutex::new(queue), earlier: Notify::new() }
+        Self { clock, queue: Mutex::new(queue), earlier: Notify::new(), slow: Slow::default() }
     }
 
     /// Sets an alarm, which rings to the millisecond.
@@ -137,12 +140,13 @@ impl<T> Timer<T> {
 
     /// Sleeps until a moment, on any executor.
     pub(crate) fn sleep_until(self: &Arc<Self>, at: Timestamp) -> Sleep<T> {
-        Sleep { timer: Arc::clone(self), at, is_ahead: false, registered: None }
+        Sleep { timer: Arc::clone(self), at, registered: None }
     }
 
-    /// The same, from a moment that has just been.
-    pub(crate) fn sleep_after(self: &Arc<Self>, now: Timestamp, at: Timestamp) -> Sleep<T> {
-        Sleep { timer: Arc::clone(self), at, is_ahead: now < at, registered: None }
+    /// Returns how many alarms are set.
+    #[cfg(test)]
+    pub(crate) fn alarms(&self) -> usize {
+        self.queue().alarms.len()
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<T>> {
@@ -178,8 +182,6 @@ impl Sleeper {
 pub(crate) struct Sleep<T> {
     timer: Arc<Timer<T>>,
     at: Timestamp,
-    /// Whether the clock need not be read to know that it is not over.
-    is_ahead: bool,
     registered: Option<(AlarmId, Arc<Sleeper>)>,
 }
 
@@ -191,7 +193,7 @@ impl<T> Future for Sleep<T> {
             return Poll::Pending;
         }
         let Some((_, sleeper)) = &self.registered else {
-            if !self.is_ahead && self.timer.clock.now() >= self.at {
+            if self.timer.clock.now() >= self.at {
                 return Poll::Ready(());
             }
             let sleeper = Arc::new(Sleeper { waker: Mutex::new(Some(cx.waker().clone())), ..Sleeper::default() });

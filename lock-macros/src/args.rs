@@ -111,7 +111,7 @@ impl Args {
     }
 
     /// Where the option stands that makes the function a job.
-    fn job(&self) -> Option<Arg<()>> {
+    pub(crate) fn job(&self) -> Option<Arg<()>> {
         self.at_most_every.as_ref().map(Arg::place).or(self.once_at.as_ref().map(Arg::place))
     }
 

@@ -5,11 +5,15 @@
 
 pub(crate) mod fleet;
 mod live;
+mod primitives;
 mod topology;
 
 pub(crate) use live::{
     HELD, HELD_SECONDS, LEASE_EXPIRY, OLDEST_HOLD, OLDEST_WAIT, SITE_OLDEST_HOLD, STUCK, WAITERS, WAITING_ON,
     WAITING_ON_OLDEST,
+};
+pub(crate) use primitives::{
+    DEADLOCKS, JOB_LAST_SUCCESS, JOB_PERIOD, LEADER, ORDER_EDGE, ORDER_INVERSIONS, PERMITS_LIMIT, STRIPES,
 };
 pub(crate) use topology::{
     CONFIRM, CONFIRM_SHORTFALLS, FAILOVERS, MIN_REPLICAS, QUORUM_DEGRADED_HOLDS, QUORUM_MAJORITY, QUORUM_MEMBERS,
@@ -145,7 +149,7 @@ pub(crate) static ACQUISITIONS: Metric = Metric::new(
     "distributed_lock_acquisitions_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock", "outcome"],
+    &["lock", "outcome", "mode"],
     "Acquires that ended, by outcome.",
 );
 pub(crate) static GRANTS: Metric = Metric::new(
@@ -220,7 +224,7 @@ pub(crate) static WAIT: Metric = Metric::new(
         10.5, 30.5,
     ]),
     MetricUnit::Seconds,
-    &["lock", "outcome"],
+    &["lock", "outcome", "mode"],
     "Time from asking for the lock to the answer; an acquire that did not want to wait and found it busy is left out.",
 );
 pub(crate) static HOLD: Metric = Metric::new(
@@ -229,7 +233,7 @@ pub(crate) static HOLD: Metric = Metric::new(
         0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
     ]),
     MetricUnit::Seconds,
-    &["lock"],
+    &["lock", "mode"],
     "Time from the grant to the release or loss, reentrant grants left out.",
 );
 pub(crate) static BLOCKED: Metric = Metric::new(
@@ -325,21 +329,6 @@ pub(crate) static EVICTION_POLICY: Metric = Metric::new(
     &["node", "policy"],
     "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction.",
 );
-pub(crate) static DEADLOCKS: Metric = Metric::new(
-    "distributed_lock_deadlocks_total",
-    MetricKind::Counter,
-    MetricUnit::Count,
-    &["role"],
-    "How often a task found that it and others wait for each other: the victim gives way, a member waits on.",
-);
-pub(crate) static ORDER_INVERSIONS: Metric = Metric::new(
-    "distributed_lock_order_inversions_total",
-    MetricKind::Counter,
-    MetricUnit::Count,
-    &["lock"],
-    "How often the lock was first taken under another that is also taken under it; 0 unless the order is watched.",
-);
-
 static CATALOG: &[&Metric] = &[
     &ACQUISITIONS,
     &GRANTS,
@@ -389,6 +378,12 @@ static CATALOG: &[&Metric] = &[
     &QUORUM_DEGRADED_HOLDS,
     &QUORUM_REPAIRS,
     &QUORUM_ROUNDS,
+    &PERMITS_LIMIT,
+    &STRIPES,
+    &LEADER,
+    &JOB_LAST_SUCCESS,
+    &JOB_PERIOD,
     &DEADLOCKS,
     &ORDER_INVERSIONS,
+    &ORDER_EDGE,
 ];

@@ -2,6 +2,7 @@
 
 mod fleet;
 mod live;
+mod uses;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,7 @@ use crate::collect::live::Live;
 use crate::counts::{Counts, LATENESS_BUCKETS};
 use crate::histogram::Histogram;
 use crate::labels;
-use crate::sink::Sink;
+use crate::sink::{Chosen, Sink};
 use crate::state::{Core, Family, MAX_LOCKS, MAX_SITES, Node, OTHER};
 use crate::table::Phase;
 use crate::time::{Moment, nanos};
@@ -23,14 +24,32 @@ struct Total<'a> {
     family: &'a Family,
     /// The stores it is shown with.
     stores: Vec<(usize, &'a str)>,
-    counts: Counts,
+    /// By [`labels::MODES`]: the first, and those that were asked for.
+    modes: [Option<Counts>; labels::MODES.len()],
     live: Live,
 }
 
+/// The index and the name of a mode, and its sums.
+type OfMode<'a> = (usize, &'static str, &'a Counts);
+
 impl Total<'_> {
+    /// Returns the sums of each mode that is shown, with its index and its name.
+    fn modes(&self) -> impl Iterator<Item = OfMode<'_>> {
+        let all = labels::MODES.into_iter().zip(&self.modes).enumerate();
+        all.filter_map(|(mode, (name, counts))| Some((mode, name, counts.as_ref()?)))
+    }
+
+    /// Returns the sums of all modes.
+    fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.modes().for_each(|(_, _, counts)| sum.add(counts));
+        sum
+    }
+
     /// Returns how long the lock was held, including holds that still last.
     fn held_seconds(&self) -> f64 {
-        let ended: f64 = self.counts.holds.buckets().iter().map(|bucket| bucket.sum).sum();
+        let holds = self.modes().flat_map(|(_, _, counts)| counts.holds.buckets());
+        let ended: f64 = holds.map(|bucket| bucket.sum).sum();
         let total = Duration::from_secs_f64(ended.max(0.0)).saturating_add(self.live.held_for);
         // The lock itself measures a hold again when it ends: that must not make a total fall.
         let told = self.family.held_nanos.fetch_max(nanos(total), Ordering::Relaxed);
@@ -41,6 +60,7 @@ impl Total<'_> {
 impl Core {
     /// Passes everything to `sink`.
     pub(crate) fn collect(&self, sink: &mut impl Sink) {
+        let sink = &mut Chosen { sink, settings: &self.settings };
         let now = Moment::now();
         let (totals, lateness) = self.add_up(now);
         let overflow = self.label_overflow.load(Ordering::Relaxed);
@@ -51,6 +71,9 @@ impl Core {
             sink.counter(&catalog::DEADLOCKS, &[role], total.load(Ordering::Relaxed));
         }
         sink.histogram(&catalog::RENEWAL_LATENESS, &[], lateness.buckets());
+        for (held, wanted) in self.edges.all() {
+            sink.gauge(&catalog::ORDER_EDGE, &[&held, &wanted], 1.0);
+        }
         self.nodes_to(sink);
         self.fleet_to(sink);
         sink.gauge(&catalog::NOW, &[], now.to_unix_seconds());
@@ -63,7 +86,7 @@ impl Core {
         let families = self.families.iter().chain([(OTHER, &self.other)]);
         let total = |(name, family)| {
             let stores = self.stores_of(family);
-            Total { name, family, stores, counts: Counts::default(), live: Live::default() }
+            Total { name, family, stores, modes: [Some(Counts::default()), None, None], live: Live::default() }
         };
         let mut totals: Vec<Total<'_>> = families.map(total).collect();
         let other = totals.len() - 1;
@@ -72,14 +95,15 @@ impl Core {
         for shard in self.table.shards() {
             // A name that was added after `totals` was made is in the next scrape.
             let place = |family| if family == MAX_LOCKS { Some(other) } else { Some(family).filter(|at| *at < other) };
-            for (family, counts) in shard.counts.iter() {
+            for (family, mode, counts) in shard.counts.iter() {
                 if let Some(at) = place(family) {
-                    totals[at].counts.add(counts);
+                    totals[at].modes[mode].get_or_insert_default().add(counts);
                 }
             }
             for row in shard.rows.values() {
                 let Some(at) = place(row.family()) else { continue };
                 totals[at].live.add(row, now);
+                totals[at].modes[row.mode()].get_or_insert_default();
                 if let Phase::Waiting { since, holder } = &row.phase {
                     let holder = holder.as_ref().map(|holder| totals[at].family.holder(holder.site()));
                     blame.add(at, row, *since, holder);
@@ -193,59 +217,46 @@ impl Core {
 
 /// Exports the series that have a lock name.
 fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
+    by_mode(sink, totals);
+    let sums: Vec<(&str, Counts)> = totals.iter().map(|total| (total.name, total.counts())).collect();
     let mut counters = |metric, values: &[&str], get: &dyn Fn(&Counts) -> Vec<u64>| {
-        for total in totals {
-            for (value, count) in values.iter().zip(get(&total.counts)) {
-                sink.counter(metric, &[total.name, value], count);
+        for (name, counts) in &sums {
+            for (value, count) in values.iter().zip(get(counts)) {
+                sink.counter(metric, &[name, value], count);
             }
         }
     };
-    counters(&catalog::ACQUISITIONS, &labels::ACQUIRE_OUTCOMES, &|counts| counts.acquisitions.iter().collect());
     counters(&catalog::GRANTS, &labels::PATHS, &|counts| counts.grants.iter().collect());
     counters(&catalog::RENEWALS, &labels::RENEWAL_OUTCOMES, &|counts| counts.renewals.iter().collect());
     counters(&catalog::LOST, &labels::LOSS_REASONS, &|counts| counts.lost.iter().collect());
     counters(&catalog::RELEASES, &labels::RELEASE_OUTCOMES, &|counts| counts.releases.iter().collect());
-    for total in totals {
-        sink.counter(&catalog::UNLOCKED_RUNS, &[total.name], total.counts.unlocked_runs);
+    for (name, counts) in &sums {
+        sink.counter(&catalog::UNLOCKED_RUNS, &[name], counts.unlocked_runs);
     }
-    for total in totals {
-        sink.counter(&catalog::FENCING_REGRESSIONS, &[total.name], total.counts.fencing_regressions);
+    for (name, counts) in &sums {
+        sink.counter(&catalog::FENCING_REGRESSIONS, &[name], counts.fencing_regressions);
     }
-    for total in totals {
-        sink.counter(&catalog::ORDER_INVERSIONS, &[total.name], total.counts.order_inversions);
+    for (name, counts) in &sums {
+        sink.counter(&catalog::ORDER_INVERSIONS, &[name], counts.order_inversions);
     }
     for total in totals {
         sink.seconds(&catalog::HELD_SECONDS, &[total.name], total.held_seconds());
     }
-    for total in totals {
-        for (outcome, histogram) in labels::WAIT_OUTCOMES.iter().zip(&total.counts.waits) {
-            sink.histogram(&catalog::WAIT, &[total.name, outcome], histogram.buckets());
-        }
+    for (name, counts) in &sums {
+        sink.histogram(&catalog::LEASE_RATIO, &[name], counts.lease_ratio.buckets());
     }
-    for total in totals {
-        sink.histogram(&catalog::HOLD, &[total.name], total.counts.holds.buckets());
-    }
-    for total in totals {
-        sink.histogram(&catalog::LEASE_RATIO, &[total.name], total.counts.lease_ratio.buckets());
-    }
-    for total in totals {
-        blocked(sink, total);
+    for (total, (_, counts)) in totals.iter().zip(&sums) {
+        blocked(sink, total, counts);
     }
     let mut gauges = |metric, get: &dyn Fn(&Total<'_>) -> f64| {
         for total in totals {
             sink.gauge(metric, &[total.name], get(total));
         }
     };
-    gauges(&catalog::WAITERS, &|total| f64::from(total.live.waiters));
     gauges(&catalog::OLDEST_HOLD, &|total| total.live.oldest_hold.to_unix_seconds());
     gauges(&catalog::OLDEST_WAIT, &|total| total.live.oldest_wait.to_unix_seconds());
     gauges(&catalog::LEASE_EXPIRY, &|total| total.live.lease_expiry.to_unix_seconds());
     gauges(&catalog::TTL, &|total| total.family.ttl().as_secs_f64());
-    for total in totals {
-        for (number, store) in &total.stores {
-            sink.gauge(&catalog::HELD, &[total.name, store], f64::from(total.live.held_in(*number)));
-        }
-    }
     for total in totals {
         for (site, place) in total.family.call_sites() {
             let stuck_after = place.stuck_after(total.family).as_secs_f64();
@@ -260,6 +271,36 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
     }
     by_site(sink, totals);
     by_holder(sink, totals);
+    uses::uses(sink, totals);
+}
+
+/// Exports the series that tell the modes of a lock apart.
+fn by_mode(sink: &mut impl Sink, totals: &[Total<'_>]) {
+    let each = |tell: &mut dyn FnMut(&Total<'_>, OfMode<'_>)| {
+        for total in totals {
+            total.modes().for_each(|mode| tell(total, mode));
+        }
+    };
+    each(&mut |total, (_, mode, counts)| {
+        for (outcome, count) in labels::ACQUIRE_OUTCOMES.iter().zip(counts.acquisitions.iter()) {
+            sink.counter(&catalog::ACQUISITIONS, &[total.name, outcome, mode], count);
+        }
+    });
+    each(&mut |total, (_, mode, counts)| {
+        for (number, outcome) in labels::WAIT_OUTCOMES.iter().enumerate() {
+            let exemplar = |bucket| counts.exemplar(number, bucket);
+            sink.traced(&catalog::WAIT, &[total.name, outcome, mode], counts.waits[number].buckets(), &exemplar);
+        }
+    });
+    each(&mut |total, (_, mode, counts)| sink.histogram(&catalog::HOLD, &[total.name, mode], counts.holds.buckets()));
+    each(&mut |total, (at, mode, _)| {
+        sink.gauge(&catalog::WAITERS, &[total.name, mode], f64::from(total.live.waiters[at]));
+    });
+    each(&mut |total, (at, mode, _)| {
+        for (number, store) in &total.stores {
+            sink.gauge(&catalog::HELD, &[total.name, store, mode], f64::from(total.live.held_in(*number, at)));
+        }
+    });
 }
 
 /// Exports who holds, since when, and how many hold for too long, for every known call site, so
@@ -302,13 +343,13 @@ fn by_holder(sink: &mut impl Sink, totals: &[Total<'_>]) {
 
 /// Exports how long callers waited for each holder, for every known site, so that its series starts
 /// at 0.
-fn blocked(sink: &mut impl Sink, total: &Total<'_>) {
+fn blocked(sink: &mut impl Sink, total: &Total<'_>, counts: &Counts) {
     let none = Histogram::default();
     for (site, number) in total.family.holders.iter() {
-        let histogram = total.counts.blocked.get(*number).unwrap_or(&none);
+        let histogram = counts.blocked.get(*number).unwrap_or(&none);
         sink.histogram(&catalog::BLOCKED, &[total.name, site], histogram.buckets());
     }
-    if let Some(histogram) = total.counts.blocked.get(MAX_SITES) {
+    if let Some(histogram) = counts.blocked.get(MAX_SITES) {
         sink.histogram(&catalog::BLOCKED, &[total.name, OTHER], histogram.buckets());
     }
 }

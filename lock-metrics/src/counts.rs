@@ -1,10 +1,14 @@
 //! What is counted for one lock name, in one shard.
 
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
+use std::time::Duration;
 
 use crate::catalog::{self, Metric};
 use crate::histogram::Histogram;
 use crate::labels;
+use crate::time::Moment;
+use crate::trace::{Exemplar, TraceId};
 
 /// The number of buckets of a histogram, its last one included.
 const fn buckets(metric: &Metric) -> usize {
@@ -41,6 +45,8 @@ pub(crate) struct Counts {
     pub(crate) lease_ratio: Histogram<RATIO_BUCKETS>,
     /// By the number of the holder's site; grows when a site first makes a caller wait.
     pub(crate) blocked: Vec<Histogram<BLOCKED_BUCKETS>>,
+    /// By the outcome of the wait and by bucket: the last sample there whose trace is known.
+    exemplars: BTreeMap<(usize, usize), Exemplar>,
 }
 
 impl Counts {
@@ -50,6 +56,19 @@ impl Counts {
             self.blocked.resize_with(site + 1, Histogram::default);
         }
         &mut self.blocked[site]
+    }
+
+    /// Counts a wait by the index of its outcome.
+    pub(crate) fn waited(&mut self, outcome: usize, time: Duration, trace: TraceId) {
+        let bucket = self.waits[outcome].record_duration(catalog::WAIT.buckets(), time);
+        if !trace.is_none() {
+            let exemplar = Exemplar { trace, value: time.as_secs_f64(), at: Moment::now() };
+            self.exemplars.insert((outcome, bucket), exemplar);
+        }
+    }
+
+    pub(crate) fn exemplar(&self, outcome: usize, bucket: usize) -> Option<Exemplar> {
+        self.exemplars.get(&(outcome, bucket)).copied()
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -68,6 +87,11 @@ impl Counts {
         self.lease_ratio.add(&other.lease_ratio);
         for (site, theirs) in other.blocked.iter().enumerate() {
             self.blocked_by(site).add(theirs);
+        }
+        for (place, theirs) in &other.exemplars {
+            if self.exemplars.get(place).is_none_or(|mine| mine.at < theirs.at) {
+                self.exemplars.insert(*place, *theirs);
+            }
         }
     }
 }

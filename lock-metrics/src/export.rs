@@ -13,8 +13,11 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 
 use crate::catalog::{Metric, MetricKind, MetricUnit, catalog};
 use crate::histogram::Bucket;
+use crate::openmetrics;
+use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::state::Core;
+use crate::trace::Exemplar;
 
 /// The buckets of the application's own histograms, which would otherwise be summaries.
 const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -47,8 +50,17 @@ impl Text {
     }
 
     pub(crate) fn render(&self, core: &Core) -> String {
+        self.write(core, false)
+    }
+
+    /// Renders the same with exemplars, which only OpenMetrics can carry.
+    pub(crate) fn render_openmetrics(&self, core: &Core) -> String {
+        openmetrics::from_text(&self.write(core, true))
+    }
+
+    fn write(&self, core: &Core, exemplars: bool) -> String {
         let _one_at_a_time = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sink = TextSink { text: self.handle.render(), last: "" };
+        let mut sink = TextSink { text: self.handle.render(), last: "", exemplars };
         core.collect(&mut sink);
         sink.text
     }
@@ -58,6 +70,7 @@ struct TextSink {
     text: String,
     /// The metric whose header was written last.
     last: &'static str,
+    exemplars: bool,
 }
 
 impl TextSink {
@@ -100,15 +113,32 @@ impl Sink for TextSink {
     }
 
     fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]) {
+        self.traced(metric, labels, buckets, &|_| None);
+    }
+
+    fn traced(
+        &mut self,
+        metric: &'static Metric,
+        labels: &[&str],
+        buckets: &[Bucket],
+        exemplar: &dyn Fn(usize) -> Option<Exemplar>,
+    ) {
         self.head(metric);
         let (name, pairs, out) = (metric.name(), pairs(metric, labels), &mut self.text);
         let (mut count, mut sum) = (0, 0.0);
         let bounds = metric.buckets().iter().copied().chain([f64::INFINITY]);
-        for (bound, bucket) in bounds.zip(buckets) {
+        for (place, (bound, bucket)) in bounds.zip(buckets).enumerate() {
             count += bucket.count;
             sum += bucket.sum;
             let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
-            let _ = writeln!(out, "{name}_bucket{{{pairs}le=\"{bound}\"}} {count}");
+            let _ = write!(out, "{name}_bucket{{{pairs}le=\"{bound}\"}} {count}");
+            if self.exemplars
+                && let Some(Exemplar { trace, value, at }) = exemplar(place)
+                && let Some(trace) = trace.to_hex()
+            {
+                let _ = write!(out, " # {{trace_id=\"{trace}\"}} {value} {}", at.to_unix_seconds());
+            }
+            out.push('\n');
         }
         let pairs = pairs.trim_end_matches(',');
         let pairs = if pairs.is_empty() { String::new() } else { format!("{{{pairs}}}") };
@@ -149,7 +179,7 @@ impl Bridge {
                 self.told.clear();
                 self.totals.clear();
                 self.gauges.clear();
-                describe(recorder);
+                describe(recorder, &core.settings);
             }
             let mut sink =
                 BridgeSink { recorder, told: &mut self.told, totals: &mut self.totals, gauges: HashSet::new() };
@@ -229,8 +259,8 @@ fn key(metric: &Metric, values: &[&str]) -> Key {
     Key::from_parts(metric.name(), labels)
 }
 
-fn describe(recorder: &dyn Recorder) {
-    for metric in catalog() {
+fn describe(recorder: &dyn Recorder, settings: &Settings) {
+    for metric in catalog().filter(|metric| metric.buckets().is_empty() || settings.exports(metric.name())) {
         // An exporter may append the unit to the name: the names of counts and ratios already say
         // what they are.
         let unit = (metric.unit() == MetricUnit::Seconds).then_some(Unit::Seconds);

@@ -69,6 +69,27 @@ impl MetricsHandle {
         self.0.shared.render()
     }
 
+    /// Renders every series as a client accepts it, by the value of its header `Accept`, and returns the content type
+    /// with it.
+    ///
+    /// That is OpenMetrics if the client prefers it and [`with_trace_ids`](crate::Builder::with_trace_ids) is set: only
+    /// that format carries exemplars. Otherwise it is the text of [`render`](Self::render).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let metrics = lock_metrics::builder().with_trace_ids(|| None).build()?;
+    /// let (kind, text) = metrics.render_for("application/openmetrics-text; version=1.0.0");
+    /// assert!(kind.starts_with("application/openmetrics-text") && text.ends_with("# EOF\n"));
+    /// let (kind, _) = metrics.render_for("*/*");
+    /// assert!(kind.starts_with("text/plain"));
+    /// # Ok::<(), lock_metrics::InstallError>(())
+    /// ```
+    #[must_use]
+    pub fn render_for(&self, accept: &str) -> (&'static str, String) {
+        self.0.shared.render_for(accept)
+    }
+
     /// Renders every hold and wait of this process as a page for people, the worst first.
     ///
     /// The page reloads itself, loads nothing and runs no script. It names keys, call sites and the

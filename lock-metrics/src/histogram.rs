@@ -23,16 +23,17 @@ impl<const N: usize> Default for Histogram<N> {
 }
 
 impl<const N: usize> Histogram<N> {
-    /// Counts a sample. `bounds` are those of the catalogue, one fewer than the buckets.
-    pub(crate) fn record(&mut self, bounds: &[f64], value: f64) {
-        let index = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len());
-        let bucket = &mut self.0[index.min(N - 1)];
+    /// Counts a sample, and returns its bucket. `bounds` are those of the catalogue, one fewer than the buckets.
+    pub(crate) fn record(&mut self, bounds: &[f64], value: f64) -> usize {
+        let index = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len()).min(N - 1);
+        let bucket = &mut self.0[index];
         bucket.count += 1;
         bucket.sum += value;
+        index
     }
 
-    pub(crate) fn record_duration(&mut self, bounds: &[f64], value: Duration) {
-        self.record(bounds, value.as_secs_f64());
+    pub(crate) fn record_duration(&mut self, bounds: &[f64], value: Duration) -> usize {
+        self.record(bounds, value.as_secs_f64())
     }
 
     pub(crate) fn add(&mut self, other: &Self) {

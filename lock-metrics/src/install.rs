@@ -1,10 +1,5 @@
 //! Installation: what is installed, in which order, so that a failure leaves nothing behind.
 
-use std::error::Error as StdError;
-use std::fmt;
-use std::io;
-#[cfg(not(feature = "listener"))]
-use std::net::SocketAddr;
 #[cfg(feature = "listener")]
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +9,13 @@ use lock_core::{observe_all, sites};
 
 #[cfg(feature = "listener")]
 use crate::access::Allowed;
+use crate::catalog::catalog;
 use crate::export::Text;
 use crate::handle::MetricsHandle;
+use crate::install_error::InstallError;
 #[cfg(feature = "listener")]
 use crate::listener;
+use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::state::Core;
 
@@ -55,6 +53,7 @@ pub fn builder() -> Builder {
         allowed: Allowed::default(),
         existing_recorder: false,
         sample_interval: Duration::from_secs(1),
+        settings: Settings::default(),
     }
 }
 
@@ -85,6 +84,7 @@ pub struct Builder {
     allowed: Allowed,
     existing_recorder: bool,
     sample_interval: Duration,
+    settings: Settings,
 }
 
 impl Builder {
@@ -212,6 +212,62 @@ impl Builder {
         self
     }
 
+    /// Asks the application for the trace in which a lock is acquired, so that a slow wait and a stuck lock lead to it.
+    ///
+    /// It is asked when an acquire begins, in the task that acquires. Return the sixteen bytes of the id, and `None`
+    /// outside of a trace, or if nobody keeps the trace. The bucket of each wait keeps the last of them as an exemplar
+    /// (see [`render_for`](MetricsHandle::render_for)), for `--enable-feature=exemplar-storage` of Prometheus; the live
+    /// view, `lockctl why` and the event of a stuck lock name it.
+    ///
+    /// # Examples
+    ///
+    /// The trace of the current `tracing` span, from OpenTelemetry:
+    ///
+    /// ```
+    /// use opentelemetry::trace::TraceContextExt;
+    /// use tracing_opentelemetry::OpenTelemetrySpanExt;
+    ///
+    /// let metrics = lock_metrics::builder()
+    ///     .with_trace_ids(|| {
+    ///         let context = tracing::Span::current().context();
+    ///         let span = context.span();
+    ///         span.span_context().is_sampled().then(|| span.span_context().trace_id().to_bytes())
+    ///     })
+    ///     .with_trace_link("https://tempo.example/trace/{trace_id}")
+    ///     .build()?;
+    /// # drop(metrics);
+    /// # Ok::<(), lock_metrics::InstallError>(())
+    /// ```
+    pub fn with_trace_ids(mut self, current: impl Fn() -> Option<[u8; 16]> + Send + Sync + 'static) -> Self {
+        self.settings.traces.current = Some(Arc::new(current));
+        self
+    }
+
+    /// Sets where people look at a trace: an address with `{trace_id}` in it, which becomes 32 digits. The live view and
+    /// `lockctl why` link to it.
+    pub fn with_trace_link(mut self, address: impl Into<String>) -> Self {
+        self.settings.traces.link = Some(address.into());
+        self
+    }
+
+    /// Exports only these histograms of the [`catalog`](crate::catalog()), by their names: they are two thirds of all
+    /// series. Default: all of them. Counters and gauges are always exported.
+    ///
+    /// Panels that read a histogram which is left out stay empty, and some alerts do not see the process any more:
+    /// `dashboards/alerts.md` lists them. No alert on stuck, lost or orphaned locks reads one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let metrics = lock_metrics::builder().with_histograms(["distributed_lock_wait_seconds"]).build()?;
+    /// assert!(!metrics.render().contains("distributed_lock_hold_seconds"));
+    /// # Ok::<(), lock_metrics::InstallError>(())
+    /// ```
+    pub fn with_histograms<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.settings.histograms = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// Installs the recorder and observes every lock manager of this process, permanently.
     ///
     /// The recorder also takes what the application records with the `metrics` macros, and shows
@@ -220,7 +276,7 @@ impl Builder {
     /// # Errors
     ///
     /// The [`InstallError`] says what prevented it: metrics installed before (use [`installed`]),
-    /// another recorder, an address in use, or no thread available. Nothing is left behind.
+    /// another recorder, an address in use, no thread available, or a setting that cannot be. Nothing is left behind.
     pub fn install(self) -> Result<MetricsHandle, InstallError> {
         let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
         if installed.is_some() {
@@ -248,15 +304,22 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`InstallError::Listener`] and [`InstallError::Thread`].
+    /// [`InstallError::Listener`], [`InstallError::Thread`], [`InstallError::TraceLink`] and
+    /// [`InstallError::NoHistogram`].
     pub fn build(self) -> Result<MetricsHandle, InstallError> {
         self.start(|_| Ok(()))
     }
 
     /// Prepares everything that can fail, then commits, then lets the listener answer.
     fn start(self, commit: impl FnOnce(&Shared) -> Result<(), InstallError>) -> Result<MetricsHandle, InstallError> {
+        if !self.settings.traces.link_is_valid() {
+            return Err(InstallError::TraceLink(self.settings.traces.link.unwrap_or_default()));
+        }
+        if let Some(name) = self.settings.histograms.iter().flatten().find(|name| !is_histogram(name)) {
+            return Err(InstallError::NoHistogram(name.clone()));
+        }
         let bridge = self.existing_recorder.then(Mutex::default);
-        let shared = Arc::new(Shared { core: Arc::new(Core::new(sites())), text: Text::new(), bridge });
+        let shared = Arc::new(Shared { core: Arc::new(Core::new(sites(), self.settings)), text: Text::new(), bridge });
         #[cfg(feature = "listener")]
         let listener = self.listener.map(|address| listen(address, &shared, self.allowed)).transpose()?;
         let sampler = shared.start_sampler(self.sample_interval).map_err(InstallError::Thread)?;
@@ -271,68 +334,12 @@ impl Builder {
     }
 }
 
+fn is_histogram(name: &str) -> bool {
+    catalog().any(|metric| metric.name() == name && !metric.buckets().is_empty())
+}
+
 #[cfg(feature = "listener")]
 fn listen(address: SocketAddr, shared: &Arc<Shared>, allowed: Allowed) -> Result<listener::Prepared, InstallError> {
     let socket = std::net::TcpListener::bind(address).map_err(|source| InstallError::Listener { address, source })?;
     listener::Prepared::new(socket, Arc::clone(shared), allowed).map_err(InstallError::Thread)
-}
-
-/// Why metrics were not installed. Nothing is left behind.
-///
-/// ```
-/// use lock_metrics::InstallError;
-///
-/// // A library cannot know whether the application has installed them already.
-/// let metrics = match lock_metrics::install() {
-///     Ok(metrics) => Some(metrics),
-///     Err(InstallError::AlreadyInstalled) => lock_metrics::installed(),
-///     Err(error) => return Err(error),
-/// };
-/// assert!(metrics.is_some());
-/// # Ok::<(), InstallError>(())
-/// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum InstallError {
-    /// They are installed already; [`installed`] returns them.
-    AlreadyInstalled,
-    /// The application, or another library, has installed a recorder already.
-    RecorderPresent,
-    /// The listener could not be bound.
-    #[non_exhaustive]
-    Listener {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// The operating system could not provide a thread, or the resources that its runtime needs.
-    Thread(io::Error),
-}
-
-impl fmt::Display for InstallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AlreadyInstalled => f.write_str("lock metrics are installed already; get them from installed()"),
-            Self::RecorderPresent => f.write_str(
-                "another metrics recorder is installed already; feed it with Builder::with_existing_recorder()",
-            ),
-            Self::Listener { address, .. } => {
-                write!(
-                    f,
-                    "cannot listen for scrapes on {address}; choose another port, or serve MetricsHandle::render()"
-                )
-            }
-            Self::Thread(_) => f.write_str("cannot start the metrics thread; raise the limit of threads or files"),
-        }
-    }
-}
-
-impl StdError for InstallError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Listener { source, .. } | Self::Thread(source) => Some(source),
-            Self::AlreadyInstalled | Self::RecorderPresent => None,
-        }
-    }
 }

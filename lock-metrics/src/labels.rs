@@ -1,5 +1,7 @@
 //! The closed sets of label values. Other values are never exported.
 
+use lock_core::Mode;
+
 /// Returns the index of a label value in its closed set, or an index beyond the end if it is not in
 /// the set.
 pub(crate) const fn place(set: &[&str], value: &str) -> usize {
@@ -19,8 +21,19 @@ const fn same(one: &[u8], two: &[u8]) -> bool {
     at == one.len() && at == two.len()
 }
 
+/// Returns the index of a mode in [`MODES`].
+pub(crate) const fn mode_of(mode: Mode) -> usize {
+    match mode {
+        Mode::READ => 1,
+        mode if mode.is_shared() => 2,
+        _ => 0,
+    }
+}
+
 /// The values of `outcome` of `acquisitions_total`.
 pub(crate) const ACQUIRE_OUTCOMES: [&str; 5] = ["acquired", "timeout", "busy", "cancelled", "error"];
+/// The values of `mode`.
+pub(crate) const MODES: [&str; 3] = ["write", "read", "permit"];
 /// The values of `path`.
 pub(crate) const PATHS: [&str; 6] = ["uncontended", "granted", "polled", "handoff", "reentrant", "shared"];
 /// The values of `outcome` of `wait_seconds`.
@@ -60,9 +73,9 @@ pub(crate) const POLICIES: [&str; 8] = [
 
 #[cfg(test)]
 mod tests {
-    use lock_core::{GrantPath, LossReason, MemberState};
+    use lock_core::{GrantPath, LossReason, MemberState, Mode};
 
-    use super::{LOSS_REASONS, MEMBER_STATES, PATHS, place};
+    use super::{LOSS_REASONS, MEMBER_STATES, MODES, PATHS, mode_of, place};
 
     #[test]
     fn the_sets_of_the_core_are_ours() {
@@ -86,6 +99,9 @@ mod tests {
         assert_eq!(reasons.map(LossReason::as_str), LOSS_REASONS);
         let states = [MemberState::Counted, MemberState::Excluded, MemberState::Away, MemberState::Disagrees];
         assert_eq!(states.map(MemberState::as_str), MEMBER_STATES);
+        let modes = [Mode::Exclusive, Mode::READ, Mode::permits(1, 2).unwrap()];
+        assert_eq!(modes.map(Mode::as_str), MODES);
+        assert_eq!(modes.map(mode_of), [0, 1, 2]);
     }
 
     #[test]

@@ -48,6 +48,7 @@
 #[cfg(feature = "listener")]
 mod access;
 mod catalog;
+mod checked;
 mod collect;
 mod counts;
 mod export;
@@ -57,27 +58,33 @@ mod histogram;
 #[cfg(feature = "inspector")]
 mod inspector;
 mod install;
+mod install_error;
 mod labels;
 #[cfg(feature = "listener")]
 mod listener;
 mod live;
 mod names;
 mod observer;
+mod openmetrics;
 mod recovered;
 mod sampler;
+mod settings;
 mod shared;
 mod sink;
 mod state;
 mod table;
 mod text;
 mod time;
+mod trace;
+mod uses;
 mod view;
 
 pub use catalog::{Metric, MetricKind, MetricUnit, catalog};
 pub use handle::MetricsHandle;
 #[cfg(feature = "inspector")]
 pub use inspector::{Inspector, InspectorHandle};
-pub use install::{Builder, InstallError, builder, install, installed};
+pub use install::{Builder, builder, install, installed};
+pub use install_error::InstallError;
 pub use live::{LiveLock, LiveState};
 pub use observer::LockMetrics;
 pub use view::LIVE_VIEW_CSP;

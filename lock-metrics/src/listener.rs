@@ -17,7 +17,7 @@ use flate2::write::GzEncoder;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap,
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap,
     HeaderName, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::server::conn::http1;
@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, Allowed};
+use crate::openmetrics::TEXT_TYPE;
 use crate::shared::Shared;
 use crate::view::LIVE_VIEW_CSP;
 
@@ -40,8 +41,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed accept, which means that the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What every connection needs.
 struct Site {
@@ -127,10 +126,11 @@ async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>) {
                 Err(refusal) => return Ok::<_, Infallible>(*refusal),
             };
             let compressed = accepts_gzip(request.headers());
+            let accept = accept(request.headers());
             Ok(match page {
-                Page::Metrics => site.render(page, compressed),
+                Page::Metrics => site.render(page, &accept, compressed),
                 Page::View | Page::Json => {
-                    let rendered = tokio::task::spawn_blocking(move || site.render(page, compressed)).await;
+                    let rendered = tokio::task::spawn_blocking(move || site.render(page, &accept, compressed)).await;
                     rendered.unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the view failed\n"))
                 }
             })
@@ -190,11 +190,11 @@ impl Site {
         Ok(page)
     }
 
-    fn render(&self, page: Page, compressed: bool) -> Response<Full<Bytes>> {
-        let (text, kind) = match page {
-            Page::Metrics => (self.shared.render(), TEXT),
-            Page::View => (self.shared.locks_html(), "text/html; charset=utf-8"),
-            Page::Json => (self.shared.locks_json(), "application/json"),
+    fn render(&self, page: Page, accept: &str, compressed: bool) -> Response<Full<Bytes>> {
+        let (kind, text) = match page {
+            Page::Metrics => self.shared.render_for(accept),
+            Page::View => ("text/html; charset=utf-8", self.shared.locks_html()),
+            Page::Json => ("application/json", self.shared.locks_json()),
         };
         let mut response = if compressed {
             let mut response = respond(StatusCode::OK, gzip(&text), kind);
@@ -203,12 +203,18 @@ impl Site {
         } else {
             respond(StatusCode::OK, text.into(), kind)
         };
-        response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
+        response.headers_mut().insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
         if !matches!(page, Page::Metrics) {
             shield(&mut response);
         }
         response
     }
+}
+
+/// Returns what the client accepts, in one list.
+fn accept(headers: &HeaderMap) -> String {
+    let values: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    values.join(",")
 }
 
 /// Returns whether the client accepts gzip. Prometheus does: the answer to a scrape is then a tenth of
@@ -239,7 +245,7 @@ fn shield(response: &mut Response<Full<Bytes>>) {
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    respond(status, Bytes::from_static(text.as_bytes()), TEXT)
+    respond(status, Bytes::from_static(text.as_bytes()), TEXT_TYPE)
 }
 
 fn respond(status: StatusCode, body: Bytes, kind: &'static str) -> Response<Full<Bytes>> {

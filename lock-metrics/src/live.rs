@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use lock_core::{FencingToken, Holder, LockKey};
 
+use crate::labels::MODES;
 use crate::state::Core;
 use crate::table::{Phase, Row};
 use crate::time::Moment;
@@ -27,10 +28,15 @@ pub struct LiveLock {
     pub lock: String,
     /// The call site in this process that holds or waits.
     pub site: String,
+    /// How it shares the key: `write`, `read` or `permit`.
+    pub mode: &'static str,
     /// When the hold or wait began.
     pub since: SystemTime,
     /// How long ago that was.
     pub age: Duration,
+    /// The trace in which it was asked for, in 32 digits, if
+    /// [`with_trace_ids`](crate::Builder::with_trace_ids) knows it.
+    pub trace_id: Option<String>,
     /// Whether it holds or waits, with the details of that state.
     pub state: LiveState,
 }
@@ -71,6 +77,9 @@ pub enum LiveState {
         /// Whether this hold is nested in another hold of the same task, which really holds the
         /// lock.
         reentrant: bool,
+        /// Whether this process was seen to check tokens of this lock where something is written, of this hold or of
+        /// earlier ones: by a [`FencingGate`](lock_core::FencingGate) or a [`FencedWrite`](lock_core::FencedWrite).
+        fenced: bool,
     },
 }
 
@@ -78,6 +87,9 @@ impl LiveLock {
     pub(crate) fn new(core: &Core, now: Moment, row: Row) -> Self {
         let (lock, site) = core.names(&row);
         let (lock, site) = (lock.to_owned(), site.to_owned());
+        let mode = MODES[row.mode()];
+        let trace_id = row.trace.to_hex();
+        let family = core.family_of(&row).1;
         let (since, state) = match row.phase {
             Phase::Waiting { since, holder } => (since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
             Phase::Held(hold) => {
@@ -88,11 +100,12 @@ impl LiveLock {
                     stuck_after: hold.stuck_at.since(hold.since),
                     stuck: now >= hold.stuck_at,
                     reentrant: hold.reentrant,
+                    fenced: core.is_fenced(family, &hold),
                 };
                 (hold.since, state)
             }
         };
-        Self { key: row.key, lock, site, since: since.to_system_time(), age: now.since(since), state }
+        Self { key: row.key, lock, site, mode, since: since.to_system_time(), age: now.since(since), trace_id, state }
     }
 }
 

@@ -107,15 +107,21 @@ impl<T> Names<T> {
 /// Mixes sixteen bytes at a time. The tables are bounded, so nobody gains from a collision.
 #[expect(clippy::cast_possible_truncation, reason = "halves of products are what a hash is made of")]
 fn hash(name: &[u8]) -> usize {
-    let (blocks, rest) = name.as_chunks::<16>();
-    let mut tail = [0; 16];
-    tail[..rest.len()].copy_from_slice(rest);
     let mut state = name.len() as u64;
-    for block in blocks.iter().chain([&tail]) {
+    let mut mix = |block: &[u8; 16]| {
         let block = u128::from_le_bytes(*block);
         let (low, high) = (block as u64, (block >> 64) as u64);
         let product = u128::from(low ^ state ^ 0x9E37_79B9_7F4A_7C15) * u128::from(high ^ 0xD6E8_FEB8_6659_FD93);
         state = product as u64 ^ (product >> 64) as u64;
+    };
+    if let Some(last) = name.last_chunk() {
+        // The last sixteen again where the length is no multiple of it: cheaper than to copy the rest.
+        name.as_chunks().0.iter().for_each(&mut mix);
+        mix(last);
+    } else {
+        let mut padded = [0; 16];
+        padded[..name.len()].copy_from_slice(name);
+        mix(&padded);
     }
     state as usize
 }

@@ -12,13 +12,14 @@ use lock_core::{
 use crate::catalog;
 use crate::counts::Counts;
 use crate::labels::{
-    ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, MEMBER_STATES, OPS, PATHS, PHASES, POLICIES,
-    REDIRECTIONS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, place,
+    ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, MEMBER_STATES, MODES, OPS, PATHS, PHASES,
+    POLICIES, REDIRECTIONS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, mode_of, place,
 };
 use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY, Node};
 use crate::table::{Hold, Phase, Row, Shard};
 use crate::time::Moment;
+use crate::trace::TraceId;
 
 // The hot path counts by index, which is found at compile time.
 const ACQUIRED: usize = place(&ACQUIRE_OUTCOMES, "acquired");
@@ -37,6 +38,8 @@ const FIRST: usize = place(&PHASES, "first");
 const SECOND: usize = place(&PHASES, "second");
 const VICTIM: usize = place(&DEADLOCK_ROLES, "victim");
 const MEMBER: usize = place(&DEADLOCK_ROLES, "member");
+// What belongs to no acquire is counted here; none of it is shown by mode.
+const WRITE: usize = place(&MODES, "write");
 
 /// Counts what happens to locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
 ///
@@ -84,7 +87,7 @@ impl Core {
             }
             LockEventKind::RenewFailed { .. } => {
                 let family = self.family(event.label.as_str()).number;
-                self.table.shard(event.attempt).counts.of(family).renewals.count(RENEW_FAILED);
+                self.table.shard(event.attempt).counts.of(family, mode_of(event.mode)).renewals.count(RENEW_FAILED);
             }
             LockEventKind::Released { held, dropped, confirmed } => {
                 let outcome = match (confirmed, dropped) {
@@ -114,12 +117,14 @@ impl Core {
         if std::ptr::eq(family, &self.other) {
             self.label_overflow.fetch_add(1, Ordering::Relaxed);
         }
-        let site = family.site(event.site, event.ttl, event.stuck_after);
-        Row::new([family.number, site, self.store(family, event.store)], event.key.clone(), phase)
+        let site = family.site(event);
+        Row::new(event, [family.number, site, self.store(family, event.store)], phase)
     }
 
     fn wait_started(&self, event: &LockEvent<'_>) {
-        let row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
+        let mut row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
+        // Code of the application, and so before a shard is locked. The caller runs here: later it may not.
+        row.trace = self.settings.traces.current();
         self.table.shard(event.attempt).rows.insert(event.attempt, row);
     }
 
@@ -138,10 +143,10 @@ impl Core {
         let charged = holder.map(|holder| family.holder(holder.site()));
         let mut shard = self.table.shard(event.attempt);
         let row = shard.rows.remove(&event.attempt);
-        let counts = shard.counts.of(family.number);
+        let counts = shard.counts.of(family.number, mode_of(event.mode));
         counts.acquisitions.count(place(&ACQUIRE_OUTCOMES, outcome));
         if let Some(waited) = waited {
-            counts.waits[WAIT_FAILED].record_duration(catalog::WAIT.buckets(), waited);
+            counts.waited(WAIT_FAILED, waited, row.as_ref().map(|row| row.trace).unwrap_or_default());
             charge(counts, charged, waited);
         }
         drop(shard);
@@ -167,20 +172,20 @@ impl Core {
         let mut shard = self.table.shard(event.attempt);
         let Shard { rows, counts, next_stuck, .. } = &mut *shard;
         *next_stuck = next_stuck.earlier(hold.stuck_at);
-        let family = if let Some(row) = rows.get_mut(&event.attempt) {
+        let (family, trace) = if let Some(row) = rows.get_mut(&event.attempt) {
             row.phase = Phase::Held(hold);
-            row.family()
+            (row.family(), row.trace)
         } else {
             // The observer was registered during the wait: the wait began before that.
             let row = self.begin(event, Phase::Held(hold));
             let family = row.family();
             rows.insert(event.attempt, row);
-            family
+            (family, TraceId::default())
         };
-        let counts = counts.of(family);
+        let counts = counts.of(family, mode_of(event.mode));
         counts.acquisitions.count(ACQUIRED);
         counts.grants.count(path_place(*path));
-        counts.waits[WAIT_ACQUIRED].record_duration(catalog::WAIT.buckets(), *waited);
+        counts.waited(WAIT_ACQUIRED, *waited, trace);
         charge(counts, charged, *waited);
     }
 
@@ -193,7 +198,7 @@ impl Core {
             hold.expiry = expiry;
         }
         shard.lateness.record_duration(catalog::RENEWAL_LATENESS.buckets(), lateness);
-        let counts = shard.counts.of(family);
+        let counts = shard.counts.of(family, mode_of(event.mode));
         counts.renewals.count(RENEWED);
         if !event.ttl.is_zero() {
             let ratio = lease_was_left.as_secs_f64() / event.ttl.as_secs_f64();
@@ -206,16 +211,18 @@ impl Core {
         let row = shard.rows.remove(&event.attempt);
         let family = row.as_ref().map_or_else(|| self.family(event.label.as_str()).number, Row::family);
         let reentrant = matches!(&row, Some(Row { phase: Phase::Held(hold), .. }) if hold.reentrant);
-        let counts = shard.counts.of(family);
+        let counts = shard.counts.of(family, mode_of(event.mode));
         count(counts);
         if !reentrant {
             counts.holds.record_duration(catalog::HOLD.buckets(), held);
         }
         drop(shard);
-        if let Some(Row { phase: Phase::Held(hold), .. }) = &row
-            && hold.reported
-        {
-            self.push_recovered(Recovered::new(event, hold, held, outcome));
+        if let Some(Row { phase: Phase::Held(hold), .. }) = &row {
+            // By the next hold its token may be forgotten.
+            self.is_fenced(self.family(event.label.as_str()), hold);
+            if hold.reported {
+                self.push_recovered(Recovered::new(event, hold, held, outcome));
+            }
         }
     }
 
@@ -285,23 +292,27 @@ impl Core {
             Notice::Quorum { node, health } => self.on_quorum(node, health),
             Notice::UnlockedRun { label } => {
                 let family = self.family(label.as_str()).number;
-                self.table.shard(0).counts.of(family).unlocked_runs += 1;
+                self.table.shard(0).counts.of(family, WRITE).unlocked_runs += 1;
             }
             Notice::FencingRegressed { label, .. } => {
                 let family = self.family(label.as_str()).number;
-                self.table.shard(0).counts.of(family).fencing_regressions += 1;
+                self.table.shard(0).counts.of(family, WRITE).fencing_regressions += 1;
             }
-            Notice::FencingRejected { .. } => {
+            Notice::FencingChecked { token } => self.checked.note(*token),
+            Notice::FencingRejected { token, .. } => {
+                self.checked.note(*token);
                 self.fencing_rejections.fetch_add(1, Ordering::Relaxed);
             }
             Notice::OrderInverted { inversion } => {
                 let family = self.family(inversion.wanted.as_str()).number;
-                self.table.shard(0).counts.of(family).order_inversions += 1;
+                self.table.shard(0).counts.of(family, WRITE).order_inversions += 1;
             }
             Notice::Deadlocked { deadlock } => {
                 let role = if deadlock.victim { VICTIM } else { MEMBER };
                 self.deadlocks[role].fetch_add(1, Ordering::Relaxed);
             }
+            Notice::JobEnded { label, succeeded: true } => self.family(label.as_str()).uses.succeeded(),
+            Notice::Nested { held, wanted } => self.edges.note(held, wanted),
             _ => {}
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use crate::export::{Bridge, Text};
+use crate::openmetrics::{self, OPENMETRICS_TYPE, TEXT_TYPE};
 use crate::state::Core;
 use crate::time::{Moment, follow_system_time};
 use crate::view;
@@ -27,6 +28,15 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn render(&self) -> String {
         self.text.render(&self.core)
+    }
+
+    /// Renders what a client accepts, with its content type.
+    pub(crate) fn render_for(&self, accept: &str) -> (&'static str, String) {
+        if self.core.settings.traces.are_known() && openmetrics::is_preferred(accept) {
+            (OPENMETRICS_TYPE, self.text.render_openmetrics(&self.core))
+        } else {
+            (TEXT_TYPE, self.text.render(&self.core))
+        }
     }
 
     pub(crate) fn locks_html(&self) -> String {

@@ -1,20 +1,23 @@
 //! The state that the observer, the sampler and the exporter share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{LockOptions, Site};
+use lock_core::{LockEvent, LockOptions, Site};
 
+use crate::checked::Checked;
 use crate::counts::{COMMAND_BUCKETS, CONFIRM_BUCKETS, Counter};
 use crate::fleet::Fleet;
 use crate::histogram::Histogram;
 use crate::labels;
 use crate::names::Names;
 use crate::recovered::Recovered;
-use crate::table::{Row, Table};
+use crate::settings::Settings;
+use crate::table::{Hold, Row, Table};
 use crate::time::{Moment, nanos};
+use crate::uses::{Edges, Permits, Uses, raise};
 
 /// The number of distinct lock names; any more are counted as `other`.
 pub(crate) const MAX_LOCKS: usize = 200;
@@ -34,6 +37,7 @@ pub(crate) const INSPECTOR_KEY: &str = "distributed-lock:inspector";
 /// All counts, and everything that is going on now.
 #[derive(Debug)]
 pub(crate) struct Core {
+    pub(crate) settings: Settings,
     pub(crate) families: Names<Family>,
     /// Lock names beyond the limit.
     pub(crate) other: Family,
@@ -47,8 +51,10 @@ pub(crate) struct Core {
     pub(crate) recovered: Mutex<Vec<Recovered>>,
     pub(crate) label_overflow: AtomicU64,
     pub(crate) fencing_rejections: AtomicU64,
+    pub(crate) checked: Checked,
     /// By [`labels::DEADLOCK_ROLES`].
     pub(crate) deadlocks: [AtomicU64; labels::DEADLOCK_ROLES.len()],
+    pub(crate) edges: Edges,
     /// What the elected inspectors of this process found last, by store.
     pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
     /// When counting began.
@@ -73,6 +79,9 @@ pub(crate) struct Family {
     pub(crate) holders: Names<usize>,
     /// The largest lease seen, 0 before the first.
     ttl: AtomicU64,
+    /// Whether a token of it was seen to be checked.
+    fenced: AtomicBool,
+    pub(crate) uses: Uses,
 }
 
 /// A call site that takes a lock.
@@ -83,6 +92,7 @@ pub(crate) struct CallSite {
     pub(crate) is_function: bool,
     /// The largest threshold seen, 0 before the first.
     stuck_after: AtomicU64,
+    pub(crate) permits: Permits,
 }
 
 /// One node of the store.
@@ -126,8 +136,9 @@ pub(crate) struct Members {
 
 impl Core {
     /// Makes room for the given call sites, so that their series exist before the first call.
-    pub(crate) fn new<'a>(sites: impl IntoIterator<Item = &'a Site>) -> Self {
+    pub(crate) fn new<'a>(sites: impl IntoIterator<Item = &'a Site>, settings: Settings) -> Self {
         let core = Self {
+            settings,
             families: Names::new(MAX_LOCKS),
             other: Family::new(MAX_LOCKS),
             table: Table::new(),
@@ -137,7 +148,9 @@ impl Core {
             recovered: Mutex::default(),
             label_overflow: AtomicU64::new(0),
             fencing_rejections: AtomicU64::new(0),
+            checked: Checked::default(),
             deadlocks: Default::default(),
+            edges: Edges::default(),
             fleet: Mutex::default(),
             start: Moment::now(),
             last_run: AtomicU64::new(0),
@@ -208,12 +221,26 @@ impl Core {
         }
     }
 
-    /// Returns the lock name and the call site of a row.
-    pub(crate) fn names(&self, row: &Row) -> (&str, &str) {
-        let (lock, family) = match row.family() {
+    /// Returns whether writes under the lock of this hold were checked against its token, or those of earlier holds against
+    /// theirs.
+    pub(crate) fn is_fenced(&self, family: &Family, hold: &Hold) -> bool {
+        if !family.fenced.load(Ordering::Relaxed) && self.checked.contains(hold.token) {
+            family.fenced.store(true, Ordering::Relaxed);
+        }
+        family.fenced.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lock name of a row.
+    pub(crate) fn family_of(&self, row: &Row) -> (&str, &Family) {
+        match row.family() {
             MAX_LOCKS => (OTHER, &self.other),
             number => self.families.nth(number).unwrap_or((OTHER, &self.other)),
-        };
+        }
+    }
+
+    /// Returns the lock name and the call site of a row.
+    pub(crate) fn names(&self, row: &Row) -> (&str, &str) {
+        let (lock, family) = self.family_of(row);
         let site = match row.site() {
             MAX_SITES => OTHER,
             number => family.sites.nth(number).map_or(OTHER, |(site, _)| site),
@@ -236,14 +263,18 @@ impl Family {
             held_nanos: AtomicU64::new(0),
             holders: Names::new(MAX_SITES),
             ttl: AtomicU64::new(0),
+            fenced: AtomicBool::new(false),
+            uses: Uses::default(),
         }
     }
 
     /// Returns the number of a call site, [`MAX_SITES`] beyond the limit, and records its settings.
-    pub(crate) fn site(&self, site: &str, ttl: Duration, stuck_after: Duration) -> usize {
-        let site = self.sites.get_or_add(site, |number| CallSite::new(number, false)).unwrap_or(&self.other_site);
-        raise(&self.ttl, nanos(ttl));
-        raise(&site.stuck_after, nanos(stuck_after));
+    pub(crate) fn site(&self, event: &LockEvent<'_>) -> usize {
+        let site = self.sites.get_or_add(event.site, |number| CallSite::new(number, false)).unwrap_or(&self.other_site);
+        raise(&self.ttl, nanos(event.ttl));
+        raise(&site.stuck_after, nanos(event.stuck_after));
+        site.permits.note(event.mode);
+        self.uses.note(event.purpose);
         site.number
     }
 
@@ -268,7 +299,7 @@ impl Family {
 
 impl CallSite {
     fn new(number: usize, is_function: bool) -> Self {
-        Self { number, is_function, stuck_after: AtomicU64::new(0) }
+        Self { number, is_function, stuck_after: AtomicU64::new(0), permits: Permits::default() }
     }
 
     /// Returns the largest threshold seen, or the default for the family's lease before the first.
@@ -285,12 +316,4 @@ fn threshold(ttl: Duration) -> Duration {
     let mut options = LockOptions::default();
     options.ttl = ttl;
     options.stuck_threshold()
-}
-
-/// Writes only when the value grows, which is rare: a shared cache line that is only read stays in
-/// every core's cache.
-fn raise(cell: &AtomicU64, value: u64) {
-    if cell.load(Ordering::Relaxed) < value {
-        cell.fetch_max(value, Ordering::Relaxed);
-    }
 }

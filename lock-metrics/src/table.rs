@@ -9,11 +9,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use lock_core::{FencingToken, Holder, LockKey, OwnerId};
+use lock_core::{FencingToken, Holder, LockEvent, LockKey, OwnerId, Purpose};
 
 use crate::counts::{Counts, LATENESS_BUCKETS};
 use crate::histogram::Histogram;
+use crate::labels::{MODES, mode_of};
 use crate::time::Moment;
+use crate::trace::TraceId;
 
 /// All shards.
 #[derive(Debug)]
@@ -35,7 +37,8 @@ pub(crate) struct Shard {
     pub(crate) next_stuck: Moment,
 }
 
-/// The counts of one shard, by number of the lock name; boxed because most names touch few shards.
+/// The counts of one shard, by number of the lock name and by mode; boxed because most names touch few shards, and have one
+/// mode.
 #[derive(Debug, Default)]
 pub(crate) struct PerName(Vec<Option<Box<Counts>>>);
 
@@ -45,15 +48,29 @@ pub(crate) struct Row {
     family: u16,
     site: u16,
     store: u16,
+    /// An index in [`MODES`](crate::labels::MODES).
+    mode: u8,
+    /// Whether who holds it leads an election.
+    pub(crate) leads: bool,
+    /// The trace of the caller.
+    pub(crate) trace: TraceId,
     pub(crate) key: LockKey,
     pub(crate) phase: Phase,
 }
 
 impl Row {
-    /// Creates a row with these numbers of a lock name, a call site and a store.
-    pub(crate) fn new([family, site, store]: [usize; 3], key: LockKey, phase: Phase) -> Self {
+    /// Creates a row for an acquire, with these numbers of a lock name, a call site and a store.
+    pub(crate) fn new(event: &LockEvent<'_>, [family, site, store]: [usize; 3], phase: Phase) -> Self {
         let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
-        Self { family: small(family), site: small(site), store: small(store), key, phase }
+        let mode = u8::try_from(mode_of(event.mode)).unwrap_or(0);
+        let (leads, key) = (event.purpose == Purpose::Leadership, event.key.clone());
+        let [family, site, store] = [family, site, store].map(small);
+        Self { family, site, store, mode, leads, trace: TraceId::default(), key, phase }
+    }
+
+    /// The index of its mode.
+    pub(crate) fn mode(&self) -> usize {
+        usize::from(self.mode)
     }
 
     /// The number of the store.
@@ -128,17 +145,19 @@ fn lock(shard: &Padded) -> MutexGuard<'_, Shard> {
 }
 
 impl PerName {
-    /// Returns the counts of a lock name.
-    pub(crate) fn of(&mut self, family: usize) -> &mut Counts {
-        if self.0.len() <= family {
-            self.0.resize_with(family + 1, || None);
+    /// Returns the counts of a lock name in a mode.
+    pub(crate) fn of(&mut self, family: usize, mode: usize) -> &mut Counts {
+        let at = family * MODES.len() + mode;
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
         }
-        self.0[family].get_or_insert_default()
+        self.0[at].get_or_insert_default()
     }
 
-    /// Returns the counts that exist, with the number of their lock name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Counts)> {
-        self.0.iter().enumerate().filter_map(|(family, counts)| Some((family, counts.as_deref()?)))
+    /// Returns the counts that exist, with the number of their lock name and the index of their mode.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, usize, &Counts)> {
+        let all = self.0.iter().enumerate();
+        all.filter_map(|(at, counts)| Some((at / MODES.len(), at % MODES.len(), counts.as_deref()?)))
     }
 }
 

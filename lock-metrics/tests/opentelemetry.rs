@@ -87,10 +87,15 @@ fn counters_gauges_and_histograms_arrive_once_with_their_buckets() {
     let recorder = Recorder::builder("shop").with_meter_provider(|meters| meters.with_reader(reader).with_view(view));
     let (provider, _) = recorder.install().unwrap();
     let interval = Duration::from_millis(10);
-    let metrics = builder().with_existing_recorder().with_sample_interval(interval).install().unwrap();
+    let left_out = "distributed_lock_lease_remaining_ratio";
+    let histograms = catalog().filter(|metric| !metric.buckets().is_empty() && metric.name() != left_out);
+    let metrics = builder().with_existing_recorder().with_histograms(histograms.map(lock_metrics::Metric::name));
+    let metrics = metrics.with_sample_interval(interval).install().unwrap();
     let observer = metrics.observer();
     let hold = Acquire::new(&observer, 1, "lock:user:<id>", "lock:user:1");
     hold.take();
+    let (lease_was_left, lease_left) = (Duration::from_secs(6), Duration::from_secs(10));
+    hold.send(LockEventKind::Renewed { lease_was_left, lease_left, lateness: Duration::from_millis(2) });
     let other = Acquire::new(&observer, 2, "lock:user:<id>", "lock:user:2");
     other.take();
     other.release(Duration::from_millis(40));
@@ -122,6 +127,7 @@ fn counters_gauges_and_histograms_arrive_once_with_their_buckets() {
     assert_eq!(bounds, hold_metric.buckets());
     assert_eq!(counts.iter().sum::<u64>(), 1);
     assert_eq!(counts[bounds.iter().position(|bound| *bound == 0.05).unwrap()], 1);
+    assert!(seen.contains_key("distributed_lock_renewal_lateness_seconds") && !seen.contains_key(left_out));
     for (name, metric) in &seen {
         assert_eq!(metric.times, 1, "{name} is exported as several instruments");
         // An exporter to Prometheus appends the unit, unless the name ends with it.

@@ -326,9 +326,9 @@ def free_ports(count):
     return ports
 
 
-def start(name, command, options, **environment):
+def start(name, command, options, stdin=None, **environment):
     with open(f"{options.work}/{name}.log", "wb") as log:
-        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+        child = subprocess.Popen(command, stdin=stdin, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
     child.log = f"{options.work}/{name}.log"
     children.append(child)
     return child
@@ -345,8 +345,8 @@ def end_children():
             child.kill()
 
 
-def wait_for(what, look):
-    until = time.time() + PATIENCE
+def wait_for(what, look, patience=PATIENCE):
+    until = time.time() + patience
     while time.time() < until:
         for child in children:
             if child.poll() is not None:
@@ -358,7 +358,7 @@ def wait_for(what, look):
         if found:
             return found
         time.sleep(0.1)
-    break_off(f"{what} did not come in {PATIENCE} s")
+    break_off(f"{what} did not come in {patience} s")
 
 
 def check(holds, what):

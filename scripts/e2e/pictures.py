@@ -5,16 +5,19 @@ Called by scripts/dashboard-pictures.sh. Shares its servers with observability.p
 
 import argparse
 import json
+import shutil
 import signal
+import subprocess
 import sys
 import time
 import urllib.parse
 
+import live_view
 import observability as e2e
 
 # How much of the incident a picture shows, and how finely.
 SECONDS, STEP = 90, 1
-LOCKS = {"one-lock": e2e.CONTENDED}
+LOCKS = {"one-lock": "demo:stuck:books:<run>"}
 
 
 def main():
@@ -47,6 +50,10 @@ def incident(options):
     ], options, LOCK_URL=f"redis://127.0.0.1:{redis}")
     print(f"letting locks go wrong for {SECONDS} s", flush=True)
     time.sleep(SECONDS)
+    browser = next(filter(None, map(shutil.which, live_view.BROWSERS)))
+    subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={options.work}/view",
+                    "--window-size=1280,640", f"--screenshot={options.work}/live-view.png", f"http://127.0.0.1:{demo}/locks"],
+                   check=True, capture_output=True, timeout=90)
     return server
 
 

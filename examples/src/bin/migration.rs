@@ -125,7 +125,18 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         ("both and new", Locks::Both, Locks::New),
     ] {
         redis::cmd("DEL").arg(COUNTER).exec_async(&mut redis.clone()).await?;
-        tokio::try_join!(work(first, one.clone(), redis.clone()), work(second, two.clone(), redis.clone()))?;
+        let work = async {
+            tokio::try_join!(work(first, one.clone(), redis.clone()), work(second, two.clone(), redis.clone()))
+                .map(drop)
+        };
+        let within = Duration::from_secs(5);
+        tokio::select! {
+            done = work => done?,
+            // On SIGTERM or Ctrl-C, what is locked is finished first.
+            _ = async { tokio::join!(one.shutdown_on_signal(within), two.shutdown_on_signal(within)) } => {
+                return Err("stopped before the end".into());
+            }
+        }
         let counted: u64 = redis::cmd("GETDEL").arg(COUNTER).query_async(&mut redis.clone()).await?;
         println!("{step}: counted to {counted} of {}", 2 * ROUNDS);
         lost += 2 * ROUNDS - counted;

@@ -70,7 +70,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
     let locks = LockManager::connect(&url).await?;
     locks.clone().install()?;
-    let written = write_report(&folder).await;
+    let written = tokio::select! {
+        written = write_report(&folder) => written,
+        // On SIGTERM or Ctrl-C, a report in progress has five seconds to be finished. If it is not, it has not run.
+        report = locks.shutdown_on_signal(Duration::from_secs(5)) => {
+            return Err(format!("stopped before the report was written; every lock given back: {}", report?.is_clean()).into());
+        }
+    };
     locks.shutdown(Duration::from_secs(5)).await;
     match written? {
         Some(path) => println!("wrote {}", path.display()),

@@ -17,12 +17,12 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
     let mut program = start(STUCK, &flags, &[("LOCK_URL", &url)]);
     let server = program.wait_for_line("serving ").replace("/metrics", "");
     let wanted = [
-        (r#"waiters{lock="demo:stuck:books:<run>"}"#, 2.0),
+        (r#"waiters{lock="demo:stuck:books:<run>",mode="write"}"#, 2.0),
         (r#"stuck_after_seconds{lock="demo:stuck:books:<run>"}"#, 1.0),
         (r#"lost_total{lock="demo:lost:import:<run>",reason="stolen"}"#, 1.0),
-        (r#"waiters{lock="demo:orphaned:export:<run>"}"#, 1.0),
-        (r#"acquisitions_total{lock="demo:orphaned:export:<run>",outcome="timeout"}"#, 1.0),
-        (r#"acquisitions_total{lock="demo:contended:stock:<run>",outcome="acquired"}"#, 20.0),
+        (r#"waiters{lock="demo:orphaned:export:<run>",mode="write"}"#, 1.0),
+        (r#"acquisitions_total{lock="demo:orphaned:export:<run>",outcome="timeout",mode="write"}"#, 1.0),
+        (r#"acquisitions_total{lock="demo:contended:stock:<run>",outcome="acquired",mode="write"}"#, 20.0),
         (r#"inspector_held{lock="demo:orphaned:export:<run>"}"#, 1.0),
         (r#"inspector_keys_without_ttl{lock="demo:eternal:migration:<run>"}"#, 1.0),
     ];

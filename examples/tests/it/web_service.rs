@@ -42,7 +42,7 @@ pub(crate) fn charge_at_once(server: &str) {
     assert_eq!(status, 200);
     for (outcome, count) in [("acquired", made), ("timeout", refused)] {
         let series = r#"distributed_lock_acquisitions_total{lock="charge:user:<user_id>",outcome="#;
-        let series = format!("{series}\"{outcome}\"}} {count}\n");
+        let series = format!("{series}\"{outcome}\",mode=\"write\"}} {count}\n");
         assert!(metrics.contains(&series), "{series} is not in {metrics}");
     }
 }
@@ -57,13 +57,15 @@ fn charges_one_request_at_a_time_and_stops_cleanly() {
     assert!(status == 200 && answer.contains("cart 7 is changed"), "{answer}");
     let (_, metrics) = http(&server, "GET", "/metrics");
     assert!(
-        metrics.contains(r#"distributed_lock_acquisitions_total{lock="request:<path>",outcome="acquired"} 1"#),
+        metrics.contains(
+            r#"distributed_lock_acquisitions_total{lock="request:<path>",outcome="acquired",mode="write"} 1"#
+        ),
         "{metrics}"
     );
 
     // A request in progress is answered before the service ends.
     let metrics = || http(&server, "GET", "/metrics").1;
-    let held = r#"distributed_lock_held{lock="charge:user:<user_id>",store="memory"} "#;
+    let held = r#"distributed_lock_held{lock="charge:user:<user_id>",store="memory",mode="write"} "#;
     eventually("no charge is made", || metrics().contains(&format!("{held}0\n")).then_some(()));
     let service = server.clone();
     let last = thread::spawn(move || http(&service, "POST", "/users/1/charge"));

@@ -118,6 +118,35 @@ pub fn min_hold_on<H: Held, R: Failed>(held: &H, output: Option<&R>) {
     }
 }
 
+/// Tells how the run of a job ended, for its metrics.
+pub fn job_ended<H: Held>(held: &H, failed: Option<bool>) {
+    if let (Some(guard), Some(failed)) = (held.guard(), failed) {
+        guard.set_succeeded(!failed);
+    }
+}
+
+/// Finds out whether an output says that the body failed.
+#[derive(Debug)]
+pub struct Ended<'a, R>(pub &'a R);
+
+impl<T, E> Ended<'_, std::result::Result<T, E>> {
+    /// Answers, before [`NeverFails`] can.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.0.is_err()
+    }
+}
+
+/// Answers for everything else.
+pub trait NeverFails {
+    /// Answers.
+    fn failed(&self) -> bool {
+        false
+    }
+}
+
+impl<R> NeverFails for Ended<'_, R> {}
+
 /// Finds out whether the return type of a plain function is a future in disguise.
 #[derive(Debug)]
 pub struct Probe<T>(PhantomData<T>);

@@ -11,7 +11,6 @@ use crate::gate::{Share, Side, Turn, Waiter};
 use crate::lease::{Lease, Terms};
 use crate::mode::Mode;
 use crate::options::{LockOptions, Wait};
-use crate::owner::Holder;
 
 impl Acquire {
     /// Waits until no other caller of this process is ahead of us. Also returns whether anybody was, and
@@ -19,7 +18,7 @@ impl Acquire {
     pub(super) async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         let key = &self.spec.events.key;
-        if let Mode::Shared { units, limit } = self.spec.mode {
+        if let Mode::Shared { units, limit } = self.spec.events.mode {
             return self.take_side(units, limit).await;
         }
         if self.spec.options.wait == Wait::None {
@@ -31,7 +30,7 @@ impl Acquire {
                 }
             };
         }
-        let waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options, self.spec.mode)) {
+        let waiter = match self.handle.gate.enter(key, Terms::of(&self.spec.options, self.spec.events.mode)) {
             Ok(turn) => return Ok((turn, false, started)),
             Err(waiter) => waiter,
         };
@@ -40,7 +39,8 @@ impl Acquire {
 
     /// The same for a lock that is shared: a turn to claim it, or a part in what other callers of this process hold.
     async fn take_side(&mut self, units: u32, limit: u32) -> Result<(Turn<Handoff>, bool, Timestamp)> {
-        let (started, key, mode, options) = (self.started, &self.spec.events.key, self.spec.mode, &self.spec.options);
+        let (started, key, mode, options) =
+            (self.started, &self.spec.events.key, self.spec.events.mode, &self.spec.options);
         let gate = &self.handle.shared;
         if mode == Mode::READ && !shares_a_claim(options) {
             return Ok((gate.turn_outside(key), false, started));
@@ -56,24 +56,21 @@ impl Acquire {
 
     async fn wait_for_turn(&mut self, mut waiter: Waiter<Handoff>) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
-        self.contended(Self::holder_before(&waiter, started));
+        self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
         // Left only after the look below: the last to leave takes what is known of the holder along.
         let turn = self.handle.called(self.until, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
             // The caller with the turn may have got the lock meanwhile, or seen who holds it.
-            self.holder = Self::holder_before(&waiter, now).or(self.holder.take());
+            let holder = waiter.holder().and_then(|holder| holder.describe(now));
+            self.holder = holder.or(self.holder.take());
         }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
     }
 
-    fn holder_before(waiter: &Waiter<Handoff>, now: Timestamp) -> Option<Holder> {
-        waiter.holder().and_then(|holder| holder.describe(now))
-    }
-
     /// Takes the place in this process of who holds a lease. A reader lets in the others that wait.
     pub(super) fn seat(&self, turn: Turn<Handoff>, lease: &Arc<Lease>) -> Seat {
-        if self.spec.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
+        if self.spec.events.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
             return Seat::Turn(turn);
         }
         let shared = SharedLease { engine: Arc::clone(self.engine()), lease: Arc::clone(lease) };

@@ -26,6 +26,9 @@ pub enum Attempt {
         /// Who, and for how long at most.
         holder: Holder,
     },
+    /// The lock belongs to somebody else. By whom it is held was not looked at, because the request was
+    /// [tentative](crate::AcquireRequest::tentative): it is sent again at once, with a ticket.
+    Contended,
     /// The lock belongs to somebody else, and the claim stands in the store's queue.
     Queued {
         /// Who holds it, and for how long at most.

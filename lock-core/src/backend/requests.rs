@@ -69,6 +69,10 @@ pub struct AcquireRequest {
     pub execute_within: Duration,
     /// How to queue, if the caller waits.
     pub ticket: Option<Ticket>,
+    /// Whether the caller would wait, but has prepared nothing for it yet: nearly all locks are free. If this one
+    /// is not, the caller gets a ticket and asks again at once, so the store need not find out who holds it and may
+    /// answer [`Attempt::Contended`](crate::Attempt::Contended).
+    pub tentative: bool,
 }
 
 impl AcquireRequest {
@@ -76,7 +80,8 @@ impl AcquireRequest {
     #[must_use]
     pub fn new(claim: Claim, info: HolderInfo) -> Self {
         let execute_within = (claim.ttl / 6).max(Duration::from_millis(20));
-        Self { claim, info, floor: FencingToken::default(), repeated: false, execute_within, ticket: None }
+        let floor = FencingToken::default();
+        Self { claim, info, floor, repeated: false, execute_within, ticket: None, tentative: false }
     }
 }
 

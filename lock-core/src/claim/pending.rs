@@ -38,8 +38,8 @@ pub(crate) struct PendingClaim {
     pub(super) queued: bool,
     /// How often it was sent.
     sends: u32,
-    /// Whether the answer to its very first send granted it, so that it has never stood in that queue.
-    never_queued: bool,
+    /// Whether it may have stood in the store's queue before its last answer, and so may still be sent a grant.
+    may_have_queued: bool,
     /// When the newest send was sent that the store has answered. Older grants are void.
     confirmed: Timestamp,
     /// How often the node had had another history before the newest send.
@@ -56,6 +56,10 @@ pub(crate) struct SentClaim {
     execute_within: Duration,
     /// The least token it may be granted.
     floor: FencingToken,
+    /// Whether it had a ticket.
+    may_queue: bool,
+    /// Whether it is sent again, prepared to wait, if the lock is taken.
+    tentative: bool,
 }
 
 impl SentClaim {
@@ -74,6 +78,8 @@ pub(crate) enum Answer {
         holder: Holder,
         queued: bool,
     },
+    /// The lock is taken, perhaps it is known by whom. The claim must be sent again, prepared to wait.
+    Contended(Option<Holder>),
 }
 
 /// A grant, and the moment from which its lease is counted.
@@ -93,16 +99,16 @@ impl PendingClaim {
         Self {
             engine: Arc::clone(engine),
             claim: Claim::new(spec.events.key.clone(), spec.options.ttl)
-                .with_mode(spec.mode)
+                .with_mode(spec.events.mode)
                 .with_durability(durability),
-            terms: Terms::of(&spec.options, spec.mode),
+            terms: Terms::of(&spec.options, spec.events.mode),
             in_flight: None,
             unsettled_until: None,
             retiring: before,
             listener: None,
             queued: false,
             sends: 0,
-            never_queued: false,
+            may_have_queued: false,
             confirmed: Timestamp::from_nanos(0),
             failovers: engine.failovers(&spec.events.key),
         }
@@ -115,8 +121,8 @@ impl PendingClaim {
 
     /// Turns the granted claim into its lease.
     pub(super) fn into_lease(self, spec: &LockSpec, success: Success, now: Timestamp) -> Arc<Lease> {
-        // No grant is on its way for a claim that never queued: most locks need no listener.
-        let listener = self.listener.filter(|_| !self.never_queued);
+        // No grant is on its way for a claim that never queued.
+        let listener = self.listener.filter(|_| self.may_have_queued);
         if let Some(listener) = &listener {
             listener.mark_held();
         }
@@ -147,11 +153,16 @@ impl PendingClaim {
             self.in_flight = Some(sent);
         }
         let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
-        let (sent_at, until, floor) = (sent.sent_at, sent.until, sent.floor);
-        let bounds = (sent_at, until.min(limit));
+        let (sent_at, bounds) = (sent.sent_at, (sent.sent_at, sent.until.min(limit)));
+        let (floor, may_queue, tentative) = (sent.floor, sent.may_queue, sent.tentative);
         let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command).await;
         let sent = self.in_flight.take();
+        if !matches!(answer, Ok(Attempt::Granted { .. } | Attempt::Shared { .. })) {
+            self.may_have_queued |= may_queue;
+        }
         let answer = match answer {
+            Ok(Attempt::Held { holder }) if tentative => Ok(Answer::Contended(Some(holder))),
+            Ok(Attempt::Contended) if tentative => Ok(Answer::Contended(None)),
             Ok(attempt) => {
                 if let Some(before) = self.retiring.take() {
                     ensure_freed(&engine, &before, Some(sent_at));
@@ -185,7 +196,6 @@ impl PendingClaim {
         let queued = matches!(attempt, Attempt::Queued { .. });
         // It keeps the place that it has, also while nothing can be heard and it asks for none.
         self.queued |= queued;
-        self.never_queued = self.sends == 1 && matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
             Attempt::Granted { token } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
@@ -206,6 +216,7 @@ impl PendingClaim {
                 Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued },
+            Attempt::Contended => Answer::Taken { holder: Holder::foreign(None), queued },
         }
     }
 
@@ -223,7 +234,15 @@ impl PendingClaim {
         let engine = Arc::clone(&self.engine);
         self.failovers = engine.failovers(&self.claim.key);
         let mut request = self.request(spec, sent_at, limit);
-        if engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open() {
+        let may_wait = engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open();
+        request.tentative = may_wait
+            && self.sends == 1
+            && self.retiring.is_none()
+            // Whoever shares a lock must hear that somebody waits.
+            && !self.claim.mode.is_shared()
+            && !engine.backend.is_contended_dyn(&self.claim.key);
+        let (may_queue, tentative) = (may_wait && !request.tentative, request.tentative);
+        if may_queue {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
             request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));
             if self.listener.is_none() {
@@ -238,7 +257,8 @@ impl PendingClaim {
             None => backend.try_acquire_dyn(request),
         };
         let until = sent_at.after(execute_within);
-        SentClaim { command: engine.route(spec.caller, command), sent_at, until, execute_within, floor }
+        let command = engine.route(spec.caller, command);
+        SentClaim { command, sent_at, until, execute_within, floor, may_queue, tentative }
     }
 
     pub(super) async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
@@ -280,3 +300,10 @@ impl std::fmt::Debug for PendingClaim {
         f.debug_struct("PendingClaim").field("claim", &self.claim).field("queued", &self.queued).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "time is the paused one of the test's runtime, which drives the manager too"
+)]
+mod tests;

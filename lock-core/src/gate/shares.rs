@@ -156,7 +156,7 @@ impl<P: Payload> Gate<P> {
 impl<P: Payload> KeyQueue<P> {
     /// Returns whether a caller of this side waits here.
     pub(super) fn is_for(&self, side: Option<Side<P::Terms>>) -> bool {
-        self.side.map(|side| side.terms) == side.map(|side| side.terms)
+        self.side.as_ref().map(|own| own.terms) == side.map(|side| side.terms)
     }
 
     /// Counts a turn as over that nobody waits for, and closes the queue with the last of them.

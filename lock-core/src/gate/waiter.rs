@@ -13,11 +13,20 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Waiter<P: Payload> {
     queue: Arc<KeyQueue<P>>,
     pub(super) slot: Arc<WaiterSlot<P>>,
+    /// Who held the lock when this waiter came.
+    found: Option<P::Holder>,
+    /// Whether the turn was taken.
+    is_over: bool,
 }
 
 impl<P: Payload> Waiter<P> {
-    pub(super) fn new(queue: Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>) -> Self {
-        Self { queue, slot }
+    pub(super) fn new(queue: Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>, found: Option<P::Holder>) -> Self {
+        Self { queue, slot, found, is_over: false }
+    }
+
+    /// Returns what was known about the holder of the lock when this waiter came, once.
+    pub(crate) fn take_found(&mut self) -> Option<P::Holder> {
+        self.found.take()
     }
 
     /// Returns what is known about the holder of the lock.
@@ -111,14 +120,21 @@ impl<P: Payload> Future for Waiter<P> {
                 *state = WaiterState::Waiting(Some(cx.waker().clone()));
                 return Poll::Pending;
             }
-            WaiterState::Called(turn) => return Poll::Ready(turn),
+            WaiterState::Called(turn) => {
+                drop(state);
+                self.is_over = true;
+                return Poll::Ready(turn);
+            }
             WaiterState::Left => return Poll::Pending,
             WaiterState::PassedOver => drop(state),
         }
         // A new slot: the queue may still look at the old one.
         let slot = WaiterSlot::waiting(self.slot.number, self.slot.terms, Some(cx.waker().clone()));
         match self.queue.gate.enter_again(&self.queue, &slot) {
-            Ok(turn) => Poll::Ready(turn),
+            Ok(turn) => {
+                self.is_over = true;
+                Poll::Ready(turn)
+            }
             Err(queue) => {
                 (self.queue, self.slot) = (queue, slot);
                 Poll::Pending
@@ -129,7 +145,7 @@ impl<P: Payload> Future for Waiter<P> {
 
 impl<P: Payload> Drop for Waiter<P> {
     fn drop(&mut self) {
-        if matches!(*self.slot.state(), WaiterState::PassedOver | WaiterState::Left) {
+        if self.is_over || matches!(*self.slot.state(), WaiterState::PassedOver) {
             return;
         }
         // Before the slot, so that the next call counts it either as waiting or as gone, never as both.

@@ -49,8 +49,6 @@ pub(crate) struct LeaseState {
     pub(super) token: FencingToken,
     /// How often the lock was passed on locally.
     pub(super) passes: u32,
-    /// How often a holder took it.
-    pub(super) takes: u64,
     /// Whether its end was passed on, and has arrived at the next caller or at the store.
     pub(super) end_arrived: bool,
     /// The holder that passed it on last, and waits until it has arrived.

@@ -14,9 +14,6 @@ use crate::options::{HandoffLimits, LockOptions, setters};
 use crate::prefix::check_key_prefix;
 use crate::stripe::Stripings;
 
-/// More passes than a grant has numbers are not possible: the first holder has one too.
-const MAX_PASSES: u32 = 127;
-
 /// Puts a [`LockManager`] together.
 ///
 /// ```
@@ -46,9 +43,10 @@ setters!(LockManagerBuilder, options);
 
 impl LockManagerBuilder {
     /// Limits how often a lock passes directly between callers of this process before other
-    /// processes get their turn. Zero turns hand-offs off. Default 64, at most 127.
+    /// processes get their turn. Zero turns hand-offs off. Default 127, which is the most: of locks that are held
+    /// for long, [`handoff_slice`](Self::handoff_slice) is the limit.
     pub fn handoff_limit(mut self, passes: u32) -> Self {
-        self.handoff.passes = passes.min(MAX_PASSES);
+        self.handoff.passes = passes.min(HandoffLimits::MOST);
         self
     }
 

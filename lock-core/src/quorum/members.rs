@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::quorum::health::Health;
+use crate::random;
 
 /// One member.
 #[derive(Debug)]
@@ -121,6 +122,9 @@ const READING_KEPT: Duration = Duration::from_secs(10);
 /// How many sequence numbers one millisecond has.
 const SEQUENCE: u64 = 1 << 13;
 
+/// Among how many numbers of a millisecond a proposal is drawn: its first half, which leaves room above.
+const PROPOSALS: u32 = 1 << 12;
+
 /// The clock of the member that is furthest ahead, as far as this process knows.
 #[derive(Debug, Default)]
 pub(super) struct MemberTime(Mutex<Option<Reading>>);
@@ -152,7 +156,7 @@ impl MemberTime {
         let Some(reading) = reading else { return FencingToken::default() };
         let lead = (LEAD.0 + 2 * reading.round_trip).min(LEAD.1);
         let ms = reading.at(now).saturating_add(millis(lead));
-        let block = ms.saturating_mul(SEQUENCE).saturating_add(fastrand::u64(0..SEQUENCE / 2));
+        let block = ms.saturating_mul(SEQUENCE).saturating_add(u64::from(random::below(PROPOSALS)));
         FencingToken::new(block.saturating_mul(FencingToken::PER_GRANT))
     }
 }

@@ -9,7 +9,7 @@ use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::node::{Node, Way};
-use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Taken};
+use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Part, Taken};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,17 +39,25 @@ impl Node {
             Some(connection) => (connection, begun),
             None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
         };
+        let in_cluster = connection.link.is_cluster();
         if before.is_none()
             && !request.claim.mode.is_shared()
             && !request.repeated
-            && connection.link.takes_natively()
-            && !self.collisions.is_contended(key, begun)
+            && (in_cluster && way == Way::default() || connection.link.takes_natively())
+            // Who asks tentatively has looked.
+            && (request.tentative || !self.collisions.is_contended(key))
         {
             if begun_to_send >= begun.after(request.execute_within) {
                 return Err(self.too_late(request.execute_within));
             }
             let server_time = connection.link.time.estimate(begun_to_send);
-            let call = Call::Take(request.claim.owner, steps::take(request, server_time / 1000));
+            let call = if in_cluster {
+                let left = begun.after(request.execute_within).since(begun_to_send);
+                let deadline = connection.link.time.deadline(begun_to_send, left);
+                Call::Attempt(Part::take(request, &self.keys_of(key)?, server_time / 1000, deadline))
+            } else {
+                Call::Take(request.claim.owner, steps::take(request, server_time / 1000))
+            };
             // Read before sending, because one draw may serve several locks.
             let known = self.floor_of(key).at_least(request.floor, server_time);
             let taken = match connection.call(call, Flush::Now).await {
@@ -86,7 +94,12 @@ impl Node {
         match taken {
             // The lock is taken. The script repeats the claim and corrects the clock.
             Taken::With(_) => give_back = true,
-            Taken::Occupied => self.collisions.note(&request.claim.key, Clock::system().now()),
+            Taken::Occupied => {
+                self.collisions.note(&request.claim.key, Clock::system().now());
+                if request.tentative {
+                    return Ok(Attempt::Contended);
+                }
+            }
             Taken::Doubtful | Taken::NotExecuted => {}
             Taken::NoClock(why) => {
                 self.give_back(connection, request).await;
@@ -142,6 +155,9 @@ impl Node {
                     self.confirmed(Attempt::Granted { token }, connection, request, begun).await
                 }
                 Acquired::Held(holder) => {
+                    if request.tentative {
+                        self.collisions.note(&request.claim.key, received);
+                    }
                     self.collisions.note_holder(&request.claim.key, &holder, received);
                     Ok(Attempt::Held { holder })
                 }
@@ -169,7 +185,7 @@ impl Node {
         begun: Timestamp,
     ) -> Result<Attempt> {
         let left = begun.after(request.execute_within).since(Clock::system().now());
-        if let Err(error) = self.confirm(&connection.link, request.claim.durability, left).await {
+        if let Err(error) = self.confirm(&connection.link, &request.claim, left).await {
             if error.kind() == LockErrorKind::Misconfigured {
                 self.give_back(connection, request).await;
             }
@@ -181,8 +197,8 @@ impl Node {
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
-        let Ok(keys) = self.keys_of(&request.claim.key) else { return };
-        let answer = connection.call(Call::Release(keys, request.claim.owner), Flush::Now).await;
+        let release = Call::Release(request.claim.key.clone(), request.claim.owner);
+        let answer = connection.call(release, Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
         }
@@ -221,7 +237,7 @@ impl Node {
                 AcquiredAll::Granted(token) => {
                     self.floor_of(&first.claim.key).raise(token);
                     let left = begun.after(first.execute_within).since(received);
-                    if let Err(error) = self.confirm(link, first.claim.durability, left).await {
+                    if let Err(error) = self.confirm(link, &first.claim, left).await {
                         if error.kind() == LockErrorKind::Misconfigured {
                             for request in requests {
                                 self.give_back(&connection, request).await;

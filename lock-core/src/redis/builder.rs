@@ -1,6 +1,7 @@
 //! How to reach a server, where a URL cannot say it.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use crate::prefix::take_key_prefix;
 use crate::redis::RedisStore;
 use crate::redis::credentials::{Credentials, Provider};
 use crate::redis::settings::Settings;
+use crate::redis::url::with_addresses;
 
 /// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
 ///
@@ -33,17 +35,37 @@ use crate::redis::settings::Settings;
 #[derive(Debug)]
 pub struct RedisStoreBuilder {
     url: String,
+    addresses: Vec<String>,
     settings: Settings,
 }
 
 impl RedisStore {
     /// Starts to build a store on the server of a URL, as in [`new`](Self::new).
     pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
-        RedisStoreBuilder { url: url.into(), settings: Settings::default() }
+        RedisStoreBuilder { url: url.into(), addresses: Vec::new(), settings: Settings::default() }
     }
 }
 
 impl RedisStoreBuilder {
+    /// Adds addresses of the sentinels, or of the nodes of the cluster, to those of the URL, which then needs none of its
+    /// own. Each is `host`, `host:port`, an IP address or a [`SocketAddr`](std::net::SocketAddr); the port is 26379 for
+    /// a sentinel and 6379 for a node, unless given.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use lock_core::RedisStore;
+    ///
+    /// let found = [SocketAddr::from(([10, 0, 0, 1], 26379)), SocketAddr::from(([10, 0, 0, 2], 26379))];
+    /// let store = RedisStore::builder("redis+sentinel://app:s3cret@/orders").addresses(found).build()?;
+    /// let store = RedisStore::builder("redis+cluster://").addresses(["cache-1", "cache-2:7000"]).build()?;
+    /// assert_eq!(format!("{store:?}"), "RedisStore(cluster of cache-1:6379,cache-2:7000)");
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    pub fn addresses(mut self, addresses: impl IntoIterator<Item = impl Display>) -> Self {
+        self.addresses.extend(addresses.into_iter().map(|address| address.to_string()));
+        self
+    }
+
     /// Trusts servers whose certificate was signed by one of these authorities (PEM), and no others. Default: those
     /// of the machine.
     #[cfg(feature = "tls")]
@@ -94,7 +116,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL, a certificate, a key or a
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL, an address, a certificate, a key or a
     /// name that cannot be used. The message repeats none of them.
     pub fn build(self) -> Result<RedisStore> {
         let Settings { connect_within, client_name, .. } = &self.settings;
@@ -122,6 +144,6 @@ impl RedisStoreBuilder {
                 ));
             }
         }
-        RedisStore::parse(&self.url, self.settings)
+        RedisStore::parse(&with_addresses(&self.url, &self.addresses)?, self.settings)
     }
 }

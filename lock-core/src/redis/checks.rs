@@ -46,8 +46,8 @@ impl Node {
             tracing::warn!(
                 node,
                 replicas,
-                "a failover of this server may lose locks that are held; set min-replicas-to-write 1, or, unless it is a \
-                 cluster, add acks=1 to the URL",
+                "a failover of this server may lose locks that are held; set min-replicas-to-write 1, or add acks=1 to \
+                 the URL",
             );
         }
     }

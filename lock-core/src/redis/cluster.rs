@@ -6,6 +6,7 @@
 pub(super) mod redirect;
 pub(super) mod slots;
 
+mod failovers;
 mod look;
 mod route;
 mod table;
@@ -21,10 +22,13 @@ use crate::backend::Grant;
 use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
+use crate::options::Durability;
 use crate::owner::OwnerId;
 use crate::redis::clock::Floor;
+use crate::redis::cluster::failovers::Failovers;
 use crate::redis::cluster::table::Table;
 use crate::redis::connect::Target;
+use crate::redis::discovery::durability_of;
 use crate::redis::keys::SLOTS;
 use crate::redis::node::Node;
 use crate::redis::settings::Settings;
@@ -111,6 +115,8 @@ pub(super) struct Cluster {
     /// The nodes of the URL, by whatever name it gives them.
     seeds: Vec<Arc<Node>>,
     nat: Nat,
+    /// Where a lock must have arrived before it counts, if its request does not say.
+    pub(super) durability: Durability,
     common: Arc<Common>,
     table: Table,
     /// When the last look began. Held during a look, so that there is one at a time.
@@ -121,26 +127,30 @@ pub(super) struct Cluster {
     keepers: AtomicUsize,
     /// How often slots got other masters, since observers were told.
     slots_moved: AtomicU64,
+    failovers: Failovers,
 }
 
 impl Cluster {
     /// Reads a URL. Opens nothing.
     pub(super) fn parse(url: &str, settings: &Settings) -> Result<Self> {
-        let Seeds { targets, nat } = Seeds::parse(url, settings)?;
+        let (url, durability) = durability_of(url)?;
+        let Seeds { targets, nat } = Seeds::parse(&url, settings)?;
         let common = Arc::new(Common {
             floors: (0..SLOTS).map(|_| Floor::default()).collect(),
             delivered: Mutex::default(),
             trouble: Notify::new(),
         });
         Ok(Self {
-            seeds: targets.into_iter().map(|target| Arc::new(Node::in_cluster(target, &common))).collect(),
+            seeds: targets.into_iter().map(|target| Arc::new(Node::in_cluster(target, durability, &common))).collect(),
             nat,
+            durability,
             common,
             table: Table::default(),
             looked: tokio::sync::Mutex::new(Timestamp::from_nanos(0)),
             looks: AtomicUsize::new(0),
             keepers: AtomicUsize::new(0),
             slots_moved: AtomicU64::new(0),
+            failovers: Failovers::default(),
         })
     }
 

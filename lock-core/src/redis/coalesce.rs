@@ -12,17 +12,16 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use redis::{ErrorKind, RedisError};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::backend::BoxFuture;
 use crate::owner::OwnerId;
+use crate::redis::batch::exchange_with_node;
 use crate::redis::exchange::{Answer, Call, exchange};
 use crate::redis::inline_task::InlineTask;
 use crate::redis::link::Link;
@@ -71,29 +70,16 @@ impl Coalescer {
     /// Makes one call, together with others that are pending.
     ///
     /// Dropping the future takes back a call that is not sent yet, and no other.
-    pub(super) async fn call(self: &Arc<Self>, call: Call, flush: Flush) -> Answer {
-        let mut part = self.join(call, flush);
-        let lost = || Answer::Failed(RedisError::from((ErrorKind::Io, "the connection is gone")));
-        let answer = (&mut part.answer).await.unwrap_or_else(|_| lost());
-        if let Some(owner) = part.taking.take().filter(|_| answer.is_lost()) {
-            // The server may have received it, and execute it later.
-            self.unsettled.note(owner, &self.link);
-        }
-        answer
-    }
-
-    fn join(self: &Arc<Self>, call: Call, flush: Flush) -> Part {
-        let (sender, answer) = oneshot::channel();
-        let taking = call.taking();
+    pub(super) fn call(self: &Arc<Self>, call: Call, flush: Flush) -> Part {
         let mut state = self.lock();
-        let idle = state.in_flight == 0 && flush == Flush::Now || self.link.is_cluster();
+        let idle = state.in_flight == 0 && flush == Flush::Now;
         let (batch, opens) = match &state.gathering {
             Some(batch) => (Arc::clone(batch), false),
             // In full at once: it would be moved again and again as it grows.
             None => (Arc::new(Batch::new(Arc::clone(self), if idle { 1 } else { AT_MOST })), true),
         };
-        let full = batch.add(call, sender);
-        if full || idle {
+        let place = batch.add(call);
+        if place + 1 >= AT_MOST || idle {
             state.gathering = None;
             state.in_flight += 1;
             drop(state);
@@ -104,7 +90,7 @@ impl Coalescer {
             drop(state);
             FlushOnDrop(Arc::clone(&batch)).wait();
         }
-        Part { answer, batch, taking }
+        Part { batch, place, over: false }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -141,12 +127,43 @@ impl Coalescer {
     }
 }
 
-/// One caller's part in a batch.
-struct Part {
-    answer: oneshot::Receiver<Answer>,
+/// One caller's part in a batch: the answer to its call.
+#[must_use = "a call whose answer nobody awaits is taken back"]
+pub(super) struct Part {
     batch: Arc<Batch>,
-    /// The claim, if the call takes a lock and is not answered yet.
-    taking: Option<OwnerId>,
+    place: usize,
+    /// Whether the answer was taken.
+    over: bool,
+}
+
+impl Future for Part {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let mut callers = self.batch.callers();
+        let waits = &mut callers[self.place].waits;
+        match mem::replace(waits, Waits::Over) {
+            Waits::For(waker) => {
+                let waker = waker.filter(|waker| waker.will_wake(cx.waker()));
+                *waits = Waits::For(Some(waker.unwrap_or_else(|| cx.waker().clone())));
+                Poll::Pending
+            }
+            Waits::Answered(answer) => {
+                drop(callers);
+                self.over = true;
+                Poll::Ready(answer)
+            }
+            Waits::Over => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.over {
+            self.batch.leave(self.place);
+        }
+    }
 }
 
 /// Sends a batch when dropped: by a task that has run, or by a runtime that ends.
@@ -171,36 +188,45 @@ impl Drop for FlushOnDrop {
     }
 }
 
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.answer.close();
-        if let Some(owner) = self.taking
-            && matches!(&*self.batch.lock(), Stage::Sent { .. })
-        {
-            self.batch.connection.unsettled.note(owner, &self.batch.connection.link);
-        }
-        if self.batch.callers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.batch.abandon();
-        }
-    }
-}
-
 /// Calls that leave together.
-struct Batch {
+pub(super) struct Batch {
     connection: Arc<Coalescer>,
+    /// Locked before the callers, if both are.
     stage: Mutex<Stage>,
-    /// How many callers have not gone.
-    callers: AtomicUsize,
+    callers: Mutex<Vec<Caller>>,
     task: InlineTask,
 }
 
-/// The receiver of a call's answer, and the claim if the call takes a lock.
-type Caller = (oneshot::Sender<Answer>, Option<OwnerId>);
-
 enum Stage {
-    Gathering(Vec<(Call, oneshot::Sender<Answer>)>),
-    Sent { work: BoxFuture<'static, Vec<Answer>>, callers: Vec<Caller> },
+    /// One call for each caller.
+    Gathering(Vec<Call>),
+    Sent(BoxFuture<'static, Vec<Answer>>),
     Over,
+}
+
+/// Whoever made a call.
+struct Caller {
+    /// The claim, if the call takes a lock.
+    taking: Option<OwnerId>,
+    /// Whether the call was sent.
+    sent: bool,
+    waits: Waits,
+}
+
+/// What a caller waits for.
+enum Waits {
+    /// The answer.
+    For(Option<Waker>),
+    /// Nothing but being polled.
+    Answered(Answer),
+    /// Nothing: it has its answer, or has gone.
+    Over,
+}
+
+impl Caller {
+    fn is_waiting(&self) -> bool {
+        matches!(self.waits, Waits::For(_))
+    }
 }
 
 impl Batch {
@@ -208,79 +234,106 @@ impl Batch {
         Self {
             connection,
             stage: Mutex::new(Stage::Gathering(Vec::with_capacity(calls))),
-            callers: AtomicUsize::new(0),
+            callers: Mutex::new(Vec::with_capacity(calls)),
             task: InlineTask::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call. Returns whether the batch is now full.
-    fn add(&self, call: Call, caller: oneshot::Sender<Answer>) -> bool {
-        self.callers.fetch_add(1, Ordering::AcqRel);
-        match &mut *self.lock() {
+    fn callers(&self) -> MutexGuard<'_, Vec<Caller>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a call. Returns its place.
+    fn add(&self, call: Call) -> usize {
+        match &mut *self.stage() {
             Stage::Gathering(calls) => {
-                calls.push((call, caller));
-                calls.len() >= AT_MOST
+                let taking = call.taking();
+                calls.push(call);
+                let mut callers = self.callers();
+                callers.push(Caller { taking, sent: false, waits: Waits::For(None) });
+                callers.len() - 1
             }
-            Stage::Sent { .. } | Stage::Over => unreachable!("a batch that gathers is not sent"),
+            Stage::Sent(_) | Stage::Over => unreachable!("a batch that gathers is not sent"),
         }
     }
 
     fn send(self: &Arc<Self>) {
-        let mut stage = self.lock();
+        let mut stage = self.stage();
         if let Stage::Gathering(gathered) = &mut *stage {
-            let mut calls = Vec::with_capacity(gathered.len());
-            let mut callers = Vec::with_capacity(gathered.len());
-            for (call, caller) in gathered.drain(..) {
+            let mut calls = mem::take(gathered);
+            let mut callers = self.callers();
+            callers.iter_mut().for_each(|caller| caller.sent = caller.is_waiting());
+            if callers.iter().any(|caller| !caller.sent) {
                 // A call whose caller has gone must not be executed.
-                if !caller.is_closed() {
-                    callers.push((caller, call.taking()));
-                    calls.push(call);
-                }
+                let mut sent = callers.iter().map(|caller| caller.sent);
+                calls.retain(|_| sent.next() == Some(true));
             }
+            drop(callers);
             let connection = Arc::clone(&self.connection);
             // The driver of the connection polls it, and must not use up its own budget on it.
             let work = Box::pin(unconstrained(async move { run(&connection.link, calls).await }));
-            *stage = Stage::Sent { work, callers };
+            *stage = Stage::Sent(work);
         }
         drop(stage);
         Arc::clone(self).wake();
     }
 
     fn poll(self: &Arc<Self>) -> Poll<()> {
-        let mut stage = self.lock();
-        let Stage::Sent { work, callers } = &mut *stage else { return Poll::Ready(()) };
+        let mut stage = self.stage();
+        let Stage::Sent(work) = &mut *stage else { return Poll::Ready(()) };
         let waker = Waker::from(Arc::clone(self));
         let answers = match work.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(answers) => answers,
             Poll::Pending => return Poll::Pending,
         };
-        let callers = mem::take(callers);
         let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
         drop(stage);
-        for ((caller, taking), answer) in callers.into_iter().zip(answers) {
-            if let Err(answer) = caller.send(answer)
-                && let Some(owner) = taking
-                && !answer.is_lost()
-            {
-                self.connection.unsettled.answered(owner);
-            }
-        }
+        self.answer(answers);
         self.connection.landed();
         Poll::Ready(())
     }
 
-    /// Drops a batch that was sent and that no caller waits for any more.
-    fn abandon(&self) {
-        let mut stage = self.lock();
+    /// Gives each caller its answer.
+    fn answer(&self, answers: Vec<Answer>) {
+        let Coalescer { unsettled, link, .. } = &*self.connection;
+        let mut wakers = Vec::with_capacity(answers.len());
+        let mut callers = self.callers();
+        for (caller, answer) in callers.iter_mut().filter(|caller| caller.sent).zip(answers) {
+            let waits = caller.is_waiting();
+            match caller.taking {
+                // The server may have received it, and execute it later.
+                Some(owner) if waits && answer.is_lost() => unsettled.note(owner, link),
+                Some(owner) if !waits && !answer.is_lost() => unsettled.answered(owner),
+                _ => {}
+            }
+            if let Waits::For(waker) = mem::replace(&mut caller.waits, Waits::Over) {
+                caller.waits = Waits::Answered(answer);
+                wakers.extend(waker);
+            }
+        }
+        drop(callers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notes that a caller has gone. Drops a batch that was sent if no caller waits for it any more.
+    fn leave(&self, place: usize) {
+        let mut stage = self.stage();
+        let mut callers = self.callers();
+        let caller = &mut callers[place];
+        caller.waits = Waits::Over;
+        if let (true, Some(owner), Stage::Sent(_)) = (caller.sent, caller.taking, &*stage) {
+            self.connection.unsettled.note(owner, &self.connection.link);
+        }
         // Before it is sent, a caller may join after the last one has gone. A batch that takes locks
         // continues: the cleanup of those locks waits for its answer.
-        if matches!(&*stage, Stage::Sent { callers, .. } if callers.iter().all(|(_, taking)| taking.is_none()))
-            && self.callers.load(Ordering::Acquire) == 0
-        {
+        let abandoned = matches!(&*stage, Stage::Sent(_))
+            && !callers.iter().any(|caller| caller.is_waiting() || caller.sent && caller.taking.is_some());
+        drop(callers);
+        if abandoned {
             let _dropped_after_the_lock = mem::replace(&mut *stage, Stage::Over);
             drop(stage);
             self.connection.landed();
@@ -296,7 +349,7 @@ impl Wake for Batch {
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch").field("callers", &self.callers).finish_non_exhaustive()
+        f.debug_struct("Batch").finish_non_exhaustive()
     }
 }
 
@@ -314,5 +367,9 @@ async fn step_back() {
 }
 
 async fn run(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
-    if calls.is_empty() { Vec::new() } else { exchange(link, calls).await }
+    match calls.as_slice() {
+        [] => Vec::new(),
+        _ if link.is_cluster() => exchange_with_node(link, calls).await,
+        _ => exchange(link, calls).await,
+    }
 }

@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::key::LockKey;
 use crate::owner::Holder;
 use crate::spread::Spread;
@@ -49,7 +49,8 @@ impl Collisions {
         }
     }
 
-    pub(super) fn is_contended(&self, key: &LockKey, now: Timestamp) -> bool {
-        self.place(key).load(Ordering::Relaxed) > now.as_nanos()
+    pub(super) fn is_contended(&self, key: &LockKey) -> bool {
+        let until = self.place(key).load(Ordering::Relaxed);
+        until != 0 && until > Clock::system().now().as_nanos()
     }
 }

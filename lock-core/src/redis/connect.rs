@@ -63,12 +63,36 @@ impl Target {
                  the password",
             ));
         }
+        Self::check(scheme.ends_with("unix"), rest)?;
         let info: ConnectionInfo = url.parse().map_err(|_: RedisError| {
             misconfigured(format!(
                 "the Redis URL cannot be read; percent-encode special characters of user and password; {SUPPORTED}"
             ))
         })?;
         Self::of(info, settings)
+    }
+
+    /// Refuses what the client would overlook. `rest` is the URL without its scheme.
+    fn check(is_socket: bool, rest: &str) -> Result<()> {
+        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let hosts = address.split('/').next().and_then(|authority| authority.rsplit('@').next());
+        if !is_socket && hosts.is_some_and(|hosts| hosts.contains(',')) {
+            return Err(misconfigured(
+                "the Redis URL names several hosts, and redis:// is for one server; write redis+sentinel://host,host/service, \
+                 redis+cluster://host,host or redlock://host,host,host",
+            ));
+        }
+        // Which of RESP2 and RESP3 is spoken is not a choice here, but other clients read the same URL.
+        let known: &[&str] = if is_socket { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
+        let is_known = |parameter: &str| known.contains(&parameter.split('=').next().unwrap_or_default());
+        if !query.split('&').filter(|parameter| !parameter.is_empty()).all(is_known) {
+            return Err(misconfigured(format!(
+                "the Redis URL has a parameter that means nothing here, so it would be overlooked; it takes key_prefix, acks \
+                 and fsync{}. ttl, wait and the like are options of locks",
+                if is_socket { ", db, user and pass" } else { "; a database is its path, as in redis://host:6379/1" },
+            )));
+        }
+        Ok(())
     }
 
     fn of(info: ConnectionInfo, settings: Settings) -> Result<Self> {
@@ -79,6 +103,9 @@ impl Target {
             address => address.to_string(),
         };
         let login = info.redis_settings().clone();
+        if login.db() < 0 {
+            return Err(misconfigured("the databases of Redis count from 0; correct the number at the end of the URL"));
+        }
         if login.db() != 0 {
             node = format!("{node}/{}", login.db());
         }
@@ -252,6 +279,11 @@ mod tests {
             ("redis://:s3cret@h/nine", "cannot be read"),
             ("redis://0.0.0.0", "cannot be read"),
             ("redis://:s3cret@h/#insecure", "always does"),
+            ("redis://:s3,cret@h,i", "redis+cluster://host,host"),
+            ("redis://h?db=3", "redis://host:6379/1"),
+            ("redis://h?keyprefix=s3cret", "key_prefix"),
+            ("unix:///run/redis.sock?s3=1", "db, user and pass"),
+            ("redis://h/-1", "count from 0"),
         ] {
             let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}");

@@ -109,8 +109,10 @@ impl Provider {
             return Ok(known.clone());
         }
         let credentials = (self.ask)().await.map_err(|error| {
-            LockError::not_executed("the provider of the Redis credentials failed; see its own error")
-                .with_source(std::io::Error::other(error))
+            LockError::not_executed(
+                "the provider of the Redis credentials failed; its own error is the source of this one",
+            )
+            .with_source(std::io::Error::other(error))
         })?;
         let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| now.after(time / 5 * 4));
         *self.known() = Some((credentials.clone(), until));

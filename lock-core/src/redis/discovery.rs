@@ -27,18 +27,7 @@ pub(super) enum Place {
 impl Place {
     /// Reads a URL, with where locks must have arrived before they count. Opens nothing.
     pub(super) fn parse(url: &str, settings: Settings) -> Result<(Self, Durability)> {
-        let (url, acks) = take_parameter(url, "acks")?;
-        let (url, fsync) = take_parameter(&url, "fsync")?;
-        let durability = match (acks, fsync) {
-            (None, None) => Durability::Master,
-            (Some(acks), None) => format!("acks={acks}").parse()?,
-            (None, Some(fsync)) => format!("fsync={fsync}").parse()?,
-            (Some(_), Some(_)) => {
-                return Err(LockError::misconfigured(
-                    "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
-                ));
-            }
-        };
+        let (url, durability) = durability_of(url)?;
         let scheme = url.split("://").next().unwrap_or_default();
         let place = match scheme {
             "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(&url, settings)?)),
@@ -132,6 +121,23 @@ impl Place {
     }
 }
 
+/// Takes out of a URL where locks must have arrived before they count.
+pub(super) fn durability_of(url: &str) -> Result<(String, Durability)> {
+    let (url, acks) = take_parameter(url, "acks")?;
+    let (url, fsync) = take_parameter(&url, "fsync")?;
+    let durability = match (acks, fsync) {
+        (None, None) => Durability::Master,
+        (Some(acks), None) => format!("acks={acks}").parse()?,
+        (None, Some(fsync)) => format!("fsync={fsync}").parse()?,
+        (Some(_), Some(_)) => {
+            return Err(LockError::misconfigured(
+                "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
+            ));
+        }
+    };
+    Ok((url, durability))
+}
+
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Place({})", self.name())
@@ -155,7 +161,7 @@ impl Node {
 /// The error where nobody knows all replicas.
 pub(super) fn all_of_unknown() -> LockError {
     LockError::misconfigured(
-        "acks=all takes the URL of sentinels, redis+sentinel://…, which know all replicas; a server knows only those that \
-         are connected: write their number, as in acks=1",
+        "acks=all takes the URL of sentinels or of a cluster, redis+sentinel://… or redis+cluster://…, which know all \
+         replicas; a server knows only those that are connected: write their number, as in acks=1",
     )
 }

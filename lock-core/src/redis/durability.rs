@@ -17,10 +17,11 @@ use crate::backend::{Claim, Inbox, Renewal};
 use crate::clock::Clock;
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
+use crate::key::LockKey;
 use crate::options::{Durability, command_timeout};
 use crate::redis::discovery::{Place, all_of_unknown};
 use crate::redis::error;
-use crate::redis::keys::CLOCK;
+use crate::redis::keys::{CLOCK, clock_of_slot, slot_of};
 use crate::redis::link::Link;
 use crate::redis::node::Node;
 use crate::redis::pool::Pool;
@@ -31,7 +32,14 @@ const ROUND: u64 = 1000;
 /// What becomes of a round: nothing yet, or the history of the server that confirmed it.
 type Outcome = Option<Result<Option<Arc<str>>>>;
 
-type Gathering = HashMap<(Id, Wanted), Option<watch::Sender<Outcome>>>;
+/// A round that gathers those who wait, with the keys that its write may have.
+#[derive(Debug)]
+struct Gathered {
+    outcome: watch::Sender<Outcome>,
+    markers: Vec<String>,
+}
+
+type Gathering = HashMap<(Id, Wanted), Option<Gathered>>;
 
 /// What a round asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +53,7 @@ struct Wanted {
 #[derive(Debug)]
 pub(super) struct Rounds {
     pool: Pool,
-    /// The rounds that gather those who wait, for each runtime whose task makes rounds.
+    /// For each runtime whose task makes rounds.
     gathering: Mutex<Gathering>,
     /// Who is told of each round, once there is somebody.
     told: Mutex<Option<Inbox>>,
@@ -73,17 +81,22 @@ impl Rounds {
     }
 
     /// Joins the next round that begins.
-    fn join(self: &Arc<Self>, runtime: &Handle, wanted: Wanted) -> watch::Receiver<Outcome> {
+    fn join(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        wanted: Wanted,
+        markers: impl FnOnce() -> Vec<String>,
+    ) -> watch::Receiver<Outcome> {
         let mut gathering = self.gathering();
         let entry = gathering.entry((runtime.id(), wanted));
         if let Entry::Occupied(entry) = &entry
             && let Some(round) = entry.get()
         {
-            return round.subscribe();
+            return round.outcome.subscribe();
         }
-        let (round, outcome) = watch::channel(None);
+        let (sender, outcome) = watch::channel(None);
         let is_idle = matches!(entry, Entry::Vacant(_));
-        entry.insert_entry(Some(round));
+        entry.insert_entry(Some(Gathered { outcome: sender, markers: markers() }));
         drop(gathering);
         if is_idle {
             let worker = Worker { rounds: Arc::clone(self), runtime: runtime.id(), wanted };
@@ -93,11 +106,13 @@ impl Rounds {
     }
 
     /// Makes one round. Returns the history of the server that confirmed it.
-    async fn round(&self, wanted: Wanted) -> Result<Option<Arc<str>>> {
+    async fn round(&self, wanted: Wanted, markers: &[String]) -> Result<Option<Arc<str>>> {
         let connection = self.pool.connection().await?;
         let link = &connection.link;
         let mut asking = redis::pipe();
-        asking.cmd("XADD").arg(CLOCK).arg("MAXLEN").arg("~").arg(1).arg("*").arg("k").arg("v");
+        for marker in markers {
+            asking.cmd("XADD").arg(marker).arg("MAXLEN").arg("~").arg(1).arg("*").arg("k").arg("v");
+        }
         match wanted.on_disk {
             None => asking.cmd("WAIT").arg(wanted.replicas).arg(ROUND),
             Some(local) => asking.cmd("WAITAOF").arg(u8::from(local)).arg(wanted.replicas).arg(ROUND),
@@ -109,11 +124,16 @@ impl Rounds {
             answers = link.send_all(&asking) => answers.map_err(|error| error::executing(node, "confirm", &error))?,
             () = clock.sleep_until(clock.now().after(Duration::from_millis(2 * ROUND))) => return Err(self.too_few(wanted, 0)),
         };
-        let [marker, answer] = answers.as_slice() else { return Err(error::unreadable(node, "confirm")) };
-        for answer in [marker, answer] {
-            if let Value::ServerError(error) = answer {
-                return Err(self.refused(&error.clone().into()));
-            }
+        let Some((answer, written)) = answers.split_last() else { return Err(error::unreadable(node, "confirm")) };
+        let refusal = |answer: &Value| match answer {
+            Value::ServerError(error) => Some(RedisError::from(error.clone())),
+            _ => None,
+        };
+        let refusals: Vec<RedisError> = written.iter().filter_map(refusal).collect();
+        // One write is enough.
+        let why = if refusals.len() == written.len() { refusals.first().cloned() } else { None };
+        if let Some(error) = why.or_else(|| refusal(answer)) {
+            return Err(self.refused(&error));
         }
         let (local, replicas) = match answer {
             Value::Int(replicas) => (true, *replicas),
@@ -183,9 +203,9 @@ impl Worker {
                 }
             };
             let begun = Clock::system().now();
-            let outcome = self.rounds.round(self.wanted).await;
+            let outcome = self.rounds.round(self.wanted, &round.markers).await;
             self.rounds.report(Clock::system().now().since(begun), outcome.is_ok());
-            round.send_replace(Some(outcome));
+            round.outcome.send_replace(Some(outcome));
         }
     }
 }
@@ -201,9 +221,10 @@ impl Node {
     /// Waits until what the server has executed over `link` has arrived where it must.
     ///
     /// Every error but a mistake leaves open what arrived where.
-    pub(super) async fn confirm(&self, link: &Link, durability: Durability, within: Duration) -> Result<()> {
-        let Some(wanted) = self.wanted(link, durability)? else { return Ok(()) };
-        let mut outcome = self.rounds.join(&Handle::current(), wanted);
+    pub(super) async fn confirm(&self, link: &Link, claim: &Claim, within: Duration) -> Result<()> {
+        let Some(wanted) = self.wanted(claim.durability)? else { return Ok(()) };
+        let markers = || self.markers(link, &claim.key);
+        let mut outcome = self.rounds.join(&Handle::current(), wanted, markers);
         let clock = Clock::system();
         // Sooner than the caller gives up, so that it learns why.
         let end = clock.now().after(within / 8 * 7);
@@ -247,7 +268,7 @@ impl Node {
             let (_, confirmed) = match known {
                 Some(known) => known,
                 None => {
-                    let confirmed = self.confirm(link, claim.durability, command_timeout(claim.ttl)).await;
+                    let confirmed = self.confirm(link, claim, command_timeout(claim.ttl)).await;
                     asked.push((claim.durability, confirmed.clone()));
                     (claim.durability, confirmed)
                 }
@@ -259,21 +280,31 @@ impl Node {
     }
 
     /// Returns what to ask for; `None` if nothing.
-    fn wanted(&self, link: &Link, durability: Durability) -> Result<Option<Wanted>> {
+    fn wanted(&self, durability: Durability) -> Result<Option<Wanted>> {
         let (replicas, on_disk) = match durability {
             Durability::Master => return Ok(None),
             Durability::Acks(replicas) => (u64::from(replicas), None),
-            Durability::AllReplicas => match self.pool.place().replicas() {
+            Durability::AllReplicas => match self.replicas() {
                 Some(replicas) => (replicas.max(1), None),
                 None => return Err(all_of_unknown()),
             },
             Durability::Fsync { local, replicas } => (u64::from(replicas), Some(local)),
         };
-        if link.is_cluster() {
-            return Err(LockError::misconfigured(
-                "acks and fsync are for one server and for sentinels; remove them from what asks a cluster for locks",
-            ));
-        }
         Ok(Some(Wanted { replicas, on_disk }))
+    }
+
+    /// Names the keys of which a round writes as many as the server takes: a node of a cluster takes only those of
+    /// its slots, and none that is absent from a slot that is being moved.
+    fn markers(&self, link: &Link, key: &LockKey) -> Vec<String> {
+        if !link.is_cluster() {
+            return vec![CLOCK.to_owned()];
+        }
+        let mut slots = vec![slot_of(key)];
+        for slot in self.settled_slots() {
+            if !slots.contains(&slot) {
+                slots.push(slot);
+            }
+        }
+        slots.into_iter().map(clock_of_slot).collect()
     }
 }

@@ -1,5 +1,9 @@
 //! What a failure of Redis means: not executed, unknown, or a mistake that repeating cannot fix.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
 use redis::{ErrorKind, RedisError};
 
 use crate::error::LockError;
@@ -22,11 +26,24 @@ pub(super) fn connecting(node: &str, error: &RedisError) -> LockError {
                 "cannot connect to {node}: {error}; install the certificate authority that signed the server's \
                  certificate, and use the host name that the certificate is for",
             )),
-            None => LockError::not_executed(format!(
-                "cannot connect to {node}: {error}; check that the server runs and that host and port are right",
-            )),
+            None => match of_provider(error) {
+                Some(ours) => {
+                    LockError::not_executed(format!("cannot connect to {node}: {ours}")).with_source(ours.clone())
+                }
+                None => LockError::not_executed(format!(
+                    "cannot connect to {node}: {error}; check that the server runs and that {} right",
+                    if node.starts_with('/') { "the path is" } else { "host and port are" },
+                )),
+            },
         },
     }
+}
+
+/// Returns what the provider of credentials failed with.
+fn of_provider(error: &RedisError) -> Option<&LockError> {
+    // The client shares what it was given.
+    let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
+    shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
 }
 
 /// Describes a command that failed.
@@ -85,6 +102,8 @@ enum Meaning {
 const FORBIDDEN: Meaning =
     Meaning::Misconfigured("the user may not do that; the documentation of RedisStore lists what it needs");
 
+const NOT_HERE: &str = "the slot is not, or not wholly, at this node; try again when it has been moved";
+
 /// Every code that says something definite. Any other code means *unknown*.
 const CODES: &[(&str, Meaning)] = &[
     ("LOADING", Meaning::NotExecuted("it is loading its data; wait until it has started")),
@@ -120,6 +139,9 @@ const TEXTS: &[(&str, Meaning)] = &[
     ("max number of clients", Meaning::NotExecuted("it has no connection left; raise maxclients")),
     ("unknown command", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
     ("unknown subcommand", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
+    // A master that does not serve the slot says it of a script, and some services say it instead of MOVED.
+    ("non local key", Meaning::NotExecuted(NOT_HERE)),
+    ("do not hash to the same slot", Meaning::NotExecuted(NOT_HERE)),
     ("user executing the script can't", FORBIDDEN),
     // The same from 7.2 on, and in Valkey.
     ("ACL failure in script", FORBIDDEN),

@@ -1,4 +1,4 @@
-//! Sends the calls of one batch as one packed message, and reads an answer to each.
+//! Sends the calls of one batch to one server as one packed message, and reads an answer to each.
 //!
 //! First the releases, by one script. Then the attempts at locks that are probably free, in one
 //! transaction. Then all other scripts, each by itself.
@@ -9,11 +9,12 @@ use std::time::Duration;
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
 use crate::clock::Clock;
+use crate::key::LockKey;
 use crate::owner::OwnerId;
-use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::keys::{CLOCK, clock_of};
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Taken};
+use crate::redis::steps::{self, Part, Taken};
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -23,8 +24,10 @@ const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
 pub(super) enum Call {
     /// Takes a lock without a script. Answered by [`Answer::Taken`].
     Take(OwnerId, redis::Cmd),
+    /// The same at a node of a cluster, where the server checks the deadline.
+    Attempt(Part),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
-    Release(Keys, OwnerId),
+    Release(LockKey, OwnerId),
     /// A script by itself.
     Eval(Eval),
 }
@@ -64,11 +67,13 @@ impl From<Result<Value, RedisError>> for Answer {
 /// The calls of one message, by their kind, each with its place among all of them.
 #[derive(Default)]
 struct Sorted {
-    releases: Vec<(usize, Keys, OwnerId)>,
+    releases: Vec<(usize, LockKey, OwnerId)>,
     takes: Vec<usize>,
     /// The command of each of these.
     commands: Vec<redis::Cmd>,
     evals: Vec<(usize, Eval)>,
+    /// What only nodes of clusters understand.
+    elsewhere: Vec<usize>,
 }
 
 /// Makes calls, and reads one answer for each.
@@ -85,21 +90,23 @@ pub(super) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
                 sorted.takes.push(place);
                 sorted.commands.push(command);
             }
-            Call::Release(keys, owner) => sorted.releases.push((place, keys, owner)),
+            Call::Attempt(_) => sorted.elsewhere.push(place),
+            Call::Release(lock, owner) => sorted.releases.push((place, lock, owner)),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
     }
     let mut answers: Vec<Option<Answer>> = (0..count).map(|_| None).collect();
     sorted.send(link, &mut answers).await;
-    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Answer::Failed(unreadable()))).collect()
+    answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
 }
 
 impl Sorted {
     async fn send(mut self, link: &Link, answers: &mut [Option<Answer>]) {
-        // A node of a cluster takes only keys of one slot at a time.
-        let groups: Vec<&[(usize, Keys, OwnerId)]> = match self.releases.as_slice() {
+        for place in self.elsewhere.drain(..) {
+            answers[place] = Some(Answer::Taken(Taken::NotExecuted));
+        }
+        let groups: Vec<&[(usize, LockKey, OwnerId)]> = match self.releases.as_slice() {
             [] => Vec::new(),
-            some if link.is_cluster() => some.chunks(1).collect(),
             all => vec![all],
         };
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
@@ -174,26 +181,26 @@ async fn ask(
     }
 }
 
-fn release(link: &Link, group: &[(usize, Keys, OwnerId)]) -> Eval {
+fn release(link: &Link, group: &[(usize, LockKey, OwnerId)]) -> Eval {
     let clock = match group {
-        [(_, keys, _), ..] if link.is_cluster() => keys.clock_of_slot(),
+        [(_, lock, _), ..] if link.is_cluster() => clock_of(lock),
         _ => CLOCK.into(),
     };
-    steps::release(group.iter().map(|(_, keys, owner)| (keys, *owner)), &clock, Duration::ZERO)
+    steps::release(group.iter().map(|(_, lock, owner)| (lock, *owner)), &clock, Duration::ZERO)
 }
 
 /// Reads the answers to some releases. If the server refuses them together because of one release's
 /// keys, each is sent again by itself.
 async fn released(
     link: &Link,
-    group: &[(usize, Keys, OwnerId)],
+    group: &[(usize, LockKey, OwnerId)],
     reply: Result<Value, RedisError>,
     answers: &mut [Option<Answer>],
 ) {
     let of_keys = |error: &RedisError| error.code().is_some_and(|code| OF_KEYS.contains(&code));
     match reply {
-        Ok(Value::Array(replies)) if replies.len() == group.len() => {
-            for ((place, _, _), reply) in group.iter().zip(replies) {
+        Ok(reply) => {
+            for ((place, _, _), reply) in group.iter().zip(steps::each_freed(reply, group.len())) {
                 answers[*place] = Some(Answer::Value(reply));
             }
         }
@@ -203,13 +210,11 @@ async fn released(
                 let reply = link.send(eval.by_hash()).await;
                 let reply = link.unless_unknown(&eval, reply).await;
                 answers[part[0].0] = Some(match reply {
-                    Ok(Value::Array(mut replies)) if replies.len() == 1 => Answer::Value(replies.remove(0)),
-                    Ok(_) => Answer::Failed(unreadable()),
+                    Ok(reply) => steps::each_freed(reply, 1).next().map_or_else(missing, Answer::Value),
                     Err(error) => Answer::Failed(error),
                 });
             }
         }
-        Ok(_) => group.iter().for_each(|(place, _, _)| answers[*place] = Some(Answer::Failed(unreadable()))),
         Err(error) => group.iter().for_each(|(place, _, _)| answers[*place] = Some(Answer::Failed(error.clone()))),
     }
 }
@@ -217,7 +222,11 @@ async fn released(
 impl Link {
     /// Sends a script with its text if the server does not know the hash, as after a restart, a failover
     /// or SCRIPT FLUSH.
-    async fn unless_unknown(&self, eval: &Eval, reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+    pub(super) async fn unless_unknown(
+        &self,
+        eval: &Eval,
+        reply: Result<Value, RedisError>,
+    ) -> Result<Value, RedisError> {
         match reply.and_then(Value::extract_error) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.send(&eval.by_text()).await
@@ -233,7 +242,12 @@ impl Link {
     }
 
     /// Runs several scripts, sent as one message.
-    pub(super) async fn eval_each(&self, evals: &[Eval]) -> Vec<Result<Value, RedisError>> {
+    pub(super) async fn eval_each(&self, evals: &[&Eval]) -> Vec<Result<Value, RedisError>> {
+        match evals {
+            [] => return Vec::new(),
+            [only] => return vec![self.eval(only).await],
+            _ => {}
+        }
         let mut message = Pipeline::with_capacity(evals.len());
         for eval in evals {
             message.add_command(eval.by_hash().clone());
@@ -274,7 +288,12 @@ impl Link {
     }
 }
 
+/// The outcome of a call without an answer.
+fn missing() -> Answer {
+    Answer::Failed(unreadable())
+}
+
 /// The error of an answer that makes no sense.
-fn unreadable() -> RedisError {
+pub(super) fn unreadable() -> RedisError {
     RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
 }

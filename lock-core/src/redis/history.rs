@@ -23,6 +23,11 @@ impl History {
         }
     }
 
+    /// Returns whether any connection has found one.
+    pub(super) fn is_known(&self) -> bool {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Returns how often the server was found to have another history.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)

@@ -4,6 +4,7 @@
 //! value, and changes nothing.
 
 mod entry;
+mod holders;
 mod release;
 mod scan;
 mod servers;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::error::Result;
+use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
@@ -23,6 +24,7 @@ use crate::redis::node::Node;
 use crate::redis::{RedisStore, error, keys, steps, value};
 
 pub use entry::{EntryState, LockEntry};
+pub use holders::FleetHolder;
 pub use scan::{Scan, ScanOptions};
 pub use topology::{Part, Server, Topology};
 pub use waiters::Waiter;
@@ -66,8 +68,14 @@ impl FleetReader {
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
-    /// read. The message never repeats the URL.
+    /// read, or names a quorum: each member of it is a store. The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
+        if url.starts_with("redlock") {
+            return Err(LockError::misconfigured(
+                "this reads one store, not a quorum: name a member of it, as in redis://host:port; `lockctl sync KEY` with \
+                 the URL of the quorum asks all of them",
+            ));
+        }
         let (url, prefix) = take_key_prefix(url)?;
         Ok(Self { servers: Servers::new(&url)?, prefix: prefix.unwrap_or_default() })
     }
@@ -161,6 +169,25 @@ impl FleetReader {
         waiters::read(&self.servers, key).await
     }
 
+    /// Lists everybody who has a lock, in the order in which their leases end: one holder, or all that share it.
+    ///
+    /// Readers of one process mostly share one claim, which is one holder here: that process's live view names each.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holders(&self, key: &LockKey) -> Result<Vec<FleetHolder>> {
+        let Some(entry) = self.entry(key).await? else { return Ok(Vec::new()) };
+        match entry.state {
+            EntryState::Shared => holders::read(&self.servers, &entry).await,
+            _ => Ok(vec![FleetHolder::alone(entry)]),
+        }
+    }
+
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.
     async fn read(&self, store: &Arc<Node>, keys: &[LockKey]) -> Result<Vec<Found>> {
         if keys.is_empty() {
@@ -194,10 +221,14 @@ impl FleetReader {
         // If there is no queue, or something else in its place, nobody waits.
         let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
         let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
+        entry.units = value::units(text);
+        if entry.units.is_some() {
+            entry.state = EntryState::Shared;
+        }
         match entry.state {
             EntryState::Held => entry.ttl = value::ttl(text),
             EntryState::Foreign => entry.foreign_value = Some(text.clone()),
-            EntryState::Kept => {}
+            EntryState::Kept | EntryState::Shared => {}
         }
         Ok(Found::Entry(Box::new(entry)))
     }

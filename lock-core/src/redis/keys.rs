@@ -23,7 +23,10 @@
 //! cluster each slot has its own, `distributed-lock:clock:{n}`, n being a number that hashes to the slot.
 
 use std::borrow::Cow;
+use std::io::Write as _;
 use std::sync::LazyLock;
+
+use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
@@ -86,6 +89,11 @@ impl Keys {
     /// Names the keys of one lock.
     pub(super) fn of(key: &LockKey) -> Result<Self> {
         Self::check(key)?;
+        Ok(Self::of_taken(key))
+    }
+
+    /// Names the keys of a lock that was taken, so that its key was checked.
+    pub(super) fn of_taken(key: &LockKey) -> Self {
         let lock = key.as_str();
         let [open, close] = around(lock);
         let [queue, waiters, ..] = COMPANIONS;
@@ -93,7 +101,7 @@ impl Keys {
         [open, lock, close, queue].into_iter().for_each(|part| companions.push_str(part));
         let end = companions.len();
         [open, lock, close, waiters].into_iter().for_each(|part| companions.push_str(part));
-        Ok(Self { lock: key.clone(), companions, end })
+        Self { lock: key.clone(), companions, end }
     }
 
     /// As [`check`](Self::check), in a cluster: the keys of a lock must share a slot.
@@ -148,24 +156,49 @@ impl Keys {
 
     /// The clock in the slot of these keys.
     pub(super) fn clock_of_slot(&self) -> Cow<'static, str> {
-        /// For each slot a number that hashes to it.
-        static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-            let mut numbers = vec![u32::MAX; SLOTS];
-            let mut missing = SLOTS;
-            for number in 0.. {
-                let found = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
-                if *found == u32::MAX {
-                    *found = number;
-                    missing -= 1;
-                }
-                if missing == 0 {
-                    break;
-                }
-            }
-            numbers
-        });
-        format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(slot_of(&self.lock))]).into()
+        clock_of(&self.lock)
     }
+}
+
+/// The queue of a lock, written into the command that names it.
+pub(super) struct QueueOf<'a>(pub(super) &'a LockKey);
+
+impl ToRedisArgs for QueueOf<'_> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        let lock = self.0.as_str();
+        let [open, close] = around(lock);
+        let mut name = out.writer_for_next_arg();
+        for part in [open, lock, close, COMPANIONS[0]] {
+            // Into memory, which cannot fail.
+            let _ = name.write_all(part.as_bytes());
+        }
+    }
+}
+
+/// The clock in the slot of a lock.
+pub(super) fn clock_of(lock: &LockKey) -> Cow<'static, str> {
+    clock_of_slot(slot_of(lock)).into()
+}
+
+/// The clock of a slot.
+pub(super) fn clock_of_slot(of: u16) -> String {
+    /// For each slot a number that hashes to it.
+    static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+        let mut numbers = vec![u32::MAX; SLOTS];
+        let mut missing = SLOTS;
+        for number in 0.. {
+            let found = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
+            if *found == u32::MAX {
+                *found = number;
+                missing -= 1;
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        numbers
+    });
+    format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(of)])
 }
 
 /// Returns whether data of another lock lies at this key, or a clock, so that no lock can.

@@ -1,7 +1,7 @@
 //! One connection: it runs scripts, notices its own silence, and knows the server's time.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How often the clock is emptied: emptying costs the server as much as a draw. As in `clock.lua`.
 const EMPTIED_EVERY: u64 = 1000;
+
+/// After how many refusals in a row no batch is tried any more. One may come of a slot that has just arrived.
+const REFUSED_BATCHES: u32 = 3;
 
 /// How the server identifies a connection. Ids start again when the server restarts, so the address
 /// is part of this.
@@ -60,6 +63,8 @@ pub(super) struct Link {
     client: Option<ClientId>,
     /// Whether the server refuses transactions.
     refuses_native: AtomicBool,
+    /// How many scripts without declared keys in a row a node of a cluster refused, though it ran their calls one by one.
+    refused_batches: AtomicU32,
     /// How many draws from the clock were sent without a script.
     draws: AtomicU64,
     /// Whether the server is a node of a cluster, which takes only keys of one slot at a time.
@@ -89,6 +94,7 @@ impl Link {
             gone,
             client,
             refuses_native: AtomicBool::new(false),
+            refused_batches: AtomicU32::new(0),
             draws: AtomicU64::new(0),
             cluster: AtomicBool::new(false),
             moves: None,
@@ -153,6 +159,20 @@ impl Link {
 
     pub(super) fn refuse_native(&self) {
         self.refuses_native.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a node of a cluster runs scripts without declared keys, as far as is known.
+    pub(super) fn runs_batches(&self) -> bool {
+        self.refused_batches.load(Ordering::Relaxed) < REFUSED_BATCHES
+    }
+
+    /// Notes whether calls of such a script were refused that were served by themselves.
+    pub(super) fn note_batch(&self, refused: bool) {
+        if refused {
+            self.refused_batches.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.refused_batches.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Counts a draw from the clock. Returns whether it is one of those that empty the clock.

@@ -1,6 +1,7 @@
 //! Locks on a Redis server, on the master that sentinels name, or on the masters of a Redis Cluster.
 
 mod acquire;
+mod batch;
 mod blocked;
 mod builder;
 mod checks;
@@ -32,6 +33,7 @@ mod repeats;
 mod script;
 mod sentinel;
 mod settings;
+mod sha1;
 mod share;
 mod steps;
 mod unsettled;
@@ -124,7 +126,7 @@ impl RedisStore {
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
     /// by `?nat=announced>reached,…`.
     ///
-    /// All but clusters take `?acks=1` (or `all`, of sentinels) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
+    /// All take `?acks=1` (or `all`, of sentinels and clusters) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
     /// for no other.
     ///
     /// # Errors
@@ -182,9 +184,9 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue();
+        let known = Capabilities::polled().with_queue().with_durability();
         let (known, hears) = match &self.servers {
-            Servers::One(node) => (known.with_modes().with_durability(), node.listeners.can_hear()),
+            Servers::One(node) => (known.with_modes(), node.listeners.can_hear()),
             Servers::Cluster(cluster) => (known, cluster.can_hear()),
         };
         if hears { known.with_push_loss() } else { known }
@@ -200,7 +202,7 @@ impl LockBackend for RedisStore {
     fn durability(&self) -> Durability {
         match &self.servers {
             Servers::One(node) => node.durability,
-            Servers::Cluster(_) => Durability::Master,
+            Servers::Cluster(cluster) => cluster.durability,
         }
     }
 
@@ -230,6 +232,13 @@ impl LockBackend for RedisStore {
             // Opening a connection logs in and reads the server's time.
             Servers::One(node) => node.pool.connection().await.map(drop),
             Servers::Cluster(cluster) => Box::pin(cluster.known()).await,
+        }
+    }
+
+    fn is_contended(&self, key: &LockKey) -> bool {
+        match &self.servers {
+            Servers::One(node) => node.collisions.is_contended(key),
+            Servers::Cluster(cluster) => cluster.is_contended(key),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::owner::Holder;
 use crate::redis::clock::Floor;
 use crate::redis::cluster::Common;
 use crate::redis::cluster::redirect::{Redirections, Refusal};
+use crate::redis::cluster::slots::Found;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
@@ -84,6 +85,8 @@ pub(super) struct Node {
     refuses: AtomicBool,
     /// Of a master of a cluster: the inboxes that hear its grants.
     hearing: Mutex<Vec<Arc<str>>>,
+    /// Of a master of a cluster: what the last look found.
+    found: Mutex<Found>,
 }
 
 impl Node {
@@ -98,8 +101,8 @@ impl Node {
     }
 
     /// Makes a node of a cluster.
-    pub(super) fn in_cluster(target: Target, cluster: &Arc<Common>) -> Self {
-        Self::new(Place::Fixed(Box::new(target)), Durability::Master, Some(Arc::clone(cluster)))
+    pub(super) fn in_cluster(target: Target, durability: Durability, cluster: &Arc<Common>) -> Self {
+        Self::new(Place::Fixed(Box::new(target)), durability, Some(Arc::clone(cluster)))
     }
 
     fn new(place: Place, durability: Durability, cluster: Option<Arc<Common>>) -> Self {
@@ -119,6 +122,7 @@ impl Node {
             suspect: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             hearing: Mutex::default(),
+            found: Mutex::default(),
         }
     }
 
@@ -138,6 +142,26 @@ impl Node {
             Some(cluster) => cluster.floor(usize::from(slot_of(key))),
             None => &self.floor,
         }
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a look at the cluster found.
+    pub(super) fn note_found(&self, found: Found) {
+        *self.found() = found;
+    }
+
+    /// Returns slots that this master of a cluster served when it was looked at.
+    pub(super) fn settled_slots(&self) -> impl Iterator<Item = u16> + use<> {
+        let found = self.found().slots;
+        found.into_iter().flat_map(|(first, last)| [first, last])
+    }
+
+    /// Returns how many replicas there are that could take over, if anybody knows them all.
+    pub(super) fn replicas(&self) -> Option<u64> {
+        if self.cluster.is_some() { Some(self.found().replicas) } else { self.pool.place().replicas() }
     }
 
     /// Notes that it may be gone, and has the cluster find out.

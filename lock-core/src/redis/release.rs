@@ -8,7 +8,7 @@ use crate::error::{LockError, Result};
 use crate::owner::OwnerId;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
-use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::keys::{CLOCK, clock_of};
 use crate::redis::link::Link;
 use crate::redis::node::{Node, Way};
 use crate::redis::steps;
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Node {
     pub(super) async fn free(&self, op: &str, release: &Release, way: Way) -> Result<Freed> {
-        let keys = self.keys_of(&release.claim.key)?;
-        let owner = release.claim.owner;
+        let (lock, owner) = (&release.claim.key, release.claim.owner);
+        self.check(lock)?;
         if !release.keep_for.is_zero() {
             // What stays of the lease has no owner, and nobody would notice that it lasts too long.
             self.renewals.end(owner);
@@ -35,9 +35,9 @@ impl Node {
         };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
-            connection.call(Call::Release(keys, owner), flush).await
+            connection.call(Call::Release(lock.clone(), owner), flush).await
         } else {
-            Box::pin(by_itself(&connection, &keys, release, flush, way)).await
+            Box::pin(by_itself(&connection, release, flush, way)).await
         };
         let answer = match answer {
             Answer::Value(answer) => answer,
@@ -115,26 +115,20 @@ impl Node {
 }
 
 /// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
-async fn by_itself(
-    connection: &std::sync::Arc<Coalescer>,
-    keys: &Keys,
-    release: &Release,
-    flush: Flush,
-    way: Way,
-) -> Answer {
+async fn by_itself(connection: &std::sync::Arc<Coalescer>, release: &Release, flush: Flush, way: Way) -> Answer {
+    let (lock, owner) = (&release.claim.key, release.claim.owner);
     loop {
         let cluster = connection.link.is_cluster();
-        let clock = if cluster { keys.clock_of_slot() } else { CLOCK.into() };
-        let claim = [(keys, release.claim.owner)];
+        let clock = if cluster { clock_of(lock) } else { CLOCK.into() };
         let eval = if way.alone {
-            steps::free_one(keys, release.claim.owner, release.keep_for)
+            steps::free_one(lock, owner, release.keep_for)
         } else {
-            steps::release(claim.iter().copied(), &clock, release.keep_for)
+            steps::release(std::iter::once((lock, owner)), &clock, release.keep_for)
         };
         match way.run(connection, eval, flush).await {
             Answer::Failed(error) if connection.link.crosses(&error) => {}
-            Answer::Value(redis::Value::Array(mut answers)) if answers.len() == 1 => {
-                return Answer::Value(answers.remove(0));
+            Answer::Value(reply) => {
+                return Answer::Value(steps::each_freed(reply, 1).next().unwrap_or(redis::Value::Nil));
             }
             answer => return answer,
         }

@@ -119,7 +119,7 @@ impl Node {
     /// and if that is being moved, only one key.
     async fn renew_each(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
         let calls: Vec<Eval> = claims.chunks(1).map(|claim| steps::renew(claim, track)).collect();
-        let replies = link.eval_each(&calls).await;
+        let replies = link.eval_each(&calls.iter().collect::<Vec<_>>()).await;
         let one = |(claim, reply)| self.read_renewals(std::slice::from_ref(claim), reply)?.remove(0);
         claims.iter().zip(replies).map(one).collect()
     }
@@ -129,7 +129,9 @@ impl Node {
         let connection = self.pool.connection().await?;
         let claim = std::slice::from_ref(claim);
         let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;
-        self.read_renewals(claim, reply)?.remove(0)
+        let mut answers = self.read_renewals(claim, reply)?;
+        self.confirm_renewals(&connection.link, claim, &mut answers).await;
+        answers.remove(0)
     }
 
     fn read_renewals(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::backend::{Claim, Release};
 use crate::clock::{Clock, Timestamp};
-use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::keys::CLOCK;
 use crate::redis::link::Link;
 use crate::redis::node::Node;
 use crate::redis::steps;
@@ -53,9 +53,8 @@ impl Node {
     pub(super) async fn repeat_releases(&self, link: &Link) {
         let Some(repeats) = &self.repeats else { return };
         let claims = repeats.take(Clock::system().now());
-        let keys: Vec<_> = claims.iter().filter_map(|claim| Some((Keys::of(&claim.key).ok()?, claim.owner))).collect();
-        for batch in keys.chunks(BATCH) {
-            let claims = batch.iter().map(|(keys, owner)| (keys, *owner));
+        for batch in claims.chunks(BATCH) {
+            let claims = batch.iter().map(|claim| (&claim.key, claim.owner));
             if let Err(error) = link.eval(&steps::release(claims, CLOCK, Duration::ZERO)).await {
                 tracing::debug!(node = self.name(), %error, "releases before a failover cannot be repeated");
                 return;

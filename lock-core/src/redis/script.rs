@@ -4,19 +4,21 @@ use std::borrow::Cow;
 
 use redis::{Arg, Cmd};
 
+use crate::redis::sha1;
+
 /// A script and the SHA-1 by which the server remembers it.
 #[derive(Debug)]
 pub(super) struct Script {
     /// The Lua text, sent when the server does not know the hash.
     pub(super) text: Cow<'static, str>,
-    /// 40 hexadecimal digits.
+    /// Its SHA-1, in 40 hexadecimal digits.
     sha: String,
 }
 
 impl Script {
     /// Constant text: data reaches a script only as a key or an argument.
     pub(super) fn new(text: &'static str) -> Self {
-        Self { text: text.into(), sha: redis::Script::new(text).get_hash().to_owned() }
+        Self { text: text.into(), sha: sha1::hex(text.as_bytes()) }
     }
 }
 
@@ -30,16 +32,22 @@ pub(super) struct Eval {
 impl Eval {
     /// Begins a call with its keys. The arguments are added to the command after them.
     pub(super) fn new<'a>(script: &'static Script, keys: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        Self::of(script, keys.len()).with(|command| {
+            for key in keys {
+                command.arg(key);
+            }
+        })
+    }
+
+    /// Begins a call with so many keys, which are added to the command next.
+    pub(super) fn of(script: &'static Script, keys: usize) -> Self {
         // Enough words and bytes for most calls, so that the command need not grow.
-        let mut command = Cmd::with_capacity(8 + 4 * keys.len(), 192 + 96 * keys.len());
-        command.arg("EVALSHA").arg(&script.sha).arg(keys.len());
-        for key in keys {
-            command.arg(key);
-        }
+        let mut command = Cmd::with_capacity(8 + 4 * keys, 192 + 96 * keys);
+        command.arg("EVALSHA").arg(&script.sha).arg(keys);
         Self { script, command }
     }
 
-    /// Adds the arguments.
+    /// Adds words.
     pub(super) fn with(mut self, add: impl FnOnce(&mut Cmd)) -> Self {
         add(&mut self.command);
         self

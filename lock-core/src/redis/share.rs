@@ -33,7 +33,7 @@ impl Node {
         let raised = share::renewed(answer).ok_or_else(|| self.unreadable(op))?;
         let raised = raised.map_err(|text| self.script_failed(op, &text).with_key(&claim.key))?;
         if raised != Renewal::Lost {
-            self.confirm(&connection.link, claim.durability, command_timeout(claim.ttl)).await?;
+            self.confirm(&connection.link, claim, command_timeout(claim.ttl)).await?;
         }
         Ok(raised)
     }

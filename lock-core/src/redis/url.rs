@@ -1,6 +1,7 @@
 //! URLs that name several servers: their parts, before anything is known of the servers.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use crate::error::{LockError, Result};
 
@@ -128,9 +129,50 @@ impl<'a> Several<'a> {
     }
 }
 
+/// Adds addresses to the hosts of a URL, which may then have none of its own.
+///
+/// The error repeats no address, since a whole URL may stand in its place.
+pub(super) fn with_addresses(url: &str, addresses: &[String]) -> Result<String> {
+    if addresses.is_empty() {
+        return Ok(url.to_owned());
+    }
+    let default_port = match url.split("://").next() {
+        Some("redis+sentinel" | "rediss+sentinel") => 26379,
+        Some("redis+cluster" | "rediss+cluster") => 6379,
+        _ => {
+            return Err(LockError::misconfigured(
+                "addresses are of the sentinels or nodes of one service; write redis+sentinel:///service or \
+                 redis+cluster:// as the URL, or put the one address into it",
+            ));
+        }
+    };
+    let tail = url.find('?').unwrap_or(url.len());
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..tail].find('/').map_or(tail, |at| start + at);
+    let hosts = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    let read = |text: &str| Address::read(text, default_port);
+    let mut all: Vec<Address> = url[hosts..end].split(',').filter_map(read).collect();
+    for (at, text) in addresses.iter().map(|text| text.trim()).enumerate() {
+        // As `IpAddr` writes it.
+        let bare = text.parse::<Ipv6Addr>().map(|host| format!("[{host}]"));
+        let Some(address) = read(bare.as_deref().unwrap_or(text)) else {
+            return Err(LockError::misconfigured(format!(
+                "address {} of {} makes no sense; write host, host:port or [::1]:port, and everything else in the URL",
+                at + 1,
+                addresses.len(),
+            )));
+        };
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    let all: Vec<String> = all.iter().map(Address::to_string).collect();
+    Ok(format!("{}{}{}", &url[..hosts], all.join(","), &url[end..]))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Address, Several};
+    use super::{Address, Several, with_addresses};
 
     fn read(url: &str) -> Result<Several<'_>, String> {
         Several::read(url, 26379, &["user", "password"], "scheme://host/name").map_err(|error| error.to_string())
@@ -153,6 +195,38 @@ mod tests {
         assert_eq!(url.nat.reach(at("10.0.0.1", 6379)), at("127.0.0.1", 7001));
         assert_eq!(url.nat.reach(at("::1", 1)), at("b", 6379));
         assert_eq!(url.nat.reach(at("10.0.0.1", 6380)), at("10.0.0.1", 6380));
+    }
+
+    #[test]
+    fn addresses_join_the_hosts_of_a_url() {
+        let joined = |url: &str, addresses: &[&str]| {
+            let addresses: Vec<String> = addresses.iter().map(|text| (*text).to_owned()).collect();
+            with_addresses(url, &addresses).map_err(|error| error.to_string())
+        };
+        for (url, addresses, whole) in [
+            ("redis+sentinel:///name", &["a", "b:7"][..], "redis+sentinel://a:26379,b:7/name"),
+            (
+                "rediss+sentinel://me:s%40@a/name/3?nat=x>y",
+                &["b", "a", "::1"],
+                "rediss+sentinel://me:s%40@a:26379,b:26379,[::1]:26379/name/3?nat=x>y",
+            ),
+            ("redis+cluster://", &[" a ", "[::1]:7"], "redis+cluster://a:6379,[::1]:7"),
+            ("redis+cluster://:pw@?nat=a>b", &["a:1", "a:1"], "redis+cluster://:pw@a:1?nat=a>b"),
+            ("anything", &[], "anything"),
+        ] {
+            assert_eq!(joined(url, addresses).as_deref(), Ok(whole), "{url}");
+        }
+        for (url, addresses, says) in [
+            ("redis://", "a", "redis+sentinel:///service"),
+            ("s3cret", "a", "redis+sentinel:///service"),
+            ("redis+cluster://", "", "address 1 of 1"),
+            ("redis+cluster://", "redis://:s3cret@a", "address 1 of 1"),
+            ("redis+cluster://", "a,s3cret", "address 1 of 1"),
+            ("redis+cluster://", "a:s3", "host:port"),
+        ] {
+            let error = joined(url, &[addresses]).unwrap_err();
+            assert!(error.contains(says) && !error.contains("s3"), "{url} {addresses}: {error}");
+        }
     }
 
     #[test]

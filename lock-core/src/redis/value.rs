@@ -10,6 +10,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::key::LockLabel;
+#[cfg(feature = "inspect")]
+use crate::mode::Mode;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
 /// The most bytes of a value.
@@ -152,6 +154,22 @@ pub(super) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
     Some((info(parts.by_ref().skip(behind))?, confirmed))
 }
 
+/// Reads how a claim shares the lock, or wants to, from that text.
+#[cfg(feature = "inspect")]
+pub(super) fn mode(entry: &[u8]) -> Option<Mode> {
+    let mode_or_floor = std::str::from_utf8(entry).ok()?.split('|').nth(5)?;
+    let Some(terms) = mode_or_floor.strip_prefix('s') else { return Some(Mode::Exclusive) };
+    let (units, limit) = terms.split_once('/')?;
+    Some(Mode::Shared { units: units.parse().ok()?, limit: limit.parse().ok()? })
+}
+
+/// Reads how many units of a lock are taken, if it is shared.
+#[cfg(feature = "inspect")]
+pub(super) fn units(value: &[u8]) -> Option<u64> {
+    let units = value.strip_prefix(b"shared")?.split_at_checked(26).filter(|(_, rest)| rest.starts_with(b"|"))?;
+    std::str::from_utf8(units.0).ok()?.parse().ok()
+}
+
 /// Reads the fields that a holder and a waiter have in common. The lock's name is missing from values
 /// that older versions wrote, and empty for a lock that has none.
 fn info<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<HolderInfo> {
@@ -283,6 +301,22 @@ mod tests {
         assert_eq!(waiter(entry.as_bytes()), Some((named, 1700)));
         for bad in ["", "a|b|c", "i|5|x|0|1|1|1|h|7|s", "i|5|1|0|1|1|1|h|x|s", "i|5|1|0|1|1|1|h|7"] {
             assert_eq!(waiter(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[cfg(feature = "inspect")]
+    #[test]
+    fn a_claim_tells_how_it_shares_and_a_phase_how_much_is_taken() {
+        use crate::mode::Mode;
+        let entry = |floor: &str| format!("inbox:1|5|1700|0|3000|{floor}|10000|web-1|7|app::charge|job");
+        for (text, mode) in [("9-1", Some(Mode::Exclusive)), ("s3/16|9-1", Mode::permits(3, 16).ok()), ("sx|9", None)] {
+            assert_eq!(super::mode(entry(text).as_bytes()), mode, "{text}");
+        }
+        assert_eq!(super::mode(b""), None);
+        let phase = |units: &str| format!("shared{units}|1700-0-0|10000|h|1|s|");
+        assert_eq!(super::units(phase(&format!("{:026}", 7)).as_bytes()), Some(7));
+        for other in [phase("7"), format!("{:032}|1|10000|h|1|s|", 0), "shared".to_owned()] {
+            assert_eq!(super::units(other.as_bytes()), None, "{other}");
         }
     }
 

@@ -10,6 +10,7 @@ use crate::clock::Timestamp;
 use crate::context;
 use crate::engine::{Caller, FAIR_TIME};
 use crate::error::{LockError, LockErrorKind, Result};
+use crate::event::Purpose;
 use crate::guard::LockGuard;
 use crate::key::{LockKey, LockLabel};
 use crate::lock::{LockRequest, RequestedKeys};
@@ -216,6 +217,7 @@ impl AnyStripe {
         let options = LockOptions { wait, ..self.options.clone() };
         let keys = Ok(RequestedKeys::One(key));
         let request = LockRequest::new(self.striped.manager.clone(), keys).on_behalf_of(self.called_from, options);
+        let request = request.with_purpose(Purpose::Stripe { of: self.striped.count });
         match &self.label {
             Some(label) => request.with_label(label.clone()),
             None => request,

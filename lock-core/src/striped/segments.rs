@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::random;
 
 /// How long a stripe that another process has is not tried again.
 const BUSY_FOR: Duration = Duration::from_millis(50);
@@ -38,7 +39,7 @@ impl Segments {
     fn each(&self, count: u32) -> &[Segment] {
         self.each.get_or_init(|| {
             // Processes start at different places.
-            self.next.store(fastrand::u32(..), Ordering::Relaxed);
+            self.next.store(random::below(count), Ordering::Relaxed);
             (0..count).map(|_| Segment::default()).collect()
         })
     }

@@ -1,5 +1,7 @@
 //! A real Redis Cluster, started for one test.
 
+use std::ops::Range;
+
 use crate::testing::Reply;
 use crate::testing::server::{RedisServer, RedisServerBuilder, wait_until};
 
@@ -110,6 +112,36 @@ impl RedisCluster {
         keys.find(|key| home(key) == i64::try_from(master).ok()).expect("some key lies there")
     }
 
+    /// Returns a key with this prefix in one of these slots.
+    ///
+    /// # Panics
+    ///
+    /// As [`key_on`](Self::key_on).
+    #[must_use]
+    pub fn key_among(&self, slots: Range<u16>, prefix: &str) -> String {
+        let among = |key: &String| slots.contains(&u16::try_from(self.slot(key)).unwrap_or(u16::MAX));
+        (0..).map(|number| format!("{prefix}{number}")).find(among).expect("some key lies there")
+    }
+
+    /// Moves slots one after the other, with every key in them, and does not wait until other masters know.
+    ///
+    /// # Panics
+    ///
+    /// As [`move_slot`](Self::move_slot).
+    pub fn move_slots(&self, slots: Range<u16>, from: usize, to: usize) {
+        let [source, target] = [from, to].map(|at| &self.masters[at]);
+        let [source_id, target_id] = [id(source), id(target)];
+        for slot in slots {
+            let slot = slot.to_string();
+            ok(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]);
+            ok(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]);
+            self.drain(&slot, from, to);
+            for master in [target, source] {
+                ok(master, &["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]);
+            }
+        }
+    }
+
     /// Begins to move the slot of a key from one master to another. Nothing in it is moved yet.
     ///
     /// # Panics
@@ -180,9 +212,12 @@ impl RedisCluster {
     ///
     /// As [`move_slot`](Self::move_slot).
     pub fn drain_slot(&self, key: &str, from: usize, to: usize) {
-        let slot = self.slot(key).to_string();
+        self.drain(&self.slot(key).to_string(), from, to);
+    }
+
+    fn drain(&self, slot: &str, from: usize, to: usize) {
         loop {
-            let Reply::List(keys) = self.masters[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) else {
+            let Reply::List(keys) = self.masters[from].command(&["CLUSTER", "GETKEYSINSLOT", slot, "100"]) else {
                 panic!("the keys of a slot are a list")
             };
             let keys: Vec<&str> = keys.iter().map(Reply::text).collect();
@@ -203,10 +238,11 @@ impl RedisCluster {
 
 fn wait_until_all_know<'a>(nodes: impl Iterator<Item = &'a RedisServer>) {
     let nodes: Vec<_> = nodes.collect();
-    let count = format!("cluster_known_nodes:{}\r", nodes.len());
     let knows = |node: &&RedisServer| {
         let info = node.command(&["CLUSTER", "INFO"]);
-        info.text().contains("cluster_state:ok") && info.text().contains(&count)
+        let known = info.text().lines().find_map(|line| line.strip_prefix("cluster_known_nodes:")?.trim().parse().ok());
+        // Replicas that were started before are known too.
+        info.text().contains("cluster_state:ok") && known.is_some_and(|known: usize| known >= nodes.len())
     };
     assert!(wait_until(|| nodes.iter().all(knows)), "the nodes do not find together");
 }

@@ -1,8 +1,12 @@
 //! Locks on a Redis Cluster.
 
+mod batches;
+mod durability;
 mod failover;
+mod managed;
 mod moves;
 mod reached;
+mod refusing;
 
 use std::future::IntoFuture;
 use std::pin::pin;
@@ -144,7 +148,8 @@ async fn a_scheme_that_does_not_fit_the_server_is_named() {
     for (bad, says) in [
         ("redis+cluster://:s3cret@h:1/2", "only database 0"),
         ("redis+cluster://", "a host or a port is missing"),
-        ("redis+cluster://h:1?acks=1", "its query takes nat, each once"),
+        ("redis+cluster://h:1?db=1", "its query takes nat, each once"),
+        ("redis+cluster://h:1?acks=many", "write acks=1"),
         ("redis+cluster://:s3cret@h:1,:7000", "a host or a port is missing"),
     ] {
         let error = RedisStore::new(bad).unwrap_err();

@@ -1,5 +1,8 @@
 //! Tasks that wait for each other are found, exactly one gives way, and none for nothing.
 
+#[cfg(feature = "redis")]
+mod processes;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -232,6 +232,32 @@ fn any_executor_can_lead() {
     assert!(poll_to_end(locks.elect("billing").observe().changed()).unwrap().is_none());
 }
 
+/// A leader whose runtime stops resigns, and a candidate whose runtime stops stands no longer.
+#[test]
+#[limit]
+fn a_runtime_that_stops_ends_leaders_and_candidates() {
+    let locks = LockManager::in_memory();
+    let election = locks.elect("billing").with_ttl(600 * SECOND);
+    for _ in 0..2 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (leader, candidate) = (election.clone(), election.clone());
+        let leads = runtime.spawn(async move { leader.run(async move |_| std::future::pending::<()>().await).await });
+        let stands = runtime.spawn(async move { candidate.campaign().await.map(drop) });
+        runtime.block_on(async {
+            while election.leader().await.unwrap().is_none() {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(!leads.is_finished() && !stands.is_finished());
+        drop(runtime);
+        // Not when a lease ends: that would be in ten minutes.
+        assert_eq!(poll_to_end(election.run(async |_| 7)).unwrap(), 7);
+    }
+}
+
 fn poll_to_end<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {

@@ -266,3 +266,71 @@ async fn a_job_shares_its_key_with_nobody() {
         assert!(error.to_string().contains("one place"), "{error}");
     }
 }
+
+/// Starts the job on a runtime of its own, which then stops, or drops it while it runs.
+fn cut_short(locks: &LockManager, job: Job, stop_runtime: bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let locks = locks.clone();
+    let started = runtime.spawn(async move {
+        let _keeps_the_manager = locks;
+        let body = async |_: &_| std::future::pending::<Result<(), LockError>>().await;
+        let _ = job.run(body).await;
+    });
+    runtime.block_on(async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        if !stop_runtime {
+            started.abort();
+            assert!(started.await.unwrap_err().is_cancelled());
+        }
+    });
+    drop(runtime);
+}
+
+#[test]
+#[limit]
+fn a_run_that_is_dropped_or_whose_runtime_stops_counts_unless_it_is_to_be_retried() {
+    let locks = LockManager::in_memory();
+    for stop_runtime in [false, true] {
+        for (retried, again) in [(false, None), (true, Some(()))] {
+            let key = format!("cron:{stop_runtime}:{retried}");
+            let job = || locks.lock(key.as_str()).with_ttl(600 * SECOND).at_most_every(HOUR);
+            cut_short(&locks, if retried { job().retry_failed() } else { job() }, stop_runtime);
+            let mut ran = job().run_blocking(|_| Ok::<_, LockError>(())).unwrap();
+            // It is given back in the background.
+            for _ in 0..500 {
+                if ran == again {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                ran = job().run_blocking(|_| Ok::<_, LockError>(())).unwrap();
+            }
+            assert_eq!(ran, again, "{key}");
+        }
+    }
+}
+
+/// On a server, the end of the process is not the end of the period.
+#[cfg(feature = "redis")]
+#[tokio::test]
+#[limit]
+async fn a_job_that_ran_stays_run_when_its_process_exits_the_line_after() {
+    use crate::support::Worker;
+    use lock_core::testing::RedisServer;
+
+    let server = RedisServer::start();
+    let exit = async |how: &str| {
+        let arguments = [("url", server.url()), ("ttl_ms", "600000".to_owned()), ("key", "cron".to_owned())];
+        let arguments: Vec<(&str, &str)> = arguments.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut worker = Worker::start("exit", &[arguments.as_slice(), &[("how", how)]].concat());
+        let said = worker.next().await;
+        worker.ended().await;
+        said
+    };
+    assert_eq!(exit("failed-job-and-gone").await, "failed");
+    assert_eq!(exit("job-and-gone").await, "ran", "the failed run does not count");
+    let left = server.command(&["PTTL", "cron"]).int();
+    assert!(left > 50 * 60 * 1000 && left <= 54 * 60 * 1000, "{left}");
+    assert_eq!(exit("job-and-gone").await, "skipped");
+}

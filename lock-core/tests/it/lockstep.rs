@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{EventLog, RedisServer, Reports, inbox, limit};
+use lock_core::testing::{RedisServer, Reports, limit};
 use lock_core::{
     AcquireRequest, Attempt, AttemptAll, Claim, FencingToken, HolderInfo, Inbox, LockBackend, LockError, LockKey,
     MemoryStore, Mode, OwnerId, RedisStore, Release, Ticket,
 };
 use tokio::task::JoinSet;
 
-use crate::support::seed;
+use crate::support::{listening, seed};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(600);
@@ -66,14 +66,7 @@ struct Side<B> {
 
 impl<B: LockBackend> Side<B> {
     async fn start(store: Arc<B>) -> Self {
-        let (inbox, reports) = inbox(EventLog::default());
-        tokio::spawn({
-            let (store, inbox) = (Arc::clone(&store), inbox.clone());
-            async move { store.drive(inbox).await }
-        });
-        while !inbox.is_open() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let (inbox, reports) = listening(&store).await;
         Self { store, inbox, reports, tokens: HashMap::new(), newest: HashMap::new() }
     }
 

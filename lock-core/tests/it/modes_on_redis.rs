@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, inbox, limit};
+use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, HolderInfo, LockBackend as _, LockErrorKind, LockKey, Mode, RedisStore, Ticket,
 };
 
 use crate::support::{
-    LONG, MS, SECOND, Scratch, Worker, eventually, exists, figure, locked_keys, locks, lost, pttl, seed,
+    LONG, MS, SECOND, Scratch, Worker, eventually, exists, figure, listening, locked_keys, locks, lost, pttl, seed,
 };
 
 /// What somebody certainly held, from when to when, in ns.
@@ -147,18 +147,21 @@ async fn processes_that_are_killed_and_stopped_break_no_mode() {
     }
     figure("holds, kills, stops", (history.lines().count(), kills, stops));
     // Whoever takes the lock next takes out what the dead have left, once it is certain that they are dead.
-    let next = locks(&server);
+    // Long before what is left would end by itself.
+    let (next, watch) = (locks(&server), Instant::now());
     for key in KEYS {
-        let queue = format!("{{{key}}}@queue");
+        let [queue, waiters] = ["queue", "waiters"].map(|part| format!("{{{key}}}@{part}"));
         loop {
             next.lock(key).with_ttl(SECOND).await.unwrap().release().await.unwrap();
             if !exists(&server, &queue) {
                 break;
             }
+            let left = || (server.command(&["ZRANGE", &queue, "0", "-1"]), server.command(&["HGETALL", &waiters]));
+            assert!(watch.elapsed() < 10 * SECOND, "{key}: {:?}", left());
             tokio::time::sleep(100 * MS).await;
         }
         // That clients of other libraries come is remembered for a while.
-        let known = server.command(&["HKEYS", &format!("{{{key}}}@waiters")]);
+        let known = server.command(&["HKEYS", &waiters]);
         assert!(known == Reply::List(Vec::new()) || known == Reply::List(vec![Reply::Text("others".to_owned())]));
         assert!(!exists(&server, key));
     }
@@ -295,12 +298,7 @@ async fn a_key_of_another_type_is_named() {
 async fn a_batch_does_not_end_with_the_one_that_asked() {
     let server = RedisServer::start();
     let store = Arc::new(RedisStore::new(&server.url()).unwrap());
-    let (inbox, mut reports) = inbox(EventLog::default());
-    tokio::spawn({
-        let (store, inbox) = (Arc::clone(&store), inbox.clone());
-        async move { store.drive(inbox).await }
-    });
-    eventually("it listens", || inbox.is_open()).await;
+    let (inbox, mut reports) = listening(&store).await;
     let claim = |mode| Claim::new(LockKey::new("k").unwrap(), LONG).with_mode(mode);
     let ask = |claim: &Claim| {
         let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, "test"));

@@ -214,7 +214,7 @@ async fn nothing_is_left_when_main_returns() {
     let server = RedisServer::start();
     let url = server.url();
     let ways = ["guard-then-manager", "inside", "blocking", "cancelled", "manager-then-guard"];
-    for how in ways.into_iter().chain(["released-behind", "released-and-gone"]) {
+    for how in ways.into_iter().chain(["released-behind", "released-and-gone", "leading", "led-and-gone"]) {
         let mut witnesses = 0;
         for round in 0..60 {
             let key = format!("{how}:{round}");

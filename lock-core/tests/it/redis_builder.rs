@@ -1,12 +1,13 @@
-//! Stores that need more than a URL: names, timeouts, credentials that rotate.
+//! Stores that need more than a URL: lists of addresses, names, timeouts, credentials that rotate.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
-use lock_core::{Credentials, LockErrorKind, LockManager, RedisStore, Renew};
+use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
+use lock_core::{Credentials, LockErrorKind, LockManager, LockOptions, RedisStore, Renew};
 
-use crate::support::{MS, SECOND, eventually};
+use crate::support::{MS, SECOND, eventually, take};
 
 fn clients(server: &RedisServer, word: &str) -> usize {
     server.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.contains(word)).count()
@@ -117,8 +118,50 @@ async fn refused_credentials_are_asked_for_again() {
     let failing = RedisStore::builder(server.url()).credentials(async || Err("no token".into())).build().unwrap();
     let error = LockManager::builder(failing).build().unwrap().ping().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("provider"), "{error}");
+    assert!(error.to_string().contains("provider") && !error.to_string().contains("host and port"), "{error}");
+    let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    assert!(chain.map(ToString::to_string).any(|text| text == "no token"), "{error:?}");
     assert!(!format!("{:?}", Credentials::new("s3cret").with_username("app")).contains("s3cret"));
+}
+
+/// Returns the addresses of servers, as something that looks them up would give them.
+fn addresses(servers: &[RedisServer]) -> impl Iterator<Item = SocketAddr> {
+    servers.iter().map(|server| SocketAddr::from(([127, 0, 0, 1], server.port())))
+}
+
+#[tokio::test]
+#[limit]
+async fn the_sentinels_may_be_a_list_of_addresses() {
+    let mut servers = RedisSentinels::start();
+    let list: Vec<SocketAddr> = addresses(servers.sentinels()).collect();
+    let follow = || {
+        let store = RedisStore::builder("redis+sentinel:///mymaster/1").addresses(&list).build().unwrap();
+        let options = LockOptions::default().with_ttl(10 * SECOND).with_wait(30 * SECOND);
+        LockManager::builder(store).options(options).build().unwrap()
+    };
+    let locks = follow();
+    take(&locks, "k").await.release().await.unwrap();
+    servers.notice_within(500);
+    servers.kill(0);
+    take(&locks, "k").await.release().await.unwrap();
+    assert_eq!(servers.wait_for_another_than(0), 1, "the replica has taken over");
+    // The first is gone, and the list of the others says enough.
+    servers.sentinels_mut()[0].kill();
+    take(&follow(), "k").await.release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn the_nodes_of_a_cluster_may_be_a_list_of_addresses() {
+    let mut cluster = RedisCluster::start(3);
+    let keys: Vec<String> = (0..3).map(|master| cluster.key_on(master, "lock:")).collect();
+    let list: Vec<SocketAddr> = addresses(cluster.masters()).collect();
+    cluster.kill(0);
+    let store = RedisStore::builder("redis+cluster://").addresses(list);
+    let locks = LockManager::builder(store.build().unwrap()).build().unwrap();
+    for key in &keys[1..] {
+        take(&locks, key).await.release().await.unwrap();
+    }
 }
 
 #[cfg(feature = "tls")]

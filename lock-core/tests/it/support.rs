@@ -1,5 +1,6 @@
 //! Shared by the tests of whole managers on real servers.
 
+mod listening;
 mod resource;
 mod worker;
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use lock_core::testing::{EventLog, RedisServer, Reply};
 use lock_core::{LockGuard, LockManager, LockRequest, LossReason, RedisStore, Renew};
 
+pub(crate) use listening::listening;
 pub(crate) use resource::Resource;
 pub(crate) use worker::{Scratch, Worker};
 

@@ -87,7 +87,7 @@ mod forked {
     use std::time::Duration;
 
     use fork::{Fork, fork, waitpid};
-    use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, Result};
+    use lock_core::{Leadership, LockError, LockErrorKind, LockGuard, LockManager, Result};
 
     fn is_refused<T>(what: &str, result: Result<T>) -> bool {
         let refused = result.err().filter(|error| {
@@ -109,9 +109,10 @@ mod forked {
         let locks = block_on(LockManager::connect(&server.url())).unwrap();
         let [held, dropped, released] =
             ["held", "dropped", "released"].map(|key| locks.lock(key).acquire_blocking().unwrap());
+        let leads = block_on(locks.elect("role").campaign()).unwrap();
         match fork().unwrap() {
             Fork::Child => {
-                let right = child(&locks, &held, dropped, released, &server.url());
+                let right = child(&locks, &held, [dropped, released], leads, &server.url());
                 // Without the parent's destructors: its server is not ours to stop.
                 std::process::exit(if right { 0 } else { 1 });
             }
@@ -120,19 +121,30 @@ mod forked {
                 println!("the child ended with {status:?}");
                 let ours = [&held, &dropped, &released].map(LockGuard::ensure_held);
                 let kept = ["held", "dropped", "released"].map(|key| server.command(&["EXISTS", key]).int());
-                let outcome = held.release_blocking();
-                println!("{ours:?} {kept:?} {outcome:?}");
-                ours.iter().all(Result::is_ok) && kept == [1; 3] && outcome.is_ok() && matches!(status, Ok(0))
+                let (outcome, term) = (held.release_blocking(), leads.ensure_held());
+                println!("{ours:?} {kept:?} {outcome:?} {term:?}");
+                ours.iter().all(Result::is_ok)
+                    && term.is_ok()
+                    && kept == [1; 3]
+                    && outcome.is_ok()
+                    && matches!(status, Ok(0))
             }
         }
     }
 
-    fn child(locks: &LockManager, held: &LockGuard, dropped: LockGuard, released: LockGuard, url: &str) -> bool {
+    fn child(
+        locks: &LockManager,
+        held: &LockGuard,
+        [dropped, released]: [LockGuard; 2],
+        leads: Leadership,
+        url: &str,
+    ) -> bool {
         drop(dropped);
         let acquired = [locks.lock("new").acquire_blocking(), locks.lock("held").without_waiting().acquire_blocking()];
         let mut right = acquired.into_iter().all(|acquired| is_refused("a blocking acquire", acquired));
         right &= is_refused("ensure_held", held.ensure_held()) && held.remaining().is_zero();
         right &= is_refused("a blocking release", released.release_blocking());
+        let hourly = || locks.lock("cron").at_most_every(Duration::from_secs(3600));
         right &= block_on(async {
             held.lost().await;
             is_refused("an acquire", locks.lock("new").await)
@@ -140,6 +152,16 @@ mod forked {
                 & is_refused("extend", held.extend(Duration::from_secs(60)).await)
                 & is_refused("ping", locks.ping().await)
                 & is_refused("holder", locks.holder("held").await)
+                & is_refused("a reader", locks.read("new").await)
+                & is_refused("a permit", locks.semaphore("new", 2).await)
+                & is_refused("any stripe", locks.striped("new", 4).any().await)
+                & is_refused("a candidate", locks.elect("role").campaign().await)
+                & is_refused("an election", locks.elect("role").run(async |_| ()).await)
+                & is_refused("who leads", locks.elect("role").leader().await)
+                & is_refused("an observer", locks.elect("role").observe().changed().await)
+                & is_refused("a resignation", leads.resign().await)
+                & is_refused("a job", hourly().run(async |_| Ok::<_, LockError>(())).await)
+                & is_refused("a blocking job", hourly().run_blocking(|_| Ok::<_, LockError>(())))
                 & is_refused("run", locks.lock("new").run(async |_| Ok::<_, LockError>(())).await)
                 & locks.shutdown(Duration::from_secs(60)).await.is_clean()
         });

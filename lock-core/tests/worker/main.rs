@@ -6,6 +6,7 @@
 
 mod compete;
 mod mix;
+mod nest;
 mod resource;
 mod soak;
 
@@ -60,9 +61,12 @@ fn main() {
             Err(error) => format!("{:?} {error}", error.kind()),
         }),
         "lead" => runtime.block_on(lead(&args)),
+        "nest" => runtime.block_on(nest::nest(&args)),
         "body" => runtime.block_on(body(&args)),
         "exit" => exit(&args, &runtime),
-        other => panic!("unknown mode {other:?}; use contend, compete, mix, hold, connect, lead, body, exit or soak"),
+        other => {
+            panic!("unknown mode {other:?}; use contend, compete, mix, hold, connect, lead, nest, body, exit or soak")
+        }
     }
 }
 
@@ -260,6 +264,28 @@ fn exit(args: &Args, runtime: &tokio::runtime::Runtime) {
             say("undisturbed");
             std::process::exit(0);
         }
+        "job-and-gone" | "failed-job-and-gone" => {
+            let job = locks.lock(key).at_most_every(Duration::from_secs(3600)).retry_failed();
+            let body = async |_: &LockGuard| match args.text("how") {
+                "job-and-gone" => Ok(()),
+                _ => Err(LockError::unavailable("the report failed")),
+            };
+            say(match runtime.block_on(job.run(body)) {
+                Ok(Some(())) => "ran",
+                Ok(None) => "skipped",
+                Err(_) => "failed",
+            });
+            std::process::exit(0);
+        }
+        "led-and-gone" => {
+            runtime.block_on(locks.elect(key).run(async |_| ())).unwrap();
+            say("undisturbed");
+            std::process::exit(0);
+        }
+        "leading" => runtime.block_on(async move {
+            let _leadership = locks.elect(key).campaign().await.unwrap();
+            Stopwatch::start()
+        }),
         other => panic!("unknown way to exit {other:?}"),
     };
     say(if started.stalled() < Duration::from_millis(50) { "undisturbed" } else { "disturbed" });

@@ -63,11 +63,13 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
         _ => quote_spanned!(span=> __out.as_deref().ok()),
     };
     let (min_hold_off, min_hold_on) = (parts.min_hold_off(), parts.min_hold_on(&output));
+    let job_ended = parts.job_ended(&output);
     quote_spanned!(span=>
         #enter
         #min_hold_off
         let __out = { #name_guard #run };
         #min_hold_on
+        #job_ended
         #end
     )
 }

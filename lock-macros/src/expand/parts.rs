@@ -240,6 +240,19 @@ impl<'a> Parts<'a> {
         self.on_ok().then(|| quote_spanned!(at=> #private::min_hold_on(&__guard, #output);))
     }
 
+    /// Tells how the run of a job ended. `output` gives `Option<&Ret>`.
+    pub(super) fn job_ended(&self, output: &TokenStream) -> Option<TokenStream> {
+        let private = self.private();
+        let span = Span::mixed_site();
+        self.args.job().map(|_| {
+            quote_spanned!(span=> {
+                #[allow(unused_imports)]
+                use #private::NeverFails as _;
+                #private::job_ended(&__guard, #output.map(|__out| #private::Ended(__out).failed()));
+            })
+        })
+    }
+
     fn on_ok(&self) -> bool {
         matches!(self.args.min_hold_on, Some(Arg { value: MinHoldOn::Ok, .. }))
             || matches!(self.args.retry_failed, Some(Arg { value: true, .. }))

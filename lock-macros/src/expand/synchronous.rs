@@ -42,7 +42,8 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
         ),
     };
     let min_hold_off = parts.min_hold_off();
-    let min_hold_on = parts.min_hold_on(&quote_spanned!(span=> ::core::option::Option::Some(&__out)));
+    let output = quote_spanned!(span=> ::core::option::Option::Some(&__out));
+    let (min_hold_on, job_ended) = (parts.min_hold_on(&output), parts.job_ended(&output));
     if never {
         return quote_spanned!(span=> { #enter #name_guard #run });
     }
@@ -52,6 +53,7 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
         #min_hold_off
         let __out = { #name_guard #run };
         #min_hold_on
+        #job_ended
         #end
     })
 }

@@ -1,10 +1,11 @@
 //! `at_most_every`, `once_at`, `retry_failed`, `run_once_even_if` and `stripes`, on virtual time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use lock_core::testing::limit;
-use lock_core::{LockError, LockErrorKind, LockManager, Striped, distributed_lock};
+use lock_core::{LockError, LockErrorKind, LockEvent, LockManager, LockObserver, Notice, Striped, distributed_lock};
 use tokio::time::sleep;
 
 use crate::support::paused;
@@ -32,6 +33,66 @@ async fn bill(locks: &LockManager, tenant: &str, scheduled: SystemTime, works: b
 )]
 async fn plain(locks: &LockManager, runs: &AtomicU32) {
     runs.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How runs ended, by their locks.
+#[derive(Clone, Default)]
+struct Ends(Arc<Mutex<Vec<(String, bool)>>>);
+
+impl LockObserver for Ends {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if let Notice::JobEnded { label, succeeded } = notice {
+            self.0.lock().unwrap().push((label.as_str().to_owned(), *succeeded));
+        }
+    }
+}
+
+#[distributed_lock(key = "cron:blocking", at_most_every = "1h", client = locks)]
+fn report_blocking(locks: &LockManager, works: bool) -> Result<Option<()>, LockError> {
+    if works { Ok(Some(())) } else { Err(LockError::unavailable("no paper")) }
+}
+
+#[distributed_lock(key = "no:job", client = locks)]
+async fn no_job(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn the_end_of_a_run_is_told_as_that_of_a_job_without_the_attribute() {
+    let (locks, _) = paused();
+    let ends = Ends::default();
+    locks.observe(ends.clone());
+    let noon = SystemTime::now();
+    bill(&locks, "a", noon, false).await.unwrap_err();
+    bill(&locks, "a", noon, true).await.unwrap();
+    bill(&locks, "a", noon, true).await.unwrap();
+    plain(&locks, &AtomicU32::new(0)).await;
+    no_job(&locks).await.unwrap();
+    let method = |fail: bool| {
+        let job = locks.lock("cron:method").with_label("method").at_most_every(HOUR).retry_failed();
+        job.run(async move |_| if fail { Err(LockError::unavailable("no paper")) } else { Ok(()) })
+    };
+    method(true).await.unwrap_err();
+    method(false).await.unwrap();
+    // A run that is cut short is none.
+    assert!(tokio::time::timeout(Duration::from_secs(1), report(&locks)).await.is_err());
+    sleep(Duration::from_secs(1)).await;
+    let told = |of: &[(&str, bool)]| of.iter().map(|(lock, ok)| ((*lock).to_owned(), *ok)).collect::<Vec<_>>();
+    let bills = "cron:bill:<tenant>";
+    // That of the third is told behind its back: it is released in the background.
+    let expected = [(bills, false), (bills, true), ("cron:plain", true), ("method", false), ("method", true)];
+    ends.0.lock().unwrap().sort();
+    assert_eq!(*ends.0.lock().unwrap(), told(&expected));
+
+    let blocking = LockManager::in_memory();
+    let ends = Ends::default();
+    blocking.observe(ends.clone());
+    report_blocking(&blocking, false).unwrap_err();
+    assert_eq!(report_blocking(&blocking, true).unwrap(), None, "a failure counts without retry_failed");
+    assert_eq!(*ends.0.lock().unwrap(), told(&[("cron:blocking", false)]));
 }
 
 #[tokio::test(start_paused = true)]

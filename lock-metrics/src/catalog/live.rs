@@ -6,7 +6,7 @@ pub(crate) static HELD: Metric = Metric::new(
     "distributed_lock_held",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock", "store"],
+    &["lock", "store", "mode"],
     "Locks that this process holds now, reentrant grants left out.",
 );
 pub(crate) static HELD_SECONDS: Metric = Metric::new(
@@ -41,7 +41,7 @@ pub(crate) static WAITERS: Metric = Metric::new(
     "distributed_lock_waiters",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock"],
+    &["lock", "mode"],
     "Acquires of this process that wait now.",
 );
 pub(crate) static OLDEST_HOLD: Metric = Metric::new(

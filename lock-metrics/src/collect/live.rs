@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_core::LockKey;
 
+use crate::labels::MODES;
 use crate::state::MAX_SITES;
 use crate::table::{Phase, Row};
 use crate::time::Moment;
@@ -15,7 +16,10 @@ pub(super) const UNKNOWN: usize = MAX_SITES + 1;
 /// What goes on now under one lock name.
 #[derive(Default)]
 pub(super) struct Live {
-    pub(super) waiters: u32,
+    /// By [`MODES`].
+    pub(super) waiters: [u32; MODES.len()],
+    /// Holds that lead an election.
+    pub(super) leads: u32,
     pub(super) oldest_hold: Moment,
     pub(super) oldest_wait: Moment,
     pub(super) lease_expiry: Moment,
@@ -30,7 +34,8 @@ pub(super) struct Live {
 /// What one call site holds in one store.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OfSite {
-    held: u32,
+    /// By [`MODES`].
+    held: [u32; MODES.len()],
     /// Holds that are older than their threshold.
     pub(super) stuck: u32,
     pub(super) oldest: Moment,
@@ -47,7 +52,7 @@ impl Live {
     pub(super) fn add(&mut self, row: &Row, now: Moment) {
         match &row.phase {
             Phase::Waiting { since, .. } => {
-                self.waiters += 1;
+                self.waiters[row.mode()] += 1;
                 self.oldest_wait = self.oldest_wait.earlier(*since);
             }
             Phase::Held(hold) if !hold.reentrant => {
@@ -55,7 +60,8 @@ impl Live {
                 self.lease_expiry = self.lease_expiry.earlier(hold.expiry);
                 self.held_for = self.held_for.saturating_add(now.since(hold.since));
                 let of_site = self.sites.entry((row.store(), row.site())).or_default();
-                of_site.held += 1;
+                of_site.held[row.mode()] += 1;
+                self.leads += u32::from(row.leads);
                 of_site.stuck += u32::from(now >= hold.stuck_at);
                 of_site.oldest = of_site.oldest.earlier(hold.since);
             }
@@ -63,8 +69,8 @@ impl Live {
         }
     }
 
-    pub(super) fn held_in(&self, store: usize) -> u32 {
-        self.sites.range((store, 0)..(store + 1, 0)).map(|(_, of_site)| of_site.held).sum()
+    pub(super) fn held_in(&self, store: usize, mode: usize) -> u32 {
+        self.sites.range((store, 0)..(store + 1, 0)).map(|(_, of_site)| of_site.held[mode]).sum()
     }
 
     pub(super) fn of_site(&self, store: usize, site: usize) -> OfSite {

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::fleet::{Fleet, FleetLock};
 use crate::handle::MetricsHandle;
 use crate::inspector::classify::Classes;
-use crate::install::InstallError;
+use crate::install_error::InstallError;
 use crate::state::{Core, INSPECTOR_KEY, MAX_LOCKS, OTHER};
 use crate::time::Moment;
 

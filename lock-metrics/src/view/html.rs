@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use crate::labels::MODES;
 use crate::live::LiveState;
 use crate::text::{human, visible};
 use crate::view::{Shown, View, host, short_owner};
@@ -10,7 +11,7 @@ const STYLE: &str = include_str!("locks.css");
 
 macro_rules! policy {
     () => {
-        "default-src 'none'; style-src 'sha256-a1kyfIEnDuLOm++nYJtwHBukGRmvN22z+5+1YhA6doM='; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'sha256-DQjBN89lBAhmA40rB4gnibzgw5ZLKyzOx8O3AMBVpTM='; base-uri 'none'; form-action 'none'"
     };
 }
 
@@ -66,27 +67,32 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
     out.write_str("</body>\n</html>\n")
 }
 
-fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
+fn write_row(out: &mut String, Shown { live, trace_link, waiters }: &Shown) -> fmt::Result {
     let (key, state) = (live.key.as_str(), live.state());
     write!(
         out,
         "<tr data-key=\"{data}\" data-lock=\"{lock_data}\" data-state=\"{state}\" class=\"{state}\">\
-         <td data-label=\"State\"><b>{state}</b></td>\
+         <td data-label=\"State\"><b>{state}</b>{mode}</td>\
          <td data-label=\"Key\"><bdi class=\"key\">{key}</bdi><small>{lock}</small></td>\
-         <td data-label=\"Call site\"><bdi class=\"site\">{site}</bdi></td><td data-label=\"For\">{age}</td>",
+         <td data-label=\"Call site\"><bdi class=\"site\">{site}</bdi>{trace}</td><td data-label=\"For\">{age}</td>",
+        mode = if live.mode == MODES[0] { String::new() } else { format!("<small>{}</small>", live.mode) },
         data = Attribute(key),
         lock_data = Attribute(&live.lock),
         key = Shield(key),
         lock = Shield(&live.lock),
         site = Breakable(&live.site),
+        trace = Trace(live.trace_id.as_deref(), trace_link.as_deref()),
         age = human(live.age),
     )?;
     match &live.state {
-        LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant } => {
+        LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant, fenced } => {
             let left = if lease_left.is_zero() { "over, not renewed".to_owned() } else { human(*lease_left) };
             let mut note = String::new();
             if *stuck {
                 let command = lockctl(key);
+                if *fenced {
+                    note.push_str("<small>its writes are fenced</small>");
+                }
                 write!(note, "<small>stuck after {}; ask</small>", human(*stuck_after))?;
                 write!(note, "<code>{}</code>", Shield(&command))?;
             }
@@ -117,6 +123,24 @@ fn write_row(out: &mut String, Shown { live, waiters }: &Shown) -> fmt::Result {
                 }
             }
             out.write_str("</td></tr>\n")
+        }
+    }
+}
+
+/// Writes the trace of a row, as a link if there is one.
+struct Trace<'a>(Option<&'a str>, Option<&'a str>);
+
+impl Display for Trace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(None, _) => Ok(()),
+            Self(Some(id), None) => write!(f, "<small>trace {id}</small>"),
+            Self(Some(id), Some(link)) => write!(
+                f,
+                "<small><a href=\"{link}\" rel=\"noopener noreferrer\">trace {short}…</a></small>",
+                link = Attribute(link),
+                short = &id[..8],
+            ),
         }
     }
 }

@@ -15,20 +15,23 @@ pub(super) fn document(view: &View) -> Value {
     })
 }
 
-fn row(Shown { live, waiters }: &Shown) -> Value {
+fn row(Shown { live, trace_link, waiters }: &Shown) -> Value {
     let mut row = Map::new();
     let mut set = |name: &str, value: Value| drop(row.insert(name.to_owned(), value));
     set("key", live.key.as_str().into());
     set("lock", live.lock.as_str().into());
     set("state", live.state().into());
     set("site", live.site.as_str().into());
+    set("mode", live.mode.into());
     set(
         "since_unix_seconds",
         json!(live.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
     );
     set("age_seconds", json!(live.age.as_secs_f64()));
+    set("trace_id", json!(live.trace_id));
+    set("trace_link", json!(trace_link));
     match &live.state {
-        LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant } => {
+        LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant, fenced } => {
             set("owner", owner.as_str().into());
             // As text: JavaScript cannot represent every token exactly.
             set("token", token.to_string().into());
@@ -36,6 +39,7 @@ fn row(Shown { live, waiters }: &Shown) -> Value {
             set("stuck_after_seconds", json!(stuck_after.as_secs_f64()));
             set("stuck", (*stuck).into());
             set("reentrant", (*reentrant).into());
+            set("fenced", (*fenced).into());
             set("waiters", (*waiters).into());
         }
         LiveState::Waiting { waits_for } => {

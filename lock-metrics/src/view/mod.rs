@@ -38,6 +38,8 @@ struct Totals {
 /// One row.
 struct Shown {
     live: LiveLock,
+    /// Where its trace is shown.
+    trace_link: Option<String>,
     /// How many acquires of this process wait for this key.
     waiters: usize,
 }
@@ -98,7 +100,8 @@ impl View {
             if let LiveState::Waiting { waits_for: waits_for @ None } = &mut live.state {
                 *waits_for = wanted.and_then(|wanted| wanted.holder.as_deref().cloned());
             }
-            Shown { waiters: wanted.map_or(0, |wanted| wanted.hurt.waiters), live }
+            let trace_link = live.trace_id.as_ref().and_then(|id| core.settings.traces.link(id));
+            Shown { trace_link, waiters: wanted.map_or(0, |wanted| wanted.hurt.waiters), live }
         };
         Self { at, rows: worst.into_values().map(shown).collect(), totals }
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use yaml_rust2::{Yaml, YamlLoader};
 
+use crate::generate::names::histograms;
 use crate::generate::{Rule, Settings, files, rules};
 
 fn folder() -> PathBuf {
@@ -108,6 +109,30 @@ fn each_alert_answers_one_question_of_its_own() {
 
 #[test]
 #[limit]
+fn alerts_that_a_histogram_left_out_silences_are_listed() {
+    let rules = rules();
+    let read_by = |expr: &str| {
+        let recorded = rules.iter().filter_map(|rule| match rule {
+            Rule::Record { name, expr: of } if expr.contains(name.as_str()) => Some(of.as_str()),
+            _ => None,
+        });
+        recorded.chain([expr]).flat_map(histograms).collect::<BTreeSet<_>>()
+    };
+    let mut expected = BTreeSet::new();
+    for rule in &rules {
+        if let Rule::Alert(alert) = rule {
+            expected.extend(read_by(&alert.expr).iter().map(|name| format!("| `{name}` | {} |", alert.name)));
+        }
+    }
+    let page = read("alerts.md");
+    let written: BTreeSet<String> =
+        page.lines().filter(|line| line.starts_with("| `distributed_lock_")).map(str::to_owned).collect();
+    assert_eq!(written, expected);
+    assert!(expected.len() >= 4, "{expected:?}");
+}
+
+#[test]
+#[limit]
 fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
     let mut fires = BTreeSet::new();
     let mut silent = 0;
@@ -142,19 +167,71 @@ fn every_configuration_is_yaml_and_names_files_that_exist() {
     assert!(
         yaml(&format!("{provisioning}/dashboards/locks.yml"))["providers"][0]["options"]["path"].as_str().is_some()
     );
-    let compose = yaml("compose.yaml");
+    let names = services_of("compose.yaml");
+    assert_eq!(names, ["alertmanager", "demo", "grafana", "prometheus", "redis"]);
+}
+
+/// Returns a part of a service, which may stand in what is merged into it.
+fn part<'a>(service: &'a Yaml, name: &str) -> &'a Yaml {
+    let own = &service[name];
+    if own.is_badvalue() { &service["<<"][name] } else { own }
+}
+
+/// Checks that a file for Compose mounts only what exists, builds from what exists and listens to this machine only.
+/// Returns the names of its services, sorted.
+fn services_of(name: &str) -> Vec<String> {
+    let (compose, path) = (yaml(name), folder().join(name));
+    let folder = path.parent().unwrap();
     let services = compose["services"].as_hash().unwrap();
-    let names: BTreeSet<&str> = services.keys().filter_map(Yaml::as_str).collect();
-    assert_eq!(names, BTreeSet::from(["alertmanager", "demo", "grafana", "prometheus", "redis"]));
     for (name, service) in services {
         for volume in service["volumes"].as_vec().into_iter().flatten() {
             let source = volume.as_str().unwrap().split(':').next().unwrap();
-            assert!(!source.starts_with('.') || folder().join(source).exists(), "{name:?}: {source}");
+            let named =
+                compose["volumes"].as_hash().is_some_and(|named| named.contains_key(&Yaml::String(source.into())));
+            assert!(named || source.starts_with('.') && folder.join(source).exists(), "{name:?}: {source}");
         }
         for port in service["ports"].as_vec().into_iter().flatten() {
             assert!(port.as_str().unwrap().starts_with("127.0.0.1:"), "{name:?} listens to everybody");
         }
+        let build = part(service, "build");
+        if let Some(context) = build["context"].as_str() {
+            let dockerfile = build["dockerfile"].as_str().unwrap_or("Dockerfile");
+            assert!(folder.join(context).join(dockerfile).exists(), "{name:?}: {dockerfile}");
+        }
+        for other in part(service, "depends_on").as_hash().into_iter().flat_map(|others| others.keys()) {
+            assert!(services.contains_key(other), "{name:?} depends on {other:?}");
+        }
     }
+    let mut names: Vec<String> = services.keys().map(|name| name.as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+#[limit]
+fn the_whole_service_of_the_examples_is_in_order() {
+    let name = "../examples/service/compose.yaml";
+    assert_eq!(services_of(name), ["grafana", "one", "prometheus", "redis", "two"]);
+    let services = &yaml(name)["services"];
+    // The settings that docs/operations.md asks for.
+    let redis: Vec<&str> = services["redis"]["command"].as_vec().unwrap().iter().filter_map(Yaml::as_str).collect();
+    for pair in [["--appendonly", "yes"], ["--maxmemory-policy", "noeviction"]] {
+        assert!(redis.windows(2).any(|words| words == pair), "{pair:?}: {redis:?}");
+    }
+    let targets = yaml("../examples/service/prometheus.yml");
+    let targets = targets["scrape_configs"][0]["static_configs"].as_vec().unwrap();
+    let targets: Vec<&str> = targets.iter().filter_map(|target| target["targets"][0].as_str()).collect();
+    assert_eq!(targets, ["one:8080", "two:8080"]);
+    for instance in ["one", "two"] {
+        let environment = part(&services[instance], "environment");
+        assert_eq!(
+            (environment["LOCK_URL"].as_str(), environment["LISTEN"].as_str()),
+            (Some("redis://redis:6379"), Some("0.0.0.0:8080"))
+        );
+    }
+    let image = read("../examples/service/Dockerfile");
+    let minimum = env!("CARGO_PKG_RUST_VERSION");
+    assert!(image.contains(&format!("FROM rust:{minimum} ")) && image.contains("--bin web_service"), "{image}");
 }
 
 /// Reads every document of a file.

@@ -191,7 +191,7 @@ impl Parser {
             self.need(")")?;
             if self.is_next("[") {
                 let step = self.take();
-                if !step.ends_with(':') {
+                if !step.contains(':') {
                     return Err(format!("{step:?} is no range of a subquery"));
                 }
                 self.need("]")?;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use lock_core::testing::{RedisServer, limit};
 use lock_core::{
-    FencingToken, LockError, LockEventKind, LockObserver, LossReason, MemberHealth, MemberState, Notice, QuorumHealth,
+    FencingToken, LockError, LockEventKind, LockObserver, LossReason, MemberHealth, MemberState, Mode, Notice, Purpose,
+    QuorumHealth,
 };
 use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
 
@@ -24,6 +25,15 @@ fn synthetic_run(observer: &impl LockObserver) {
     let two = Acquire::new(observer, 2, "lock:user:<id>", "lock:user:1");
     two.send(LockEventKind::WaitStarted);
     two.send(LockEventKind::TimedOut { waited: second, holder: Some(&holder("shop::report")) });
+    let permit = Acquire::new(observer, 3, "uploads", "uploads").in_mode(Mode::permits(1, 4).unwrap());
+    permit.take();
+    let job = Purpose::Job { every: Some(second) };
+    for (attempt, purpose) in (4..).zip([Purpose::Stripe { of: 4 }, Purpose::Leadership, job]) {
+        let mut acquire = Acquire::new(observer, attempt, "used", "used");
+        acquire.purpose = purpose;
+        acquire.take();
+    }
+    observer.on_notice(&Notice::Nested { held: &label, wanted: &label });
     let (token, newest) = (FencingToken::new(1), FencingToken::new(2));
     observer.on_notice(&Notice::Command { op: "acquire", node, elapsed: second, error: Some(&error) });
     observer.on_notice(&Notice::Connection { node, up: true });

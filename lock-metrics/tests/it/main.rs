@@ -16,4 +16,6 @@ mod random;
 mod series;
 mod sites;
 mod threads;
+mod traces;
+mod uses;
 mod view;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::limit;
-use lock_core::{FencingToken, GrantPath, Holder, LockError, LockEventKind, LockObserver, LossReason, Notice};
+use lock_core::{FencingToken, GrantPath, Holder, LockError, LockEventKind, LockObserver, LossReason, Mode, Notice};
 use lock_metrics::builder;
 
 use crate::support::{Acquire, Scrape, holder};
@@ -99,6 +99,38 @@ fn a_wait_is_charged_to_the_site_that_held() {
             "wait_seconds_sum{failed} 6",
         ],
     );
+}
+
+#[test]
+#[limit]
+fn modes_are_told_apart() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    for (attempt, mode) in [Mode::READ, Mode::READ, Mode::permits(1, 4).unwrap()].into_iter().enumerate() {
+        let acquire = Acquire::new(&observer, attempt as u64, LOCK, "lock:user:1").in_mode(mode);
+        acquire.send(LockEventKind::WaitStarted);
+        if attempt > 0 {
+            acquire.acquired(GrantPath::Shared, SECOND, None);
+        }
+        if attempt > 1 {
+            acquire.release(SECOND);
+        }
+    }
+    let scrape = Scrape::read(&metrics.render());
+    let of = |name: &str, mode: &str| scrape.get(name, &[("lock", LOCK), ("mode", mode)]);
+    assert_eq!(["write", "read", "permit"].map(|mode| of("held", mode)), [0.0, 1.0, 0.0]);
+    assert_eq!(["write", "read", "permit"].map(|mode| of("waiters", mode)), [0.0, 1.0, 0.0]);
+    let acquired = |mode| scrape.get("acquisitions_total", &[("lock", LOCK), ("outcome", "acquired"), ("mode", mode)]);
+    assert_eq!(["write", "read", "permit"].map(acquired), [0.0, 1.0, 1.0]);
+    assert_eq!(["write", "read", "permit"].map(|mode| of("hold_seconds_count", mode)), [0.0, 0.0, 1.0]);
+    assert_eq!(scrape.get("grants_total", &[("lock", LOCK), ("path", "shared")]), 2.0);
+    assert_eq!(scrape.get("permits_limit", &[("lock", LOCK), ("site", "shop::charge")]), 4.0);
+    // A lock that nobody shares has one mode.
+    let alone = Acquire::new(&observer, 9, "alone", "alone");
+    alone.take();
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("held", &[("lock", "alone"), ("mode", "write")]), 1.0);
+    assert_eq!(scrape.find("held", &[("lock", "alone"), ("mode", "read")]), None);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod quorum;
 #[cfg(target_os = "linux")]
 mod run;
 mod safety;
+mod shared;
 mod topology;
 mod why;
 

@@ -5,8 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{LockGuard, LockManager};
-use lock_metrics::MetricsHandle;
+use lock_core::{
+    FencedWrite, FencingGate, LockEvent, LockGuard, LockLabel, LockManager, LockObserver, Notice, observe_all,
+};
+use lock_metrics::{LockMetrics, MetricsHandle};
 use serde_json::Value;
 
 use crate::program::{Ended, lockctl, lockctl_at, watch};
@@ -22,7 +24,8 @@ struct Observed {
 }
 
 async fn observed(url: &str) -> Observed {
-    let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], 0)).build().unwrap();
+    let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], 0)).with_trace_ids(|| Some([0xab; 16]));
+    let metrics = metrics.with_trace_link("https://tempo.example/{trace_id}").build().unwrap();
     let locks = LockManager::connect(url).await.unwrap();
     locks.observe(metrics.observer());
     let address = format!("http://{}", metrics.listener().unwrap());
@@ -31,7 +34,8 @@ async fn observed(url: &str) -> Observed {
 
 impl Observed {
     async fn take(&self, key: &str) -> LockGuard {
-        let request = self.locks.lock(key).with_site("shop::charge").with_ttl(Duration::from_secs(60));
+        let request = self.locks.lock(key).with_label(LockLabel::new(key.to_owned())).with_site("shop::charge");
+        let request = request.with_ttl(Duration::from_secs(60));
         request.with_stuck_after(Duration::from_millis(1)).acquire().await.unwrap()
     }
 }
@@ -77,6 +81,7 @@ async fn a_stuck_holder_and_its_callers_are_one_answer() {
             &format!("{KEY} is held for "),
             &format!(" by shop::charge, pid {} on ", std::process::id()),
             "alive: its live view has the hold, stuck for ",
+            &format!("trace    https://tempo.example/{}", "ab".repeat(16)),
             "its clock agrees with the store's",
             " of 1 min 00 s, renewed ",
             "3 callers: 2 at api::pay on ",
@@ -90,6 +95,57 @@ async fn a_stuck_holder_and_its_callers_are_one_answer() {
     assert_eq!(json["process"]["token"], guard.token().to_string());
     guard.release().await.unwrap();
     waiting.join_all().await;
+}
+
+/// What `install` would hear of checked tokens, without the locks of the other tests.
+struct Checks(LockMetrics);
+
+impl LockObserver for Checks {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        self.0.on_notice(notice);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_lock_whose_tokens_are_checked_is_safe_to_force() {
+    let server = RedisServer::start();
+    let holder = observed(&server.url()).await;
+    observe_all(Checks(holder.metrics.observer()));
+    let says = |fenced: bool, guard: &LockGuard| {
+        let (text, json) = why(&server, &[&holder.address]);
+        let token = format!("(its token is {})", guard.token());
+        let advice = if fenced {
+            format!("safe: its writes are fenced, since its process checks the tokens of this lock {token}")
+        } else {
+            format!("safe only if all that it writes to checks fencing tokens {token}")
+        };
+        assert_says(&text, &[&advice]);
+        assert_eq!(json["process"]["fenced"], fenced);
+    };
+    let guard = holder.take(KEY).await;
+    // Of another lock, or of nobody, it says nothing.
+    let other = holder.take("lock:other").await;
+    FencingGate::new().admit(other.token()).unwrap();
+    says(false, &guard);
+    let gate = FencingGate::new();
+    gate.admit(guard.token()).unwrap();
+    says(true, &guard);
+    guard.release().await.unwrap();
+    // The next holder has not written yet, but its lock is the same.
+    let guard = holder.take(KEY).await;
+    says(true, &guard);
+    guard.release().await.unwrap();
+
+    // A write that Redis checks counts too.
+    let fresh = observed(&server.url()).await;
+    observe_all(Checks(fresh.metrics.observer()));
+    let guard = fresh.take(KEY).await;
+    drop(FencedWrite::new("stock", guard.token(), "SET").arg("1").eval_args());
+    let (text, _) = why(&server, &[&fresh.address]);
+    assert_says(&text, &["safe: its writes are fenced"]);
 }
 
 #[tokio::test]
@@ -262,4 +318,12 @@ async fn a_namespace_and_a_server_that_is_away() {
     assert_says(&ended, &[&format!("prod:{KEY} is held"), "alive: its live view has the hold"]);
     server.kill();
     lockctl_at(&url, &["why", KEY, "--live-view", &holder.address]).assert_code(3);
+}
+
+#[test]
+#[limit]
+fn of_a_quorum_one_member_is_asked() {
+    let ended = lockctl_at("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &["why", KEY]);
+    ended.assert_code(2);
+    assert!(ended.stderr.contains("name a member of it, as in redis://host:port; `lockctl sync KEY`"), "{ended:?}");
 }

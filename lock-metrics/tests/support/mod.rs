@@ -8,7 +8,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lock_core::{
-    FencingToken, GrantPath, Holder, HolderInfo, LockEvent, LockEventKind, LockKey, LockLabel, LockObserver, OwnerId,
+    FencingToken, GrantPath, Holder, HolderInfo, LockEvent, LockEventKind, LockKey, LockLabel, LockObserver, Mode,
+    OwnerId, Purpose,
 };
 
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -22,6 +23,8 @@ pub(crate) struct Acquire<'a, O> {
     pub(crate) site: &'a str,
     pub(crate) ttl: Duration,
     pub(crate) stuck_after: Duration,
+    pub(crate) mode: Mode,
+    pub(crate) purpose: Purpose,
 }
 
 impl<'a, O: LockObserver> Acquire<'a, O> {
@@ -34,13 +37,21 @@ impl<'a, O: LockObserver> Acquire<'a, O> {
             site: "shop::charge",
             ttl: Duration::from_secs(10),
             stuck_after: Duration::from_secs(60),
+            mode: Mode::Exclusive,
+            purpose: Purpose::Lock,
         }
+    }
+
+    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 
     pub(crate) fn send(&self, kind: LockEventKind<'_>) {
         let mut event = LockEvent::new(self.attempt, &self.label, &self.key, self.site, kind);
         event.ttl = self.ttl;
         event.stuck_after = self.stuck_after;
+        (event.mode, event.purpose) = (self.mode, self.purpose);
         self.observer.on_event(&event);
     }
 
@@ -179,8 +190,11 @@ impl Scrape {
             .map(|((name, labels), value)| (name.strip_prefix("distributed_lock_").unwrap(), labels, value))
             .filter(|(name, _, _)| !name.ends_with("_bucket") && !name.contains("timestamp") && !still.contains(name))
             .map(|(name, labels, value)| {
-                let rest: Vec<String> =
-                    labels.iter().filter(|(name, _)| *name != "lock").map(|(_, value)| value.clone()).collect();
+                let rest: Vec<String> = labels
+                    .iter()
+                    .filter(|(name, value)| *name != "lock" && *value != "write")
+                    .map(|(_, v)| v.clone())
+                    .collect();
                 format!("{name}{{{}}} {value}", rest.join(","))
             })
             .collect();

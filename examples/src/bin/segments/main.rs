@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, value_parser};
 use lock_core::{LockErrorKind, LockManager, Striped};
 use tokio::task::JoinSet;
@@ -125,12 +125,19 @@ pub(crate) async fn sell(
     for _ in 0..buyers {
         tasks.spawn(buy(stock.clone(), Books::at(folder), until, hold));
     }
-    let mut sold = vec![0; segments as usize];
-    while let Some(bought) = tasks.join_next().await {
-        for segment in bought?? {
-            sold[segment as usize] += 1;
+    let selling = async {
+        let mut sold = vec![0; segments as usize];
+        while let Some(bought) = tasks.join_next().await {
+            for segment in bought?? {
+                sold[segment as usize] += 1;
+            }
         }
-    }
+        Ok::<_, anyhow::Error>(sold)
+    };
+    let sold = tokio::select! {
+        sold = selling => sold?,
+        _ = locks.shutdown_on_signal(Duration::from_secs(5)) => bail!("stopped before the end of the sale"),
+    };
     ensure!(locks.shutdown(Duration::from_secs(5)).await.is_clean(), "some locks could not be given back");
     Ok(sold)
 }

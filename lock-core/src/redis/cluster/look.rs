@@ -66,7 +66,7 @@ impl Cluster {
         let address = self.nat.reach(announced.clone());
         let make = || {
             let target = self.seeds[0].pool.target().sibling(&address.host, address.port)?;
-            Ok::<_, LockError>(Arc::new(Node::in_cluster(target, &self.common)))
+            Ok::<_, LockError>(Arc::new(Node::in_cluster(target, self.durability, &self.common)))
         };
         let lane = self.table.lane_at(&address, make)?;
         lane.ok_or_else(|| LockError::not_executed("the cluster has had too many masters to tell them apart; restart"))
@@ -146,6 +146,12 @@ impl Cluster {
     fn apply(&self, topology: &Topology) -> Result<()> {
         let lane = |address: &Address| Ok::<_, LockError>((address.clone(), self.lane_at(address)?));
         let lanes = topology.masters().into_iter().map(lane).collect::<Result<BTreeMap<_, _>>>()?;
+        for (address, lane) in &lanes {
+            if let Some(node) = self.table.node(*lane) {
+                node.note_found(topology.found_of(address));
+            }
+        }
+        self.failovers.found(lanes.values().copied().collect());
         let lane_of = |slot: u16| lanes.get(topology.master_of(usize::from(slot))?).copied();
         let first = self.table.is_empty();
         let changed = self.table.set((0..=u16::MAX).take(SLOTS).map(|slot| (slot, lane_of(slot))));
@@ -161,6 +167,12 @@ impl Cluster {
         let times = self.slots_moved.swap(0, Ordering::Relaxed);
         if times > 0 {
             inbox.notice(&Notice::SlotsMoved { node: &self.name(), times });
+        }
+        for node in self.failovers.take().into_iter().filter_map(|lane| self.table.node(lane)) {
+            // One that was connected to before tells by itself.
+            if !node.pool.history.is_known() {
+                inbox.notice(&Notice::Failover { node: node.name() });
+            }
         }
         for node in (0..=u16::MAX).map_while(|lane| self.table.node(lane)) {
             for (kind, times) in node.redirections.take() {

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{LockError, Result};
 use crate::redis::url::Address;
 
+/// How a node says of a script that a slot is not, or not wholly, there.
+const NOT_HERE: [&str; 2] = ["non local key", "do not hash to the same slot"];
+
 /// What a definite refusal says. Nothing was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::redis) enum Refusal {
@@ -18,6 +21,8 @@ pub(in crate::redis) enum Refusal {
     Ask(Address),
     /// The slot is being moved, and some of the keys have gone.
     TryAgain,
+    /// The slot is not, or not wholly, at this node, which does not say where it is.
+    NotHere,
     /// The node does not serve the slot as a master, or the cluster has no master for it.
     NoMaster,
     /// The master cannot serve at the moment.
@@ -37,6 +42,7 @@ impl Refusal {
             "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" => Some(Self::NoMaster),
             "LOADING" | "BUSY" | "MISCONF" | "OOM" | "NOREPLICAS" => Some(Self::NotNow),
             "NOAUTH" | "NOPERM" | "WRONGPASS" => Some(Self::NotAllowed),
+            "ERR" if NOT_HERE.iter().any(|text| detail.contains(text)) => Some(Self::NotHere),
             _ => None,
         }
     }
@@ -54,6 +60,7 @@ impl fmt::Display for Refusal {
             Self::Replaced => f.write_str("another master serves the slot"),
             Self::Ask(to) => write!(f, "{to} is taking the slot over"),
             Self::TryAgain => f.write_str("the slot is being moved"),
+            Self::NotHere => f.write_str("the slot is not at this node"),
             Self::NoMaster => f.write_str("no master of the slot answered"),
             Self::NotNow => f.write_str("the master cannot serve now"),
             Self::NotAllowed => f.write_str("the node does not permit it"),
@@ -76,7 +83,7 @@ impl Redirections {
         let kind = match answer.as_ref().err().and_then(Refusal::of) {
             Some(Refusal::Moved(_)) => 0,
             Some(Refusal::Ask(_)) => 1,
-            Some(Refusal::TryAgain) => 2,
+            Some(Refusal::TryAgain | Refusal::NotHere) => 2,
             Some(Refusal::NoMaster) => 3,
             _ => return,
         };
@@ -112,6 +119,14 @@ mod tests {
             (&["NOAUTH", "NOPERM", "WRONGPASS"], Refusal::NotAllowed),
         ] {
             assert!(codes.iter().all(|code| read(code, "") == Some(refusal.clone())), "{refusal:?}");
+        }
+        for text in [
+            "Script attempted to access a non local key in a cluster node script: 1f0, on @user_script:12.",
+            "Error running script (call to f_1f0): @user_script:7: @user_script: 7: Lua script attempted to access a non \
+             local key in a cluster node",
+            "Script attempted to access keys that do not hash to the same slot",
+        ] {
+            assert_eq!(read("ERR", text), Some(Refusal::NotHere), "{text}");
         }
         for other in ["ERR", "WRONGTYPE", "CROSSSLOT", "NOSCRIPT", ""] {
             assert_eq!(read(other, "MOVED 1 h:1"), None, "{other}");

@@ -53,9 +53,17 @@ impl Cluster {
         self.table.node(lane).unwrap_or(&self.seeds[0]).name()
     }
 
-    /// Returns how often the server of a lane was found to have another history.
+    /// Returns a number that is another one when the server of a lane has another history than before, and for a lane
+    /// that replaced another.
     pub(in crate::redis) fn failovers(&self, lane: u16) -> u64 {
-        self.table.node(lane).map_or(0, |node| node.pool.history.changes())
+        let changes = self.table.node(lane).map_or(0, |node| node.pool.history.changes());
+        (self.failovers.of(lane) << 32) + changes
+    }
+
+    /// Returns whether a lock was found taken lately.
+    pub(in crate::redis) fn is_contended(&self, key: &LockKey) -> bool {
+        let found = self.table.lane_of(slot_of(key)).and_then(|lane| self.table.node(lane));
+        found.is_some_and(|node| node.collisions.is_contended(key))
     }
 
     /// Returns whether masters report changes, as far as is known.
@@ -214,7 +222,7 @@ impl Cluster {
                     way.asking = true;
                     true
                 }
-                Some(Refusal::TryAgain) => !std::mem::replace(&mut way.alone, true),
+                Some(Refusal::TryAgain | Refusal::NotHere) => !std::mem::replace(&mut way.alone, true),
                 _ if error.kind() == LockErrorKind::Unavailable && !error.is_ambiguous() => false,
                 _ => return Err(error),
             };
@@ -272,7 +280,7 @@ impl Cluster {
                     return error;
                 }
             }
-            Some(Refusal::NoMaster) => self.common.look_soon(),
+            Some(Refusal::NoMaster | Refusal::NotHere) => self.common.look_soon(),
             _ => {}
         }
         error

@@ -1,6 +1,6 @@
 //! Which master of a cluster serves which slot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
@@ -28,6 +28,17 @@ impl Address {
 pub(in crate::redis) struct Topology {
     /// The master of each slot; `None` if no master serves it.
     by_slot: Vec<Option<Address>>,
+    /// How many replicas each master has that could take over.
+    replicas: BTreeMap<Address, u64>,
+}
+
+/// What a look at the cluster finds of a master.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::redis) struct Found {
+    /// The first and the last slot that it serves.
+    pub(in crate::redis) slots: Option<(u16, u16)>,
+    /// How many replicas it has that could take over.
+    pub(in crate::redis) replicas: u64,
 }
 
 impl Topology {
@@ -35,10 +46,12 @@ impl Topology {
     /// it makes no sense.
     pub(in crate::redis) fn read(answer: &Value, asked: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
-        let mut by_slot = vec![None; SLOTS];
+        let (mut by_slot, mut by_master) = (vec![None; SLOTS], BTreeMap::new());
         for range in ranges {
             let Value::Array(range) = range else { return None };
-            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else { return None };
+            let [Value::Int(first), Value::Int(last), Value::Array(master), replicas @ ..] = range.as_slice() else {
+                return None;
+            };
             let [host, Value::Int(port), ..] = master.as_slice() else { return None };
             let host = match host {
                 Value::Nil => "",
@@ -47,9 +60,19 @@ impl Topology {
             };
             let master = Address::announced(host, u16::try_from(*port).ok()?, asked);
             let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+            by_master.insert(master.clone(), u64::try_from(replicas.len()).ok()?);
             by_slot.get_mut(first..=last)?.fill(Some(master));
         }
-        Some(Self { by_slot })
+        Some(Self { by_slot, replicas: by_master })
+    }
+
+    /// Returns what is known of a master.
+    pub(super) fn found_of(&self, master: &Address) -> Found {
+        let serves = |slot: &Option<Address>| slot.as_ref() == Some(master);
+        let number = |at: usize| u16::try_from(at).ok();
+        let first = self.by_slot.iter().position(serves).and_then(number);
+        let last = self.by_slot.iter().rposition(serves).and_then(number);
+        Found { slots: first.zip(last), replicas: self.replicas.get(master).copied().unwrap_or(0) }
     }
 
     /// Returns the master of a slot.

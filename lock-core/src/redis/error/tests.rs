@@ -105,6 +105,13 @@ fn codes_inside_the_errors_of_scripts() {
         ("@user_script: 7: -MISCONF Redis is configured to save RDB snapshots", Class::NotExecuted),
         ("ERR The user executing the script can't run this command or subcommand", Class::Misconfigured),
         ("ERR Error running script (call to f_1f0): user_script:7: attempt to index a nil value", Class::Unknown),
+        // Redis 7, 6.2, and a script that may not leave its slot
+        ("ERR Script attempted to access a non local key in a cluster node script: 1f0", Class::NotExecuted),
+        (
+            "@user_script: 7: @user_script: 7: Lua script attempted to access a non local key in a cluster node",
+            Class::NotExecuted,
+        ),
+        ("ERR Script attempted to access keys that do not hash to the same slot", Class::NotExecuted),
     ] {
         assert_eq!(class(&answered("node", "acquire", text)), expected, "{text}");
     }

@@ -25,8 +25,13 @@ pub struct LockEntry {
     pub key: LockKey,
     /// Who has it.
     pub state: EntryState,
+    /// How many units of it are taken, if it is shared: each reader of a process that claims for itself is one, and each
+    /// permit.
+    pub units: Option<u64>,
     /// The holder with its lease. If the lease was handed on inside a process, this is the holder
-    /// that opened it; that process's live view names the current holder.
+    /// that opened it; that process's live view names the current holder. Of several that share the lock, this is the
+    /// one that came first, which may have left: [`FleetReader::holders`](crate::inspect::FleetReader::holders) lists
+    /// them.
     pub holder: Holder,
     /// The value that a foreign client wrote, at most its first 1,025 bytes. It is needed to take the lock
     /// away from that client, see
@@ -55,6 +60,8 @@ pub struct LockEntry {
 pub enum EntryState {
     /// One of our holders.
     Held,
+    /// Several of ours: readers, or holders of permits.
+    Shared,
     /// Nobody any more: it was released, and stays taken for the rest of its `min_hold`.
     Kept,
     /// A client of the classic protocol, or something else that wrote a string there.
@@ -67,6 +74,7 @@ impl EntryState {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Held => "held",
+            Self::Shared => "shared",
             Self::Kept => "kept",
             Self::Foreign => "foreign",
         }
@@ -85,6 +93,7 @@ impl LockEntry {
         Self {
             key,
             state,
+            units: None,
             foreign_value: None,
             holder,
             granted_at,

@@ -36,12 +36,15 @@ impl FleetReader {
     ///
     /// Safe to drop; the lock may still be taken away.
     pub async fn release(&self, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<Freed> {
-        // A release needs only the key and the owner of a claim.
-        let claim = Release::new(Claim { owner, ..Claim::new(key.clone(), Duration::ZERO) });
+        // A release needs only the key, the owner and the mode of a claim. What cannot be read is compared later.
+        let holders = self.holders(key).await.unwrap_or_default();
+        let mode = holders.iter().find(|holder| holder.owner == Some(owner)).and_then(|holder| holder.mode);
+        let claim = Claim { owner, ..Claim::new(key.clone(), Duration::ZERO) }.with_mode(mode.unwrap_or_default());
+        let claim = Release::new(claim);
         let store = self.servers.keeper_of(key).await;
         let freed = match &store {
             Ok(store) => {
-                let told = within(store, "release", announce(store, key, owner, actor, reason)).await;
+                let told = within(store, "release", announce(store, &claim.claim, actor, reason)).await;
                 if let Err(error) = &told {
                     tracing::debug!(%error, "the holder could not be told who takes its lock away");
                 }
@@ -106,18 +109,19 @@ impl FleetReader {
 }
 
 /// Tells the process of this owner that its lock is taken away. Returns whether the lock was its own.
-async fn announce(store: &Node, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<bool> {
+async fn announce(store: &Node, claim: &Claim, actor: &str, reason: &str) -> Result<bool> {
+    let Claim { key, owner, mode, .. } = claim;
     let connection = store.pool.connection().await?;
     let link = &connection.link;
     let mut reading = redis::cmd("GETRANGE");
     reading.arg(key.as_str()).arg(0).arg(31);
     let answer = link.send(&reading).await.map_err(|error| store.failed("read the lock", &error))?;
     // An owner is used for one lock, once, so nobody else can have this text.
-    if !matches!(answer, Value::BulkString(text) if text == owner.digits()) {
+    if !mode.is_shared() && !matches!(answer, Value::BulkString(text) if text == owner.digits()) {
         return Ok(false);
     }
     let mut telling = redis::cmd("PUBLISH");
-    telling.arg(keys::REVOKED).arg(steps::revoking(owner, actor, reason));
+    telling.arg(keys::REVOKED).arg(steps::revoking(*owner, actor, reason));
     link.send(&telling).await.map_err(|error| store.failed("tell the holder", &error))?;
     Ok(true)
 }

@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 
 use crate::error::Result;
 use crate::key::LockKey;
+use crate::mode::Mode;
 use crate::owner::{HolderInfo, OwnerId};
 use crate::redis::inspect::servers::{Answer, Servers};
 use crate::redis::keys::Keys;
@@ -38,6 +39,8 @@ pub struct Waiter {
     pub owner: OwnerId,
     /// The process and call site, as it describes itself.
     pub info: Option<HolderInfo>,
+    /// How it wants to have the lock. `None` if that cannot be told.
+    pub mode: Option<Mode>,
     /// How long it has been in the queue, by the server's clock.
     pub waiting_for: Duration,
     /// How long ago it last confirmed that it still waits. A waiter that has missed three
@@ -58,7 +61,7 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
     let keys = Keys::of(key)?;
     let mut command = redis::cmd("ZRANGE");
     command.arg(keys.queue()).arg(0).arg("+inf").arg("BYSCORE").arg("LIMIT").arg(0).arg(MAX_LISTED).arg("WITHSCORES");
-    let answer = ask(servers, command).await?;
+    let answer = ask(servers, LIST, command).await?;
     let queue: Vec<(String, f64)> = redis::from_redis_value(answer.value.clone()).map_err(|_| answer.refusal(LIST))?;
     if queue.is_empty() {
         return Ok(Vec::new());
@@ -68,12 +71,13 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
     for (owner, _) in &queue {
         command.arg(owner);
     }
-    let answer = ask(servers, command).await?;
+    let answer = ask(servers, LIST, command).await?;
     let Value::Array(entries) = answer.value else { return Err(answer.refusal(LIST)) };
     let now = answer.now;
     let read = |(at, ((owner, arrived), entry)): (usize, ((String, f64), Value))| {
         // The waiter may have been granted the lock between the two commands.
-        let entry = if let Value::BulkString(text) = entry { value::waiter(&text) } else { None };
+        let text = if let Value::BulkString(text) = entry { text } else { Vec::new() };
+        let entry = value::waiter(&text);
         #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact until the year 2255")]
         let micros = (now as f64 - arrived).max(0.0);
         Some(Waiter {
@@ -81,14 +85,15 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
             owner: OwnerId::from_hex(&owner)?,
             waiting_for: Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default(),
             confirmed: entry.as_ref().map(|(_, at)| Duration::from_micros(now.saturating_sub(*at))),
+            mode: value::mode(&text),
             info: entry.map(|(info, _)| info),
         })
     };
     Ok(queue.into_iter().zip(entries).enumerate().filter_map(read).collect())
 }
 
-async fn ask(servers: &Servers, command: Cmd) -> Result<Answer> {
+pub(super) async fn ask(servers: &Servers, what: &'static str, command: Cmd) -> Result<Answer> {
     let store = servers.reachable().await?;
-    let answers = servers.ask(&store, LIST, &[command]).await?;
-    answers.into_iter().next().ok_or_else(|| store.unreadable(LIST))
+    let answers = servers.ask(&store, what, &[command]).await?;
+    answers.into_iter().next().ok_or_else(|| store.unreadable(what))
 }

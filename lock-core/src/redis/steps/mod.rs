@@ -3,6 +3,7 @@
 
 mod acquire;
 mod acquire_all;
+mod batch;
 mod blocked;
 mod holder;
 mod messages;
@@ -20,12 +21,13 @@ use crate::redis::value;
 
 pub(super) use acquire::{Acquire, Acquired};
 pub(super) use acquire_all::{AcquireAll, AcquiredAll};
+pub(super) use batch::{Part, has_failed, read_attempt, read_batch};
 pub(super) use blocked::{blocked, read_blocked, set_blocked};
 pub(super) use holder::{holder, read_holder};
 #[cfg(any(test, feature = "inspect"))]
 pub(super) use messages::revoking;
 pub(super) use messages::{called, granted, revocation, wanted};
-pub(super) use release::{free_one, freed, release, script as release_script};
+pub(super) use release::{each_freed, free_one, freed, release, script as release_script};
 #[cfg(feature = "inspect")]
 pub(super) use release_foreign::release_foreign;
 pub(super) use renew::{Unrenewed, raise, raised, renew, unrenewed};

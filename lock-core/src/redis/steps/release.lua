@@ -5,7 +5,8 @@
 -- ARGV[1]    how long they stay taken, ms; 0 frees them now
 -- ARGV[1+i]  the owner of the i-th claim, 32 hexadecimal digits and the '|' that follows them in the value
 --
--- Returns  of each claim: 1 if it held its lock, 0 if it did not, `e` and text if a command failed.
+-- Returns  1 if all held their locks and nobody waits for them; else a list with the answer to each claim: 1 if it
+--          held its lock, 0 if it did not, `e` and text if a command failed.
 --
 -- Atomic per lock, because the lease may pass to another claim between reading the owner and deleting the
 -- key; one script for all of them, because that costs the server a third. A failure of one lock does not
@@ -13,25 +14,19 @@
 
 local pcall, find = redis.pcall, string.find
 local count, keep = (#KEYS - 1) / 2, tonumber(ARGV[1])
-local answers = {}
 
--- Nearly always nobody waits for any of them. Then three commands do.
+-- Nearly always all are held and nobody waits for any. Then three commands do.
 if keep == 0 and pcall('EXISTS', unpack(KEYS, count + 1, 2 * count)) == 0 then
-  local values, mine = pcall('MGET', unpack(KEYS, 1, count)), {}
-  if not values.err then
-    for i = 1, count do
-      answers[i] = 0
-      if values[i] and find(values[i], ARGV[1 + i], 1, true) == 1 then
-        answers[i] = 1
-        mine[#mine + 1] = KEYS[i]
-      end
-    end
-    if #mine == 0 or type(pcall('DEL', unpack(mine))) == 'number' then
-      return answers
-    end
+  local values, held = pcall('MGET', unpack(KEYS, 1, count)), 0
+  while held < count and values[held + 1] and find(values[held + 1], ARGV[held + 2], 1, true) == 1 do
+    held = held + 1
+  end
+  if held == count and type(pcall('DEL', unpack(KEYS, 1, count))) == 'number' then
+    return 1
   end
 end
 
+local answers = {}
 local turn_to, free = library()
 for i = 1, count do
   turn_to(KEYS[i], KEYS[count + i])

@@ -6,8 +6,9 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::backend::Freed;
+use crate::key::LockKey;
 use crate::owner::OwnerId;
-use crate::redis::keys::Keys;
+use crate::redis::keys::QueueOf;
 use crate::redis::script::{Eval, Script};
 use crate::redis::value;
 
@@ -27,25 +28,29 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
 
 /// Frees the locks of some claims, which stay taken for a while.
 pub(crate) fn release<'a>(
-    claims: impl Iterator<Item = (&'a Keys, OwnerId)> + Clone,
-    clock: &'a str,
+    claims: impl ExactSizeIterator<Item = (&'a LockKey, OwnerId)> + Clone,
+    clock: &str,
     keep_for: Duration,
 ) -> Eval {
-    let locks = claims.clone().map(|(keys, _)| keys.lock());
-    let queues = claims.clone().map(|(keys, _)| keys.queue());
-    let keys: Vec<&str> = locks.chain(queues).chain([clock]).collect();
-    Eval::new(&SCRIPT, keys.into_iter()).with(|arguments| {
-        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) });
+    let count = claims.len();
+    Eval::of(&SCRIPT, 2 * count + 1).with(|words| {
+        for (lock, _) in claims.clone() {
+            words.arg(lock.as_str());
+        }
+        for (lock, _) in claims.clone() {
+            words.arg(QueueOf(lock));
+        }
+        words.arg(clock).arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) });
         for (_, owner) in claims {
-            arguments.arg(&value::head(owner));
+            words.arg(&value::head(owner));
         }
     })
 }
 
 /// The same for one claim, without its queue.
-pub(crate) fn free_one(keys: &Keys, owner: OwnerId, keep_for: Duration) -> Eval {
+pub(crate) fn free_one(lock: &LockKey, owner: OwnerId, keep_for: Duration) -> Eval {
     static ALONE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("free_one.lua")));
-    Eval::new(&ALONE, [keys.lock()].into_iter()).with(|arguments| {
+    Eval::new(&ALONE, [lock.as_str()].into_iter()).with(|arguments| {
         arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(&value::head(owner));
     })
 }
@@ -53,6 +58,16 @@ pub(crate) fn free_one(keys: &Keys, owner: OwnerId, keep_for: Duration) -> Eval 
 /// Returns the text of the script, which a new connection sends so that the server knows it.
 pub(crate) fn script() -> &'static str {
     &SCRIPT.text
+}
+
+/// Reads the answers to `count` claims. Fewer if the reply makes no sense.
+pub(crate) fn each_freed(reply: Value, count: usize) -> impl Iterator<Item = Value> {
+    let (each, all) = match reply {
+        Value::Array(each) if each.len() == count => (each, 0),
+        Value::Int(1) => (Vec::new(), count),
+        _ => (Vec::new(), 0),
+    };
+    each.into_iter().chain(std::iter::repeat_n(Value::Int(1), all))
 }
 
 /// Reads the answer to one claim: whether it held the lock, or the text of an error. `None` if it makes

@@ -1,11 +1,11 @@
 //! Masters that die, or hang, and the replicas that replace them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, Stopwatch, limit};
-use lock_core::{LockErrorKind, LockManager, RedisStore};
+use lock_core::{LockErrorKind, LockEvent, LockManager, LockObserver, LossReason, Notice, RedisStore, ReleaseOutcome};
 
 use crate::support::{MS, SECOND, Scratch, Worker, eventually, exists, figure, locks_at, take};
 
@@ -133,6 +133,54 @@ async fn without_a_replica_its_own_keys_end_by_name_and_others_are_served() {
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     assert!(error.to_string().contains(&dead) && error.to_string().contains(&gone), "{error}");
     take(&locks, &other).await.release().await.unwrap();
+}
+
+/// Scenario 4 of the design.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_grant_that_the_new_master_does_not_know_is_lost_by_the_failover() {
+    let mut cluster = RedisCluster::start(3);
+    let replica = cluster.start_replica_of(0);
+    let [kept, lost] = ["kept:", "lost:"].map(|prefix| cluster.key_on(0, prefix));
+    let locks = locks_at(&cluster.url());
+    let failovers = Arc::new(AtomicUsize::new(0));
+    locks.observe(Failovers(Arc::clone(&failovers)));
+    let kept = take(&locks, &kept).await;
+    synced(&cluster.masters()[0], &replica).await;
+    // It can no longer log in at its master.
+    for words in
+        [&["CONFIG", "SET", "masteruser", "nobody", "masterauth", "x"][..], &["CLIENT", "KILL", "TYPE", "master"]]
+    {
+        replica.command(words);
+    }
+    let info = || replica.command(&["INFO", "replication"]).text().to_owned();
+    eventually("nothing reaches the replica any more", || info().contains("master_link_status:down")).await;
+    let lost = take(&locks, &lost).await;
+    cluster.kill(0);
+    take_over(&replica);
+    let promoted = Stopwatch::start();
+    assert_eq!(tokio::time::timeout(20 * SECOND, lost.lost()).await, Ok(LossReason::Failover));
+    figure("loss known after the promotion", promoted.elapsed());
+    let next = take(&locks, lost.key().as_str()).await;
+    assert!(next.token() > lost.token(), "a stale write is refused");
+    assert_eq!(lost.release().await, Ok(ReleaseOutcome::AlreadyLost(LossReason::Failover)));
+    kept.ensure_held().unwrap();
+    assert_eq!(failovers.load(Ordering::SeqCst), 1);
+    kept.release().await.unwrap();
+    next.release().await.unwrap();
+}
+
+/// Counts the failovers that a manager reports.
+struct Failovers(Arc<AtomicUsize>);
+
+impl LockObserver for Failovers {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if let Notice::Failover { .. } = notice {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 }
 
 /// Users are not replicated: the new master may not know ours.

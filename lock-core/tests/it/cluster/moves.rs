@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::{EventLog, Recorder, RedisCluster, Reply, limit};
+use lock_core::testing::{EventLog, Recorder, RedisCluster, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockObserver, Notice, Renew};
 
-use crate::support::{MS, SECOND, Scratch, all_told, eventually, exists, figure, locks_at, lost, renewals, take};
+use crate::support::{
+    MS, SECOND, Scratch, all_told, eventually, exists, figure, locked_keys, locks_at, lost, renewals, take,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit(180)] // Each of 60 moves waits until three masters agree on it.
@@ -68,6 +70,58 @@ async fn locks_are_taken_held_and_passed_on_while_their_slots_are_moved() {
     assert_eq!((events.count("Lost"), events.count("Failed"), events.count("RenewFailed")), (0, 0, 0));
     let verdict = scratch.verdict();
     assert_eq!((verdict.grants, &*verdict.violations), (grants, &[][..]));
+}
+
+/// The first half of scenario 5 of the design: a thousand slots of one master, while others work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit(180)] // A thousand slots, each with six commands.
+async fn while_a_thousand_slots_are_moved_nobody_sees_an_error() {
+    let cluster = Arc::new(RedisCluster::start(3));
+    let (locks, events) = (locks_at(&cluster.url()), EventLog::default());
+    locks.observe(events.clone());
+    let over = Arc::new(AtomicBool::new(false));
+    let moving = Arc::new(AtomicBool::new(false));
+    // Those that stay: before, and while others are moved.
+    let pairs = [Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new()))];
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..64 {
+        let moves = task < 32;
+        let name = if moves {
+            cluster.key_among(0..1000, &format!("moves:{task}:"))
+        } else {
+            cluster.key_among(1000..16384, &format!("stays:{task}:"))
+        };
+        let (locks, over, moving, pairs) = (locks.clone(), Arc::clone(&over), Arc::clone(&moving), pairs.clone());
+        tasks.spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                let begun = Stopwatch::start();
+                let guard = locks.lock(&name).await.unwrap_or_else(|error| panic!("{error}"));
+                guard.release().await.unwrap_or_else(|error| panic!("{error}"));
+                if !moves {
+                    let during = usize::from(moving.load(Ordering::Relaxed));
+                    pairs[during].lock().unwrap().push(begun.elapsed());
+                }
+            }
+        });
+    }
+    let held = locks.lock(cluster.key_among(0..1000, "held:")).with_renew(Renew::Every(100 * MS)).await.unwrap();
+    eventually("they work", || pairs[0].lock().unwrap().len() >= 10_000).await;
+    moving.store(true, Ordering::Relaxed);
+    let mover = Arc::clone(&cluster);
+    tokio::task::spawn_blocking(move || mover.move_slots(0..1000, 0, 1)).await.unwrap();
+    over.store(true, Ordering::Relaxed);
+    tasks.join_all().await;
+    assert_eq!(held.ensure_held(), Ok(()));
+    held.release().await.unwrap();
+    all_told(&events).await;
+    assert_eq!((events.count("Lost"), events.count("Failed"), events.count("RenewFailed")), (0, 0, 0));
+    for (when, pairs) in ["before", "while a thousand slots are moved"].into_iter().zip(pairs) {
+        let mut pairs = pairs.lock().unwrap();
+        pairs.sort_unstable();
+        let rank = |of: usize| pairs[(pairs.len() - 1) * of / 100];
+        figure(&format!("{} pairs of other slots {when}: p50, p99", pairs.len()), (rank(50), rank(99)));
+    }
+    assert!(cluster.masters().iter().all(|master| locked_keys(master).is_empty()));
 }
 
 /// Returns whether a master serves the slot of a key.

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use lock_core::testing::{EventLog, RedisServer, Report, inbox, limit};
+use lock_core::testing::{RedisServer, Report, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager,
     MemoryStore, Mode, RedisStore, Release, Ticket, Vote,
 };
 
-use crate::support::{LONG, MS, SECOND, eventually, exists, locked_keys, locks, pttl};
+use crate::support::{LONG, MS, SECOND, eventually, exists, listening, locked_keys, locks, pttl};
 
 fn claim(mode: Mode) -> Claim {
     Claim::new(LockKey::new("k").unwrap(), LONG).with_mode(mode)
@@ -78,12 +78,7 @@ async fn a_writer_whose_lease_was_raised_without_a_script_becomes_a_reader() {
 async fn a_moment_that_is_left_free_ends_with_a_reader_who_passes_nobody() {
     let server = RedisServer::start();
     let store = Arc::new(RedisStore::new(&server.url()).unwrap());
-    let (inbox, mut reports) = inbox(EventLog::default());
-    tokio::spawn({
-        let (store, inbox) = (Arc::clone(&store), inbox.clone());
-        async move { store.drive(inbox).await }
-    });
-    eventually("it listens", || inbox.is_open()).await;
+    let (inbox, mut reports) = listening(&store).await;
     let ask = |claim: &Claim| {
         let mut request = ask(claim);
         request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, LONG));

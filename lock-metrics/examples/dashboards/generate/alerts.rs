@@ -3,6 +3,7 @@
 mod budget;
 mod plumbing;
 mod queues;
+mod roles;
 mod safety;
 mod stuck;
 
@@ -19,6 +20,7 @@ pub(crate) fn groups() -> Vec<Group> {
     vec![
         group("distributed_lock_stuck", stuck::alerts()),
         group("distributed_lock_queues", queues::alerts()),
+        group("distributed_lock_roles", roles::alerts()),
         group("distributed_lock_safety", safety::alerts()),
         group("distributed_lock_plumbing", plumbing::alerts()),
         group("distributed_lock_budget", budget::alerts()),

@@ -11,6 +11,7 @@ mod one_lock;
 mod packaging;
 mod panel;
 mod recording;
+mod roles;
 mod rule;
 
 use serde_json::{Value, json};

@@ -55,6 +55,14 @@ pub(crate) fn series(short: &str) -> String {
     name
 }
 
+/// Returns the histograms that an expression reads: a process may leave them out.
+pub(crate) fn histograms(expr: &str) -> Vec<&'static str> {
+    let histograms = catalog().filter(|metric| !metric.buckets().is_empty()).map(lock_metrics::Metric::name);
+    let is_read =
+        |name: &&str| ["_bucket", "_sum", "_count"].iter().any(|suffix| expr.contains(&format!("{name}{suffix}")));
+    histograms.filter(is_read).collect()
+}
+
 /// Selects a series on a dashboard.
 pub(crate) fn on(short: &str) -> String {
     format!("{}{{{SELECTED}}}", series(short))

@@ -3,6 +3,7 @@
 use super::dashboard::Dashboard;
 use super::names::{PROCESS, age};
 use super::panel::{Kind, Panel, Unit};
+use super::roles::roles;
 
 /// Age of the oldest hold of each call site.
 fn held_for() -> String {
@@ -20,6 +21,7 @@ pub(crate) fn dashboard() -> Dashboard {
             ("Is anything stuck?", stuck()),
             ("Who waits, and for whom?", waiting()),
             ("How long?", times()),
+            ("Who leads, which jobs run, how many permits?", roles()),
             ("Is it still safe?", safety()),
             ("Does the plumbing work?", plumbing()),
             ("Topology: would a failover lose locks?", topology()),
@@ -128,12 +130,14 @@ fn waiting() -> Vec<Panel> {
             "Age of the oldest hold of each call site. A line that climbs straight is a stuck lock.",
             Unit::Seconds,
         )
+        .wide(6)
         .rare("{{lock}} by {{site}}", &format!("max by (lock, site) {}", held_for())),
         chart(
             "Contended share",
             "Share of the grants that were not free at the first attempt. At 1 every caller queues.",
             Unit::Share,
         )
+        .wide(6)
         .rare(
             "{{lock}}",
             "sum by (lock) (rate(@grants_total{path!=\"uncontended\"}[$__rate_interval])) \
@@ -144,6 +148,7 @@ fn waiting() -> Vec<Panel> {
             "Tasks that found that they wait for each other, and pairs of locks taken in both orders.",
             Unit::PerSecond,
         )
+        .wide(6)
         .query("deadlock: {{role}}", "sum by (role) (rate(@deadlocks_total[$__rate_interval]))")
         .query("{{lock}} out of order", "sum by (lock) (rate(@order_inversions_total[$__rate_interval])) > 0"),
         chart(
@@ -151,6 +156,7 @@ fn waiting() -> Vec<Panel> {
             "By outcome: the wait was over, it was busy, cancelled, or failed.",
             Unit::PerSecond,
         )
+        .wide(6)
         .query(
             "{{lock}}: {{outcome}}",
             "sum by (lock, outcome) (rate(@acquisitions_total{outcome!=\"acquired\"}[$__rate_interval]))",

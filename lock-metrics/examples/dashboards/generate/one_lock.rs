@@ -78,6 +78,13 @@ fn now() -> Vec<Panel> {
         )
         .wide(12)
         .rare(
+            "State",
+            &of_lock(
+                "sum by (site, instance) (@stuck) \
+                 and on (site, instance) (max by (site, instance) (@site_oldest_hold_start_timestamp_seconds) > 0)",
+            ),
+        )
+        .rare(
             "Held for",
             &of_lock(&format!("max by (site, instance) {}", age("site_oldest_hold_start_timestamp_seconds"))),
         ),
@@ -113,6 +120,10 @@ fn over_time() -> Vec<Panel> {
             .query("waiting", &of_lock("sum(@waiters)")),
         chart("Acquires", "By outcome.", Unit::PerSecond)
             .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@acquisitions_total[$__rate_interval]))")),
+        chart("Acquires, by mode", "Alone, to read, or a permit.", Unit::PerSecond).query(
+            "{{mode}}",
+            &of_lock("sum by (mode) (rate(@acquisitions_total{outcome=\"acquired\"}[$__rate_interval]))"),
+        ),
         chart("Grants", "How callers got it.", Unit::PerSecond)
             .query("{{path}}", &of_lock("sum by (path) (rate(@grants_total[$__rate_interval]))")),
         chart(

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::names::selected;
+use super::names::{histograms, selected};
 
 /// One panel.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Panel {
             "id": id,
             "type": self.type_name(),
             "title": self.title,
-            "description": self.description,
+            "description": self.described(),
             "datasource": source(),
             "gridPos": { "h": self.height, "w": self.width, "x": x, "y": y },
             "fieldConfig": { "defaults": defaults, "overrides": self.overrides() },
@@ -144,6 +144,14 @@ impl Panel {
             panel["transformations"] = self.transformations(labels);
         }
         panel
+    }
+
+    /// Says which histograms it needs, since a process may leave them out.
+    fn described(&self) -> String {
+        let mut needed: Vec<&str> = self.queries.iter().flat_map(|query| histograms(&query.expr)).collect();
+        needed.dedup();
+        let needed: Vec<String> = needed.iter().map(|name| format!(" Needs {name}.")).collect();
+        self.description.to_owned() + &needed.concat()
     }
 
     fn type_name(&self) -> &'static str {
@@ -205,7 +213,7 @@ impl Panel {
             _ => "time_series",
         };
         let target = |(number, query): (usize, &Query)| {
-            json!({
+            let mut target = json!({
                 "refId": letter(number),
                 "datasource": source(),
                 "editorMode": "code",
@@ -214,7 +222,12 @@ impl Panel {
                 "format": format,
                 "instant": at_once,
                 "range": !at_once,
-            })
+            });
+            if !at_once && query.expr.contains("wait_seconds_bucket") {
+                // Waits lead to their traces.
+                target["exemplar"] = true.into();
+            }
+            target
         };
         self.queries.iter().enumerate().map(target).collect()
     }
@@ -249,6 +262,20 @@ impl Panel {
                 ],
             }));
         }
+        if self.queries.iter().any(|query| query.legend == "Keys without a lease") {
+            overrides.push(json!({
+                "matcher": { "id": "byName", "options": "Keys without a lease" },
+                "properties": [
+                    { "id": "custom.cellOptions", "value": { "type": "color-background", "applyToRow": true } },
+                    { "id": "mappings", "value": [
+                        { "type": "value", "options": { "0": { "text": "0", "color": "transparent", "index": 0 } } },
+                        { "type": "range", "options": {
+                            "from": 1, "to": null, "result": { "color": "red", "index": 1 },
+                        } },
+                    ] },
+                ],
+            }));
+        }
         if labels.iter().any(|(label, _)| *label == "lock") {
             let link = json!({
                 "title": "Everything about this lock",
@@ -263,8 +290,8 @@ impl Panel {
         // People read the names of locks and call sites, and these are long.
         for (label, heading) in *labels {
             let width = match *label {
-                "lock" => 220,
-                "site" => 330,
+                "lock" => 260,
+                "site" => 290,
                 _ => continue,
             };
             overrides.push(json!({

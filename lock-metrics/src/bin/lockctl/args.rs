@@ -66,7 +66,7 @@ TERM, and KILL once --grace is over; only then is the lock released. If lockctl 
 killed with it, and if it is stopped for longer than the lease, the group is ended when the lease is.
 
 Examples:
-  lockctl run cron:report --on-busy skip -- ./report.sh       on each host, and one of them runs it
+  lockctl run cron:report --on-busy skip --min-hold 50s -- ./report.sh    on each host at the same minute: one runs it
   lockctl run migrate --wait forever -- sh -c 'migrate up && migrate check'";
 
 /// Shows who holds and who waits for distributed locks, across the whole fleet, by reading Redis; and runs commands under
@@ -115,7 +115,13 @@ pub(crate) enum Action {
         )]
         views: Vec<Address>,
     },
-    /// List who waits for a lock in the server's queue, first come first
+    /// Tell who leads an election, what it announced, and who stands for it
+    Leader {
+        /// The name of the election
+        #[arg(value_parser = values::key)]
+        name: LockKey,
+    },
+    /// List who has a lock and who waits for it in the server's queue, first come first
     Waiters {
         /// The key, as in Redis
         #[arg(value_parser = values::key)]
@@ -210,8 +216,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::ttl)]
     pub(crate) ttl: Duration,
 
-    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::wait)]
+    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`; with `--on-busy skip` none, unless it is given
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "5s",
+        default_value_if("on_busy", "skip", "none"),
+        value_parser = values::wait
+    )]
     pub(crate) wait: Wait,
 
     /// What to do if it stays taken: `fail` with code 75, or `skip` the command with code 0

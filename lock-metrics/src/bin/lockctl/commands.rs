@@ -1,6 +1,6 @@
 //! The commands that run once.
 
-use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
+use lock_core::inspect::{EntryState, FleetHolder, FleetReader, LockEntry, ScanOptions};
 use lock_core::{LockError, LockKey};
 use serde_json::{Value, json};
 
@@ -97,10 +97,18 @@ pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted, out: &mut Output)
 
 pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
     let entry = fleet.entry(key).await?;
+    let holders = shared_by(fleet, entry.as_ref()).await?;
     if out.is_json() {
-        out.document(&entry.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, true)))?;
+        let mut document = entry.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, true));
+        if !holders.is_empty() {
+            document["holders"] = record::holders_json(&holders, true);
+        }
+        out.document(&document)?;
     } else if let Some(entry) = &entry {
         out.line(&details(entry))?;
+        if !holders.is_empty() {
+            out.line(&format!("\n{}", record::holders_table(&holders, true)))?;
+        }
         if let Some(command) = release_command(entry) {
             out.line(&format!(
                 "\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}"
@@ -110,6 +118,14 @@ pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -
         out.line(&format!("{} is free", visible(key.as_str())))?;
     }
     Ok(if entry.is_some() { End::Ok } else { End::NotFound })
+}
+
+/// Lists those who share a lock, if it is shared.
+pub(crate) async fn shared_by(fleet: &FleetReader, entry: Option<&LockEntry>) -> Result<Vec<FleetHolder>, LockError> {
+    match entry {
+        Some(entry) if entry.state == EntryState::Shared => fleet.holders(&entry.key).await,
+        _ => Ok(Vec::new()),
+    }
 }
 
 pub(crate) fn free_json(key: &LockKey) -> Value {
@@ -124,16 +140,19 @@ fn details(entry: &LockEntry) -> String {
         "state",
         match entry.state {
             EntryState::Held => "held",
+            EntryState::Shared => "shared: by those below",
             EntryState::Kept => "kept: released, and taken for the rest of its min_hold",
             _ => "foreign: a client of another library, or another use of this key",
         }
         .to_owned(),
     );
-    if let Some(info) = &entry.holder.info {
+    if let Some(units) = entry.units {
+        line("in use", format!("{units} readers or permits"));
+    } else if let Some(info) = &entry.holder.info {
         line("call site", info.site.to_string());
         line("process", record::process(info));
     }
-    if entry.state == EntryState::Held {
+    if matches!(entry.state, EntryState::Held | EntryState::Shared) {
         line("held for", record::held_for(entry));
     }
     line("lease left", record::lease_left(entry));
@@ -170,17 +189,22 @@ fn whole_value(entry: &LockEntry) -> Option<&[u8]> {
 
 pub(crate) async fn waiters(fleet: &FleetReader, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
     let entry = fleet.entry(key).await?;
+    let holders = shared_by(fleet, entry.as_ref()).await?;
     let waiters = fleet.waiters(key).await?;
     let end = if entry.is_none() && waiters.is_empty() { End::NotFound } else { End::Ok };
     if out.is_json() {
         let holder = entry.as_ref().map(|entry| record::json(entry, false));
         let waiters: Vec<Value> = waiters.iter().map(record::waiter_json).collect();
-        out.document(&json!({ "key": key.as_str(), "holder": holder, "waiters": waiters }))?;
+        let holders = record::holders_json(&holders, false);
+        out.document(&json!({ "key": key.as_str(), "holder": holder, "holders": holders, "waiters": waiters }))?;
         return Ok(end);
     }
     match &entry {
         Some(entry) => out.line(&record::table(std::slice::from_ref(entry), false))?,
         None => out.line(&format!("{} is free", visible(key.as_str())))?,
+    }
+    if !holders.is_empty() {
+        out.line(&format!("\n{}", record::holders_table(&holders, false)))?;
     }
     if waiters.is_empty() {
         out.line("nobody stands in the server's queue; who polls leaves no trace there, see /locks of each process")?;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use lock_core::inspect::{EntryState, LockEntry, Waiter};
-use lock_core::{HolderInfo, OwnerId};
+use lock_core::inspect::{EntryState, FleetHolder, LockEntry, Waiter};
+use lock_core::{HolderInfo, Mode, OwnerId};
 use serde_json::{Value, json};
 
 use crate::output::Table;
@@ -31,6 +31,7 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
         "held_for_seconds": entry.held_for.map(|time| time.as_secs_f64()),
         "ttl_left_seconds": holder.ttl_left.map(|left| left.as_secs_f64()),
         "waiters": entry.waiters,
+        "units": entry.units,
     });
     if full_owner && let Some(value) = &entry.foreign_value {
         record["value"] = json!(values::spell(value));
@@ -39,9 +40,40 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
     record
 }
 
+/// Returns everybody who has the lock.
+pub(crate) fn holders_json(holders: &[FleetHolder], full_owners: bool) -> Value {
+    let one = |holder: &FleetHolder| {
+        let (units, limit) = terms(holder.mode).unzip();
+        let mut record = json!({
+            "mode": holder.mode.map(Mode::as_str),
+            "units": units,
+            "limit": limit,
+            "site": holder.info.as_ref().map(|info| &*info.site),
+            "host": holder.info.as_ref().map(|info| &*info.host),
+            "pid": holder.info.as_ref().map(|info| info.pid),
+            "ttl_left_seconds": holder.lease_left.map(|left| left.as_secs_f64()),
+        });
+        identify(&mut record, holder.owner, full_owners);
+        record
+    };
+    holders.iter().map(one).collect()
+}
+
+/// Returns the permits of a claim, and how many there are.
+fn terms(mode: Option<Mode>) -> Option<(u32, u32)> {
+    match mode {
+        Some(Mode::Shared { units, limit }) if mode != Some(Mode::READ) => Some((units, limit)),
+        _ => None,
+    }
+}
+
 pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
+    let (units, limit) = terms(waiter.mode).unzip();
     let mut record = json!({
         "position": waiter.position,
+        "mode": waiter.mode.map(Mode::as_str),
+        "units": units,
+        "limit": limit,
         "site": waiter.info.as_ref().map(|info| &*info.site),
         "host": waiter.info.as_ref().map(|info| &*info.host),
         "pid": waiter.info.as_ref().map(|info| info.pid),
@@ -79,11 +111,30 @@ pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
     table.render()
 }
 
+pub(crate) fn holders_table(holders: &[FleetHolder], full_owners: bool) -> String {
+    let mut table = Table::new(&["HAS", "LEASE LEFT", "CALL SITE", "PROCESS", "OWNER"]);
+    for holder in holders {
+        table.row([
+            mode(holder.mode),
+            holder.lease_left.map_or("for ever".to_owned(), human),
+            holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+            holder.info.as_ref().map_or(NOTHING.to_owned(), process),
+            holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
+        ]);
+    }
+    table.render()
+}
+
+fn mode(mode: Option<Mode>) -> String {
+    mode.map_or(NOTHING.to_owned(), |mode| mode.to_string())
+}
+
 pub(crate) fn waiters_table(waiters: &[Waiter]) -> String {
-    let mut table = Table::new(&["PLACE", "WAITING", "LAST SEEN", "CALL SITE", "PROCESS", "OWNER"]);
+    let mut table = Table::new(&["PLACE", "WANTS", "WAITING", "LAST SEEN", "CALL SITE", "PROCESS", "OWNER"]);
     for waiter in waiters {
         table.row([
             waiter.position.to_string(),
+            mode(waiter.mode),
             human(waiter.waiting_for),
             waiter.confirmed.map_or(NOTHING.to_owned(), |time| format!("{} ago", human(time))),
             waiter.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
@@ -100,7 +151,7 @@ pub(crate) fn process(info: &HolderInfo) -> String {
 
 pub(crate) fn held_for(entry: &LockEntry) -> String {
     match entry.state {
-        EntryState::Held => entry.held_for.map_or(NOTHING.to_owned(), human),
+        EntryState::Held | EntryState::Shared => entry.held_for.map_or(NOTHING.to_owned(), human),
         _ => NOTHING.to_owned(),
     }
 }

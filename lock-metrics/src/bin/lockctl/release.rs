@@ -75,6 +75,7 @@ fn describe(entry: &LockEntry) -> String {
         (EntryState::Held, Some(info), Some(owner)) => {
             format!("now {} holds it ({}, owner {})", info.site, record::process(info), record::owner(owner, false))
         }
+        (EntryState::Shared, _, _) => "others share it now; `lockctl show` lists them".to_owned(),
         (EntryState::Kept, _, _) => {
             format!("it was released already and stays taken for {} more", record::lease_left(entry))
         }

@@ -59,10 +59,14 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
         });
     };
     let entry = fleet.entry(key).await?;
+    let holders = commands::shared_by(fleet, entry.as_ref()).await?;
     let waiters = fleet.waiters(key).await?;
     if as_json {
         let mut document =
             entry.as_ref().map_or_else(|| commands::free_json(key), |entry| record::json(entry, wanted.owners));
+        if !holders.is_empty() {
+            document["holders"] = record::holders_json(&holders, wanted.owners);
+        }
         document["queue"] = waiters.iter().map(record::waiter_json).collect();
         return Ok(Look::Json(document));
     }
@@ -70,6 +74,9 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
         Some(entry) => record::table(std::slice::from_ref(entry), wanted.owners),
         None => format!("{} is free", visible(key.as_str())),
     };
+    if !holders.is_empty() {
+        text.push_str(&format!("\n\n{}", record::holders_table(&holders, wanted.owners)));
+    }
     if !waiters.is_empty() {
         text.push_str(&format!("\n\n{}", record::waiters_table(&waiters)));
     }

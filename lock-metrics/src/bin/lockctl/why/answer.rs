@@ -20,6 +20,9 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
     if let Some(entry) = &found.entry {
         if entry.state == EntryState::Held {
             line("process", process(found));
+            if let Some(trace) = found.hold().and_then(|hold| hold.trace.clone()) {
+                line("trace", trace);
+            }
         }
         line("lease", lease(entry));
     }
@@ -49,6 +52,10 @@ fn headline(key: &LockKey, found: &Findings) -> String {
             // Its process knows better which of its callers has the lease now.
             let site = found.hold().map_or(&*info.site, |hold| &hold.site);
             format!("{key} is held{lasted} by {site}, {}", record::process(info))
+        }
+        (EntryState::Shared, _) => {
+            let holders = entry.units.unwrap_or_default();
+            format!("{key} is shared{lasted}: {holders} readers or permits; `lockctl show` lists who has them")
         }
         (EntryState::Kept, _) => format!("{key} was released, and stays taken for the rest of its min_hold"),
         _ => format!("{key} is held by a client of another library, which leaves no name"),
@@ -134,8 +141,14 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
     let token = found.hold().map(|hold| format!(" (its token is {})", hold.token)).unwrap_or_default();
     let free = format!("it is free by itself in {}", record::lease_left(entry));
     match (entry.state, found.life()) {
+        (EntryState::Shared, _) => {
+            format!("one holder at a time, with the owner that `lockctl show` prints; {free} if nobody renews it")
+        }
         (EntryState::Kept, _) => "nobody works under it; if it must go before its time, delete the key".to_owned(),
         (EntryState::Foreign, _) => "only if its client is gone: it is not told, and has no fencing token".to_owned(),
+        (_, Life::Shown) if found.hold().is_some_and(|hold| hold.fenced) => format!(
+            "safe: its writes are fenced, since its process checks the tokens of this lock{token}; it is told, and stops"
+        ),
         (_, Life::Shown | Life::Renews) => {
             format!("safe only if all that it writes to checks fencing tokens{token}; its process is told, and stops")
         }
@@ -170,6 +183,8 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
             "held_for_seconds": hold.map(|hold| hold.age.as_secs_f64()),
             "stuck_for_seconds": hold.and_then(|hold| hold.stuck_for).map(|time| time.as_secs_f64()),
             "token": hold.map(|hold| &hold.token),
+            "fenced": hold.map(|hold| hold.fenced),
+            "trace": hold.and_then(|hold| hold.trace.as_ref()),
         });
         document["force"] = json!({ "advice": force(entry, found), "command": release_command(entry) });
     }

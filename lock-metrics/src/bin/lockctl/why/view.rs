@@ -81,6 +81,10 @@ pub(crate) struct Hold {
     pub(crate) site: String,
     pub(crate) age: Duration,
     pub(crate) token: String,
+    /// Whether its process was seen to check tokens of this lock where it writes.
+    pub(crate) fenced: bool,
+    /// Where its trace is shown, or the id of the trace.
+    pub(crate) trace: Option<String>,
     /// By how much it is older than it should become.
     pub(crate) stuck_for: Option<Duration>,
 }
@@ -146,7 +150,8 @@ fn read(address: &str, key: &str, document: &Value, at: Timestamp) -> Option<Vie
         } else if row["reentrant"] != true {
             let stuck_for = age.checked_sub(seconds(&row["stuck_after_seconds"])?);
             let token = row["token"].as_str()?.to_owned();
-            view.hold = Some(Hold { site, age, token, stuck_for });
+            let trace = row["trace_link"].as_str().or(row["trace_id"].as_str()).map(str::to_owned);
+            view.hold = Some(Hold { site, age, token, fenced: row["fenced"] == true, trace, stuck_for });
         }
     }
     Some(view)

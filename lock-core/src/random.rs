@@ -1,0 +1,33 @@
+//! Chance, where only its spread matters: pauses of many processes, places to begin. Never for identities.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// Draws a number from 0 up to, but without, `limit`; 0 if there is none.
+pub(crate) fn below(limit: u32) -> u32 {
+    // Each state has keys of its own, the first of a thread from the operating system.
+    let drawn = RandomState::new().hash_one(()) >> 32;
+    u32::try_from((drawn * u64::from(limit)) >> 32).unwrap_or(0)
+}
+
+/// Draws a number from 0 up to, but without, 1.
+pub(crate) fn fraction() -> f64 {
+    f64::from(below(u32::MAX)) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{below, fraction};
+
+    #[test]
+    fn draws_are_spread_and_stay_below_their_limit() {
+        let mut counts = [0; 8];
+        (0..8_000).for_each(|_| counts[below(8) as usize] += 1);
+        // Seven standard deviations: once in some 10^11 runs by chance.
+        assert!(counts.iter().all(|count| (790..1_210).contains(count)), "{counts:?}");
+        let (low, high) = (0..1_000)
+            .map(|_| fraction())
+            .fold((1.0_f64, 0.0_f64), |(low, high), drawn| (low.min(drawn), high.max(drawn)));
+        assert!((0.0..0.05).contains(&low) && (0.95..1.0).contains(&high), "{low} {high}");
+        assert_eq!((below(0), below(1)), (0, 0));
+    }
+}

@@ -1,0 +1,94 @@
+//! Everybody who shares a lock.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::error::Result;
+use crate::mode::Mode;
+use crate::owner::{HolderInfo, OwnerId};
+use crate::redis::inspect::entry::LockEntry;
+use crate::redis::inspect::servers::Servers;
+use crate::redis::inspect::waiters::ask;
+use crate::redis::keys::Keys;
+use crate::redis::value;
+
+/// The most holders that are listed for one key.
+const MAX_LISTED: isize = 1000;
+
+const LIST: &str = "list the holders";
+
+/// One of those who have a lock.
+///
+/// ```
+/// use lock_core::inspect::FleetReader;
+/// use lock_core::LockKey;
+///
+/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
+/// for holder in fleet.holders(&LockKey::new("uploads")?).await? {
+///     println!("{:?} has {:?} for {:?} more", holder.info, holder.mode, holder.lease_left);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FleetHolder {
+    /// The identity of its claim. `None` for a client of another library, and for what was released but stays taken for
+    /// the rest of its `min_hold`.
+    pub owner: Option<OwnerId>,
+    /// The process and call site, as it describes itself.
+    pub info: Option<HolderInfo>,
+    /// How it has the lock. `None` if that cannot be told.
+    pub mode: Option<Mode>,
+    /// What is left of its lease. `None` if it never ends.
+    pub lease_left: Option<Duration>,
+}
+
+impl FleetHolder {
+    /// The holder of a lock that is not shared.
+    pub(super) fn alone(entry: LockEntry) -> Self {
+        let holder = entry.holder;
+        Self { owner: holder.owner, info: holder.info, mode: Some(Mode::Exclusive), lease_left: holder.ttl_left }
+    }
+}
+
+/// Lists those who share a lock.
+pub(super) async fn read(servers: &Servers, entry: &LockEntry) -> Result<Vec<FleetHolder>> {
+    let keys = Keys::of(&entry.key)?;
+    let mut command = redis::cmd("ZRANGE");
+    command.arg(keys.queue()).arg("(0").arg("-inf").arg("BYSCORE").arg("REV").arg("LIMIT").arg(0).arg(MAX_LISTED);
+    command.arg("WITHSCORES");
+    let answer = ask(servers, LIST, command).await?;
+    let now_ms = answer.now / 1000;
+    let holders: Vec<(String, f64)> =
+        redis::from_redis_value(answer.value.clone()).map_err(|_| answer.refusal(LIST))?;
+    // A lease that is over was not taken out yet.
+    let live = holders.into_iter().filter_map(|(owner, score)| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds since 1970")]
+        let left = (-score as u64).saturating_sub(now_ms);
+        (left > 0).then_some((owner, Duration::from_millis(left)))
+    });
+    let live: Vec<(String, Duration)> = live.collect();
+    if live.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.waiters());
+    for (owner, _) in &live {
+        command.arg(owner);
+    }
+    let answer = ask(servers, LIST, command).await?;
+    let Value::Array(known) = answer.value else { return Err(answer.refusal(LIST)) };
+    let read = |((owner, left), known): ((String, Duration), Value)| {
+        let text = if let Value::BulkString(text) = known { text } else { Vec::new() };
+        FleetHolder {
+            // Released, but kept for the rest of its `min_hold`.
+            owner: OwnerId::from_hex(&owner).filter(|_| !owner.starts_with(&"0".repeat(16))),
+            info: value::waiter(&text).map(|(info, _)| info),
+            mode: value::mode(&text),
+            lease_left: Some(left),
+        }
+    };
+    Ok(live.into_iter().zip(known).map(read).collect())
+}

@@ -1,0 +1,100 @@
+//! What managed services refuse, and what is done instead.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_core::testing::{EventLog, RedisCluster, limit};
+use lock_core::{GrantPath, LockManager, LossReason, Renew};
+
+use super::batches::{names, release_all, take_all};
+use super::refusing::{Service, services};
+use crate::support::{MS, SECOND, all_told, eventually, exists, locked_keys, locks_at, lost, renewals, take};
+
+/// A service that shares slots among servers must find every key of a script before it runs.
+async fn each_call_gets_a_script(error: &'static str) {
+    let cluster = RedisCluster::start(2);
+    let (services, url) =
+        services(&cluster, move |_, words| (words[0].starts_with(b"EVAL") && words[2] == b"0").then_some(error));
+    let locks = locks_at(&url);
+    let all: Vec<String> = (0..2).flat_map(|master| names(&cluster, master, 12)).collect();
+    let refused = || services.iter().map(Service::refused).sum::<usize>();
+    let mut rounds = vec![0];
+    // A few times over each connection.
+    while rounds.len() < 3 || rounds[rounds.len() - 3] < refused() {
+        release_all(take_all(&locks, &all).await).await;
+        rounds.push(refused());
+        assert!(rounds.len() < 50, "{rounds:?}");
+    }
+    assert!(refused() > 0);
+    assert!(cluster.masters().iter().all(|master| locked_keys(master).is_empty()));
+}
+
+#[tokio::test]
+#[limit]
+async fn where_scripts_must_declare_their_keys_each_call_gets_one() {
+    // As a proxy of Alibaba Cloud says it, for both reasons that it has.
+    each_call_gets_a_script("ERR eval/evalsha number of keys can't be negative or zero").await;
+    each_call_gets_a_script(
+        "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array",
+    )
+    .await;
+}
+
+/// Instead of where the slot is, only that it is not here: also for a script that declares its keys.
+#[tokio::test]
+#[limit]
+async fn a_master_that_does_not_say_where_a_slot_went_is_left() {
+    let cluster = RedisCluster::start(2);
+    let name = cluster.key_on(0, "lock:");
+    let (gone, key) = (Arc::new(AtomicBool::new(false)), name.clone().into_bytes());
+    let (services, url) = services(&cluster, {
+        let gone = Arc::clone(&gone);
+        move |at, words| {
+            let is_of_slot = at == 0 && words[0].starts_with(b"EVAL") && words.contains(&key);
+            (is_of_slot && gone.load(Ordering::SeqCst))
+                .then_some("ERR Script attempted to access a non local key in a cluster node")
+        }
+    });
+    let locks = locks_at(&url);
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let guard = locks.lock(&name).with_ttl(30 * SECOND).with_renew(Renew::Every(SECOND)).await.unwrap();
+    gone.store(true, Ordering::SeqCst);
+    cluster.move_slot(&name, 0, 1);
+    renewals(&events, 2).await;
+    guard.release().await.unwrap();
+    assert!(services[0].refused() > 0);
+    assert_eq!((events.count("Lost"), exists(&cluster.masters()[1], &name)), (0, false));
+}
+
+/// Grants that nobody may publish, connections that nobody may close, changes that nobody may hear of, settings that
+/// nobody may read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn without_what_a_service_forbids_waiters_poll_and_renewals_find_losses() {
+    let cluster = RedisCluster::start(2);
+    for master in cluster.masters() {
+        let rules =
+            "on >pw ~* &* +@all -config -publish -spublish -client|kill -client|tracking -cluster|nodes -pubsub -info";
+        let words: Vec<&str> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.split(' ')).collect();
+        master.command(&words);
+    }
+    let url = cluster.url().replace("redis+cluster://", "redis+cluster://app:pw@");
+    let (locks, others) = (LockManager::connect(&url).await.unwrap(), locks_at(&url));
+    let events = EventLog::default();
+    others.observe(events.clone());
+    let name = cluster.key_on(1, "lock:");
+    let guard = take(&locks, &name).await;
+    let waiting = tokio::spawn({
+        let name = name.clone();
+        async move { take(&others, &name).await }
+    });
+    eventually("it waits", || exists(&cluster.masters()[1], &format!("{{{name}}}@queue"))).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    all_told(&events).await;
+    assert_eq!(events.paths(), [GrantPath::Polled]);
+    let guard = locks.lock(&name).with_renew(Renew::Every(100 * MS)).await.unwrap();
+    cluster.masters()[1].command(&["DEL", &name]);
+    assert_eq!(lost(&guard).await, LossReason::Stolen);
+}

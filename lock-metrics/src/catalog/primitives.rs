@@ -1,0 +1,60 @@
+//! Permits, stripes, leaders, jobs, and locks inside locks.
+
+use super::{Metric, MetricKind, MetricUnit};
+
+pub(crate) static PERMITS_LIMIT: Metric = Metric::new(
+    "distributed_lock_permits_limit",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock", "site"],
+    "The number of permits that this call site last asked for; absent for one that asks for another number by key.",
+);
+pub(crate) static STRIPES: Metric = Metric::new(
+    "distributed_lock_stripes",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock"],
+    "The number of stripes of a lock that has some: processes with different numbers do not exclude each other.",
+);
+pub(crate) static LEADER: Metric = Metric::new(
+    "distributed_lock_leader",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock"],
+    "Elections that this process leads now; 0 for one in which it has only stood.",
+);
+pub(crate) static JOB_LAST_SUCCESS: Metric = Metric::new(
+    "distributed_lock_last_success_timestamp_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock"],
+    "When this process last finished a run of the job, and not with an error; 0 if it never did.",
+);
+pub(crate) static JOB_PERIOD: Metric = Metric::new(
+    "distributed_lock_job_period_seconds",
+    MetricKind::Gauge,
+    MetricUnit::Seconds,
+    &["lock"],
+    "The period of a job that runs at most once in it; the longest, if call sites differ.",
+);
+pub(crate) static DEADLOCKS: Metric = Metric::new(
+    "distributed_lock_deadlocks_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["role"],
+    "How often a task found that it and others wait for each other: the victim gives way, a member waits on.",
+);
+pub(crate) static ORDER_INVERSIONS: Metric = Metric::new(
+    "distributed_lock_order_inversions_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    &["lock"],
+    "How often the lock was first taken under another that is also taken under it; 0 unless the order is watched.",
+);
+pub(crate) static ORDER_EDGE: Metric = Metric::new(
+    "distributed_lock_order_edge",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["held", "wanted"],
+    "Always 1: the lock `wanted` was waited for under the lock `held`. Only where the order is watched; at most 256 pairs.",
+);
