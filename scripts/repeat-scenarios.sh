@@ -27,7 +27,7 @@ while [ "$run" -le "$runs" ]; do
         rm -f "$log"
         exit 1
     fi
-    grep -o 'figure: .*' "$log" | grep '[0-9]s$' >> "$figures"
+    grep -o 'figure: .*' "$log" | grep -E '[0-9](ns|µs|ms|s)$' >> "$figures"
     rm -f "$log"
     run=$((run + 1))
 done

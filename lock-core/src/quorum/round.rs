@@ -90,12 +90,12 @@ impl Round {
             return Ok(holder.clone());
         }
         let mut said = Vec::new();
-        let mut refused = None;
+        let mut refused = Vec::new();
         for (name, ballot) in names.iter().zip(&self.ballots) {
             match ballot {
                 Some(Ballot::Failed(error)) => {
                     if !error.is_transient() {
-                        refused = refused.or(Some(error.clone()));
+                        refused.push(error.clone());
                     }
                     said.push(format!("{name}: {error}"));
                 }
@@ -107,10 +107,11 @@ impl Round {
                 Some(Ballot::Counted(_) | Ballot::Held(_)) => {}
             }
         }
-        if let Some(error) = refused {
-            return Err(error);
-        }
         let (all, majority) = (names.len(), self.majority);
+        // Without fewer of them the others are a majority, once they answer.
+        if refused.len() > all - majority {
+            return Err(refused.swap_remove(0));
+        }
         let advice = if said.iter().any(|why| why.contains("empty data")) {
             "wait, or run `lockctl quorum init` once if the quorum is new"
         } else {
