@@ -3,6 +3,7 @@
 //! One table says which master serves which slot. Whoever is redirected corrects it at once, and the keeper looks
 //! at the cluster whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs`.
 
+pub(super) mod common;
 pub(super) mod redirect;
 pub(super) mod slots;
 
@@ -11,76 +12,23 @@ mod look;
 mod route;
 mod table;
 
-use std::collections::VecDeque;
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
-
-use crate::backend::Grant;
 use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
-use crate::fencing::FencingToken;
 use crate::options::Durability;
-use crate::owner::OwnerId;
-use crate::redis::clock::Floor;
+use crate::redis::cluster::common::Common;
 use crate::redis::cluster::failovers::Failovers;
 use crate::redis::cluster::table::Table;
 use crate::redis::connect::Target;
 use crate::redis::discovery::durability_of;
-use crate::redis::keys::SLOTS;
 use crate::redis::node::Node;
 use crate::redis::settings::Settings;
 use crate::redis::url::{Address, Nat, Several};
 
 /// How such a URL is written.
 const SHAPE: &str = "redis+cluster://[user:password@]host[:6379],host…, or rediss+cluster:// for TLS";
-
-/// How many grants are remembered, to recognise their copies.
-const COPIES: usize = 64;
-
-/// What the masters of one cluster have in common.
-pub(super) struct Common {
-    /// By slot, because each has a clock of its own.
-    floors: Box<[Floor]>,
-    /// The last grants that were delivered: the cluster passes each on to all of its nodes.
-    delivered: Mutex<VecDeque<(OwnerId, FencingToken)>>,
-    /// Notified when something is wrong with a master.
-    trouble: Notify,
-}
-
-impl Common {
-    /// Returns the floor of the clock of a slot.
-    pub(super) fn floor(&self, slot: usize) -> &Floor {
-        &self.floors[slot]
-    }
-
-    /// Has the keeper look at the cluster.
-    pub(super) fn look_soon(&self) {
-        self.trouble.notify_one();
-    }
-
-    /// Returns whether a grant is not a copy of one that was delivered.
-    pub(super) fn is_news(&self, grant: &Grant) -> bool {
-        let mut delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
-        let this = (grant.claim.owner, grant.token);
-        if delivered.contains(&this) {
-            return false;
-        }
-        if delivered.len() == COPIES {
-            delivered.pop_front();
-        }
-        delivered.push_back(this);
-        true
-    }
-}
-
-impl fmt::Debug for Common {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Common")
-    }
-}
 
 /// What the URL of a cluster says.
 pub(super) struct Seeds {
@@ -135,11 +83,7 @@ impl Cluster {
     pub(super) fn parse(url: &str, settings: &Settings) -> Result<Self> {
         let (url, durability) = durability_of(url)?;
         let Seeds { targets, nat } = Seeds::parse(&url, settings)?;
-        let common = Arc::new(Common {
-            floors: (0..SLOTS).map(|_| Floor::default()).collect(),
-            delivered: Mutex::default(),
-            trouble: Notify::new(),
-        });
+        let common = Arc::new(Common::default());
         Ok(Self {
             seeds: targets.into_iter().map(|target| Arc::new(Node::in_cluster(target, durability, &common))).collect(),
             nat,

@@ -11,13 +11,6 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
-use crate::redis::node::Node;
-
-/// How long to wait after a provider has failed.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// How long logging in again may take, on all connections together.
-const LOG_IN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A user name and password for a Redis server.
 ///
@@ -129,7 +122,7 @@ impl Provider {
     }
 
     /// Waits until the known credentials are about to expire.
-    async fn due(&self) {
+    pub(super) async fn due(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -155,46 +148,5 @@ impl Provider {
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Provider")
-    }
-}
-
-impl Node {
-    /// Logs every open connection in again before its credentials expire. Never returns.
-    pub(super) async fn rotate_credentials(&self) {
-        let Some(provider) = self.pool.target().provider() else { return pending().await };
-        let clock = Clock::system();
-        loop {
-            provider.due().await;
-            match provider.current().await {
-                Ok(credentials) => self.log_in_again(&credentials).await,
-                Err(error) => {
-                    tracing::warn!(node = self.pool.node(), ?error, "cannot renew the credentials, trying again");
-                    clock.sleep_until(clock.now().after(ASK_AGAIN)).await;
-                }
-            }
-        }
-    }
-
-    async fn log_in_again(&self, credentials: &Credentials) {
-        let mut log_in = redis::cmd("AUTH");
-        if let Some(username) = credentials.username() {
-            log_in.arg(username);
-        }
-        log_in.arg(credentials.password());
-        let everywhere = async {
-            let mut refused = self.pool.send_to_all(&log_in).await;
-            refused.extend(self.listeners.send_to_all(&log_in).await);
-            refused
-        };
-        // A connection that does not answer is given up by its next user.
-        #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
-        let refused = tokio::time::timeout(LOG_IN_WITHIN, everywhere).await;
-        for error in refused.unwrap_or_default() {
-            tracing::warn!(
-                node = self.pool.node(),
-                code = error.code(),
-                "new credentials are refused; the connection stays on the old ones until the server ends it",
-            );
-        }
     }
 }

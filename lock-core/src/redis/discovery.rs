@@ -4,14 +4,11 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 
-use crate::backend::Inbox;
 use crate::error::{LockError, Result};
-use crate::event::Notice;
 use crate::options::Durability;
 use crate::prefix::take_parameter;
 use crate::redis::connect::Target;
 use crate::redis::greeting::{Greeting, Listening};
-use crate::redis::node::Node;
 use crate::redis::sentinel::Sentinels;
 use crate::redis::settings::Settings;
 
@@ -141,20 +138,6 @@ pub(super) fn durability_of(url: &str) -> Result<(String, Durability)> {
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Place({})", self.name())
-    }
-}
-
-impl Node {
-    /// Follows the server from address to address. Never returns.
-    pub(super) async fn follow(&self, inbox: &Inbox) {
-        self.rounds.report_to(inbox);
-        let moves = async {
-            loop {
-                self.pool.place().moved().await;
-                inbox.notice(&Notice::Moved { node: self.name() });
-            }
-        };
-        tokio::join!(self.pool.place().follow(), moves);
     }
 }
 

@@ -21,6 +21,7 @@ mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod introduction;
+mod keep;
 mod keys;
 mod link;
 mod node;

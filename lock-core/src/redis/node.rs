@@ -3,19 +3,16 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::RedisError;
 
 use crate::backend::{AcquireRequest, Inbox};
-use crate::clock::{Clock, jitter};
-use crate::error::{LockError, LockErrorKind, Result};
-use crate::event::Notice;
+use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::options::Durability;
 use crate::owner::Holder;
 use crate::redis::clock::Floor;
-use crate::redis::cluster::Common;
+use crate::redis::cluster::common::Common;
 use crate::redis::cluster::redirect::{Redirections, Refusal};
 use crate::redis::cluster::slots::Found;
 use crate::redis::coalesce::{Coalescer, Flush};
@@ -33,11 +30,6 @@ use crate::redis::repeats::Repeats;
 use crate::redis::script::Eval;
 use crate::redis::steps;
 
-/// The upper limits of the pause before reconnecting: the first, and the longest.
-pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
-/// How often it is asked how many replicas there are, and which slots are being moved.
-const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// How a command reaches a key whose slot is being moved. By default as any other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
@@ -223,16 +215,6 @@ impl Node {
         self.pool.node()
     }
 
-    /// Keeps the connections for background work open, until that can never succeed.
-    pub(super) async fn drive(&self, inbox: &Inbox) -> LockError {
-        tokio::select! {
-            error = self.keep_connected(inbox) => error,
-            () = self.follow(inbox) => LockError::unavailable("following the master ended"),
-            () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
-            () = self.listen(inbox) => LockError::unavailable("listening for grants ended"),
-        }
-    }
-
     pub(super) async fn read_holder(&self, key: &LockKey, way: Way) -> Result<Option<Holder>> {
         let call = steps::holder(&self.keys_of(key)?);
         let connection = self.pool.connection().await?;
@@ -240,74 +222,6 @@ impl Node {
         let answer = if way.asking { link.eval_asking(&call).await } else { link.eval(&call).await };
         let answer = answer.map_err(|error| self.failed("look at the holder", &error))?;
         steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
-    }
-
-    /// Keeps a connection open on the keeper, and ends only when that can never succeed.
-    async fn keep_connected(&self, inbox: &Inbox) -> LockError {
-        let clock = Clock::system();
-        let node = self.pool.node();
-        let (mut was_up, mut told_down, mut pause) = (false, false, BACKOFF.0);
-        let mut failovers = self.pool.history.changes();
-        loop {
-            let mut retirements = self.pool.retirements();
-            match self.pool.connection().await {
-                Ok(connection) => {
-                    let link = &connection.link;
-                    inbox.notice(&Notice::Connection { node, up: true });
-                    tracing::debug!(node, generation = link.generation, "connected");
-                    if was_up {
-                        inbox.reconnected();
-                    }
-                    if std::mem::replace(&mut failovers, self.pool.history.changes()) != failovers {
-                        inbox.notice(&Notice::Failover { node });
-                        tracing::warn!(node, "the server has another history than before: it may have lost locks");
-                        self.repeat_releases(link).await;
-                    }
-                    (was_up, told_down) = (true, false);
-                    let opened_at = clock.now();
-                    let mut ended = std::pin::pin!(link.ended());
-                    self.answered();
-                    self.check_eviction(link, inbox).await;
-                    self.check_state(link, inbox).await;
-                    // Dropped here, because a connection that was given up must be able to close.
-                    drop(connection);
-                    loop {
-                        tokio::select! {
-                            () = &mut ended => break,
-                            _ = retirements.changed() => break,
-                            () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => {}
-                        }
-                        if let Ok(connection) = self.pool.connection().await {
-                            self.check_state(&connection.link, inbox).await;
-                        }
-                    }
-                    // One that is closed as it opens is no success.
-                    if clock.now().since(opened_at) >= BACKOFF.1 {
-                        pause = BACKOFF.0;
-                    }
-                    tracing::debug!(node, "disconnected");
-                }
-                Err(error) if error.kind() == LockErrorKind::Misconfigured => return error,
-                Err(error) => tracing::debug!(node, %error, "cannot connect"),
-            }
-            self.doubt();
-            if !told_down {
-                inbox.notice(&Notice::Connection { node, up: false });
-                told_down = true;
-            }
-            self.pause(pause).await;
-            pause = (pause * 2).min(BACKOFF.1);
-        }
-    }
-
-    /// Waits a little before the server is connected to again, unless it is found at another address.
-    pub(super) async fn pause(&self, most: Duration) {
-        let clock = Clock::system();
-        // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
-        tokio::select! {
-            () = clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), most))) => {}
-            () = self.pool.place().moved() => {}
-        }
     }
 
     pub(super) fn failed(&self, op: &str, error: &RedisError) -> LockError {

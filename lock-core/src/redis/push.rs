@@ -25,8 +25,9 @@ use crate::backend::Inbox;
 use crate::clock::{Clock, jitter};
 use crate::error::LockErrorKind;
 use crate::key::LockKey;
+use crate::redis::keep::BACKOFF;
 use crate::redis::link::{Link, ServerTime};
-use crate::redis::node::{BACKOFF, Node};
+use crate::redis::node::Node;
 use crate::redis::{greeting, keys, steps};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.

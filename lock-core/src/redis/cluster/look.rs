@@ -230,7 +230,7 @@ impl Cluster {
                 .map_or(AT_LEAST_EVERY.1, |since| (now.since(since) / 10).clamp(AT_MOST_EVERY, AT_LEAST_EVERY.0));
             let again = now.after(jitter(pause / 2, pause));
             tokio::select! {
-                () = self.common.trouble.notified() => {}
+                () = self.common.trouble() => {}
                 _ = changes.changed() => {}
                 () = clock.sleep_until(again) => {}
             }
