@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::key::LockKey;
 use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
@@ -68,14 +68,8 @@ impl FleetReader {
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
-    /// read, or names a quorum: each member of it is a store. The message never repeats the URL.
+    /// read. The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        if url.starts_with("redlock") {
-            return Err(LockError::misconfigured(
-                "this reads one store, not a quorum: name a member of it, as in redis://host:port; `lockctl sync KEY` with \
-                 the URL of the quorum asks all of them",
-            ));
-        }
         let (url, prefix) = take_key_prefix(url)?;
         Ok(Self { servers: Servers::new(&url)?, prefix: prefix.unwrap_or_default() })
     }

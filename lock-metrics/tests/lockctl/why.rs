@@ -319,11 +319,3 @@ async fn a_namespace_and_a_server_that_is_away() {
     server.kill();
     lockctl_at(&url, &["why", KEY, "--live-view", &holder.address]).assert_code(3);
 }
-
-#[test]
-#[limit]
-fn of_a_quorum_one_member_is_asked() {
-    let ended = lockctl_at("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &["why", KEY]);
-    ended.assert_code(2);
-    assert!(ended.stderr.contains("name a member of it, as in redis://host:port; `lockctl sync KEY`"), "{ended:?}");
-}
