@@ -29,9 +29,12 @@ struct Total<'a> {
     live: Live,
 }
 
+/// The index and the name of a mode, and its sums.
+type OfMode<'a> = (usize, &'static str, &'a Counts);
+
 impl Total<'_> {
     /// Returns the sums of each mode that is shown, with its index and its name.
-    fn modes(&self) -> impl Iterator<Item = (usize, &'static str, &Counts)> {
+    fn modes(&self) -> impl Iterator<Item = OfMode<'_>> {
         let all = labels::MODES.into_iter().zip(&self.modes).enumerate();
         all.filter_map(|(mode, (name, counts))| Some((mode, name, counts.as_ref()?)))
     }
@@ -267,7 +270,7 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
 
 /// Exports the series that tell the modes of a lock apart.
 fn by_mode(sink: &mut impl Sink, totals: &[Total<'_>]) {
-    let each = |tell: &mut dyn FnMut(&Total<'_>, (usize, &'static str, &Counts))| {
+    let each = |tell: &mut dyn FnMut(&Total<'_>, OfMode<'_>)| {
         for total in totals {
             total.modes().for_each(|mode| tell(total, mode));
         }
