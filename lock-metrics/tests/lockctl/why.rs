@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
-    FencedWrite, FencingGate, LockEvent, LockGuard, LockLabel, LockManager, LockObserver, Notice, observe_all,
+    FencedWrite, FencingGate, LockEvent, LockGuard, LockLabel, LockManager, LockObserver, Notice, Renew, observe_all,
 };
 use lock_metrics::{LockMetrics, MetricsHandle};
 use serde_json::Value;
@@ -245,7 +245,10 @@ async fn locks_that_have_no_holder_of_ours() {
 #[limit]
 async fn a_lock_that_never_ends_is_forced_with_care() {
     let server = RedisServer::start();
-    let (_locks, _guard) = take(&server, KEY).await;
+    // Without renewal, which would give the key an end again.
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let request = locks.lock(KEY).with_ttl(Duration::from_secs(60)).with_renew(Renew::Off);
+    let _guard = request.acquire().await.unwrap();
     server.command(&["PERSIST", KEY]);
     let (text, json) = why(&server, &[]);
     assert_says(&text, &["nothing tells whether it lives", "none: nothing frees", "safe if its process is gone, or "]);
