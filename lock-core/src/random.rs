@@ -1,12 +1,22 @@
 //! Chance, where only its spread matters: pauses of many processes, places to begin. Never for identities.
 
-use std::hash::{BuildHasher, RandomState};
+/// Draws 32 bits. Each state has keys of its own, the first of a thread from the operating system.
+#[cfg(not(feature = "test-util"))]
+fn draw() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+
+    RandomState::new().hash_one(()) >> 32
+}
+
+/// Draws 32 bits. A simulation gives its seed to `fastrand::seed`.
+#[cfg(feature = "test-util")]
+fn draw() -> u64 {
+    fastrand::u32(..).into()
+}
 
 /// Draws a number from 0 up to, but without, `limit`; 0 if there is none.
 pub(crate) fn below(limit: u32) -> u32 {
-    // Each state has keys of its own, the first of a thread from the operating system.
-    let drawn = RandomState::new().hash_one(()) >> 32;
-    u32::try_from((drawn * u64::from(limit)) >> 32).unwrap_or(0)
+    u32::try_from((draw() * u64::from(limit)) >> 32).unwrap_or(0)
 }
 
 /// Draws a number from 0 up to, but without, 1.

@@ -108,7 +108,7 @@ impl Round {
             }
         }
         let (all, majority) = (names.len(), self.majority);
-        // Without fewer of them the others are a majority, once they answer.
+        // If they are fewer, the others are a majority once they answer.
         if refused.len() > all - majority {
             return Err(refused.swap_remove(0));
         }
@@ -212,9 +212,13 @@ mod tests {
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!(error.kind(), LockErrorKind::Unavailable);
         }
-        let wrong = Ballot::Failed(LockError::misconfigured("b asks for a password"));
-        let error = round(3, &[counted(7), wrong, failed()]).refusal(&names).unwrap_err();
-        assert_eq!((error.kind(), error.to_string().as_str()), (LockErrorKind::Misconfigured, "b asks for a password"));
+        let wrong = || Ballot::Failed(LockError::misconfigured("asks for a password"));
+        // Once the third answers, the lock is granted without the second.
+        let error = round(3, &[counted(7), wrong(), failed()]).refusal(&names).unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable);
+        assert!(error.to_string().contains("b: asks for a password; c: away"), "{error}");
+        let error = round(3, &[counted(7), wrong(), wrong()]).refusal(&names).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().as_str()), (LockErrorKind::Misconfigured, "asks for a password"));
     }
 
     #[test]

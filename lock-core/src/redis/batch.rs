@@ -11,12 +11,12 @@ use crate::redis::exchange::{Answer, Call, unreadable};
 use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Part, Taken};
+use crate::redis::steps::{self, NodeCall, Taken};
 
 /// A call with its place among all of them.
 struct Placed {
     place: usize,
-    part: Part,
+    part: NodeCall,
     takes: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
         match call {
             Call::Attempt(part) => parts.push(Placed { place, part, takes: true }),
             Call::Release(lock, holding) => {
-                let part = Part::free(&Keys::of_taken(&lock), holding.owner);
+                let part = NodeCall::free(&Keys::of_taken(&lock), holding.owner);
                 parts.push(Placed { place, part, takes: false });
             }
             Call::Eval(eval) => evals.push((place, eval)),
@@ -38,7 +38,7 @@ pub(super) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
     }
     let together = parts.len() > 1 && link.runs_batches();
     let scripts: Vec<Eval> = if together {
-        vec![Part::together(parts.iter().map(|placed| &placed.part))]
+        vec![NodeCall::together(parts.iter().map(|placed| &placed.part))]
     } else {
         parts.iter().map(|placed| placed.part.alone()).collect()
     };

@@ -34,7 +34,6 @@ mod repeats;
 mod script;
 mod sentinel;
 mod settings;
-mod sha1;
 mod share;
 mod steps;
 mod unsettled;

@@ -4,8 +4,6 @@ use std::borrow::Cow;
 
 use redis::{Arg, Cmd};
 
-use crate::redis::sha1;
-
 /// A script and the SHA-1 by which the server remembers it.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -18,7 +16,7 @@ pub(super) struct Script {
 impl Script {
     /// Constant text: data reaches a script only as a key or an argument.
     pub(super) fn new(text: &'static str) -> Self {
-        Self { text: text.into(), sha: sha1::hex(text.as_bytes()) }
+        Self { text: text.into(), sha: redis::Script::new(text).get_hash().to_owned() }
     }
 }
 

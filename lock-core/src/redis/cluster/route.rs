@@ -40,6 +40,8 @@ const READ_WITHIN: Duration = Duration::from_secs(1);
 struct Stop<'a> {
     slot: u16,
     lane: u16,
+    /// The lane of the master that served the slot when this one was chosen: another, while the slot is being moved.
+    served_by: u16,
     node: &'a Arc<Node>,
 }
 
@@ -256,7 +258,10 @@ impl Cluster {
 
     /// Returns the master of a slot.
     fn stop(&self, slot: u16) -> Result<Stop<'_>> {
-        let found = self.table.lane_of(slot).and_then(|lane| Some(Stop { slot, lane, node: self.table.node(lane)? }));
+        let found = self
+            .table
+            .lane_of(slot)
+            .and_then(|lane| Some(Stop { slot, lane, served_by: lane, node: self.table.node(lane)? }));
         found.ok_or_else(|| {
             self.common.look_soon();
             LockError::not_executed(format!(
@@ -270,7 +275,7 @@ impl Cluster {
     fn stop_at(&self, slot: u16, address: &Address) -> Result<Stop<'_>> {
         let lane = self.lane_at(address)?;
         let node = self.table.node(lane).ok_or_else(|| LockError::not_executed("a node has just been forgotten"))?;
-        Ok(Stop { slot, lane, node })
+        Ok(Stop { slot, lane, served_by: self.table.lane_of(slot).unwrap_or(lane), node })
     }
 
     /// Corrects the table.
@@ -344,10 +349,10 @@ impl Cluster {
         })
     }
 
-    /// Waits until another master serves the slot.
+    /// Waits until another master serves the slot than before, or than the one that was asked.
     async fn replaced(&self, stop: Stop<'_>) {
         let mut changes = self.table.changes();
-        while self.table.lane_of(stop.slot).is_none_or(|lane| lane == stop.lane) {
+        while self.table.lane_of(stop.slot).is_none_or(|lane| lane == stop.lane || lane == stop.served_by) {
             if changes.changed().await.is_err() {
                 return std::future::pending().await;
             }

@@ -28,13 +28,13 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
 
 /// One call of a batch.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct NodeCall {
     what: &'static str,
     keys: Vec<String>,
     arguments: Cmd,
 }
 
-impl Part {
+impl NodeCall {
     /// Takes a lock if nobody has it. `since` is server time in ms, `deadline` in µs: nothing is done after it.
     pub(crate) fn take(request: &AcquireRequest, keys: &Keys, since: u64, deadline: u64) -> Self {
         let AcquireRequest { claim, info, .. } = request;
@@ -60,8 +60,8 @@ impl Part {
     }
 
     /// All of these calls, without declared keys.
-    pub(crate) fn together<'a>(parts: impl Iterator<Item = &'a Self>) -> Eval {
-        Eval::new(&SCRIPT, std::iter::empty()).with(|arguments| parts.for_each(|part| part.write(arguments)))
+    pub(crate) fn together<'a>(calls: impl Iterator<Item = &'a Self>) -> Eval {
+        Eval::new(&SCRIPT, std::iter::empty()).with(|arguments| calls.for_each(|call| call.write(arguments)))
     }
 
     fn write(&self, to: &mut Cmd) {

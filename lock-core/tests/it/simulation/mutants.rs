@@ -203,7 +203,7 @@ fn every_mutant_is_caught() {
         let by_contract = breaks_the_contract(|store| Mutant::new(store, bug));
         // A bug that the contract refuses is simulated only a little, to see whether users would
         // have noticed it.
-        let seeds = if by_contract { 6 } else { 60 };
+        let seeds = if by_contract { 6 } else { 600 };
         let by_simulation = simulated(bug, Mode::Short, seeds).or_else(|| simulated(bug, Mode::Long, seeds));
         println!("figure: mutant {bug:?}: contract {by_contract}, simulation {by_simulation:?}");
         caught.push((bug, by_contract || by_simulation.is_some()));

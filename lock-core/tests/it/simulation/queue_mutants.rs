@@ -169,7 +169,7 @@ fn every_bug_of_the_queue_is_caught() {
     for bug in BUGS {
         let (contract, modes) =
             (breaks_the_contract(|store| Mutant::new(store, bug)), [Mode::Calm, Mode::Short, Mode::Long]);
-        let simulation = if contract { None } else { caught(&modes, 60, None, |memory| Mutant::new(memory, bug)) };
+        let simulation = if contract { None } else { caught(&modes, 600, None, |memory| Mutant::new(memory, bug)) };
         println!("figure: mutant {bug:?}: contract {contract}, simulation {simulation:?}");
         if !contract && simulation.is_none() {
             escaped.push(bug);
