@@ -19,6 +19,11 @@ impl Checked {
         slots[slot(token)].store(token.get(), Ordering::Relaxed);
     }
 
+    /// Returns whether any token was ever checked in this process.
+    pub(crate) fn any(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     pub(crate) fn contains(&self, token: FencingToken) -> bool {
         self.0.get().is_some_and(|slots| slots[slot(token)].load(Ordering::Relaxed) == token.get())
     }

@@ -59,9 +59,9 @@ impl Counts {
     }
 
     /// Counts a wait by the index of its outcome.
-    pub(crate) fn waited(&mut self, outcome: usize, time: Duration, trace: TraceId) {
+    pub(crate) fn waited(&mut self, outcome: usize, time: Duration, trace: Option<TraceId>) {
         let bucket = self.waits[outcome].record_duration(catalog::WAIT.buckets(), time);
-        if !trace.is_none() {
+        if let Some(trace) = trace {
             let exemplar = Exemplar { trace, value: time.as_secs_f64(), at: Moment::now() };
             self.exemplars.insert((outcome, bucket), exemplar);
         }

@@ -134,8 +134,8 @@ impl Sink for TextSink {
             let _ = write!(out, "{name}_bucket{{{pairs}le=\"{bound}\"}} {count}");
             if self.exemplars
                 && let Some(Exemplar { trace, value, at }) = exemplar(place)
-                && let Some(trace) = trace.to_hex()
             {
+                let trace = trace.to_hex();
                 let _ = write!(out, " # {{trace_id=\"{trace}\"}} {value} {}", at.to_unix_seconds());
             }
             out.push('\n');

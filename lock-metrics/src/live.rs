@@ -9,6 +9,7 @@ use crate::labels::MODES;
 use crate::state::Core;
 use crate::table::{Phase, Row};
 use crate::time::Moment;
+use crate::trace::TraceId;
 
 /// One hold or wait of this process.
 ///
@@ -88,7 +89,7 @@ impl LiveLock {
         let (lock, site) = core.names(&row);
         let (lock, site) = (lock.to_owned(), site.to_owned());
         let mode = MODES[row.mode()];
-        let trace_id = row.trace.to_hex();
+        let trace_id = row.trace().map(TraceId::to_hex);
         let family = core.family_of(&row).1;
         let (since, state) = match row.phase {
             Phase::Waiting { since, holder } => (since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),

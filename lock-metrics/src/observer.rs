@@ -19,7 +19,6 @@ use crate::recovered::Recovered;
 use crate::state::{Core, INSPECTOR_KEY, Node};
 use crate::table::{Hold, Phase, Row, Shard};
 use crate::time::Moment;
-use crate::trace::TraceId;
 
 // The hot path counts by index, which is found at compile time.
 const ACQUIRED: usize = place(&ACQUIRE_OUTCOMES, "acquired");
@@ -124,7 +123,7 @@ impl Core {
     fn wait_started(&self, event: &LockEvent<'_>) {
         let mut row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
         // Code of the application, and so before a shard is locked. The caller runs here: later it may not.
-        row.trace = self.settings.traces.current();
+        row.trace = self.settings.traces.current().map(Box::new);
         self.table.shard(event.attempt).rows.insert(event.attempt, row);
     }
 
@@ -146,7 +145,7 @@ impl Core {
         let counts = shard.counts.of(family.number, mode_of(event.mode));
         counts.acquisitions.count(place(&ACQUIRE_OUTCOMES, outcome));
         if let Some(waited) = waited {
-            counts.waited(WAIT_FAILED, waited, row.as_ref().map(|row| row.trace).unwrap_or_default());
+            counts.waited(WAIT_FAILED, waited, row.as_ref().and_then(Row::trace));
             charge(counts, charged, waited);
         }
         drop(shard);
@@ -174,13 +173,13 @@ impl Core {
         *next_stuck = next_stuck.earlier(hold.stuck_at);
         let (family, trace) = if let Some(row) = rows.get_mut(&event.attempt) {
             row.phase = Phase::Held(hold);
-            (row.family(), row.trace)
+            (row.family(), row.trace())
         } else {
             // The observer was registered during the wait: the wait began before that.
             let row = self.begin(event, Phase::Held(hold));
             let family = row.family();
             rows.insert(event.attempt, row);
-            (family, TraceId::default())
+            (family, None)
         };
         let counts = counts.of(family, mode_of(event.mode));
         counts.acquisitions.count(ACQUIRED);
@@ -218,8 +217,10 @@ impl Core {
         }
         drop(shard);
         if let Some(Row { phase: Phase::Held(hold), .. }) = &row {
-            // By the next hold its token may be forgotten.
-            self.is_fenced(self.family(event.label.as_str()), hold);
+            if self.checked.any() {
+                // By the next hold its token may be forgotten.
+                self.is_fenced(self.family(event.label.as_str()), hold);
+            }
             if hold.reported {
                 self.push_recovered(Recovered::new(event, hold, held, outcome));
             }

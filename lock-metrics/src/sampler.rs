@@ -51,7 +51,7 @@ impl Core {
         let (lock, site) = self.names(row);
         tracing::warn!(
             lock, key = row.key.as_str(), owner = ?hold.owner, token = %hold.token, site,
-            trace_id = row.trace.to_hex().map(display),
+            trace_id = row.trace().map(|trace| display(trace.to_hex())),
             held_seconds = now.since(hold.since).as_secs_f64(), stuck_after_seconds = hold.stuck_at.since(hold.since).as_secs_f64(),
             "lock is stuck: held for longer than its stuck_after"
         );

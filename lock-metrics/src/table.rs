@@ -52,8 +52,8 @@ pub(crate) struct Row {
     mode: u8,
     /// Whether who holds it leads an election.
     pub(crate) leads: bool,
-    /// The trace of the caller.
-    pub(crate) trace: TraceId,
+    /// The trace of the caller. Boxed: few have one.
+    pub(crate) trace: Option<Box<TraceId>>,
     pub(crate) key: LockKey,
     pub(crate) phase: Phase,
 }
@@ -65,7 +65,12 @@ impl Row {
         let mode = u8::try_from(mode_of(event.mode)).unwrap_or(0);
         let (leads, key) = (event.purpose == Purpose::Leadership, event.key.clone());
         let [family, site, store] = [family, site, store].map(small);
-        Self { family, site, store, mode, leads, trace: TraceId::default(), key, phase }
+        Self { family, site, store, mode, leads, trace: None, key, phase }
+    }
+
+    /// The trace of the caller, if it is known.
+    pub(crate) fn trace(&self) -> Option<TraceId> {
+        self.trace.as_deref().copied()
     }
 
     /// The index of its mode.

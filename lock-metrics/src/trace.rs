@@ -8,18 +8,19 @@ use crate::time::Moment;
 /// What stands for the id in a link.
 const PLACE: &str = "{trace_id}";
 
-/// Identifies a trace, as in W3C Trace Context: sixteen bytes, of which zeros alone mean none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Identifies a trace, as in W3C Trace Context: sixteen bytes, not all of them zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TraceId([u8; 16]);
 
 impl TraceId {
-    /// Returns the id in 32 digits, `None` if there is no trace.
-    pub(crate) fn to_hex(self) -> Option<String> {
-        (!self.is_none()).then(|| format!("{:032x}", u128::from_be_bytes(self.0)))
+    /// `None` for zeros, which mean that there is no trace.
+    fn new(id: [u8; 16]) -> Option<Self> {
+        (id != [0; 16]).then_some(Self(id))
     }
 
-    pub(crate) fn is_none(self) -> bool {
-        self.0 == [0; 16]
+    /// Returns the id in 32 digits.
+    pub(crate) fn to_hex(self) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
@@ -40,8 +41,8 @@ pub(crate) struct Traces {
 
 impl Traces {
     /// Returns the trace of the caller.
-    pub(crate) fn current(&self) -> TraceId {
-        self.current.as_ref().and_then(|current| current()).map(TraceId).unwrap_or_default()
+    pub(crate) fn current(&self) -> Option<TraceId> {
+        self.current.as_ref().and_then(|current| current()).and_then(TraceId::new)
     }
 
     /// Returns whether samples may have traces.
@@ -75,8 +76,8 @@ mod tests {
     #[test]
     fn ids_are_written_as_other_programs_write_them() {
         let id = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes();
-        assert_eq!(TraceId(id).to_hex().as_deref(), Some("0af7651916cd43dd8448eb211c80319c"));
-        assert_eq!(TraceId([0; 16]).to_hex(), None);
+        assert_eq!(TraceId(id).to_hex(), "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!((TraceId::new(id), TraceId::new([0; 16])), (Some(TraceId(id)), None));
     }
 
     #[test]

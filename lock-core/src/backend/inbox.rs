@@ -39,7 +39,7 @@ pub(crate) enum Message {
     /// A key may have changed hands.
     Suspect(LockKey),
     /// Somebody waits for a lock that a claim of ours shares.
-    Wanted { key: LockKey, owner: OwnerId },
+    Wanted(OwnerId),
     /// An operator takes a lock away.
     Revoked { owner: OwnerId, actor: String, reason: String },
     /// The connection was reopened: nothing pushed before can be relied on.
@@ -96,8 +96,8 @@ impl Inbox {
 
     /// Reports that somebody waits for a lock that this owner's claim shares: the process lets nobody else in
     /// under it.
-    pub fn wanted(&self, key: LockKey, owner: OwnerId) {
-        let _ = self.sender.send(Message::Wanted { key, owner });
+    pub fn wanted(&self, owner: OwnerId) {
+        let _ = self.sender.send(Message::Wanted(owner));
     }
 
     /// Reports that an operator takes this owner's lock away: who does so, and why. If the lock is ours,

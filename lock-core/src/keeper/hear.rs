@@ -50,7 +50,7 @@ impl Keeper {
                     self.hear(other);
                 }
             }
-            Message::Wanted { owner, .. } => {
+            Message::Wanted(owner) => {
                 if let Some(engine) = self.engine.upgrade() {
                     engine.grants.wanted(owner);
                 }

@@ -163,7 +163,7 @@ impl State {
             if let (Some(owner), Some(inbox)) = (sharer.owner, &sharer.inbox)
                 && let Some(inbox) = self.inboxes.get(inbox)
             {
-                inbox.wanted(key.clone(), owner);
+                inbox.wanted(owner);
             }
         }
     }

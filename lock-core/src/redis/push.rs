@@ -278,8 +278,8 @@ impl Node {
                         && self.cluster.as_ref().is_none_or(|cluster| cluster.is_news(&grant))
                     {
                         inbox.granted(grant);
-                    } else if let Some((key, owner)) = steps::wanted(text) {
-                        inbox.wanted(key, owner);
+                    } else if let Some(owner) = steps::wanted(text) {
+                        inbox.wanted(owner);
                     } else if let Some(owner) = steps::called(text) {
                         inbox.ask_again(owner);
                     }

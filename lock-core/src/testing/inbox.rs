@@ -52,7 +52,7 @@ pub enum Report {
     /// A key may have changed hands.
     Suspect(LockKey),
     /// Somebody waits for a lock that this owner's claim shares.
-    Wanted(LockKey, OwnerId),
+    Wanted(OwnerId),
     /// An operator takes this owner's lock away.
     Revoked(OwnerId),
     /// The connection was reopened.
@@ -94,7 +94,7 @@ impl From<Message> for Report {
             Message::Granted(grant) => Self::Granted(grant),
             Message::AskAgain(owner) => Self::AskAgain(owner),
             Message::Suspect(key) => Self::Suspect(key),
-            Message::Wanted { key, owner } => Self::Wanted(key, owner),
+            Message::Wanted(owner) => Self::Wanted(owner),
             Message::Revoked { owner, .. } => Self::Revoked(owner),
             Message::Reconnected => Self::Reconnected,
         }

@@ -88,7 +88,7 @@ impl LockBackend for Puppet {
                 strings.asked.push(request.clone());
                 strings.inbox.clone().unwrap()
             };
-            inbox.wanted(request.claim.key.clone(), request.claim.owner);
+            inbox.wanted(request.claim.owner);
             sleep(MS).await;
             return Ok(Attempt::Shared { token: FencingToken::new(20), wanted: false });
         }

@@ -26,9 +26,9 @@ pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
 }
 
 /// Reads `w|owner|key`: somebody waits for a lock that this owner shares.
-pub(crate) fn wanted(message: &[u8]) -> Option<(LockKey, OwnerId)> {
-    let (owner, key) = std::str::from_utf8(message).ok()?.strip_prefix("w|")?.split_once('|')?;
-    Some((LockKey::new(key).ok()?, OwnerId::from_hex(owner)?))
+pub(crate) fn wanted(message: &[u8]) -> Option<OwnerId> {
+    let (owner, _key) = std::str::from_utf8(message).ok()?.strip_prefix("w|")?.split_once('|')?;
+    OwnerId::from_hex(owner)
 }
 
 /// Reads `owner|again`: a claim in the queue that must ask again.
