@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
 use crate::conformance::tools::{MS, SECOND, key, lasts, now, pause};
+use crate::error::LockErrorKind;
 use crate::fencing::FencingToken;
 use crate::owner::HolderInfo;
 
@@ -22,7 +23,14 @@ pub(super) async fn granted(store: &impl LockBackend, request: &AcquireRequest) 
 }
 
 pub(super) async fn refused(store: &impl LockBackend, claim: &Claim) -> bool {
-    matches!(store.try_acquire(&ask(claim)).await, Ok(Attempt::Held { .. }))
+    for _ in 0..20 {
+        match store.try_acquire(&ask(claim)).await {
+            // It cannot tell yet: of the claim that was released last, some members may not have heard.
+            Err(error) if error.kind() == LockErrorKind::Unavailable => pause(5 * MS).await,
+            answer => return matches!(answer, Ok(Attempt::Held { .. })),
+        }
+    }
+    false
 }
 
 /// A lock has one owner, whatever is repeated and whichever other claims ask.

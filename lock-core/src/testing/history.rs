@@ -186,14 +186,16 @@ impl History {
     #[must_use]
     pub fn check_text(text: &str) -> Verdict {
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
-        for line in text.lines() {
+        for line in text.lines().filter(|line| !line.is_empty()) {
             match Record::parse(line) {
                 Some(record) => records.push(record),
-                None => unreadable.push(Violation::Unreadable { line: line.to_owned() }),
+                None => unreadable.push(line),
             }
         }
-        let mut verdict = Self { records }.check();
-        verdict.violations.extend(unreadable);
+        let history = Self { records };
+        let mut verdict = history.check();
+        let unreadable = unreadable.into_iter().filter(|line| !history.was_cut(line));
+        verdict.violations.extend(unreadable.map(|line| Violation::Unreadable { line: line.to_owned() }));
         verdict
     }
 
@@ -212,6 +214,18 @@ impl History {
         let writes = self.check_writes(&mut violations);
         self.check_endings(&mut violations);
         Verdict { grants, keys, writes, violations, excused }
+    }
+
+    /// Returns whether a line is the beginning of one whose writer was killed.
+    fn was_cut(&self, line: &str) -> bool {
+        let words: Vec<&str> = line.split(' ').collect();
+        let process = words.get(1).copied().unwrap_or_default();
+        self.records.iter().any(|record| match record {
+            // The number itself may be cut.
+            Record::Killed { process: killed, .. } if words.len() <= 2 => killed.to_string().starts_with(process),
+            Record::Killed { process: killed, .. } => killed.to_string() == process,
+            _ => false,
+        })
     }
 
     fn holds(&self) -> impl Iterator<Item = Hold<'_>> {

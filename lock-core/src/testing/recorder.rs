@@ -52,8 +52,9 @@ impl Recorder {
     ///
     /// If the file cannot be written: a history with holes proves nothing.
     pub fn record(&self, record: &Record) {
-        // In one write, because O_APPEND keeps one write of a process whole.
-        (&self.file).write_all(format!("{record}\n").as_bytes()).expect("the history can be written");
+        // In one write, because O_APPEND keeps one write of a process whole, unless the process is killed in the middle of
+        // it. So every line begins a new one.
+        (&self.file).write_all(format!("\n{record}\n").as_bytes()).expect("the history can be written");
     }
 
     /// Writes down that the holder stops using a lock. Call it before releasing.

@@ -127,9 +127,18 @@ fn every_acquire_ends_once() {
 
 #[test]
 fn garbled_lines_are_reported() {
-    for line in ["", "grant 1 2", "release 1 2 3", "start x 1 1", "what is this"] {
+    for line in ["grant 1 2", "release 1 2 3", "start x 1 1", "what is this"] {
         let violations = History::check_text(&format!("{line}\n")).violations;
         assert_eq!(violations, [Violation::Unreadable { line: line.to_owned() }]);
+    }
+}
+
+#[test]
+fn a_line_may_be_cut_only_where_its_writer_was_killed() {
+    for cut in ["end 27 42 3178", "release 2"] {
+        let violations = |killed: u32| History::check_text(&format!("{cut}\n\nkilled {killed} 9\n")).violations;
+        assert_eq!(violations(27), []);
+        assert_eq!(violations(31), [Violation::Unreadable { line: cut.to_owned() }]);
     }
 }
 
