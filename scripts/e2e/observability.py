@@ -185,8 +185,9 @@ def site_hold(lock):
     return f'max(distributed_lock_site_oldest_hold_start_timestamp_seconds{{lock="{lock}"}})'
 
 
-# What one server without replicas has none of: their panels are empty, as they should be.
-NOT_HERE = ("confirm_seconds", "lock_order_inversions", "deadlocks", "quorum_", "redirections")
+# What one server without replicas has none of, and what no scene plays: their panels are empty, as they should be.
+NOT_HERE = ("confirm_seconds", "lock_order_inversions", "deadlocks", "quorum_", "redirections", "slots_open",
+            "lock_order_edge", "lock_leader", "last_success", "job_period", "permits_limit", "lock_stripes")
 
 
 def check_queries(options, server, lock, site):
