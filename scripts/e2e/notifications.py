@@ -24,36 +24,39 @@ def run(options):
     receive(webhook, lambda path, alerts: messages.append((path, sorted(alert["labels"]["alertname"] for alert in alerts))))
     start_alertmanager("notifications", port, options)
 
-    def tell(what, *alerts):
-        """Sends alerts, and returns the messages that they lead to: receiver, and the names in it."""
-        messages.clear()
-        send(port, alerts)
-        # Groups wait equally long, so its message comes after all others.
-        send(port, [alert("Last", WARNING, cluster=what)])
-        wait_for(f"the last message of {what}", lambda: any("Last" in names for _, names in messages))
+    def told():
         return sorted((who, names) for who, names in messages if "Last" not in names)
 
-    stuck = {"cluster": "eu", "lock": "order:<id>", "store": "redis:6379"}
-    told = tell("a stuck lock", alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **stuck),
-                alert("LockStuckWithWaiters", CRITICAL, job="shop", instance="a:1", site="shop::charge", **stuck),
-                alert("LockWaitersPilingUp", WARNING, **stuck),
-                *[alert(name, WARNING, job=job, cluster="eu", lock="order:<id>")
-                  for name in ["LockAcquireTimeouts", "LockWaitBudgetBurn"] for job in ["api", "worker", "shop"]])
-    check(told == [("pager", ["LockStuckWithWaiters"])], f"one stuck lock is one message: {told}")
+    def tell(what, expected, *alerts):
+        """Sends alerts, and looks at the messages that they lead to: receiver, and the names in it."""
+        messages.clear()
+        send(port, alerts)
+        wait_for(f"the messages {expected} of {what}", lambda: all(message in told() for message in expected))
+        # It waits as long as those before it have waited, so any other message of theirs has come before it.
+        send(port, [alert("Last", WARNING, cluster=what)])
+        wait_for(f"the last message of {what}", lambda: any("Last" in names for _, names in messages))
+        check(told() == expected, f"{what} leads to {expected}: {told()}")
 
-    told = tell("another lock", alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **{**stuck, "lock": "cart:<id>"}),
-                alert("LockAcquireTimeouts", WARNING, job="shop", cluster="us", lock="order:<id>"))
-    check(told == [("chat", ["LockAcquireTimeouts"]), ("chat", ["LockStuck"])], f"another lock, and another cluster, are news: {told}")
+    stuck = {"cluster": "eu", "lock": "order:<id>", "store": "redis:6379"}
+    tell("a stuck lock", [("pager", ["LockStuckWithWaiters"])],
+         alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **stuck),
+         alert("LockStuckWithWaiters", CRITICAL, job="shop", instance="a:1", site="shop::charge", **stuck),
+         alert("LockWaitersPilingUp", WARNING, **stuck),
+         *[alert(name, WARNING, job=job, cluster="eu", lock="order:<id>")
+           for name in ["LockAcquireTimeouts", "LockWaitBudgetBurn"] for job in ["api", "worker", "shop"]])
+    tell("another lock, and another cluster", [("chat", ["LockAcquireTimeouts"]), ("chat", ["LockStuck"])],
+         alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **{**stuck, "lock": "cart:<id>"}),
+         alert("LockAcquireTimeouts", WARNING, job="shop", cluster="us", lock="order:<id>"))
 
     away = {"cluster": "eu", "namespace": "prod", "job": "shop"}
     locks = [f"lock-{number}" for number in range(5)]
-    told = tell("a store that is away", alert("LockStoreUnreachable", CRITICAL, node="redis:6379", **away),
-                alert("LockStoreErrors", WARNING, node="redis:6379", **away),
-                *[alert(name, severity, lock=lock, **away) for lock in locks
-                  for name, severity in [("LockLost", CRITICAL), ("LockRenewalsFailing", WARNING), ("LockReleaseAbandoned", WARNING)]])
-    check(told == [("pager", ["LockStoreUnreachable"])], f"a store that is away is one message: {told}")
-    told = tell("a loss elsewhere", alert("LockLost", CRITICAL, lock="lock-0", **{**away, "job": "other"}))
-    check(told == [("pager", ["LockLost"])], f"a loss in a service that reaches its store is news: {told}")
+    tell("a store that is away", [("pager", ["LockStoreUnreachable"])],
+         alert("LockStoreUnreachable", CRITICAL, node="redis:6379", **away),
+         alert("LockStoreErrors", WARNING, node="redis:6379", **away),
+         *[alert(name, severity, lock=lock, **away) for lock in locks
+           for name, severity in [("LockLost", CRITICAL), ("LockRenewalsFailing", WARNING), ("LockReleaseAbandoned", WARNING)]])
+    tell("a loss in a service that reaches its store", [("pager", ["LockLost"])],
+         alert("LockLost", CRITICAL, lock="lock-0", **{**away, "job": "other"}))
     say("one stuck lock is one message, a store that is away is one, and what happens elsewhere is told")
 
 

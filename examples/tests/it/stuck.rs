@@ -25,9 +25,16 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
         (r#"acquisitions_total{lock="demo:contended:stock:<run>",outcome="acquired",mode="write"}"#, 20.0),
         (r#"inspector_held{lock="demo:orphaned:export:<run>"}"#, 1.0),
         (r#"inspector_keys_without_ttl{lock="demo:eternal:migration:<run>"}"#, 1.0),
+        (r#"deadlocks_total{role="victim"}"#, 1.0),
+        (r"order_inversions_total", 1.0),
+        (r#"order_edge{held="demo:nested:order:<run>",wanted="demo:nested:invoice:<run>"}"#, 1.0),
+        (r#"permits_limit{lock="demo:permits:mail:<run>"}"#, 3.0),
+        (r#"stripes{lock="demo:striped:cart:<run>"}"#, 16.0),
+        (r#"leader{lock="demo:leader:schedule:<run>"}"#, 1.0),
+        (r#"last_success_timestamp_seconds{lock="demo:job:report:<run>"}"#, 1.0),
     ];
-    let mut seen = [false; 8];
-    eventually("every kind of trouble", || {
+    let mut seen = vec![false; wanted.len()];
+    eventually("every kind of trouble, and what works", || {
         let (_, metrics) = http(&server, "GET", "/metrics");
         for (seen, (series, least)) in seen.iter_mut().zip(wanted) {
             // Whichever other labels it has, such as that of the store.

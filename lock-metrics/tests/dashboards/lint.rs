@@ -230,8 +230,14 @@ fn target_instance() {
 #[test]
 #[limit]
 fn target_counter_agg() {
-    each_selector(|name, inside, _, _| {
-        assert!(!name.ends_with("_total") || ["rate", "irate", "increase"].contains(&inside), "{name} in {inside:?}");
+    each_target(|_, expr| {
+        // The linter knows no such exception: what happened before the first scrape of a process was never seen at 0.
+        let is_young = expr.contains(" - distributed_lock_start_timestamp_seconds");
+        parse(&filled(&expr.replace("$__rate_interval", "7777s"))).unwrap().visit("", &mut |part, inside| {
+            let Expr::Selector { name, .. } = part else { return };
+            let is_rate = ["rate", "irate", "increase"].contains(&inside);
+            assert!(!name.ends_with("_total") || is_rate || is_young, "{name} in {inside:?}");
+        });
     });
 }
 

@@ -33,6 +33,10 @@ impl Keys {
         format!("demo:eternal:migration:{}", self.run)
     }
 
+    pub(crate) fn job(&self) -> String {
+        format!("demo:job:report:{}", self.run)
+    }
+
     /// A key made from user input, without escaping. Views must show it as plain text.
     pub(crate) fn hostile(&self) -> String {
         format!("demo:typed:<img src=x onerror=\"document.title='pwned'\">:{}", self.run)
@@ -58,7 +62,9 @@ pub(crate) fn print(args: &Args, keys: &Keys, address: SocketAddr) {
     row("orphaned: its process was killed", &keys.orphaned(), "LockOrphanedHold");
     row("eternal: set without an expiry", &keys.eternal(), "LockKeyWithoutTtl, LockOrphanedHold");
     row("contended: six callers, one slow", &keys.contended(), "none; see \"Who makes them wait\"");
+    row("nested: two locks, in both orders", "demo:nested:…", "LockDeadlock, LockOrderInverted");
     row("typed: its key contains HTML", "demo:typed:<img src=x onerror=…>:…", "none; see that it stays text");
+    row("permits, striped, leader, job", "demo:permits:… and so on", "none: they work as they should");
     println!("\nwhere to look");
     look(&format!("http://{address}/locks"), "every hold and wait of this process, with its key");
     look("http://127.0.0.1:9090/alerts", "Prometheus, if it runs as dashboards/README.md says");

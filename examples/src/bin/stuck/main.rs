@@ -1,5 +1,5 @@
 //! Creates locks with one problem each, on purpose: stuck, lost, orphaned, without a lease,
-//! contended.
+//! contended, taken in both orders. Beside them others work as they should: permits, stripes, a leader, a job.
 //!
 //! Use it to see what alerts, dashboards, the live view and `lockctl` show, before the first night
 //! on which it matters. `dashboards/README.md` explains how to start the whole stack.
@@ -12,6 +12,7 @@
 //! ```
 
 mod args;
+mod everyday;
 mod guide;
 mod left_behind;
 mod scenes;
@@ -25,6 +26,7 @@ use lock_core::LockManager;
 use lock_metrics::Inspector;
 use tokio::signal;
 use tokio::task::JoinSet;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Args;
 use crate::guide::Keys;
@@ -44,6 +46,8 @@ async fn main() -> ExitCode {
 
 /// Plays the scenes until it is time to stop, then cleans up.
 async fn run(args: &Args) -> Result<()> {
+    // What the log says of a lock that is stuck, lost, or part of a deadlock.
+    tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_writer(std::io::stderr).init();
     let mut metrics = lock_metrics::builder().with_listener(SocketAddr::new(args.address, args.port));
     if !args.address.is_loopback() {
         // In a container all neighbours are ours. A real service keeps its keys to itself.
@@ -64,17 +68,18 @@ async fn run(args: &Args) -> Result<()> {
 
     let mut scenes = JoinSet::new();
     scenes::play(&mut scenes, args, &locks, &others, &keys);
+    everyday::play(&mut scenes, [&locks, &others], keys.run);
     let outcome = tokio::select! {
         outcome = first_failure(&mut scenes) => outcome,
         () = time_to_stop(args.run_for) => Ok(()),
     };
     scenes.shutdown().await;
     inspector.stop().await;
-    left_behind::clean_up(args, &keys).await?;
     let mut clean = true;
     for manager in [locks, others] {
         clean &= manager.shutdown(Duration::from_secs(5)).await.is_clean();
     }
+    left_behind::clean_up(args, &keys).await?;
     println!("stopped; every lock given back: {clean}");
     outcome
 }
@@ -93,7 +98,7 @@ async fn connect(args: &Args) -> Result<LockManager> {
             args.store_name()
         )
     };
-    let locks = LockManager::connect(&args.store).await.with_context(unreachable)?;
+    let locks = LockManager::builder_for(&args.store)?.lint_lock_order(true).build()?;
     locks.ping().await.with_context(unreachable)?;
     Ok(locks)
 }

@@ -12,8 +12,10 @@ use crate::args::Args;
 use crate::guide::Keys;
 
 /// Short, so that a lost lock is noticed while somebody watches.
-const TTL: Duration = Duration::from_secs(3);
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+/// Long, so that what is to be stuck is not lost when the machine stands still.
+const STEADY_TTL: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The name of the lock whose key is user input.
 const TYPED: &str = "demo:typed:<text>";
@@ -39,13 +41,14 @@ pub(crate) fn play(
     for _ in 0..5 {
         scenes.spawn(check_out(locks.clone(), run));
     }
+    scenes.spawn(quarrel(args.clone(), locks.clone(), run));
 }
 
 /// The stuck holder: it takes the lock and then does not finish.
 async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()> {
     loop {
         let request = locks.lock(lock_key!("demo:stuck:books:<run>")).with_stuck_after(args.stuck_after);
-        let guard = request.with_ttl(TTL).with_wait(Duration::from_secs(60)).await?;
+        let guard = request.with_ttl(STEADY_TTL).with_wait(Duration::from_secs(60)).await?;
         println!("took {}, and will not let go of it for {:.0?}", guard.key(), args.stuck_for);
         tokio::select! {
             () = sleep(args.stuck_for) => {}
@@ -132,17 +135,42 @@ async fn search(locks: LockManager, key: String) -> Result<()> {
     }
 }
 
-/// Holds a lock for a while. A lock that cannot be taken, or is lost, is what this program is
-/// about.
-async fn hold_for(request: LockRequest, time: Duration) -> Result<()> {
-    let outcome: Result<(), LockError> = request
-        .run(async |_| {
-            sleep(time).await;
-            Ok(())
-        })
-        .await;
+/// Two callers take the same two locks, each in another order: they wait for each other, until one of them gives way.
+async fn quarrel(args: Args, locks: LockManager, run: u32) -> Result<()> {
+    let patient = |request: LockRequest| request.with_ttl(TTL).with_wait(Duration::from_secs(20));
+    loop {
+        let order = || patient(locks.lock(lock_key!("demo:nested:order:<run>")));
+        let invoice = || patient(locks.lock(lock_key!("demo:nested:invoice:<run>")));
+        let (billed, refunded) = tokio::join!(hold_both(order(), invoice()), hold_both(invoice(), order()));
+        billed.and(refunded)?;
+        sleep(args.lose_every).await;
+    }
+}
+
+/// Takes a lock inside another.
+async fn hold_both(outer: LockRequest, inner: LockRequest) -> Result<()> {
+    let outcome = outer.run(async move |_| {
+        sleep(Duration::from_millis(300)).await;
+        inner.run(async |_| Ok::<_, LockError>(())).await
+    });
+    expected(outcome.await)
+}
+
+/// Holds a lock for a while.
+pub(crate) async fn hold_for(request: LockRequest, time: Duration) -> Result<()> {
+    let outcome = request.run(async |_| {
+        sleep(time).await;
+        Ok(())
+    });
+    expected(outcome.await)
+}
+
+/// A lock that cannot be taken, or is lost, is what this program is about, and a store that is away comes back.
+/// Everything else ends it.
+pub(crate) fn expected(outcome: Result<(), LockError>) -> Result<()> {
+    use LockErrorKind::{Lost, Timeout, Unavailable, WouldDeadlock};
     match outcome {
-        Err(error) if !matches!(error.kind(), LockErrorKind::Timeout | LockErrorKind::Lost) => Err(error.into()),
+        Err(error) if !matches!(error.kind(), Timeout | Lost | Unavailable | WouldDeadlock) => Err(error.into()),
         _ => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ mod roles;
 mod safety;
 mod stuck;
 
-use super::names::PROCESS;
+use super::names::growth;
 use super::rule::{Alert, Group, Rule};
 
 /// The call sites of the alert's lock, for alerts whose series do not name one.
@@ -27,12 +27,7 @@ pub(crate) fn groups() -> Vec<Group> {
     ]
 }
 
-/// The growth of a total within some minutes. It includes a process that is younger than its first scrape,
-/// whose total was never seen at 0.
+/// The growth of a total within some minutes, where it grew.
 fn happened(total: &str, minutes: u32, by: &str) -> String {
-    let seconds = minutes * 60;
-    format!(
-        "sum by ({by}) (increase(@{total}[{minutes}m]) > 0 or (@{total} > 0 and on ({PROCESS}) \
-         (@now_timestamp_seconds - @start_timestamp_seconds < {seconds}))) > 0"
-    )
+    format!("sum by ({by}) {} > 0", growth(total, minutes))
 }

@@ -37,6 +37,16 @@ fn age_of(short: &str, marker: &str) -> String {
     format!("(@now_timestamp_seconds{marker} - {matching}(@{short}{marker} > 0))")
 }
 
+/// Returns the growth of each series of a total within some minutes, where it grew. It includes a process that is younger
+/// than its first scrape, whose total was never seen at 0.
+pub(crate) fn growth(total: &str, minutes: u32) -> String {
+    let seconds = minutes * 60;
+    format!(
+        "(increase(@{total}[{minutes}m]) > 0 or (@{total} > 0 and on ({PROCESS}) \
+         (@now_timestamp_seconds - @start_timestamp_seconds < {seconds})))"
+    )
+}
+
 /// A histogram under its bare name, which exists only if a server converted it to a native one.
 pub(crate) const CONVERTED: &str = "wait_seconds";
 

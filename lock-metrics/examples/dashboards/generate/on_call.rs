@@ -1,7 +1,7 @@
 //! *Locks: on call*: what a person asks at night, in the order of the questions.
 
 use super::dashboard::Dashboard;
-use super::names::{PROCESS, age};
+use super::names::{PROCESS, age, growth};
 use super::panel::{Kind, Panel, Unit};
 use super::roles::roles;
 
@@ -30,6 +30,11 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
+/// How often something happened within the last hour.
+fn within_the_hour(total: &str) -> String {
+    format!("round(sum({})) or vector(0)", growth(total, 60))
+}
+
 fn stuck() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit);
     let labels = &[("lock", "Lock"), ("site", "Held by"), ("instance", "In"), ("job", "Job")];
@@ -45,14 +50,14 @@ fn stuck() -> Vec<Panel> {
             .query("longest", &format!("max({longest}) or vector(0)"))
             .orange(2.5),
         stat("Lost, 1 h", "Locks that were taken, within the last hour, from a holder that had not released them.", Unit::Count)
-            .query("lost", "round(sum(increase(@lost_total[1h])))")
+            .query("lost", &within_the_hour("lost_total"))
             .red(0.5),
         stat(
             "Fencing regressions, 1 h",
             "Tokens within the last hour that were not greater than one before: the store lost data. Writes may be overwritten.",
             Unit::Count,
         )
-        .query("regressions", "round(sum(increase(@fencing_regressions_total[1h])))")
+        .query("regressions", &within_the_hour("fencing_regressions_total"))
         .red(0.5),
         stat("Stores out of reach", "Nodes to which a watchdog has no connection.", Unit::Count)
             .query("down", "count(@backend_connected == 0) or vector(0)")
@@ -144,13 +149,14 @@ fn waiting() -> Vec<Panel> {
              / (sum by (lock) (rate(@grants_total[$__rate_interval])) > 0)",
         ),
         chart(
-            "Deadlocks and inverted orders",
-            "Tasks that found that they wait for each other, and pairs of locks taken in both orders.",
-            Unit::PerSecond,
+            "Deadlocks and inverted orders, 1 h",
+            "Tasks that found that they wait for each other, and locks of pairs that are taken in both orders: each process \
+             counts a pair once.",
+            Unit::Count,
         )
         .wide(6)
-        .query("deadlock: {{role}}", "sum by (role) (rate(@deadlocks_total[$__rate_interval]))")
-        .query("{{lock}} out of order", "sum by (lock) (rate(@order_inversions_total[$__rate_interval])) > 0"),
+        .rare("deadlock: {{role}}", &format!("round(sum by (role) {})", growth("deadlocks_total", 60)))
+        .rare("{{lock}} out of order", &format!("round(sum by (lock) {})", growth("order_inversions_total", 60))),
         chart(
             "Acquires that did not get the lock",
             "By outcome: the wait was over, it was busy, cancelled, or failed.",
@@ -253,7 +259,7 @@ fn plumbing() -> Vec<Panel> {
             .query("nodes", "count(@backend_eviction_policy_info == 1) or vector(0)")
             .red(1.0),
         stat("Acquires under other", "There are more than 200 lock names; a name probably contains a key.", Unit::Count)
-            .query("in the last hour", "round(sum(increase(@label_overflow_total[1h])))")
+            .query("in the last hour", &within_the_hour("label_overflow_total"))
             .orange(0.5),
         stat("Versions", "Versions of the library that run.", Unit::Count)
             .query("{{version}}", "count by (version) (@build_info)"),
@@ -265,7 +271,10 @@ fn topology() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(6);
     vec![
         stat("Failovers, 24 h", "How often another server took over a node, or it was started again.", Unit::Count)
-            .query("failovers", "round(max(sum by (instance) (increase(@failovers_total[24h]))))")
+            .query(
+                "failovers",
+                &format!("round(max(sum by (instance) {})) or vector(0)", growth("failovers_total", 24 * 60)),
+            )
             .orange(0.5),
         stat("Replicas", "Replicas that are connected to each node.", Unit::Count)
             .query("{{node}}", "min by (node) (@replicas)"),

@@ -1,7 +1,7 @@
 //! *One lock*: the same questions, about the lock that is chosen at the top.
 
 use super::dashboard::Dashboard;
-use super::names::age;
+use super::names::{age, growth};
 use super::on_call::LEASE_LEFT;
 use super::panel::{Kind, Panel, Unit};
 
@@ -24,8 +24,8 @@ fn of_lock(template: &str) -> String {
             narrowed.push_str(part);
             continue;
         }
-        // The current time has no lock.
-        if part.starts_with("now_timestamp_seconds") {
+        // The times of a process have no lock.
+        if part.starts_with("now_timestamp_seconds") || part.starts_with("start_timestamp_seconds") {
             narrowed.extend(["@", part]);
             continue;
         }
@@ -67,7 +67,7 @@ fn now() -> Vec<Panel> {
             "How often a holder lost it.",
             Unit::Count,
             "lost",
-            "round(sum(increase(@lost_total[1d])))",
+            &format!("round(sum({})) or vector(0)", growth("lost_total", 24 * 60)),
         )
         .red(0.5),
         Panel::new(

@@ -34,7 +34,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
             Severity::Warning,
             &format!(
                 "(time() - {succeeded} > {period} unless on ({by}) time() - {recently} < {period}) \
-                 or (max by ({by}) (time() - {started}) > {period} unless on ({by}) {succeeded})"
+                 or (max by ({by}) (time() - {started}) > {period} unless on ({by}) ({succeeded} or {recently}))"
             ),
             "The job {{ $labels.lock }} has not succeeded for {{ $value | humanizeDuration }}",
         )
