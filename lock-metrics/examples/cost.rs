@@ -19,10 +19,13 @@
 //! ```
 
 use std::hint::black_box;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use lock_core::{
     FencingToken, GrantPath, Holder, HolderInfo, LockEvent, LockEventKind, LockKey, LockLabel, LockObserver, OwnerId,
 };
@@ -145,10 +148,11 @@ fn looks() -> Result<(), lock_metrics::InstallError> {
         tell(&observer, attempt, label, &key, acquired(None));
     }
     println!("\n{:<42} {:>12} {:>14}", "200 lock names, 100,000 holds", "ms", "bytes");
-    let looks: [(&str, &dyn Fn() -> String); 3] = [
-        ("/metrics", &|| metrics.render()),
-        ("/locks", &|| metrics.locks_html()),
-        ("/locks.json", &|| metrics.locks_json()),
+    let looks: [(&str, &dyn Fn() -> Vec<u8>); 4] = [
+        ("/metrics", &|| metrics.render().into_bytes()),
+        ("/metrics, gzip", &|| gzip(metrics.render().as_bytes())),
+        ("/locks", &|| metrics.locks_html().into_bytes()),
+        ("/locks.json", &|| metrics.locks_json().into_bytes()),
     ];
     for (name, look) in looks {
         let mut times = [0; ROUNDS];
@@ -164,6 +168,12 @@ fn looks() -> Result<(), lock_metrics::InstallError> {
     let series = metrics.render().lines().filter(|line| line.contains("lock=\"lock:family-7:<user_id>\"")).count();
     println!("{:<42} {series:>12}", "series of a lock name with one call site");
     Ok(())
+}
+
+/// Packs a scrape as the listener does for Prometheus.
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(text).and_then(|()| packed.finish()).expect("memory takes everything")
 }
 
 fn acquired(waited_for: Option<&Holder>) -> LockEventKind<'_> {

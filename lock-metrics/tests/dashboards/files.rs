@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::generate::names::histograms;
-use crate::generate::{Rule, Settings, files, rules};
+use crate::generate::{Rule, Settings, dashboards, files, rules};
+use crate::lint::every_panel;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards")
@@ -85,6 +87,26 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
         written.insert(name.to_owned());
     }
     assert_eq!(written, alert_names());
+}
+
+#[test]
+#[limit]
+fn panels_that_runbooks_name_exist() {
+    let dashboards: Vec<_> = dashboards().iter().map(|one| one.json()).collect();
+    let of_panels = dashboards.iter().flat_map(every_panel).map(|panel| &panel["title"]);
+    let titles: Vec<&str> =
+        of_panels.chain(dashboards.iter().map(|one| &one["title"])).filter_map(Value::as_str).collect();
+    let mut seen = 0;
+    for alert in alert_names() {
+        let text = read(&format!("runbooks/{alert}.md")).replace('\n', " ").replace("   ", " ");
+        // Between asterisks stand names of panels, and words that are stressed: those begin with a small letter.
+        for name in text.split('*').skip(1).step_by(2).filter(|name| name.starts_with(char::is_uppercase)) {
+            let name = name.replace("  ", " ");
+            assert!(titles.contains(&name.as_str()), "{alert} names the panel {name:?}, which no dashboard has");
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen}");
 }
 
 #[test]
@@ -258,8 +280,8 @@ fn what_clusters_take_is_what_the_plain_files_say() {
         );
         let (file, text) = map["data"].as_hash().unwrap().front().unwrap();
         let (file, text) = (file.as_str().unwrap(), text.as_str().unwrap());
-        let given: serde_json::Value = serde_json::from_str(text).unwrap();
-        let plain: serde_json::Value = serde_json::from_str(&read(&format!("grafana/dashboards/{file}"))).unwrap();
+        let given: Value = serde_json::from_str(text).unwrap();
+        let plain: Value = serde_json::from_str(&read(&format!("grafana/dashboards/{file}"))).unwrap();
         assert_eq!(given, plain, "{file}");
         // kubectl copies it into an annotation, and annotations have a size limit.
         assert!(text.len() < 200_000, "{file} has {} bytes", text.len());
