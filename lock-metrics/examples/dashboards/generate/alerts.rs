@@ -7,7 +7,7 @@ mod roles;
 mod safety;
 mod stuck;
 
-use super::names::growth;
+use super::names::{PROCESS, growth};
 use super::rule::{Alert, Group, Rule};
 
 /// The call sites of the alert's lock, for alerts whose series do not name one.
@@ -30,4 +30,17 @@ pub(crate) fn groups() -> Vec<Group> {
 /// The growth of a total within some minutes, where it grew.
 fn happened(total: &str, minutes: u32, by: &str) -> String {
     format!("sum by ({by}) {} > 0", growth(total, minutes))
+}
+
+/// Stores that a process cannot use: nodes without a connection, and quorums without a majority. `look` says when: now, or
+/// within some time. A quorum does without one of its members, so that alone is none; one whose members disagree has an alert of
+/// its own.
+fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
+    let (connected, counted) = (look("@backend_connected"), look("@quorum_members{state=\"counted\"}"));
+    // Members are the nodes to which claims can be given again.
+    format!(
+        "({connected} == 0 unless on ({PROCESS}, node) (increase(@quorum_repairs_total[5m]) >= 0)) \
+         or {counted} < on ({PROCESS}, node) @quorum_majority \
+         unless on ({PROCESS}, node) @quorum_members{{state=\"disagrees\"}} > 0"
+    )
 }

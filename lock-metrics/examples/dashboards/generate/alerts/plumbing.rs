@@ -1,6 +1,6 @@
 //! Alerts on the infrastructure that the locks and these alerts depend on.
 
-use super::happened;
+use super::{happened, out_of_reach};
 use crate::generate::names::{CONVERTED, SERVICE, age};
 use crate::generate::rule::{Alert, Severity};
 
@@ -9,16 +9,16 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockStoreUnreachable",
             Severity::Critical,
-            &format!("count by ({SERVICE}, node) (@backend_connected == 0)"),
+            &format!("count by ({SERVICE}, node) ({})", out_of_reach(&str::to_owned)),
             "{{ $value | humanize }} processes of {{ $labels.job }} have no connection to the lock store {{ $labels.node }}",
         )
         // Fires early: it explains all locks that are lost when the leases end.
         .after("15s")
         .keep("1m")
         .says(
-            "The watchdogs of {{ $value | humanize }} processes of {{ $labels.job }} cannot reach {{ $labels.node }}. Locks \
-             held by their call sites are lost when their leases end, and no new one is granted. Look at the store and the \
-             way to it.",
+            "The watchdogs of {{ $value | humanize }} processes of {{ $labels.job }} cannot reach {{ $labels.node }}; of a quorum, \
+             a majority of its members. Locks held by their call sites are lost when their leases end, and no new one is granted. \
+             Look at the store and the way to it.",
         ),
         Alert::new(
             "LockStoreErrors",
@@ -155,7 +155,7 @@ fn quorum() -> Alert {
             "(min by ({by}) (@quorum_members{{state=\"counted\"}}) <= on ({by}) max by ({by}) (@quorum_majority)) \
              and on ({by}) (max by ({by}) (@quorum_members{{state=~\"away|excluded\"}}) > 0)"
         ),
-        "Only {{ $value | humanize }} members of the quorum {{ $labels.node }} count: one more, and no lock is granted",
+        "Only {{ $value | humanize }} members of the quorum {{ $labels.node }} count: one more failure, and no lock is granted",
     )
     .after("2m")
     .says(

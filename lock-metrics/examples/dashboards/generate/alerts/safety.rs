@@ -1,6 +1,6 @@
 //! Alerts on dangers to data.
 
-use super::{SITES, happened};
+use super::{SITES, happened, out_of_reach};
 use crate::generate::names::{PROCESS, SERVICE};
 use crate::generate::rule::{Alert, Severity};
 
@@ -21,9 +21,10 @@ fn lost() -> Vec<Alert> {
             Severity::Critical,
             // A separate alert reports that the store was away, once for all of its locks.
             &format!(
-                "({}) or (({}) unless on ({PROCESS}) (min_over_time(@backend_connected[15m]) == 0))",
+                "({}) or (({}) unless on ({PROCESS}) ({}))",
                 lost("expired|stolen|failover"),
                 lost("unreachable"),
+                out_of_reach(&|series| format!("min_over_time({series}[15m])")),
             ),
             "{{ $labels.lock }} was lost by its holder in {{ $labels.instance }}: {{ $labels.reason }}",
         )
