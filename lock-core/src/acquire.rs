@@ -336,7 +336,9 @@ impl Acquire {
         match (why, last_error) {
             (Interrupted::Closed, _) => LockError::shut_down(),
             (Interrupted::TimedOut, Some(error)) => error,
-            (Interrupted::TimedOut, None) => LockError::timeout(self.waited(), self.holder.clone()),
+            (Interrupted::TimedOut, None) => {
+                LockError::timeout(self.waited(), self.holder.clone(), self.spec.events.mode)
+            }
         }
     }
 

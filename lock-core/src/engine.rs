@@ -245,8 +245,8 @@ impl Engine {
         let asks = options.durability.is_some_and(|durability| durability != Durability::Master);
         if asks && !self.backend.capabilities_dyn().durability {
             return Err(LockError::misconfigured(
-                "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server or \
-                 its sentinels",
+                "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server, \
+                 Sentinel or a cluster",
             ));
         }
         Ok(())
