@@ -171,7 +171,7 @@ impl Acquire {
         self.engine().check(&self.spec.options)?;
         let mode = self.spec.events.mode;
         if mode.is_shared() && !self.engine().backend.capabilities_dyn().modes {
-            return Err(LockError::no_modes(mode));
+            return Err(mode.unknown_to_store());
         }
         if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
             let covered = hold.lease.mode().covers(mode);
@@ -336,9 +336,7 @@ impl Acquire {
         match (why, last_error) {
             (Interrupted::Closed, _) => LockError::shut_down(),
             (Interrupted::TimedOut, Some(error)) => error,
-            (Interrupted::TimedOut, None) => {
-                LockError::timeout(self.waited(), self.holder.clone(), self.spec.events.mode)
-            }
+            (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),
         }
     }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::mode::Mode;
 use crate::owner::Holder;
 
 pub use loss::LossReason;
@@ -113,20 +112,26 @@ impl LockError {
         self
     }
 
-    pub(crate) fn timeout(waited: Duration, holder: Option<Holder>, mode: Mode) -> Self {
-        let who = |verb: &str| holder.as_ref().map_or_else(String::new, |holder| format!(", {verb} by {holder}"));
-        let message = match mode {
-            Mode::Shared { .. } if mode != Mode::READ => format!(
-                "{mode} were not free within {waited:.3?}{}; wait longer, hold them for less time, or ask for more with one \
-                 number in all processes (`lockctl show` tells who has how many)",
-                who("others taken"),
-            ),
-            _ => format!(
-                "still taken after waiting {waited:.3?}{}; wait longer, hold it for less time, or look for a holder that \
-                 waits for this caller",
-                who("held"),
-            ),
-        };
+    pub(crate) fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", held by {holder}"));
+        let message = format!(
+            "still taken after waiting {waited:.3?}{who}; wait longer, hold it for less time, or look for a holder that waits \
+             for this caller",
+        );
+        Self::timed_out(message, waited, holder)
+    }
+
+    /// Ends the wait for some of the permits of a semaphore.
+    pub(crate) fn no_permits(wanted: &dyn fmt::Display, waited: Duration, holder: Option<Holder>) -> Self {
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", others taken by {holder}"));
+        let message = format!(
+            "{wanted} were not free within {waited:.3?}{who}; wait longer, hold them for less time, or ask for more with one \
+             number in all processes (`lockctl show` tells who has how many)",
+        );
+        Self::timed_out(message, waited, holder)
+    }
+
+    fn timed_out(message: String, waited: Duration, holder: Option<Holder>) -> Self {
         Self::build(LockErrorKind::Timeout, message).edit(|inner| {
             inner.waited = Some(waited);
             inner.holder = holder;
@@ -176,14 +181,6 @@ impl LockError {
             "this task already shares it, and waiting for more would never end if two callers did it at once; take the \
              stronger lock first, and downgrade it when reading is enough",
         )
-    }
-
-    pub(crate) fn no_modes(mode: Mode) -> Self {
-        Self::misconfigured(format!(
-            "this store gives exclusive locks only and no {}; share on one Redis server, through Sentinel, in a cluster or in \
-             memory, but not in a quorum, or take an exclusive lock",
-            if mode == Mode::READ { "readers" } else { "permits" },
-        ))
     }
 
     pub(crate) fn not_installed() -> Self {

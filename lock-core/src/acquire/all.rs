@@ -15,7 +15,6 @@ use crate::gate::Turn;
 use crate::handle::EngineHandle;
 use crate::key::LockKey;
 use crate::lease::{Lease, deadline_of};
-use crate::mode::Mode;
 use crate::options::Wait;
 use crate::owned_hold::OwnedHold;
 use crate::owner::Holder;
@@ -66,9 +65,7 @@ fn lost_while_waiting(lost: &LockError) -> LockError {
 /// Tells what became of all keys by what became of one: the caller has waited for all of them.
 fn of_all(error: LockError, waited: Duration) -> LockError {
     match (error.kind(), error.key()) {
-        (LockErrorKind::Timeout, Some(key)) => {
-            LockError::timeout(waited, error.holder().cloned(), Mode::Exclusive).with_key(key)
-        }
+        (LockErrorKind::Timeout, Some(key)) => LockError::timeout(waited, error.holder().cloned()).with_key(key),
         _ => error,
     }
 }

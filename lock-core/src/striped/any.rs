@@ -14,7 +14,6 @@ use crate::event::Purpose;
 use crate::guard::LockGuard;
 use crate::key::{LockKey, LockLabel};
 use crate::lock::{LockRequest, RequestedKeys};
-use crate::mode::Mode;
 use crate::options::{LockOptions, Wait, setters};
 use crate::outcome::FromLockError;
 use crate::protect;
@@ -155,7 +154,7 @@ impl AnyStripe {
             // The tries had used the budget up, so the store was left no time to answer.
             Err(error) if error.kind() == LockErrorKind::Unavailable && is_hurried(wait) => {
                 let waited = engine.clock.now().since(started);
-                Err(LockError::timeout(waited, refused.holder().cloned(), Mode::Exclusive).with_key(&self.name()?))
+                Err(LockError::timeout(waited, refused.holder().cloned()).with_key(&self.name()?))
             }
             Err(error) => Err(error),
         }
