@@ -235,7 +235,8 @@ impl Engine {
     fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         LockError::unavailable(format!(
-            "{node} did not answer within {waited:.1?}; check that it is up, and that the ttl leaves time for slow answers",
+            "{node} did not answer within {waited:.1?}; check that it is up, that both ends use TLS or \
+             neither does, and that the ttl leaves time for slow answers",
         ))
     }
 

@@ -125,8 +125,8 @@ impl LockError {
     pub(crate) fn no_permits(wanted: &dyn fmt::Display, waited: Duration, holder: Option<Holder>) -> Self {
         let who = holder.as_ref().map_or_else(String::new, |holder| format!(", others taken by {holder}"));
         let message = format!(
-            "{wanted} were not free within {waited:.3?}{who}; wait longer, hold them for less time, or ask for more with one \
-             number in all processes (`lockctl show` tells who has how many)",
+            "waited {waited:.3?} in vain for {wanted}{who}; wait longer, hold them for less time, or ask for more with one number \
+             in all processes (`lockctl show` tells who has how many)",
         );
         Self::timed_out(message, waited, holder)
     }

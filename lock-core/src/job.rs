@@ -74,7 +74,7 @@ impl LockRequest {
         }
         if period > MAX_PERIOD {
             return self.refused(LockError::misconfigured(format!(
-                "a job at most every {} days is over the limit of 33; use once_at with the time of its schedule",
+                "a job at most every {} days is over the limit of 33 days; use once_at with the time of its schedule",
                 period.as_secs() / DAY.as_secs(),
             )));
         }

@@ -223,7 +223,7 @@ async fn mistakes_are_errors_and_not_skipped() {
     let error = run(locks.lock("cron:x").at_most_every(SECOND / 2)).await.unwrap_err();
     assert!(error.to_string().contains("at least 1s"), "{error}");
     let error = run(locks.lock("cron:x").at_most_every(34 * 24 * HOUR)).await.unwrap_err();
-    assert!(error.to_string().contains("over the limit of 33; use once_at"), "{error}");
+    assert!(error.to_string().contains("over the limit of 33 days; use once_at"), "{error}");
     assert_eq!(run(locks.lock("cron:month").at_most_every(33 * 24 * HOUR)).await.unwrap(), Some(()));
     let error = run(locks.lock("").at_most_every(HOUR)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::InvalidKey);
