@@ -1,6 +1,5 @@
 //! One Redis server: its connections, and what is known of it.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +10,7 @@ use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::options::Durability;
 use crate::owner::Holder;
+use crate::redis::changes::ChangeListeners;
 use crate::redis::clock::Floor;
 use crate::redis::cluster::common::Common;
 use crate::redis::cluster::redirect::{Redirections, Refusal};
@@ -19,14 +19,13 @@ use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::collisions::Collisions;
 use crate::redis::connect::Target;
 use crate::redis::discovery::Place;
-use crate::redis::durability::Rounds;
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{Keys, slot_of};
 use crate::redis::pool::Pool;
-use crate::redis::push::ChangeListeners;
 use crate::redis::renewals::Renewals;
 use crate::redis::repeats::Repeats;
+use crate::redis::rounds::Rounds;
 use crate::redis::script::Eval;
 use crate::redis::steps;
 
@@ -196,14 +195,9 @@ impl Node {
         self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the ticket out of a request if a grant of this master would not be heard: then the caller polls.
-    pub(super) fn heard<'a>(&self, request: &'a AcquireRequest) -> Cow<'a, AcquireRequest> {
-        match &request.ticket {
-            Some(ticket) if !self.hearing().contains(&ticket.inbox) => {
-                Cow::Owned(AcquireRequest { ticket: None, ..request.clone() })
-            }
-            _ => Cow::Borrowed(request),
-        }
+    /// Returns whether grants of this master reach the inbox of a request that is to queue.
+    pub(super) fn is_heard(&self, request: &AcquireRequest) -> bool {
+        request.ticket.as_ref().is_none_or(|ticket| self.hearing().contains(&ticket.inbox))
     }
 
     pub(super) fn is_suspect(&self) -> bool {
