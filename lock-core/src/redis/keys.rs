@@ -282,7 +282,6 @@ mod tests {
     use super::Keys;
     use crate::error::LockErrorKind;
     use crate::key::LockKey;
-    use crate::redis::value::write_number;
 
     /// The part of a key that Redis Cluster hashes, written from its specification.
     fn hashed(key: &str) -> &str {
