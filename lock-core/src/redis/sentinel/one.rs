@@ -44,6 +44,13 @@ pub(super) async fn within<T>(target: &Target, work: impl Future<Output = Result
 
 /// Describes a failure. Who may ask a sentinel is no matter of the master's credentials.
 fn failed(target: &Target, error: &RedisError) -> LockError {
+    if error.to_string().contains("unknown command") {
+        return LockError::misconfigured(format!(
+            "{} is no sentinel; name sentinels in the URL, which listen on port 26379 by default, or write redis:// for \
+             a server without sentinels",
+            target.node(),
+        ));
+    }
     let error = error::connecting(target.node(), error);
     if error.kind() == LockErrorKind::Misconfigured {
         return LockError::misconfigured(format!(
