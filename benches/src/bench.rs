@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Result;
-use crate::fleet::Pace;
 use crate::instructions::Counter;
 use crate::proxy::Proxy;
 use crate::server::Server;
+use crate::work::Pace;
 
 /// How long a byte takes through the proxy, one way.
-const ONE_WAY: Duration = Duration::from_micros(2500);
+pub(crate) const ONE_WAY: Duration = Duration::from_micros(2500);
 
 /// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::bench::{Bench, Scale};
 use crate::report::Report;
 use crate::row::{self, ROWS, Row};
-use crate::{Result, child, proxy, server};
+use crate::{Result, child, keeper, proxy};
 
 /// Measures the lock library beside plain Redis commands and other lock crates.
 ///
@@ -28,8 +28,11 @@ struct Arguments {
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
     /// Measure only the rows of readers, permits and segments
-    #[arg(long, conflicts_with = "rows")]
+    #[arg(long, conflicts_with_all = ["rows", "topologies"])]
     modes: bool,
+    /// Measure only the rows of replicas, Sentinel, Cluster and quorums
+    #[arg(long, conflicts_with = "rows")]
+    topologies: bool,
     /// How many rounds [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
@@ -63,11 +66,13 @@ enum Part {
         #[arg(long)]
         micros: u64,
     },
-    /// Runs a server until the input ends
+    /// Runs servers until the input ends
     #[command(hide = true)]
-    KeepServer {
+    KeepServers {
         #[arg(long)]
         program: String,
+        #[arg(long)]
+        formation: String,
     },
 }
 
@@ -77,7 +82,7 @@ pub(crate) fn run() -> Result<()> {
     match &arguments.part {
         Some(Part::Work) => child::run(),
         Some(Part::Delay { upstream, micros }) => proxy::run(*upstream, Duration::from_micros(*micros)),
-        Some(Part::KeepServer { program }) => server::keep(program),
+        Some(Part::KeepServers { program, formation }) => keeper::run(program, formation),
         None if arguments.list => {
             for row in &ROWS {
                 println!("{:<16} {}", row.name, row.about);
@@ -89,7 +94,11 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn measure(arguments: Arguments) -> Result<()> {
-    let rows = if arguments.modes { row::of_modes().collect() } else { chosen(&arguments.rows)? };
+    let rows = match (arguments.modes, arguments.topologies) {
+        (true, _) => row::in_group(&row::MODES),
+        (_, true) => row::in_group(&row::TOPOLOGIES),
+        _ => chosen(&arguments.rows)?,
+    };
     let scale = match (arguments.smoke, arguments.quick) {
         (true, _) => Scale::Smoke,
         (_, true) => Scale::Quick,

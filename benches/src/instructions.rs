@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::Result;
 use crate::contestant::Kind;
-use crate::fleet::{self, Work};
+use crate::fleet;
 use crate::server::Server;
-use crate::{Result, clock};
+use crate::work::Work;
 
 /// How many acquisitions the two runs have, about.
 const SHORT: u64 = 1_600;
@@ -126,10 +127,4 @@ impl Drop for Counter {
 fn per_pair(run: impl Fn(u64) -> Result<(f64, u64)>) -> Result<f64> {
     let ((less, few), (more, many)) = (run(SHORT)?, run(LONG)?);
     Ok((more - less) / (many - few) as f64)
-}
-
-/// When a run that is only counted starts and ends: it ends by its number of acquisitions.
-pub(crate) fn unhurried() -> crate::wire::Go {
-    let from = clock::now();
-    crate::wire::Go { from, to: from + clock::as_nanos(Duration::from_secs(600)) }
 }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::contestant::{Access, Contestant, Kind, Local, Ours, Polled, Raw, Rslock, Wants};
-use crate::fleet::Work;
+use crate::contestant::{Access, Contestant, Kind, Local, Ours, Polled, Raw, Rslock, Store, Wants};
 use crate::record::{self, Record};
 use crate::wire::{Go, hear, say};
+use crate::work::Work;
 use crate::{Result, clock};
 
 /// How long tasks that hold a lock may take to release it after the end of the window.
@@ -75,7 +75,10 @@ pub(crate) fn run(load: &Load) -> Result<()> {
         Kind::Rslock { retry_ms } => race(&runtime, Rslock::new(port, retry_ms), load),
         Kind::Polled => race(&runtime, runtime.block_on(Polled::connect(port))?, load),
         Kind::Local => race(&runtime, Local::default(), load),
-        Kind::Ours { background } => race(&runtime, runtime.block_on(Ours::connect(port, background))?, load),
+        Kind::Ours { background } => {
+            race(&runtime, runtime.block_on(Ours::connect(Store::Server(port), background))?, load)
+        }
+        Kind::Over(store) => race(&runtime, runtime.block_on(Ours::connect(store, false))?, load),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::fleet::Sample;
 use crate::race::{OURS, Race};
 use crate::stats::median;
 use crate::target::Target;
@@ -33,9 +34,15 @@ impl Figure {
 
 /// The targets wherever our line contends.
 pub(crate) fn safety(race: &Race) -> [Target; 3] {
+    safety_of(race, &[OURS])
+}
+
+/// The same where more than one line is ours.
+pub(crate) fn safety_of(race: &Race, ours: &[&str]) -> [Target; 3] {
+    let all = |count: fn(&Sample) -> u64| ours.iter().map(|line| race.total(line, count)).sum();
     [
-        Target::at_most("exclusion violations", race.total(OURS, |sample| sample.found.violations), 0.0),
-        Target::at_most("token inversions", race.total(OURS, |sample| sample.found.inversions), 0.0),
-        Target::at_most("errors", race.total(OURS, |sample| sample.errors), 0.0),
+        Target::at_most("exclusion violations", all(|sample| sample.found.violations), 0.0),
+        Target::at_most("token inversions", all(|sample| sample.found.inversions), 0.0),
+        Target::at_most("errors", all(|sample| sample.errors), 0.0),
     ]
 }

@@ -5,10 +5,12 @@ use serde::Serialize;
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{self, Pace, Sample, Work};
+use crate::fleet::{self, Sample};
 use crate::instructions::Instructions;
+use crate::site::Site;
 use crate::spy::Seen;
 use crate::stats::median;
+use crate::work::{Pace, Work};
 
 /// The names of the lines.
 pub(crate) const RAW: &str = "raw";
@@ -61,24 +63,49 @@ impl Race {
 
     /// Runs with windows of an unusual length.
     pub(crate) fn run_at(bench: &mut Bench, lines: &[Line], pace: Pace) -> Result<Self> {
-        let shared_key = lines.iter().any(|line| line.work.keys_per_task == 0);
-        let mut race = Self { shared_key, lanes: lines.iter().map(|line| Lane::new(line.name)).collect() };
-        for round in 0..bench.rounds {
-            // Each round starts with another line, so that no line always follows the same one.
-            for place in 0..lines.len() {
-                let index = (place + usize::try_from(round)?) % lines.len();
-                let (line, lane) = (&lines[index], &mut race.lanes[index]);
-                bench.server.flush()?;
-                let sample = fleet::run(&mut bench.server, line.port, line.kind, line.work, pace, &mut lane.seen)
-                    .map_err(|error| format!("{}: {error}", line.name))?;
-                lane.rounds.push(sample);
-            }
-        }
+        let mut race = Self::interleaved(bench.rounds, lines, |index, seen| {
+            let Line { kind, work, port, .. } = lines[index];
+            bench.server.flush()?;
+            fleet::run(std::slice::from_mut(&mut bench.server), port, kind, work, pace, seen)
+        })?;
         for (line, lane) in lines.iter().zip(&mut race.lanes) {
             if lane.seen.as_ref().is_some_and(|seen| !seen.ambiguous.is_empty()) {
                 bench.server.flush()?;
                 let counted = fleet::count_commands(&bench.server, line.port, line.kind, line.work, pace)?;
                 lane.rounds.iter_mut().for_each(|sample| sample.commands_per_acquisition = counted);
+            }
+        }
+        Ok(race)
+    }
+
+    /// Runs lines each on the servers of a site, which each line names by its number. Of these, only the work of the
+    /// server with the line's port counts, if there is one.
+    pub(crate) fn among(rounds: u32, pace: Pace, sites: &mut [Site], lines: &[(usize, Line)]) -> Result<Self> {
+        let (at, lines): (Vec<usize>, Vec<Line>) = lines.iter().copied().unzip();
+        Self::interleaved(rounds, &lines, |index, seen| {
+            let Line { kind, work, port, .. } = lines[index];
+            let site = &mut sites[at[index]];
+            site.flush()?;
+            let only = site.servers.iter().position(|server| server.port() == port);
+            let servers = only.map_or(0..site.servers.len(), |only| only..only + 1);
+            fleet::run(&mut site.servers[servers], port, kind, work, pace, seen)
+        })
+    }
+
+    fn interleaved(
+        rounds: u32,
+        lines: &[Line],
+        mut run: impl FnMut(usize, &mut Option<Seen>) -> Result<Sample>,
+    ) -> Result<Self> {
+        let shared_key = lines.iter().any(|line| line.work.keys_per_task == 0);
+        let mut race = Self { shared_key, lanes: lines.iter().map(|line| Lane::new(line.name)).collect() };
+        for round in 0..rounds {
+            // Each round starts with another line, so that no line always follows the same one.
+            for place in 0..lines.len() {
+                let index = (place + usize::try_from(round)?) % lines.len();
+                let lane = &mut race.lanes[index];
+                let sample = run(index, &mut lane.seen).map_err(|error| format!("{}: {error}", lane.name))?;
+                lane.rounds.push(sample);
             }
         }
         Ok(race)

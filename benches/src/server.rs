@@ -1,13 +1,12 @@
 //! The redis-server of one run, and its own statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::RedisServer;
 use redis::Connection;
 
+use crate::keeper::{Formation, Keeper, Running};
 use crate::{Result, clock, stats};
 
 /// Commands that are never called inside a script, so each of them came from a client.
@@ -18,8 +17,8 @@ const NOTICED_US: i64 = 50;
 
 /// Our own server: on loopback, without persistence, stopped when this value is dropped.
 pub(crate) struct Server {
-    /// The process that keeps the server, see [`keep`].
-    keeper: Child,
+    /// Stops the server at the end, with others that it keeps.
+    _keeper: Arc<Keeper>,
     port: u16,
     /// The process id of the server itself.
     process: String,
@@ -42,26 +41,15 @@ pub(crate) struct Sample {
 impl Server {
     /// Starts a server on a free port.
     pub(crate) fn start(program: impl AsRef<str>) -> Result<Self> {
-        let program = program.as_ref();
-        let found = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
-        if let Err(error) = found {
-            return Err(format!(
-                "cannot run {program:?}: {error}; install Redis 6.2 or newer (most systems call the package \
-                 redis-server or redis), or name the program with --redis-server"
-            )
-            .into());
-        }
-        let mut keeper = Command::new(std::env::current_exe()?)
-            .args(["keep-server", "--program", program])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        BufReader::new(keeper.stdout.take().ok_or("the server's keeper has no output")?).read_line(&mut line)?;
-        let (port, process) = line.trim().split_once(' ').ok_or("no server could be started, see above")?;
-        let (port, process) = (port.parse()?, process.to_owned());
+        let (keeper, running) = Keeper::start(program.as_ref(), Formation::Alone)?;
+        Self::at(&Arc::new(keeper), *running.first().ok_or("no server could be started, see above")?)
+    }
+
+    /// Connects to a server that runs.
+    pub(crate) fn at(keeper: &Arc<Keeper>, running: Running) -> Result<Self> {
+        let Running { port, process } = running;
         let control = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
-        Ok(Self { keeper, port, process, control })
+        Ok(Self { _keeper: Arc::clone(keeper), port, process: process.to_string(), control })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -109,6 +97,14 @@ impl Server {
     /// Deletes every key.
     pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(redis::cmd("FLUSHALL").arg("ASYNC").query(&mut self.control)?)
+    }
+
+    /// Deletes every key of a lock, and keeps what a member of a quorum knows of itself: without it, it would not
+    /// count for a minute.
+    pub(crate) fn flush_locks(&mut self) -> Result<()> {
+        let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.control)?;
+        keys.retain(|key| !key.starts_with("distributed-lock:"));
+        if keys.is_empty() { Ok(()) } else { Ok(redis::cmd("UNLINK").arg(keys).exec(&mut self.control)?) }
     }
 
     /// Returns the work that the server has done so far.
@@ -167,12 +163,17 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The keeper process stops the server at the end of its input.
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+/// Returns the work that several servers have done so far, together.
+pub(crate) fn sample(servers: &mut [Server]) -> Result<Sample> {
+    let mut all = Sample::default();
+    for server in servers {
+        let one = server.sample()?;
+        all.cpu += one.cpu;
+        all.kept_waiting += one.kept_waiting;
+        all.script_us += one.script_us;
+        one.calls.into_iter().for_each(|(name, calls)| *all.calls.entry(name).or_default() += calls);
     }
+    Ok(all)
 }
 
 impl Sample {
@@ -193,18 +194,4 @@ impl Sample {
         let counted = self.calls.iter().filter(|(name, _)| from_clients(name));
         counted.map(|(name, calls)| calls - earlier.calls.get(name).copied().unwrap_or(0)).sum()
     }
-}
-
-/// Runs a server until the input ends, which it also does when the benchmark is killed. Prints port and
-/// process id.
-pub(crate) fn keep(program: &str) -> Result<()> {
-    let server = RedisServer::builder()
-        .with_program(program)
-        .with("maxmemory-policy", "noeviction")
-        .with("slowlog-log-slower-than", "-1")
-        .with("loglevel", "warning")
-        .start();
-    println!("{} {}", server.port(), server.pid());
-    std::io::stdin().read_to_end(&mut Vec::new())?;
-    Ok(())
 }

@@ -7,6 +7,7 @@ mod ours;
 mod polled;
 mod raw;
 mod rslock;
+mod store;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ pub(crate) use ours::Ours;
 pub(crate) use polled::Polled;
 pub(crate) use raw::Raw;
 pub(crate) use rslock::Rslock;
+pub(crate) use store::Store;
 
 /// Names a contestant and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,4 +42,6 @@ pub(crate) enum Kind {
         /// Whether a release returns before the answer of the store.
         background: bool,
     },
+    /// The same, over another kind of store.
+    Over(Store),
 }

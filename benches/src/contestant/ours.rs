@@ -3,11 +3,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lock_core::{LockGuard, LockManager, RedisStore, Striped, Wait};
+use lock_core::{LockGuard, LockManager, Striped, Wait};
 
 use crate::Result;
 use crate::contestant::access::Access;
 use crate::contestant::contract::{Contestant, TTL_MS};
+use crate::contestant::store::Store;
 
 /// A manager with the default settings, except for a longer wait, since the others wait for ever
 /// too.
@@ -19,12 +20,12 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    pub(crate) async fn connect(port: u16, background: bool) -> Result<Self> {
+    pub(crate) async fn connect(store: Store, background: bool) -> Result<Self> {
         if lock_metrics::installed().is_none() {
             lock_metrics::install()?;
         }
-        let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"))?;
-        let builder = LockManager::builder(store).with_ttl(Duration::from_millis(TTL_MS)).with_wait(Wait::Forever);
+        let builder = LockManager::builder_for(&store.url())?;
+        let builder = builder.with_ttl(Duration::from_millis(TTL_MS)).with_wait(Wait::Forever);
         let locks = if background { builder.release_in_background() } else { builder }.build()?;
         locks.ping().await?;
         Ok(Self { locks, segments: Arc::default() })

@@ -6,11 +6,11 @@ use lock_core::{LockError, LockManager, distributed_lock, lock_key};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::fleet::Worker;
 use crate::job::Job;
 use crate::outcome::{Figure, Outcome};
 use crate::stats::{median, ratio};
 use crate::target::Target;
+use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// Nanoseconds of processor time per call, and the size of its future in bytes.

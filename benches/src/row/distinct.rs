@@ -3,11 +3,12 @@
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{Sample, Work};
+use crate::fleet::Sample;
 use crate::instructions::Instructions;
 use crate::outcome::{Outcome, safety};
 use crate::race::{Line, OURS, RAW, RSLOCK, Race};
 use crate::target::Target;
+use crate::work::Work;
 
 const BACKGROUND: &str = "us, background release";
 const NODELAY: &str = "raw, TCP_NODELAY";

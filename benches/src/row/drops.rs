@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::bench::Bench;
 use crate::drops::{Dropped, Drops};
-use crate::fleet::Worker;
 use crate::job::Job;
 use crate::outcome::{Figure, Outcome};
 use crate::target::Target;
+use crate::worker::Worker;
 
 /// How long locks that nobody holds are waited for.
 const PATIENCE: Duration = Duration::from_secs(60);

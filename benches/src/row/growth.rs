@@ -5,13 +5,14 @@ use std::time::Duration;
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{self, Pace, Sample, Work};
+use crate::fleet::{self, Sample};
 use crate::outcome::{Outcome, safety};
 use crate::race::{LOCAL, Lane, Line, OURS, Race};
 use crate::server::Server;
 use crate::spy::Seen;
 use crate::stats::median;
 use crate::target::Target;
+use crate::work::{Pace, Work};
 
 const OURS_MANY: &str = "us, many";
 const LOCAL_MANY: &str = "tokio Mutex, many";
@@ -48,7 +49,7 @@ pub(super) fn keys(bench: &mut Bench) -> Result<Outcome> {
             let index = (start + place) % LINES.len();
             let (server, kind, work, lane) = &mut lanes[index];
             let port = server.port();
-            lane.rounds.push(fleet::run(server, port, *kind, *work, bench.pace, &mut lane.seen)?);
+            lane.rounds.push(fleet::run(std::slice::from_mut(server), port, *kind, *work, bench.pace, &mut lane.seen)?);
         }
     }
     let race = Race { shared_key: false, lanes: lanes.into_iter().map(|(.., lane)| lane).collect() };
@@ -65,7 +66,7 @@ fn fill(server: &mut Server, kind: Kind, work: Work) -> Result<()> {
     let filling = Work { tasks, keys_per_task, times: Some(u64::from(keys_per_task)), ..work };
     let pace = Pace { warm_up: Duration::ZERO, window: FILL_WITHIN };
     let port = server.port();
-    fleet::run(server, port, kind, filling, pace, &mut Some(Seen::default()))?;
+    fleet::run(std::slice::from_mut(server), port, kind, filling, pace, &mut Some(Seen::default()))?;
     Ok(())
 }
 

@@ -3,10 +3,11 @@
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{Pace, Sample, Work};
+use crate::fleet::Sample;
 use crate::outcome::{Figure, Outcome, safety};
 use crate::race::{LOCAL, Line, OURS, RAW, RSLOCK, Race, TUNED};
 use crate::target::Target;
+use crate::work::{Pace, Work};
 
 /// The retry that serves rslock best on a hot key, ms.
 const TUNED_RETRY_MS: u64 = 2;

@@ -8,6 +8,7 @@ mod hot;
 mod modes;
 mod pairs;
 pub(crate) mod telemetry;
+mod topologies;
 mod watchdog;
 
 use crate::Result;
@@ -27,14 +28,19 @@ impl Row {
     }
 }
 
-/// Lists the rows of locks that several share, or that are split.
-pub(crate) fn of_modes() -> impl Iterator<Item = &'static Row> {
-    let of_modes = ["readers-local", "readers", "permits", "segments", "shared-pair"];
-    ROWS.iter().filter(move |row| of_modes.contains(&row.name))
+/// The rows of locks that several share, or that are split.
+pub(crate) const MODES: [&str; 5] = ["readers-local", "readers", "permits", "segments", "shared-pair"];
+
+/// The rows of stores of several servers.
+pub(crate) const TOPOLOGIES: [&str; 4] = ["replicas", "cluster", "quorum", "quorum-network"];
+
+/// Lists the rows of a group.
+pub(crate) fn in_group(names: &[&str]) -> Vec<&'static Row> {
+    ROWS.iter().filter(|row| names.contains(&row.name)).collect()
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 23] = [
+pub(crate) const ROWS: [Row; 27] = [
     Row { name: "idle", about: "latency: 1 task, distinct keys, current-thread", run: distinct::idle },
     Row { name: "idle-mt", about: "latency: 1 task, distinct keys, multi-thread", run: distinct::idle_mt },
     Row { name: "64-ct", about: "throughput: 64 tasks, distinct keys, current-thread", run: distinct::many_ct },
@@ -64,6 +70,18 @@ pub(crate) const ROWS: [Row; 23] = [
     Row { name: "permits", about: "a semaphore of 16: 4 processes of 16 tasks, hold 1 ms", run: modes::permits },
     Row { name: "segments", about: "any of 16 segments: 4 processes of 16 tasks, hold 1 ms", run: modes::segments },
     Row { name: "shared-pair", about: "server time of a claim that shares a lock with others", run: pairs::run },
+    Row {
+        name: "replicas",
+        about: "one master with a replica: by sentinels, and waiting for the replica; 64 tasks",
+        run: topologies::replicas,
+    },
+    Row { name: "cluster", about: "clusters of 1, 2 and 4 masters, 64 tasks for each", run: topologies::cluster },
+    Row { name: "quorum", about: "latency: quorums of three and five, 1 task", run: topologies::quorum },
+    Row {
+        name: "quorum-network",
+        about: "the same, a round trip of 5 ms or more to each member",
+        run: topologies::quorum_network,
+    },
     Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
     Row { name: "drops", about: "guards dropped as fast as they come, by 64 tasks", run: drops::run },
     Row { name: "telemetry", about: "what the metrics observer costs", run: telemetry::run },

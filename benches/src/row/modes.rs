@@ -3,10 +3,11 @@
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::{Kind, Wants};
-use crate::fleet::{Pace, Sample, Work};
+use crate::fleet::Sample;
 use crate::outcome::{Outcome, safety};
 use crate::race::{Line, OURS, Race};
 use crate::target::Target;
+use crate::work::{Pace, Work};
 
 const EXCLUSIVE: &str = "us, exclusive";
 const POLLED: &str = "polled";

@@ -11,10 +11,10 @@ use lock_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::fleet::Worker;
 use crate::job::Job;
 use crate::outcome::{Figure, Outcome};
 use crate::target::Target;
+use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// Nanoseconds of processor time per cycle, which is an acquire and a release.

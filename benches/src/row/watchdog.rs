@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::bench::Bench;
-use crate::fleet::Worker;
 use crate::hold::{Held, Hold};
 use crate::job::Job;
 use crate::outcome::{Figure, Outcome};
 use crate::stats::{percentile, ratio};
 use crate::target::Target;
 use crate::wire::Go;
+use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// A script that takes longer than this, in µs, is too slow.

@@ -9,7 +9,7 @@ use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::node::{Node, Way};
-use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Holding, NodeCall, Taken};
+use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Holding, NodeTake, Taken};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Node {
             let call = if in_cluster {
                 let left = begun.after(request.execute_within).since(begun_to_send);
                 let deadline = connection.link.time.deadline(begun_to_send, left);
-                Call::Attempt(NodeCall::take(request, &self.keys_of(key)?, server_time / 1000, deadline))
+                Call::Attempt(NodeTake::new(request, server_time / 1000, deadline))
             } else {
                 Call::Take(request.claim.owner, steps::take(request, server_time / 1000))
             };

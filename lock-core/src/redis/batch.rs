@@ -8,7 +8,6 @@ use redis::{RedisError, Value};
 
 use crate::clock::Clock;
 use crate::redis::exchange::{Answer, Call, unreadable};
-use crate::redis::keys::Keys;
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, NodeCall, Taken};
@@ -17,44 +16,47 @@ use crate::redis::steps::{self, NodeCall, Taken};
 struct Placed {
     place: usize,
     part: NodeCall,
-    takes: bool,
 }
 
 /// Makes calls, and reads one answer for each.
 pub(super) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
     let mut answers: Vec<Option<Answer>> = (0..calls.len()).map(|_| None).collect();
-    let (mut parts, mut evals) = (Vec::new(), Vec::new());
+    let (mut parts, mut evals) = (Vec::with_capacity(calls.len()), Vec::new());
     for (place, call) in calls.into_iter().enumerate() {
         match call {
-            Call::Attempt(part) => parts.push(Placed { place, part, takes: true }),
-            Call::Release(lock, holding) => {
-                let part = NodeCall::free(&Keys::of_taken(&lock), holding.owner);
-                parts.push(Placed { place, part, takes: false });
-            }
+            Call::Attempt(take) => parts.push(Placed { place, part: NodeCall::Take(take) }),
+            Call::Release(lock, holding) => parts.push(Placed { place, part: NodeCall::Free(lock, holding.owner) }),
             Call::Eval(eval) => evals.push((place, eval)),
             // It was not known that this is a node of a cluster.
             Call::Take(..) => answers[place] = Some(Answer::Taken(Taken::NotExecuted)),
         }
     }
-    let together = parts.len() > 1 && link.runs_batches();
-    let scripts: Vec<Eval> = if together {
-        vec![NodeCall::together(parts.iter().map(|placed| &placed.part))]
-    } else {
-        parts.iter().map(|placed| placed.part.alone()).collect()
-    };
+    // What is released leaves first, as elsewhere. Nearly all locks have the same ttl, so this is one script.
+    parts.sort_by_key(|placed| placed.part.ttl());
+    let together = link.runs_batches();
+    let groups: Vec<&[Placed]> =
+        parts.chunk_by(|one, next| together && (one.part.ttl() == next.part.ttl() || !one.part.takes())).collect();
+    let scripts: Vec<Eval> = groups
+        .iter()
+        .map(|group| match group {
+            [only] => only.part.alone(),
+            several => NodeCall::together(several.iter().map(|placed| &placed.part)),
+        })
+        .collect();
     let all: Vec<&Eval> = scripts.iter().chain(evals.iter().map(|(_, eval)| eval)).collect();
     let mut replies = link.eval_each(&all).await.into_iter();
-    if together {
-        let reply = replies.next().unwrap_or_else(|| Err(unreadable()));
-        let refused = read_together(link, &parts, reply, &mut answers);
+    let mut refused = Vec::new();
+    for (group, reply) in groups.iter().zip(&mut replies) {
+        match group {
+            [only] => answers[only.place] = Some(read_alone(link, only, reply)),
+            several => refused.extend(read_together(link, several, reply, &mut answers)),
+        }
+    }
+    if groups.iter().any(|group| group.len() > 1) {
         let again: Vec<Eval> = refused.iter().map(|placed| placed.part.alone()).collect();
         let served = link.eval_each(&again.iter().collect::<Vec<_>>()).await;
         link.note_batch(served.iter().any(Result::is_ok));
         for (placed, reply) in refused.into_iter().zip(served) {
-            answers[placed.place] = Some(read_alone(link, placed, reply));
-        }
-    } else {
-        for (placed, reply) in parts.iter().zip(&mut replies) {
             answers[placed.place] = Some(read_alone(link, placed, reply));
         }
     }
@@ -98,14 +100,15 @@ fn read_together<'a>(
 /// Reads the answer to a call that was made by itself.
 fn read_alone(link: &Link, placed: &Placed, reply: Result<Value, RedisError>) -> Answer {
     match reply.map(|reply| read(link, reply, 1)) {
-        Ok(Some(mut found)) if found.len() == 1 => placed.answer(found.remove(0)),
-        Ok(_) => Answer::Failed(unreadable()),
-        Err(error) if placed.takes && error.code().is_some() => Answer::Taken(Taken::Refused(error)),
+        Ok(found) => found
+            .and_then(|mut found| found.next())
+            .map_or_else(|| Answer::Failed(unreadable()), |found| placed.answer(found)),
+        Err(error) if placed.part.takes() && error.code().is_some() => Answer::Taken(Taken::Refused(error)),
         Err(error) => Answer::Failed(error),
     }
 }
 
-fn read(link: &Link, reply: Value, count: usize) -> Option<Vec<Value>> {
+fn read(link: &Link, reply: Value, count: usize) -> Option<std::vec::IntoIter<Value>> {
     let (now, answers) = steps::read_batch(reply, count)?;
     link.time.observe(now, Clock::system().now());
     Some(answers)
@@ -113,6 +116,6 @@ fn read(link: &Link, reply: Value, count: usize) -> Option<Vec<Value>> {
 
 impl Placed {
     fn answer(&self, found: Value) -> Answer {
-        if self.takes { Answer::Taken(steps::read_attempt(&found)) } else { Answer::Value(found) }
+        if self.part.takes() { Answer::Taken(steps::read_attempt(&found)) } else { Answer::Value(found) }
     }
 }

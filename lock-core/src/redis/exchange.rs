@@ -14,7 +14,7 @@ use crate::owner::OwnerId;
 use crate::redis::keys::{CLOCK, clock_of};
 use crate::redis::link::Link;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Holding, NodeCall, Taken};
+use crate::redis::steps::{self, Holding, NodeTake, Taken};
 
 /// The errors with which a server refuses a script for its keys, before it runs.
 const OF_KEYS: [&str; 5] = ["NOPERM", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN"];
@@ -25,7 +25,7 @@ pub(super) enum Call {
     /// Takes a lock without a script. Answered by [`Answer::Taken`].
     Take(OwnerId, redis::Cmd),
     /// The same at a node of a cluster, where the server checks the deadline.
-    Attempt(NodeCall),
+    Attempt(NodeTake),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
     Release(LockKey, Holding),
     /// A script by itself.

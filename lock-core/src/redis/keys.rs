@@ -30,6 +30,7 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::redis::value::write_number;
 
 /// How companion names end.
 const COMPANIONS: [&str; 4] = ["queue", "waiters", "blocked", "fence"];
@@ -175,6 +176,19 @@ impl ToRedisArgs for QueueOf<'_> {
     }
 }
 
+/// The clock in the slot of a lock, written into the command that names it.
+pub(super) struct ClockOf<'a>(pub(super) &'a LockKey);
+
+impl ToRedisArgs for ClockOf<'_> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        let mut name = out.writer_for_next_arg();
+        // Into memory, which cannot fail.
+        let _ = [CLOCK.as_bytes(), b":{"].into_iter().try_for_each(|part| name.write_all(part));
+        let _ = write_number(&mut name, number_in(slot_of(self.0)).into());
+        let _ = name.write_all(b"}");
+    }
+}
+
 /// The clock in the slot of a lock.
 pub(super) fn clock_of(lock: &LockKey) -> Cow<'static, str> {
     clock_of_slot(slot_of(lock)).into()
@@ -182,7 +196,11 @@ pub(super) fn clock_of(lock: &LockKey) -> Cow<'static, str> {
 
 /// The clock of a slot.
 pub(super) fn clock_of_slot(of: u16) -> String {
-    /// For each slot a number that hashes to it.
+    format!("{CLOCK}:{{{}}}", number_in(of))
+}
+
+/// Returns a number that hashes to a slot.
+fn number_in(slot_of_it: u16) -> u32 {
     static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let mut numbers = vec![u32::MAX; SLOTS];
         let mut missing = SLOTS;
@@ -198,7 +216,7 @@ pub(super) fn clock_of_slot(of: u16) -> String {
         }
         numbers
     });
-    format!("{CLOCK}:{{{}}}", NUMBERS[usize::from(of)])
+    NUMBERS[usize::from(slot_of_it)]
 }
 
 /// Returns whether data of another lock lies at this key, or a clock, so that no lock can.

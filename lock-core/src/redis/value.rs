@@ -99,7 +99,7 @@ fn write_argument<W: RedisWrite + ?Sized>(out: &mut W, write: impl FnOnce(&mut &
 }
 
 /// Writes a number as `fmt` would, at a fraction of its cost: there are three in every lock.
-fn write_number(to: &mut impl Write, mut number: u64) -> io::Result<()> {
+pub(super) fn write_number(to: &mut impl Write, mut number: u64) -> io::Result<()> {
     let mut digits = [b'0'; 20];
     let mut first = digits.len();
     loop {

@@ -304,16 +304,9 @@ impl Cluster {
         let sent = clock.now();
         let mut unanswered = Unanswered { node: stop.node, since: sent, over: false };
         // First the connection: while it is opened, nothing is sent, and no timer is known to run.
-        let connected = tokio::select! {
-            biased;
-            connected = stop.node.pool.connection() => connected.map(drop),
-            () = self.replaced(stop) => Err(LockError::not_executed(format!(
-                "{} was replaced as a master while it was connected to",
-                stop.node.name(),
-            ))
-            .with_source(Refusal::Replaced)),
-        };
-        if let Err(error) = connected {
+        if stop.node.pool.open_connection(sent).is_none()
+            && let Err(error) = Box::pin(self.connected(stop)).await
+        {
             unanswered.over = true;
             stop.node.doubt();
             return Err(self.of_one_node(stop, error));
@@ -344,6 +337,19 @@ impl Cluster {
         answer.map_err(|error| {
             if matches!(Refusal::of(&error), Some(Refusal::NotAllowed)) { self.of_one_node(stop, error) } else { error }
         })
+    }
+
+    /// Opens a connection to a master, as long as it is the master of the slot.
+    async fn connected(&self, stop: Stop<'_>) -> Result<()> {
+        tokio::select! {
+            biased;
+            connected = stop.node.pool.connection() => connected.map(drop),
+            () = self.replaced(stop) => Err(LockError::not_executed(format!(
+                "{} was replaced as a master while it was connected to",
+                stop.node.name(),
+            ))
+            .with_source(Refusal::Replaced)),
+        }
     }
 
     /// Waits until another master serves the slot than before, or than the one that was asked.

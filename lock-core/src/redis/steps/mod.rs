@@ -21,7 +21,7 @@ use crate::redis::value;
 
 pub(super) use acquire::{Acquire, Acquired};
 pub(super) use acquire_all::{AcquireAll, AcquiredAll};
-pub(super) use batch::{NodeCall, has_failed, read_attempt, read_batch};
+pub(super) use batch::{NodeCall, NodeTake, has_failed, read_attempt, read_batch};
 pub(super) use blocked::{blocked, read_blocked, set_blocked};
 pub(super) use holder::{holder, read_holder};
 #[cfg(any(test, feature = "inspect"))]

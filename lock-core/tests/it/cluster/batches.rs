@@ -91,6 +91,47 @@ async fn a_release_among_others_passes_its_lock_on() {
     assert!(locked_keys(&cluster.masters()[0]).is_empty());
 }
 
+/// A script knows one ttl.
+#[tokio::test]
+#[limit]
+async fn locks_of_several_ttls_that_leave_together_keep_their_own() {
+    let cluster = RedisCluster::start(1);
+    let (locks, master) = (locks_at(&cluster.url()), &cluster.masters()[0]);
+    let all = names(&cluster, 0, 12);
+    release_all(take_all(&locks, &all).await).await;
+    let ttl = |at: usize| [5_000, 60_000, 600_000][at % 3];
+    let mut taking = tokio::task::JoinSet::new();
+    for (at, name) in all.iter().cloned().enumerate() {
+        let request = locks.lock(name).with_ttl(ttl(at) * MS);
+        taking.spawn(async move { request.await.unwrap() });
+    }
+    let guards = taking.join_all().await;
+    for (at, name) in all.iter().enumerate() {
+        let left = master.command(&["PTTL", name]).int();
+        assert!((i64::from(ttl(at)) / 2..=i64::from(ttl(at))).contains(&left), "{name}: {left} of {}", ttl(at));
+    }
+    release_all(guards).await;
+    assert!(locked_keys(master).is_empty());
+}
+
+/// Draws remove what earlier ones left, though not each of them looks for it.
+#[tokio::test]
+#[limit]
+async fn the_clock_of_a_slot_stays_small() {
+    let cluster = RedisCluster::start(1);
+    let locks = locks_at(&cluster.url());
+    for _ in 0..2_000 {
+        take(&locks, "lock:clock").await.release().await.unwrap();
+    }
+    let master = &cluster.masters()[0];
+    let keys = master.command(&["KEYS", "distributed-lock:clock:*"]);
+    let lock_core::testing::Reply::List(keys) = keys else { panic!("a list, not {keys:?}") };
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    // One in fifty looks, by chance: so many in a row without one are as good as impossible.
+    let entries = master.command(&["XLEN", keys[0].text()]).int();
+    assert!((1..1_500).contains(&entries), "{entries}");
+}
+
 /// What cannot be served at this master fails by itself.
 #[tokio::test]
 #[limit]

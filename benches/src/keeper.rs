@@ -1,0 +1,90 @@
+//! A process that starts servers and stops them when the benchmark ends, however it ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer};
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+
+/// Which servers to start.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Formation {
+    Alone,
+    /// A master, its replica, and three sentinels.
+    Watched,
+    /// A cluster of so many masters.
+    Cluster(usize),
+}
+
+/// A server that was started.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Running {
+    pub(crate) port: u16,
+    pub(crate) process: u32,
+}
+
+impl From<&RedisServer> for Running {
+    fn from(server: &RedisServer) -> Self {
+        Self { port: server.port(), process: server.pid() }
+    }
+}
+
+/// The process. It stops its servers when this is dropped, and when the benchmark is killed.
+#[derive(Debug)]
+pub(crate) struct Keeper(Child);
+
+impl Keeper {
+    /// Starts servers on free ports. Returns them in the order of their formation.
+    pub(crate) fn start(program: &str, formation: Formation) -> Result<(Self, Vec<Running>)> {
+        let found = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
+        if let Err(error) = found {
+            return Err(format!(
+                "cannot run {program:?}: {error}; install Redis 6.2 or newer (most systems call the package \
+                 redis-server or redis), or name the program with --redis-server"
+            )
+            .into());
+        }
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["keep-servers", "--program", program, "--formation", &serde_json::to_string(&formation)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().ok_or("the servers' keeper has no output")?).read_line(&mut line)?;
+        let keeper = Self(process);
+        let running = serde_json::from_str(&line).map_err(|_| "no server could be started, see above")?;
+        Ok((keeper, running))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Its input ends.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs servers until the input ends. Prints them.
+pub(crate) fn run(program: &str, formation: &str) -> Result<()> {
+    let server = RedisServer::builder().with_program(program);
+    let sentinel = server.clone();
+    let settings =
+        server.with("maxmemory-policy", "noeviction").with("slowlog-log-slower-than", "-1").with("loglevel", "warning");
+    match serde_json::from_str(formation)? {
+        Formation::Alone => until_the_end([&settings.start()].into_iter()),
+        Formation::Watched => {
+            let all = RedisSentinels::builder().with_servers(settings).with_sentinels(sentinel).start();
+            until_the_end(all.servers().iter().chain(all.sentinels()))
+        }
+        Formation::Cluster(masters) => until_the_end(RedisCluster::with(settings, masters).masters().iter()),
+    }
+}
+
+fn until_the_end<'a>(servers: impl Iterator<Item = &'a RedisServer>) -> Result<()> {
+    println!("{}", serde_json::to_string(&servers.map(Running::from).collect::<Vec<_>>())?);
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

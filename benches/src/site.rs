@@ -1,0 +1,67 @@
+//! The servers of one store.
+
+use std::sync::Arc;
+
+use lock_core::Quorum;
+
+use crate::Result;
+use crate::contestant::Store;
+use crate::keeper::{Formation, Keeper};
+use crate::server::Server;
+
+/// Servers whose work belongs together.
+pub(crate) struct Site {
+    /// Those that keep locks. Replicas and sentinels run beside them.
+    pub(crate) servers: Vec<Server>,
+    /// Whether they are members of a quorum, which know since when they have kept their data.
+    members: bool,
+}
+
+impl Site {
+    /// Starts a server by itself.
+    pub(crate) fn alone(program: &str) -> Result<Self> {
+        Ok(Self { servers: vec![Server::start(program)?], members: false })
+    }
+
+    /// Starts a master with a replica, and sentinels. Returns the port of a sentinel too.
+    pub(crate) fn watched(program: &str) -> Result<(Self, u16)> {
+        let (keeper, running) = Keeper::start(program, Formation::Watched)?;
+        let (Some(master), Some(sentinel)) = (running.first(), running.last()) else {
+            return Err("the sentinels did not start, see above".into());
+        };
+        let servers = vec![Server::at(&Arc::new(keeper), *master)?];
+        Ok((Self { servers, members: false }, sentinel.port))
+    }
+
+    /// Starts a cluster.
+    pub(crate) fn cluster(program: &str, masters: usize) -> Result<Self> {
+        let (keeper, running) = Keeper::start(program, Formation::Cluster(masters))?;
+        let keeper = Arc::new(keeper);
+        let servers = running.into_iter().map(|running| Server::at(&keeper, running)).collect::<Result<_>>()?;
+        Ok(Self { servers, members: false })
+    }
+
+    /// Starts the members of a quorum. Returns their ports too.
+    pub(crate) fn members<const N: usize>(program: &str) -> Result<(Self, [u16; N])> {
+        let servers = (0..N).map(|_| Server::start(program)).collect::<Result<Vec<_>>>()?;
+        let mut ports = [0; N];
+        ports.iter_mut().zip(&servers).for_each(|(port, server)| *port = server.port());
+        Ok((Self { servers, members: true }, ports))
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.servers.first().map_or(0, Server::port)
+    }
+
+    /// Deletes every lock.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let members = self.members;
+        self.servers.iter_mut().try_for_each(|server| if members { server.flush_locks() } else { server.flush() })
+    }
+}
+
+/// Has the members of a new quorum count from now on.
+pub(crate) fn begin(quorum: Store) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(Quorum::new(&quorum.url())?.init())?)
+}

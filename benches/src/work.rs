@@ -1,0 +1,55 @@
+//! What the tasks of one run do, and for how long.
+
+use std::time::Duration;
+
+use crate::contestant::Wants;
+
+/// The work of all processes of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) processes: u32,
+    /// Per process.
+    pub(crate) tasks: u32,
+    pub(crate) keys_per_task: u32,
+    pub(crate) hold_us: u64,
+    pub(crate) wants: Wants,
+    pub(crate) multi_thread: bool,
+    pub(crate) times: Option<u64>,
+}
+
+impl Work {
+    /// One process whose tasks each cycle through their own keys.
+    pub(crate) fn distinct(tasks: u32) -> Self {
+        let keys_per_task = (1024 / tasks).max(16);
+        let wants = Wants::Alone;
+        Self { processes: 1, tasks, keys_per_task, hold_us: 0, wants, multi_thread: false, times: None }
+    }
+
+    /// Processes whose tasks all want the same key.
+    pub(crate) fn hot(processes: u32, tasks: u32) -> Self {
+        Self { processes, keys_per_task: 0, ..Self::distinct(tasks) }
+    }
+
+    pub(crate) fn holding(self, hold_us: u64) -> Self {
+        Self { hold_us, ..self }
+    }
+
+    pub(crate) fn wanting(self, wants: Wants) -> Self {
+        Self { wants, ..self }
+    }
+
+    pub(crate) fn multi_thread(self) -> Self {
+        Self { multi_thread: true, ..self }
+    }
+
+    pub(crate) fn waiters(&self) -> u32 {
+        self.processes * self.tasks
+    }
+}
+
+/// How long a run takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) warm_up: Duration,
+    pub(crate) window: Duration,
+}
