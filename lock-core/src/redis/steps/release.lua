@@ -3,8 +3,9 @@
 --
 -- KEYS       the locks; then their queues, in the same order; then the clock
 -- ARGV[1]    how long they stay taken, ms; 0 frees them now
--- ARGV[1+i]  the owner of the i-th claim, 32 hexadecimal digits and the '|' that follows them in the value
--- ARGV[1+n+i]  the units of the i-th of n claims, after the n owners, 0 for the whole lock; not there if no claim shares
+-- ARGV[2]    the owners of the claims, each in 32 hexadecimal digits and the '|' that follows them in the value;
+--            one word, because a word for each costs the server as much as what is done with it
+-- ARGV[2+i]  the units of the i-th claim, 0 for the whole lock; not there if no claim shares
 --
 -- Returns  1 if all held their locks and nobody waits for them; else a list with the answer to each claim: 1 if it
 --          held its lock, 0 if it did not, `e` and text if a command failed.
@@ -13,17 +14,18 @@
 -- key; one script for all of them, because that costs the server a third. A failure of one lock does not
 -- affect the others. Writes that need memory go by pcall: a release must work when memory is full.
 
-local pcall, find = redis.pcall, string.find
-local count, keep = (#KEYS - 1) / 2, tonumber(ARGV[1])
-local shared = ARGV[2 + count]
+local pcall, sub = redis.pcall, string.sub
+local count, keep, heads = (#KEYS - 1) / 2, tonumber(ARGV[1]), ARGV[2]
+local shared = ARGV[3]
 
 -- Nearly always all are held and nobody waits for any. Then three commands do.
 if keep == 0 and not shared and pcall('EXISTS', unpack(KEYS, count + 1, 2 * count)) == 0 then
-  local values, held = pcall('MGET', unpack(KEYS, 1, count)), 0
-  while held < count and values[held + 1] and find(values[held + 1], ARGV[held + 2], 1, true) == 1 do
-    held = held + 1
+  local values = pcall('MGET', unpack(KEYS, 1, count))
+  for i = 1, count do
+    local value = values[i]
+    values[i] = value and sub(value, 1, 33) or ''
   end
-  if held == count and type(pcall('DEL', unpack(KEYS, 1, count))) == 'number' then
+  if table.concat(values) == heads and type(pcall('DEL', unpack(KEYS, 1, count))) == 'number' then
     return 1
   end
 end
@@ -31,7 +33,7 @@ end
 -- Takes a claim out of the phase that it shares, if nobody waits and no lease is over. Otherwise returns false.
 local function leave(lock, queue, owner, units)
   local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')
-  if value.err or string.byte(value, 33) ~= 124 or string.sub(value, 1, 6) ~= 'shared' or not tonumber(last[2]) then
+  if value.err or string.byte(value, 33) ~= 124 or sub(value, 1, 6) ~= 'shared' or not tonumber(last[2]) then
     return false
   end
   local time = redis.call('TIME')
@@ -41,11 +43,11 @@ local function leave(lock, queue, owner, units)
   end
   local waiters = string.gsub(queue, 'queue$', 'waiters')
   pcall('HDEL', waiters, owner)
-  local used = tonumber(string.sub(value, 7, 32)) - units
+  local used = tonumber(sub(value, 7, 32)) - units
   local longest = used > 0 and redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
   if longest then
-    value = string.format('shared%026d', used) .. string.sub(value, 33)
-    pcall('SET', lock, value, 'PXAT', string.sub(longest, 2))
+    value = string.format('shared%026d', used) .. sub(value, 33)
+    pcall('SET', lock, value, 'PXAT', sub(longest, 2))
   else
     redis.call('DEL', lock)
   end
@@ -54,14 +56,14 @@ end
 
 local answers, turn_to, free = {}
 for i = 1, count do
-  local units = tonumber(shared and ARGV[1 + count + i]) or 0
-  answers[i] = units > 0 and keep == 0 and leave(KEYS[i], KEYS[count + i], string.sub(ARGV[1 + i], 1, 32), units)
+  local head, units = sub(heads, 33 * i - 32, 33 * i), tonumber(shared and ARGV[2 + i]) or 0
+  answers[i] = units > 0 and keep == 0 and leave(KEYS[i], KEYS[count + i], sub(head, 1, 32), units)
   if not answers[i] then
     if not free then
       turn_to, free = library()
     end
     turn_to(KEYS[i], KEYS[count + i])
-    local done, answer = free(ARGV[1 + i], keep)
+    local done, answer = free(head, keep)
     -- Before 7.0 what is raised is text.
     answers[i] = done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
   end

@@ -60,10 +60,8 @@ pub(crate) fn release<'a>(
         for (lock, _) in claims.clone() {
             words.arg(QueueOf(lock));
         }
-        words.arg(clock).arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) });
-        for (_, holding) in claims.clone() {
-            words.arg(&value::head(holding.owner));
-        }
+        let heads: Vec<[u8; 33]> = claims.clone().map(|(_, holding)| value::head(holding.owner)).collect();
+        words.arg(clock).arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(heads.as_flattened());
         if claims.clone().any(|(_, holding)| holding.is_shared()) {
             for (_, holding) in claims {
                 words.arg(holding.units);

@@ -53,7 +53,7 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
     ("only a phase can be joined", &[("not is_of(value, 'shared') then\n      return value\n", "not is_of(value, 'shared') then\n      return value, value and 0 or nil\n")]),
     ("the token of a phase is above all before it", &[("used, token = id and 0, id and id .. '-0'", "used, token = 0, '1-0-0'")]),
     ("whoever leaves without a queue frees its units", &[
-        ("tonumber(string.sub(value, 7, 32)) - units", "tonumber(string.sub(value, 7, 32)) - 0"),
+        ("tonumber(sub(value, 7, 32)) - units", "tonumber(sub(value, 7, 32)) - 0"),
     ]),
     ("a repeat takes no units again", &[
         ("if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then", "if failed(pcall('ZADD', queue, ends, owner)) then"),
