@@ -5,6 +5,7 @@
 
 mod entry;
 mod holders;
+mod jobs;
 mod release;
 mod scan;
 mod servers;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use crate::backend::JobRecord;
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::prefix::take_key_prefix;
@@ -180,6 +182,21 @@ impl FleetReader {
             EntryState::Shared => holders::read(&self.servers, &entry).await,
             _ => Ok(vec![FleetHolder::alone(entry)]),
         }
+    }
+
+    /// Reads what is remembered of a job that runs at most once in a period. `None` if it never ran, or was forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn job(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        let from = self.servers.reachable().await?;
+        let found = jobs::read(&self.servers, &from, std::slice::from_ref(key)).await?;
+        Ok(found.into_iter().next().map(|(_, record)| record))
     }
 
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.

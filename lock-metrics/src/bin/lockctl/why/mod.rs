@@ -46,6 +46,7 @@ async fn look(fleet: &FleetReader, key: &LockKey, views: &[Address]) -> Result<F
     let entry = fleet.entry(key).await?;
     let read_at = Clock::system().now();
     let queue = fleet.waiters(key).await?;
+    let job = fleet.job(key).await?;
     let infos = entry.iter().filter_map(|entry| entry.holder.info.as_ref());
     let infos: Vec<&HolderInfo> = infos.chain(queue.iter().filter_map(|waiter| waiter.info.as_ref())).collect();
     let mut looks = JoinSet::new();
@@ -68,7 +69,7 @@ async fn look(fleet: &FleetReader, key: &LockKey, views: &[Address]) -> Result<F
     let mut known = BTreeSet::new();
     views.retain(|view| known.insert((view.host.clone(), view.pid)));
     unread.sort();
-    Ok(Findings { entry, read_at, queue, views, unread })
+    Ok(Findings { entry, read_at, queue, job, views, unread })
 }
 
 fn addresses(views: &[Address], infos: &[&HolderInfo]) -> BTreeSet<String> {
