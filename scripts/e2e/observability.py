@@ -187,7 +187,7 @@ def site_hold(lock):
 
 # What one server without replicas has none of, and what no scene plays: their panels are empty, as they should be.
 NOT_HERE = ("confirm_seconds", "lock_order_inversions", "deadlocks", "quorum_", "redirections", "slots_open",
-            "lock_order_edge", "lock_leader", "last_success", "job_period", "permits_limit", "lock_stripes")
+            "lock_order_edge", "lock_leader", "last_success", "job_period", "job_overdue", "permits_limit", "lock_stripes")
 
 
 def check_queries(options, server, lock, site):

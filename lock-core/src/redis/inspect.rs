@@ -213,7 +213,14 @@ impl FleetReader {
             commands.extend([value, left, waiters::count(key)?]);
         }
         let answers = self.servers.ask(store, "read locks", &commands).await?;
-        keys.iter().zip(answers.chunks_exact(3)).map(|(key, answers)| Self::found(key, answers)).collect()
+        let found = keys.iter().zip(answers.chunks_exact(3)).map(|(key, answers)| Self::found(key, answers));
+        let mut found = found.collect::<Result<Vec<Found>>>()?;
+        let shared = found.iter_mut().filter_map(|found| match found {
+            Found::Entry(entry) if entry.state == EntryState::Shared => Some(&mut **entry),
+            _ => None,
+        });
+        holders::note_modes(&self.servers, store, &mut shared.collect::<Vec<_>>()).await?;
+        Ok(found)
     }
 
     fn found(key: &LockKey, answers: &[Answer]) -> Result<Found> {
