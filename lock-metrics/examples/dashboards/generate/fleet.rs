@@ -53,7 +53,7 @@ fn oldest() -> String {
 }
 
 /// Keys held in any mode, as each instance reports them.
-const HELD: &str = "sum without (mode) (@inspector_held)";
+const HELD: &str = "sum by (cluster, namespace, job, instance, store, lock) (@inspector_held)";
 
 /// During a new election, two instances may report one store.
 fn by_lock(how: &str, what: &str) -> String {
