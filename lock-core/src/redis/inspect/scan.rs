@@ -311,7 +311,7 @@ fn read(answer: Value) -> Option<Names> {
         let Value::BulkString(name) = name else { continue };
         let Ok(name) = String::from_utf8(name) else { continue };
         if let Some(lock) = keys::lock_of_job(&name) {
-            names.jobs.extend(LockKey::new(lock.to_owned()).ok());
+            names.jobs.extend(LockKey::new(lock).ok());
         } else if !keys::is_reserved(&name) {
             names.locks.extend(LockKey::new(name).ok());
         }

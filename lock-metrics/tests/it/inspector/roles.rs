@@ -1,6 +1,6 @@
 //! How locks are shared, and which jobs are overdue.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockManager};
@@ -43,10 +43,10 @@ async fn a_job_that_does_not_run_is_overdue_until_it_does() {
     let hourly = locks.lock("cron:hourly").with_label("hourly").at_most_every(Duration::from_secs(3600));
     assert_eq!(hourly.run(async |_| Ok::<_, LockError>(())).await.unwrap(), Some(()));
     // As a run of two minutes ago left it, which should have come again after half a minute.
-    let then = SystemTime::now() - Duration::from_secs(120);
-    let since = then.duration_since(UNIX_EPOCH).unwrap().as_millis();
-    let record = format!("30000|{since}|1|{since}|10000|web-1|7|shop::report|report");
-    server.command(&["SET", "{cron:report}@job", &record]);
+    let record = "local since = string.format('%d', redis.call('TIME')[1] * 1000 - 120000) \
+                  local run = '30000|' .. since .. '|1|' .. since .. '|10000|web-1|7|shop::report|report' \
+                  return redis.call('SET', KEYS[1], run)";
+    server.command(&["EVAL", record, "1", "{cron:report}@job"]);
     let metrics = builder().build().unwrap();
     let inspector = inspector(&server);
     inspector.inspect_once(&metrics).await.unwrap();
