@@ -11,6 +11,7 @@ mod blocked;
 mod driven;
 mod erased;
 mod inbox;
+mod job;
 mod requests;
 mod vote;
 
@@ -34,6 +35,7 @@ pub(crate) use driven::drive_again;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
+pub use job::{JobRecord, JobRun};
 pub use requests::{AcquireRequest, Claim, Grant, Release, Ticket};
 pub use vote::{MemberList, NodeReport, SyncReport, Vote};
 
@@ -166,6 +168,9 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// may first leave it free for a moment, and have that waiter ask again.
     ///
     /// Must work when the store refuses writes because it is out of memory.
+    ///
+    /// If a [run](Release::run) of a job ends with the claim, and the claim has the lock, the store notes that, for
+    /// [`last_run`](Self::last_run).
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
 
     /// Leaves the queue, and frees the lock if it was granted meanwhile.
@@ -201,6 +206,12 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Returns what the holder of a lock waits for, if it has said so lately.
     fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send {
+        let _ = key;
+        async { Ok(None) }
+    }
+
+    /// Returns what is remembered of the job whose lock this is. A store that does not keep it says nothing.
+    fn last_run(&self, key: &LockKey) -> impl Future<Output = Result<Option<JobRecord>>> + Send {
         let _ = key;
         async { Ok(None) }
     }

@@ -7,6 +7,7 @@ mod all;
 mod blocked;
 mod contract;
 mod holding;
+mod jobs;
 mod modes;
 mod queue;
 mod sharing;
@@ -30,6 +31,7 @@ pub mod rules {
     pub use crate::conformance::blocked::{blocked_holders, deadlocks};
     pub use crate::conformance::contract::{batches, floors, identity, leases};
     pub use crate::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
+    pub use crate::conformance::jobs::last_runs;
     pub use crate::conformance::modes::{
         downgrade, downgraded, permits_in_use, readers_and_writers, shared_leases, shared_limits, shared_phase,
     };
@@ -63,8 +65,8 @@ pub mod rules {
 macro_rules! conformance_tests {
     ($store:path) => {
         $crate::conformance_tests! { @each $store, check_store:
-            all_or_nothing batches blocked_holders downgrade floors identity leases shared_leases shared_limits shared_phase
-            stopped_waiters
+            all_or_nothing batches blocked_holders downgrade floors identity last_runs leases shared_leases shared_limits
+            shared_phase stopped_waiters
         }
         $crate::conformance_tests! { @each $store, check_managers:
             abandoned_places budget cancellation deadlocks downgraded endings exclusion fairness fixed_lease handoff

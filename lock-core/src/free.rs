@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Claim, Freed, Release};
+use crate::backend::{Claim, Freed, JobRun, Release};
 use crate::clock::{Timestamp, jitter};
 use crate::engine::{Caller, Engine};
 use crate::error::{LockErrorKind, LossReason, Result};
@@ -45,13 +45,16 @@ pub(crate) struct Ended<E> {
     pub(crate) keep_until: Timestamp,
     /// Whether nobody waits for the answer.
     pub(crate) in_background: bool,
+    /// The run of a job that ends.
+    pub(crate) run: Option<JobRun>,
     /// Called with the outcome, and whether the store confirmed that the lock was freed.
     pub(crate) then: E,
 }
 
 /// Frees a lease that nobody holds at the moment, in the background.
 pub(crate) async fn release_unheld(engine: &Arc<Engine>, lease: &Arc<Lease>) {
-    let ended = Ended { keep_until: PAST, in_background: false, then: |_: &Result<ReleaseOutcome>, _: bool| {} };
+    let ended =
+        Ended { keep_until: PAST, in_background: false, run: None, then: |_: &Result<ReleaseOutcome>, _: bool| {} };
     // Notices report a failure; a lock that is not freed ends with its lease.
     let _ = release_until_answered(engine, lease, Caller::Async, ended).await;
 }
@@ -64,7 +67,7 @@ pub(crate) async fn release_until_answered(
     ended: Ended<impl FnOnce(&Result<ReleaseOutcome>, bool)>,
 ) -> Result<ReleaseOutcome> {
     let mut release = Release::new(lease.claim());
-    release.in_background = ended.in_background;
+    (release.in_background, release.run) = (ended.in_background, ended.run);
     let retry = ReleaseRetry {
         withdraws: false,
         release,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::Span;
 
+use crate::backend::JobRun;
 use crate::claim::{Handoff, HolderHint, Seat};
 use crate::clock::Timestamp;
 use crate::error::{LockError, LossReason, Result};
-use crate::event::LockEventKind;
+use crate::event::{LockEventKind, Purpose};
 use crate::event_context::EventContext;
 use crate::fencing::FencingToken;
 use crate::gate::{Leaving, Turn};
@@ -242,6 +243,14 @@ impl Hold {
     /// Says how the body ended.
     pub(crate) fn set_succeeded(&self, succeeded: bool) {
         self.state().succeeded = Some(succeeded);
+    }
+
+    /// Returns the run of a job that ends now, if one was begun and counts, or its end was told.
+    pub(crate) fn run(&self) -> Option<JobRun> {
+        let Purpose::Job { every: Some(every) } = self.events.purpose else { return None };
+        let state = self.state();
+        let told = state.succeeded.is_some() || !state.without_min_hold;
+        told.then(|| JobRun::new(every, state.succeeded == Some(true)))
     }
 
     /// Gives up the place in this process: from here on the store decides who holds what beside this.

@@ -123,8 +123,8 @@ pub use crate::redis::inspect;
 #[cfg(feature = "redis")]
 pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, LockBackend,
-    MemberList, NodeReport, Release, Renewal, SyncReport, Ticket, Vote,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, JobRecord,
+    JobRun, LockBackend, MemberList, NodeReport, Release, Renewal, SyncReport, Ticket, Vote,
 };
 pub use clock::{Clock, Timestamp};
 pub use context::{CurrentLock, LockContext, assert_locked, current_lock};

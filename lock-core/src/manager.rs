@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::all::in_order;
-use crate::backend::{LockBackend, SyncReport};
+use crate::backend::{JobRecord, LockBackend, SyncReport};
 use crate::engine::{Caller, Engine};
 use crate::error::{LockError, Result};
 use crate::event::{LockObserver, Observers};
@@ -226,6 +226,26 @@ impl LockManager {
         let until = engine.clock.now().after(self.inner.options.command_timeout());
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holders_dyn(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns what the store remembers of a job that runs at most once in a period: its last run, and whether the next is
+    /// overdue. `None` if it never ran, or not for so long that it was forgotten.
+    ///
+    /// See the example of [`JobRecord`].
+    ///
+    /// # Errors
+    ///
+    /// As [`holder`](Self::holder).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn last_run(&self, key: impl IntoLockKey) -> Result<Option<JobRecord>> {
+        let key = self.key(key)?;
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(self.inner.options.command_timeout());
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).last_run_dyn(key.clone()));
+        engine.bounded("last_run", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
     /// Asks every node of the store who holds a key. It changes nothing: of a quorum, whoever holds a lock has it

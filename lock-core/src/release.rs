@@ -37,8 +37,8 @@ pub(crate) fn release(
     let now = engine.clock.now();
     let held = hold.held(now);
     let turn = match turn {
-        // Somebody waits, and the key need not stay taken.
-        Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 => {
+        // Somebody waits, the key need not stay taken, and the store need not be told of a run.
+        Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 && hold.run().is_none() => {
             hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
             let takes = lease.takes();
             pass_on(engine, lease, turn, now);
@@ -54,6 +54,7 @@ pub(crate) fn release(
                 let ended = Ended {
                     keep_until: hold.keep_until(),
                     in_background: hold.release_in_background && !dropped,
+                    run: hold.run(),
                     then: |outcome: &Result<ReleaseOutcome>, confirmed| {
                         hold.emit_end(match outcome {
                             Ok(ReleaseOutcome::AlreadyLost(reason)) => LockEventKind::Lost { held, reason: *reason },

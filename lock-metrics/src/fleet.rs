@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::labels::MODES;
 use crate::time::Moment;
 
 /// The last scan of a store by the elected instance.
@@ -16,12 +17,36 @@ pub(crate) struct Fleet {
 }
 
 /// What Redis holds under one lock name.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct FleetLock {
-    pub(crate) held: u32,
+    /// By mode; `None` for one in which it was not seen since the election.
+    pub(crate) held: [Option<u32>; MODES.len()],
     pub(crate) waiters: u32,
     pub(crate) oldest_hold: Moment,
     /// Covers only the keys that have one.
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
+    /// For how long a run of the job has been missing, of the latest of that name; `None` if it is no job.
+    pub(crate) job_overdue: Option<Duration>,
+}
+
+impl Default for FleetLock {
+    fn default() -> Self {
+        Self {
+            held: [Some(0), None, None],
+            waiters: 0,
+            oldest_hold: Moment::default(),
+            min_ttl: None,
+            without_ttl: 0,
+            job_overdue: None,
+        }
+    }
+}
+
+impl FleetLock {
+    /// Returns it as it is exported when nothing of it is found any more.
+    pub(crate) fn emptied(&self) -> Self {
+        let (held, job_overdue) = (self.held.map(|held| held.map(|_| 0)), self.job_overdue.map(|_| Duration::ZERO));
+        Self { held, job_overdue, ..Self::default() }
+    }
 }

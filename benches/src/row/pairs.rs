@@ -4,7 +4,7 @@
 //! read lock and for a permit that expires. They draw no token and keep no queue. The commands that Redisson
 //! sends besides, one that deletes a latch after each release, are left out.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{AcquireRequest, Attempt, Claim, HolderInfo, LockBackend as _, LockKey, Mode, RedisStore, Release};
 use redis::Script;
@@ -98,7 +98,7 @@ fn theirs(bench: &mut Bench, peer: &Peer, others: u32, pairs: u32) -> Result<f64
         }
         // As long as theirs: an id, a colon and a thread.
         let holder = format!("f0e1d2c3-b4a5-9687-7869-5a4b3c2d1e0f:{holder}");
-        Ok(call.arg(TTL_MS).arg(holder).invoke(&mut connection)?)
+        Ok(call.arg(TTL_MS).arg(holder).arg(now_ms()?).invoke(&mut connection)?)
     };
     for other in 1..=others {
         run(&take, other)?;
@@ -111,6 +111,10 @@ fn theirs(bench: &mut Bench, peer: &Peer, others: u32, pairs: u32) -> Result<f64
         run(&free, 0)?;
     }
     Ok(bench.server.sample()?.script_us_since(&before) / f64::from(pairs))
+}
+
+fn now_ms() -> Result<u64> {
+    Ok(u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
 }
 
 /// A hash with a count for each holder, and a key that expires for each hold. Whoever leaves looks at all of them.
@@ -149,24 +153,25 @@ const READ: Peer = Peer {
     stock: None,
 };
 
-/// A count of what is in stock, and the expiry of each permit that is out.
+/// A count of what is in stock, and the expiry of each permit that is out. The client tells the time.
 const PERMIT: Peer = Peer {
     take: "
-        local time = redis.call('TIME')
-        local now = time[1] * 1000 + math.floor(time[2] / 1000)
-        local ended = redis.call('ZRANGEBYSCORE', KEYS[2], 0, now, 'LIMIT', 0, 1)
+        local ended = redis.call('ZRANGEBYSCORE', KEYS[2], 0, ARGV[3], 'LIMIT', 0, 1)
         if #ended > 0 then
             redis.call('ZREM', KEYS[2], unpack(ended))
-            redis.call('INCRBY', KEYS[1], #ended)
+            redis.call('PUBLISH', KEYS[3], redis.call('INCRBY', KEYS[1], #ended))
         end
         if (tonumber(redis.call('GET', KEYS[1])) or 0) < 1 then return 0 end
         redis.call('DECRBY', KEYS[1], 1)
-        redis.call('ZADD', KEYS[2], now + ARGV[1], ARGV[2])
+        redis.call('ZADD', KEYS[2], ARGV[3] + ARGV[1], ARGV[2])
+        local left = redis.call('PTTL', KEYS[1])
+        if left > 0 then redis.call('PEXPIRE', KEYS[2], left) end
         return 1",
     free: "
+        local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
         if redis.call('ZREM', KEYS[2], ARGV[2]) == 0 then return 0 end
         redis.call('PUBLISH', KEYS[3], redis.call('INCRBY', KEYS[1], 1))
-        return 1",
+        return tonumber(ends) > tonumber(ARGV[3]) and 1 or 0",
     keys: &["bench:pair", "{bench:pair}:timeout", "{bench:pair}:channel"],
     stock: Some(PERMITS),
 };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
-    Renewal, SyncReport, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend,
+    MemberList, Release, Renewal, SyncReport, Vote,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
@@ -43,6 +43,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn holders_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Vec<Holder>>>;
     fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>>;
     fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>>;
+    fn last_run_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<JobRecord>>>;
     fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport>;
     fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>>;
     fn remember_dyn(
@@ -136,6 +137,10 @@ impl<B: LockBackend> DynBackend for B {
 
     fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>> {
         Box::pin(async move { self.blocked(&key).await })
+    }
+
+    fn last_run_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<JobRecord>>> {
+        Box::pin(async move { self.last_run(&key).await })
     }
 
     fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::job::JobRun;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::mode::Mode;
@@ -163,12 +164,14 @@ pub struct Release {
     /// Whether nobody waits for the answer. The store may then send the release along with the next
     /// command, but must send it soon in any case.
     pub in_background: bool,
+    /// The run of a job that ends with the claim.
+    pub run: Option<JobRun>,
 }
 
 impl Release {
     /// Ends a claim at once.
     #[must_use]
     pub fn new(claim: Claim) -> Self {
-        Self { claim, keep_for: Duration::ZERO, in_background: false }
+        Self { claim, keep_for: Duration::ZERO, in_background: false, run: None }
     }
 }

@@ -3,6 +3,7 @@
 mod blocked;
 #[cfg(feature = "test-util")]
 mod faults;
+mod job;
 mod member;
 mod named;
 mod phase;
@@ -59,6 +60,8 @@ struct State {
     /// The locks that are shared. None of them is in `locks`.
     phases: HashMap<LockKey, Phase>,
     queues: HashMap<LockKey, Queue>,
+    /// What is remembered of jobs.
+    jobs: HashMap<LockKey, job::Remembered>,
     /// The processes that can receive grants.
     inboxes: HashMap<Arc<str>, Inbox>,
     /// The clock from which tokens are drawn, as milliseconds and 13 bits of sequence. One clock serves
@@ -75,6 +78,7 @@ struct Slot {
     owner: Option<OwnerId>,
     info: HolderInfo,
     token: FencingToken,
+    granted: Timestamp,
     expires: Timestamp,
 }
 
@@ -265,6 +269,7 @@ impl State {
         self.take_out(key, now);
         self.leave_queue(key, release.claim.owner);
         let freed = if self.owns(&release.claim, now) {
+            self.note_run(release, now);
             if !release.keep_for.is_zero() {
                 if let Some(slot) = self.locks.get_mut(key) {
                     slot.owner = None;
@@ -321,8 +326,8 @@ impl State {
 
     fn grant(&mut self, request: &AcquireRequest, ttl: Duration, now: Timestamp) -> FencingToken {
         let token = self.draw(request, now);
-        let slot =
-            Slot { owner: Some(request.claim.owner), info: request.info.clone(), token, expires: now.after(ttl) };
+        let info = request.info.clone();
+        let slot = Slot { owner: Some(request.claim.owner), info, token, granted: now, expires: now.after(ttl) };
         self.locks.insert(request.claim.key.clone(), slot);
         self.sweep(now);
         token

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
-    Renewal, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend,
+    MemberList, Release, Renewal, Vote,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
@@ -87,6 +87,11 @@ impl LockBackend for MemoryStore {
     async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
         drop(self.command()?);
         Ok(self.shared.blocked.get(key, self.now()))
+    }
+
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        let now = self.now();
+        Ok(self.command()?.last_run(key, now))
     }
 
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {

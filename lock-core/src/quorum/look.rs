@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::backend::{BoxFuture, NodeReport, SyncReport};
+use crate::backend::{BoxFuture, JobRecord, NodeReport, SyncReport};
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::quorum::ask::Asked;
@@ -89,4 +89,31 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
         }
     }
     SyncReport::new(nodes, shared.list.majority)
+}
+
+/// Asks every member for the last run of a job. The newest record counts: a run that a majority has noted is known to one
+/// of any majority.
+pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<JobRecord>> {
+    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().last_run_dyn(key.clone()))));
+    let clock = shared.clock();
+    let mut limit = pin!(clock.sleep_until(clock.now().after(Duration::from_secs(1))));
+    let (mut answered, mut newest, mut why) = (0, None::<JobRecord>, None);
+    loop {
+        tokio::select! {
+            biased;
+            answer = asked.next() => match answer {
+                Some((_, Ok(record))) => {
+                    answered += 1;
+                    newest = newest.into_iter().chain(record).min_by_key(|record| record.started_ago);
+                }
+                Some((_, Err(error))) => why = Some(error),
+                None => break,
+            },
+            () = &mut limit => break,
+        }
+    }
+    if answered >= shared.list.majority {
+        return Ok(newest);
+    }
+    Err(why.unwrap_or_else(|| LockError::unavailable("too few members answered in time; bring them back")))
 }

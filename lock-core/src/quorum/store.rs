@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::backend::{
-    AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, NodeReport, Release, Renewal, SyncReport,
-    drive_again,
+    AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend, NodeReport, Release, Renewal,
+    SyncReport, drive_again,
 };
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
@@ -92,6 +92,11 @@ impl LockBackend for Quorum {
         }
         let why = report.nodes.into_iter().find_map(|node| node.holder.err());
         Err(why.unwrap_or_else(|| LockError::unavailable("no member answered")).with_key(key))
+    }
+
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        self.run(async move { (look::last_run(&shared, &key).await, Rest::nothing()) }).await?
     }
 
     async fn sync(&self, key: &LockKey) -> SyncReport {

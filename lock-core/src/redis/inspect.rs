@@ -5,6 +5,7 @@
 
 mod entry;
 mod holders;
+mod jobs;
 mod release;
 mod scan;
 mod servers;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use crate::backend::JobRecord;
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::prefix::take_key_prefix;
@@ -182,6 +184,21 @@ impl FleetReader {
         }
     }
 
+    /// Reads what is remembered of a job that runs at most once in a period. `None` if it never ran, or was forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn job(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        let from = self.servers.reachable().await?;
+        let found = jobs::read(&self.servers, &from, std::slice::from_ref(key)).await?;
+        Ok(found.into_iter().next().map(|(_, record)| record))
+    }
+
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.
     async fn read(&self, store: &Arc<Node>, keys: &[LockKey]) -> Result<Vec<Found>> {
         if keys.is_empty() {
@@ -196,7 +213,14 @@ impl FleetReader {
             commands.extend([value, left, waiters::count(key)?]);
         }
         let answers = self.servers.ask(store, "read locks", &commands).await?;
-        keys.iter().zip(answers.chunks_exact(3)).map(|(key, answers)| Self::found(key, answers)).collect()
+        let found = keys.iter().zip(answers.chunks_exact(3)).map(|(key, answers)| Self::found(key, answers));
+        let mut found = found.collect::<Result<Vec<Found>>>()?;
+        let shared = found.iter_mut().filter_map(|found| match found {
+            Found::Entry(entry) if entry.state == EntryState::Shared => Some(&mut **entry),
+            _ => None,
+        });
+        holders::note_modes(&self.servers, store, &mut shared.collect::<Vec<_>>()).await?;
+        Ok(found)
     }
 
     fn found(key: &LockKey, answers: &[Answer]) -> Result<Found> {

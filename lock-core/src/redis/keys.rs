@@ -12,7 +12,8 @@
 //! A member of a quorum keeps a third, `@fence`, for an hour, and two keys for all locks: `distributed-lock:birth` and
 //! `distributed-lock:members`.
 //!
-//! What the holder of a lock waits for is kept as `@blocked`, for seconds.
+//! What the holder of a lock waits for is kept as `@blocked`, for seconds. The last run of a job that runs at most once
+//! in a period is kept as `@job`, for ten periods and at most a week more than one.
 //!
 //! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
 //! patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
@@ -33,7 +34,10 @@ use crate::key::LockKey;
 use crate::redis::value::write_number;
 
 /// How companion names end.
-const COMPANIONS: [&str; 4] = ["queue", "waiters", "blocked", "fence"];
+const COMPANIONS: [&str; 5] = ["queue", "waiters", "blocked", "fence", JOB];
+
+/// How the name of the record of a job ends.
+const JOB: &str = "job";
 
 /// Since when a member of a quorum has kept its data.
 pub(super) const BIRTH: &str = "distributed-lock:birth";
@@ -139,15 +143,24 @@ impl Keys {
 
     /// What the holder waits for. Few holders wait, so it is not kept.
     pub(super) fn blocked(&self) -> String {
-        let [queue, _, blocked, _] = COMPANIONS;
+        let [queue, _, blocked, ..] = COMPANIONS;
         format!("{}{blocked}", self.queue().strip_suffix(queue).unwrap_or_default())
     }
 
     /// The last token that a member of a quorum gave of this lock.
     pub(super) fn fence(&self) -> String {
+        let [_, _, _, fence, _] = COMPANIONS;
+        self.beside(fence)
+    }
+
+    /// The record of a job.
+    pub(super) fn job(&self) -> String {
+        self.beside(JOB)
+    }
+
+    fn beside(&self, name: &str) -> String {
         let [open, close] = around(self.lock());
-        let [.., fence] = COMPANIONS;
-        [open, self.lock(), close, fence].concat()
+        [open, self.lock(), close, name].concat()
     }
 
     /// Lists the keys in the order in which the scripts of the queue expect them.
@@ -223,6 +236,14 @@ fn number_in(slot_of_it: u16) -> u32 {
 #[cfg(feature = "inspect")]
 pub(super) fn is_reserved(key: &str) -> bool {
     is_of_server(key) || COMPANIONS.into_iter().any(|name| is_companion(key, name))
+}
+
+/// Returns the lock of the job whose record lies at a key.
+#[cfg(feature = "inspect")]
+pub(super) fn lock_of_job(key: &str) -> Option<&str> {
+    let rest = key.strip_suffix(JOB)?;
+    let lock = rest.strip_suffix("}@").and_then(|rest| rest.strip_prefix('{')).filter(|lock| hash_tag(lock).is_none());
+    lock.or_else(|| rest.strip_suffix(":@").filter(|lock| hash_tag(lock).is_some()))
 }
 
 /// Returns what comes before and behind a key in the names of its companions.
@@ -325,7 +346,7 @@ mod tests {
 
     #[test]
     fn names_of_companions_are_refused() {
-        for bad in ["a:@queue", "{a}@queue", "{a}@waiters", ":@queue", "{a}@fence"] {
+        for bad in ["a:@queue", "{a}@queue", "{a}@waiters", ":@queue", "{a}@fence", "{a}@job"] {
             let key = LockKey::new(bad).unwrap();
             let error = Keys::of(&key).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{bad}");
@@ -347,6 +368,19 @@ mod tests {
         for key in ["a", "lock:user:42", "lock:{user:42}", "{a}:b{c}", "\u{e9}:\u{fc}"] {
             let clock = Keys::of(&LockKey::new(key).unwrap()).unwrap().clock_of_slot();
             assert_eq!(super::slot(hashed(&clock).as_bytes()), super::slot(hashed(key).as_bytes()), "{key} {clock}");
+        }
+    }
+
+    #[cfg(feature = "inspect")]
+    #[test]
+    fn the_record_of_a_job_names_its_lock() {
+        for key in ["a", "a{b}", "{a}", "a:", "{}a", "x}y", "x{y", "{{a}}"] {
+            let record = Keys::of(&LockKey::new(key).unwrap()).unwrap().job();
+            assert_eq!(super::lock_of_job(&record), Some(key), "{record}");
+            assert!(super::is_reserved(&record));
+        }
+        for other in ["a", "{a}@queue", "a@job", "a:@job", "job", "{a}@jobs"] {
+            assert_eq!(super::lock_of_job(other), None, "{other}");
         }
     }
 

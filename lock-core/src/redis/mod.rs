@@ -22,6 +22,7 @@ mod inline_task;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod introduction;
+mod job;
 mod keep;
 mod keys;
 mod link;
@@ -51,8 +52,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, LockBackend, MemberList, Release,
-    Renewal, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend,
+    MemberList, Release, Renewal, Vote,
 };
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
@@ -325,6 +326,14 @@ impl LockBackend for RedisStore {
         let read = match &self.servers {
             Servers::One(node) => node.read_blocked(key, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
+        };
+        read.map_err(|error| error.with_key(key))
+    }
+
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        let read = match &self.servers {
+            Servers::One(node) => node.read_last_run(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.last_run(key)).await,
         };
         read.map_err(|error| error.with_key(key))
     }

@@ -28,6 +28,9 @@ impl Node {
         if self.pool.unsettled.get(owner).is_some() || self.renewals.in_flight.get(owner).is_some() {
             Box::pin(self.settle(owner)).await?;
         }
+        if let Some(run) = release.run {
+            Box::pin(self.note_run(release, run, way)).await;
+        }
         self.renewals.forget(owner);
         let connection = match self.pool.open_connection(Clock::system().now()) {
             Some(connection) => connection,

@@ -172,7 +172,7 @@ pub(super) fn units(value: &[u8]) -> Option<u64> {
 
 /// Reads the fields that a holder and a waiter have in common. The lock's name is missing from values
 /// that older versions wrote, and empty for a lock that has none.
-fn info<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<HolderInfo> {
+pub(super) fn info<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<HolderInfo> {
     let mut parts = parts.into_iter();
     let _ttl: u64 = parts.next()?.parse().ok()?;
     let host = parts.next()?;

@@ -1,5 +1,7 @@
 //! Jobs that every instance starts and one of them runs, on virtual time.
 
+mod remembered;
+
 use std::time::{Duration, SystemTime};
 
 use lock_core::testing::{TestLocks, limit};

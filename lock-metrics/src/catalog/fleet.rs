@@ -12,7 +12,7 @@ const fn gauge(name: &'static str, unit: MetricUnit, labels: &'static [&'static 
 pub(crate) static HELD: Metric = gauge(
     "distributed_lock_inspector_held",
     MetricUnit::Count,
-    PER_LOCK,
+    &["lock", "store", "mode"],
     "Locks that Redis holds for the whole fleet. Like all of the inspector, only from the instance that is elected.",
 );
 pub(crate) static WAITERS: Metric = gauge(
@@ -39,6 +39,12 @@ pub(crate) static KEYS_WITHOUT_TTL: Metric = gauge(
     PER_LOCK,
     "Locks in Redis that never expire: no client of this library writes such keys.",
 );
+pub(crate) static JOB_OVERDUE: Metric = gauge(
+    "distributed_lock_inspector_job_overdue_seconds",
+    MetricUnit::Seconds,
+    PER_LOCK,
+    "For how long a run of the job that succeeds has been missing, by the clock of Redis; 0 if it is not overdue.",
+);
 pub(crate) static SCAN_DURATION: Metric = gauge(
     "distributed_lock_inspector_scan_duration_seconds",
     MetricUnit::Seconds,
@@ -58,5 +64,14 @@ pub(crate) static LAST_SUCCESS: Metric = gauge(
     "When this instance last finished a scan of Redis, 0 if it never did.",
 );
 
-pub(super) static FLEET: &[&Metric] =
-    &[&HELD, &WAITERS, &OLDEST_HOLD, &MIN_TTL, &KEYS_WITHOUT_TTL, &SCAN_DURATION, &TRUNCATED, &LAST_SUCCESS];
+pub(super) static FLEET: &[&Metric] = &[
+    &HELD,
+    &WAITERS,
+    &OLDEST_HOLD,
+    &MIN_TTL,
+    &KEYS_WITHOUT_TTL,
+    &JOB_OVERDUE,
+    &SCAN_DURATION,
+    &TRUNCATED,
+    &LAST_SUCCESS,
+];

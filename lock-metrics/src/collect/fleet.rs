@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 
 use crate::catalog::fleet;
 use crate::fleet::{Fleet, FleetLock};
+use crate::labels::MODES;
 use crate::sink::Sink;
 use crate::state::Core;
 
@@ -11,6 +12,19 @@ impl Core {
     /// Exports what the elected inspectors of this process found.
     pub(super) fn fleet_to(&self, sink: &mut impl Sink) {
         let stores = self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (store, found) in &stores {
+            for (lock, state) in &found.locks {
+                for (mode, held) in MODES.into_iter().zip(state.held) {
+                    held.into_iter().for_each(|held| sink.gauge(&fleet::HELD, &[lock, store, mode], f64::from(held)));
+                }
+            }
+        }
+        for (store, found) in &stores {
+            for (lock, state) in &found.locks {
+                let overdue = state.job_overdue.map(|late| late.as_secs_f64());
+                overdue.into_iter().for_each(|late| sink.gauge(&fleet::JOB_OVERDUE, &[lock, store], late));
+            }
+        }
         let mut each = |metric, get: &dyn Fn(&FleetLock) -> f64| {
             for (store, found) in &stores {
                 for (lock, state) in &found.locks {
@@ -18,7 +32,6 @@ impl Core {
                 }
             }
         };
-        each(&fleet::HELD, &|lock| f64::from(lock.held));
         each(&fleet::WAITERS, &|lock| f64::from(lock.waiters));
         each(&fleet::OLDEST_HOLD, &|lock| lock.oldest_hold.to_unix_seconds());
         each(&fleet::MIN_TTL, &|lock| lock.min_ttl.unwrap_or_default().as_secs_f64());

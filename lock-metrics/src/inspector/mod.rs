@@ -2,7 +2,7 @@
 
 mod classify;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -12,13 +12,14 @@ use std::thread;
 use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
-use lock_core::{Clock, LockError, LockGuard, LockKey, LockManager, sites};
+use lock_core::{Clock, LockError, LockGuard, LockKey, LockLabel, LockManager, sites};
 use tokio::sync::oneshot;
 
 use crate::fleet::{Fleet, FleetLock};
 use crate::handle::MetricsHandle;
 use crate::inspector::classify::Classes;
 use crate::install_error::InstallError;
+use crate::labels::mode_of;
 use crate::state::{Core, INSPECTOR_KEY, MAX_LOCKS, OTHER};
 use crate::time::Moment;
 
@@ -51,7 +52,7 @@ const TERM: Duration = Duration::from_secs(30);
 /// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
 /// after the other, and the numbers cover all of them. See [`FleetReader`].
 ///
-/// It needs `SCAN`, `GETRANGE`, `PTTL` and `ZCOUNT` besides what taking a lock needs; in a cluster it
+/// It needs `SCAN`, `GETRANGE`, `PTTL`, `ZCOUNT`, `ZRANGE` and `HMGET` besides what taking a lock needs; in a cluster it
 /// also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]
@@ -203,7 +204,7 @@ impl Inspector {
     ///
     /// Safe: it only reads.
     pub async fn inspect_once(&self, metrics: &MetricsHandle) -> Result<(), LockError> {
-        self.inspect(&metrics.core(), &mut BTreeSet::new()).await
+        self.inspect(&metrics.core(), &mut BTreeMap::new()).await
     }
 
     async fn run(&self, core: &Core, mut stopped: oneshot::Receiver<Infallible>) {
@@ -262,9 +263,9 @@ impl Inspector {
         // Until the first scan ends, the metrics show that there was none.
         core.publish(&self.store, Some(Fleet::default()));
         let scans = async {
-            let mut names = BTreeSet::new();
+            let mut known = BTreeMap::new();
             loop {
-                if let Err(error) = self.inspect(core, &mut names).await {
+                if let Err(error) = self.inspect(core, &mut known).await {
                     tracing::warn!(node = self.reader.node(), %error, "cannot inspect the locks of the fleet");
                 }
                 pause(self.interval).await;
@@ -277,37 +278,48 @@ impl Inspector {
         }
     }
 
-    /// Scans once. `names` are the lock names of earlier scans, which are exported as 0 from now on.
-    async fn inspect(&self, core: &Core, names: &mut BTreeSet<String>) -> Result<(), LockError> {
+    /// Scans once. `known` are the locks of earlier scans, which are exported as 0 from now on.
+    async fn inspect(&self, core: &Core, known: &mut BTreeMap<String, FleetLock>) -> Result<(), LockError> {
         let clock = Clock::system();
         let begun = clock.now();
-        let known = names.iter().chain(self.classes.names()).map(|name| (name.clone(), FleetLock::default()));
-        let mut found = Fleet { locks: known.collect(), ..Fleet::default() };
+        let classes = self.classes.names().iter().map(|name| (name.clone(), FleetLock::default()));
+        let before = known.iter().map(|(name, lock)| (name.clone(), lock.emptied()));
+        let mut found = Fleet { locks: classes.chain(before).collect(), ..Fleet::default() };
         let mut scan = self.reader.scan(self.scan.clone());
         while let Some(batch) = scan.next().await? {
             let now = Moment::now();
             for entry in &batch {
-                // Templates and names do not contain the prefix of a namespace.
-                let key = entry.key.as_str();
-                let key = key.strip_prefix(self.reader.key_prefix()).unwrap_or(key);
-                if key == INSPECTOR_KEY {
-                    continue;
+                if let Some(lock) = self.counted(&mut found, &entry.key, entry.holder.lock()) {
+                    lock.add(entry, now);
                 }
-                // The name that the holder stored; older holders and other libraries store none, so it
-                // is guessed.
-                let guess = || self.classes.names()[self.classes.of(key)].as_str();
-                let name = entry.holder.lock().unwrap_or_else(guess);
-                let room = found.locks.len() < MAX_LOCKS || found.locks.contains_key(name);
-                let name = if room { name } else { OTHER };
-                found.locks.entry(name.to_owned()).or_default().add(entry, now);
+            }
+        }
+        for (key, record) in scan.jobs() {
+            if let Some(lock) = self.counted(&mut found, key, record.info.lock.as_ref().map(LockLabel::as_str)) {
+                let late = record.overdue().unwrap_or_default();
+                lock.job_overdue = Some(lock.job_overdue.map_or(late, |latest| latest.max(late)));
             }
         }
         found.truncated = scan.is_truncated();
         found.scan_duration = clock.now().since(begun);
         found.last_success = Moment::now();
-        names.extend(found.locks.keys().cloned());
+        known.clone_from(&found.locks);
         core.publish(&self.store, Some(found));
         Ok(())
+    }
+
+    /// Returns where a key counts, by the name that its holder stored: older holders and other libraries store none, so
+    /// it is guessed. `None` for the inspector's own.
+    fn counted<'a>(&self, found: &'a mut Fleet, key: &LockKey, stored: Option<&str>) -> Option<&'a mut FleetLock> {
+        // Templates and names do not contain the prefix of a namespace.
+        let key = key.as_str().strip_prefix(self.reader.key_prefix()).unwrap_or(key.as_str());
+        if key == INSPECTOR_KEY {
+            return None;
+        }
+        let name = stored.unwrap_or_else(|| self.classes.names()[self.classes.of(key)].as_str());
+        let room = found.locks.len() < MAX_LOCKS || found.locks.contains_key(name);
+        let name = if room { name } else { OTHER };
+        Some(found.locks.entry(name.to_owned()).or_default())
     }
 }
 
@@ -321,7 +333,10 @@ impl FleetLock {
         if entry.state == EntryState::Kept {
             return;
         }
-        self.held = self.held.saturating_add(1);
+        if let Some(mode) = entry.mode {
+            let held = &mut self.held[mode_of(mode)];
+            *held = Some(held.unwrap_or(0).saturating_add(1));
+        }
         if let Some(age) = entry.held_for {
             self.oldest_hold = self.oldest_hold.earlier(now.before(age));
         }

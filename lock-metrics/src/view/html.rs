@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Write as _};
 use crate::labels::MODES;
 use crate::live::LiveState;
 use crate::text::{human, visible};
+use crate::view::roles::{Job, Roles};
 use crate::view::{Shown, View, host, short_owner};
 
 const STYLE: &str = include_str!("locks.css");
@@ -64,7 +65,44 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
     if view.hidden() > 0 {
         writeln!(out, "<p id=\"not-shown\">… and {} more, which hurt less</p>", view.hidden())?;
     }
+    write_roles(out, &view.roles)?;
     out.write_str("</body>\n</html>\n")
+}
+
+/// Writes a line for everything that has a role, and for what went wrong among locks inside locks.
+fn write_roles(out: &mut String, roles: &Roles) -> fmt::Result {
+    let mut lines = Vec::new();
+    for (name, leads) in &roles.elections {
+        let what = if *leads > 0 { "this process leads" } else { "this process is a candidate" };
+        lines.push(format!("election {}: {what}", Shield(name)));
+    }
+    for Job { name, every, succeeded } in &roles.jobs {
+        let every = every.map(|every| format!(", every {}", human(every))).unwrap_or_default();
+        let last = succeeded.map_or_else(
+            || "no run has succeeded in this process".to_owned(),
+            |ago| format!("a run succeeded in this process {} ago", human(ago)),
+        );
+        let whole = "<code>lockctl jobs</code> says whether it is overdue";
+        lines.push(format!("job {}{every}: {last}; {whole}", Shield(name)));
+    }
+    for (name, count) in &roles.inversions {
+        lines.push(format!(
+            "<b class=\"stuck\">lock order</b>: {} was taken under a lock that is also taken under it, times: {count}",
+            Shield(name)
+        ));
+    }
+    let [victim, member] = roles.deadlocks;
+    if victim + member > 0 {
+        lines.push(format!(
+            "<b class=\"stuck\">deadlocks</b>: {victim} in which this process gave way, {member} in which it waited on"
+        ));
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    out.write_str("<ul id=\"roles\">\n")?;
+    lines.iter().try_for_each(|line| writeln!(out, "<li>{line}</li>"))?;
+    out.write_str("</ul>\n")
 }
 
 fn write_row(out: &mut String, Shown { live, trace_link, waiters }: &Shown) -> fmt::Result {

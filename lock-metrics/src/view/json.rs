@@ -12,6 +12,7 @@ pub(super) fn document(view: &View) -> Value {
         "totals": { "stuck": view.totals.stuck, "held": view.totals.held, "waiting": view.totals.waiting },
         "not_shown": view.hidden(),
         "locks": view.rows.iter().map(row).collect::<Vec<_>>(),
+        "roles": view.roles.json(),
     })
 }
 

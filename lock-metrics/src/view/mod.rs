@@ -2,6 +2,7 @@
 
 mod html;
 mod json;
+mod roles;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,6 +15,7 @@ use crate::live::{LiveLock, LiveState};
 use crate::state::Core;
 use crate::table::{Phase, Row};
 use crate::time::Moment;
+use crate::view::roles::Roles;
 
 pub use html::LIVE_VIEW_CSP;
 
@@ -25,6 +27,7 @@ struct View {
     at: Moment,
     rows: Vec<Shown>,
     totals: Totals,
+    roles: Roles,
 }
 
 /// The totals, which include rows that are not shown.
@@ -103,7 +106,7 @@ impl View {
             let trace_link = live.trace_id.as_ref().and_then(|id| core.settings.traces.link(id));
             Shown { trace_link, waiters: wanted.map_or(0, |wanted| wanted.hurt.waiters), live }
         };
-        Self { at, rows: worst.into_values().map(shown).collect(), totals }
+        Self { at, rows: worst.into_values().map(shown).collect(), totals, roles: Roles::new(core, at) }
     }
 
     /// How many rows there are beyond those shown.

@@ -56,6 +56,7 @@ async fn what_is_rendered_is_the_catalogue() {
     let metrics = builder().build().unwrap();
     synthetic_run(&metrics.observer());
     let server = RedisServer::start();
+    server.command(&["SET", "{cron:report}@job", "3600000|1|1|1|10000|web-1|7|shop::report|report"]);
     Inspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
     let scrape = Scrape::read(&metrics.render());
     let listed: HashSet<&str> = catalog().map(Metric::name).collect();

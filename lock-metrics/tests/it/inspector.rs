@@ -1,6 +1,7 @@
 //! The inspector on a real Redis.
 
 mod cluster;
+mod roles;
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -20,6 +21,10 @@ fn scrape(metrics: &MetricsHandle) -> Scrape {
 
 fn of(scrape: &Scrape, name: &str, lock: &str) -> f64 {
     scrape.find(&format!("inspector_{name}"), &[("lock", lock)]).unwrap_or(0.0)
+}
+
+fn held_as(scrape: &Scrape, lock: &str, mode: &str) -> Option<f64> {
+    scrape.find("inspector_held", &[("lock", lock), ("mode", mode)])
 }
 
 /// When the last scan ended, 0 if no scan is exported.

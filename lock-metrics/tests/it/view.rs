@@ -222,3 +222,47 @@ async fn a_real_contended_lock_is_seen_with_its_waiter() {
     locks.shutdown(Duration::from_secs(5)).await;
     eventually("an empty page", || metrics.locks_html().contains("id=\"empty\"").then_some(()));
 }
+
+#[tokio::test]
+#[limit]
+async fn what_has_a_role_is_told_below_the_rows() {
+    let metrics = builder().build().unwrap();
+    assert!(!metrics.locks_html().contains("id=\"roles\""), "nothing has a role");
+    let locks = LockManager::builder(lock_core::MemoryStore::new()).lint_lock_order(true).build().unwrap();
+    locks.observe(metrics.observer());
+    let leads = locks.elect("billing").with_label("billing<b>").campaign().await.unwrap();
+    let job = locks.lock("cron:report").with_label("report").at_most_every(Duration::from_secs(3600));
+    job.run(async |_| Ok::<_, lock_core::LockError>(())).await.unwrap();
+    let failing = locks.lock("cron:bill").with_label("bill").at_most_every(Duration::from_secs(60));
+    let failed = failing.run(async |_| Err::<(), _>(lock_core::LockError::unavailable("on fire"))).await;
+    assert!(failed.is_err());
+    for (outer, inner) in [("cart", "stock"), ("stock", "cart")] {
+        let inner = locks.lock(inner).with_label(inner);
+        locks
+            .lock(outer)
+            .with_label(outer)
+            .run(async |_| inner.run(async |_| Ok::<_, lock_core::LockError>(())).await)
+            .await
+            .unwrap();
+    }
+    let page = metrics.locks_html();
+    for part in [
+        "election billing&lt;b&gt;: this process leads",
+        "job report, every 1 h 00 min: a run succeeded in this process ",
+        "job bill, every 1 min 00 s: no run has succeeded in this process",
+        "lock order</b>: ",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    assert!(!page.contains("deadlocks</b>"), "{page}");
+    let roles = &json(&metrics)["roles"];
+    assert_eq!(roles["elections"][0], serde_json::json!({ "lock": "billing<b>", "leads": 1 }));
+    assert_eq!(
+        (&roles["jobs"][0]["lock"], roles["jobs"][0]["succeeded_seconds_ago"].is_null()),
+        (&"bill".into(), true)
+    );
+    assert_eq!(roles["order_inversions"].as_object().unwrap().len(), 1, "{roles:#}");
+    assert_eq!(roles["deadlocks"], serde_json::json!({ "victim": 0, "member": 0 }));
+    leads.resign().await.unwrap();
+    assert!(metrics.locks_html().contains("this process is a candidate"));
+}

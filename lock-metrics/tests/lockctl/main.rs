@@ -4,6 +4,7 @@
 
 mod cluster;
 mod generated;
+mod jobs;
 mod others;
 mod program;
 mod quorum;

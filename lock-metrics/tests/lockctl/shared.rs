@@ -56,7 +56,8 @@ async fn every_holder_of_a_semaphore_is_listed_and_can_be_released_alone() {
     for part in ["shared", "3 of 4 permits", "1 of 4 permits", "shop::heavy", "4 readers or permits"] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    assert!(lockctl(&server, &["list"]).stdout.contains("shared"));
+    assert!(lockctl(&server, &["list"]).stdout.contains("shared, permit"));
+    assert_eq!(shown["mode"], "permit", "{shown:#}");
     assert!(lockctl(&server, &["why", "uploads"]).stdout.contains("is shared"), "why");
 
     let queue = eventually(&server, &["waiters", "uploads", "--json"], |json| json["waiters"][0].is_object());

@@ -204,12 +204,16 @@ async fn a_free_lock_that_a_process_believes_to_hold() {
     assert!(text.stdout.starts_with(&format!("{KEY} is free\n")), "{text:?}");
     assert_eq!((&json["state"], json.get("force")), (&"free".into(), None));
     let holder = observed(&server.url()).await;
-    let _guard = holder.take(KEY).await;
-    // Before its first renewal nothing tells it.
-    server.command(&["DEL", KEY]);
-    let (text, json) = why(&server, &[&holder.address]);
-    assert_says(&text, &[" also believes to hold it, while the store has it free"]);
-    assert_eq!(json["also_believe_to_hold"][0]["pid"], std::process::id());
+    // It is told within a fifth of a second, in which a busy machine may not come to both answers.
+    for _ in 0..100 {
+        let _guard = holder.take(KEY).await;
+        server.command(&["DEL", KEY]);
+        let (text, json) = why(&server, &[&holder.address]);
+        if json["also_believe_to_hold"][0]["pid"] == std::process::id() {
+            return assert_says(&text, &[" also believes to hold it, while the store has it free"]);
+        }
+    }
+    panic!("it is never seen");
 }
 
 #[tokio::test]
@@ -249,10 +253,16 @@ async fn a_lock_that_never_ends_is_forced_with_care() {
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let request = locks.lock(KEY).with_ttl(Duration::from_secs(60)).with_renew(Renew::Off);
     let _guard = request.acquire().await.unwrap();
-    server.command(&["PERSIST", KEY]);
-    let (text, json) = why(&server, &[]);
-    assert_says(&text, &["nothing tells whether it lives", "none: nothing frees", "safe if its process is gone, or "]);
-    assert_eq!(json["process"]["life"], "unknown");
+    // A look after a fifth of a second gives it an end once, too.
+    for _ in 0..100 {
+        server.command(&["PERSIST", KEY]);
+        let (text, json) = why(&server, &[]);
+        if json["process"]["life"] == "unknown" {
+            let says = ["nothing tells whether it lives", "none: nothing frees", "safe if its process is gone, or "];
+            return assert_says(&text, &says);
+        }
+    }
+    panic!("it always has an end");
 }
 
 #[tokio::test]
@@ -321,4 +331,54 @@ async fn a_namespace_and_a_server_that_is_away() {
     assert_says(&ended, &[&format!("prod:{KEY} is held"), "alive: its live view has the hold"]);
     server.kill();
     lockctl_at(&url, &["why", KEY, "--live-view", &holder.address]).assert_code(3);
+}
+
+/// What holders that wait inside locks publish, every second while they do.
+#[tokio::test]
+#[limit]
+async fn what_its_holder_waits_for_is_named_and_a_ring_is_a_deadlock() {
+    use lock_core::{Blocked, FencingToken, LockBackend as _, LockKey, RedisStore};
+
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let (a, b) = (LockKey::new("cart").unwrap(), LockKey::new("stock").unwrap());
+    let cart = locks.lock("cart").with_site("shop::buy").acquire().await.unwrap();
+    let stock = locks.lock("stock").with_site("shop::refill").acquire().await.unwrap();
+    let store = RedisStore::new(&server.url()).unwrap();
+    let publish = async |on: &LockKey, waits_for: &LockKey| {
+        let holder = locks.holder(on.as_str()).await.unwrap().unwrap();
+        let blocked = Blocked::new(holder.owner.unwrap(), FencingToken::new(1), 1, waits_for.clone());
+        store.set_blocked(on, Some(&blocked)).await.unwrap();
+    };
+    // It is kept for three seconds: on a busy machine the answer may come too late to see it.
+    let seen = async |ring: bool, what: &str| {
+        for _ in 0..100 {
+            publish(&a, &b).await;
+            if ring {
+                publish(&b, &a).await;
+            }
+            let (text, json) =
+                (lockctl(&server, &["why", "cart"]).stdout, lockctl(&server, &["why", "cart", "--json"]).json());
+            if text.contains(what) && json["blocked"].as_array().is_some_and(|hops| hops.len() == 1 + usize::from(ring))
+            {
+                return (text, json);
+            }
+        }
+        panic!("{what} is never seen");
+    };
+    let (text, json) = seen(false, "the holder of cart waits for stock, held by shop::refill, pid ").await;
+    assert!(!text.contains("deadlock"), "{text}");
+    assert_eq!(
+        (&json["blocked"][0]["waits_for"], &json["blocked"][0]["closes_a_ring"]),
+        (&"stock".into(), &false.into())
+    );
+    let (text, json) = seen(true, "the holder of stock waits for cart, held by shop::buy").await;
+    assert!(text.contains("a deadlock"), "{text}");
+    assert_eq!(json["blocked"][1]["closes_a_ring"], true, "{json:#}");
+    // What the holder of before said is not of the next.
+    publish(&a, &b).await;
+    cart.release().await.unwrap();
+    let _next = locks.lock("cart").acquire().await.unwrap();
+    assert_eq!(lockctl(&server, &["why", "cart", "--json"]).json()["blocked"], serde_json::json!([]));
+    stock.release().await.unwrap();
 }

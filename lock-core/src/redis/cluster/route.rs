@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Attempt, AttemptAll, Blocked, BoxFuture, Claim, Freed, Release, Renewal};
+use crate::backend::{
+    AcquireRequest, Attempt, AttemptAll, Blocked, BoxFuture, Claim, Freed, JobRecord, Release, Renewal,
+};
 use crate::clock::{Clock, Timestamp, jitter};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::fencing::FencingToken;
@@ -133,6 +135,10 @@ impl Cluster {
 
     pub(in crate::redis) async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
         self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_blocked(key, way))).await
+    }
+
+    pub(in crate::redis) async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_last_run(key, way))).await
     }
 
     /// Renews claims, those of each master together. The machinery repeats what fails.

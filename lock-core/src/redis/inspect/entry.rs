@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::key::LockKey;
+use crate::mode::Mode;
 use crate::owner::Holder;
 
 /// One lock, as Redis stores it.
@@ -28,6 +29,9 @@ pub struct LockEntry {
     /// How many units of it are taken, if it is shared: each reader of a process that claims for itself is one, and each
     /// permit.
     pub units: Option<u64>,
+    /// How it is had: exclusively, or as one of those who share it has it. `None` if it was only released, and if those
+    /// who shared it have just gone.
+    pub mode: Option<Mode>,
     /// The holder with its lease. If the lease was handed on inside a process, this is the holder
     /// that opened it; that process's live view names the current holder. Of several that share the lock, this is the
     /// one that came first, which may have left: [`FleetReader::holders`](crate::inspect::FleetReader::holders) lists
@@ -94,6 +98,7 @@ impl LockEntry {
             key,
             state,
             units: None,
+            mode: (state != EntryState::Kept).then_some(Mode::Exclusive),
             foreign_value: None,
             holder,
             granted_at,

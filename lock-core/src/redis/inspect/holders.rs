@@ -1,8 +1,9 @@
 //! Everybody who shares a lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::error::Result;
 use crate::mode::Mode;
@@ -11,6 +12,7 @@ use crate::redis::inspect::entry::LockEntry;
 use crate::redis::inspect::servers::Servers;
 use crate::redis::inspect::waiters::ask;
 use crate::redis::keys::Keys;
+use crate::redis::node::Node;
 use crate::redis::value;
 
 /// The most holders that are listed for one key.
@@ -51,6 +53,41 @@ impl FleetHolder {
         let holder = entry.holder;
         Self { owner: holder.owner, info: holder.info, mode: Some(Mode::Exclusive), lease_left: holder.ttl_left }
     }
+}
+
+/// Finds out how locks of a server are shared, by the holder of each that lasts longest.
+pub(super) async fn note_modes(servers: &Servers, from: &Arc<Node>, shared: &mut [&mut LockEntry]) -> Result<()> {
+    let keys = shared.iter().map(|entry| Keys::of(&entry.key)).collect::<Result<Vec<_>>>()?;
+    let ask = async |commands: Vec<Cmd>| {
+        if commands.is_empty() { Ok(Vec::new()) } else { servers.ask(from, LIST, &commands).await }
+    };
+    let last = |keys: &Keys| {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(keys.queue()).arg(0).arg(0);
+        command
+    };
+    let lasting = ask(keys.iter().map(last).collect()).await?;
+    let mut found = Vec::new();
+    for (place, answer) in lasting.into_iter().enumerate() {
+        shared[place].mode = None;
+        if let Ok([owner]) = redis::from_redis_value::<[String; 1]>(answer.value) {
+            found.push((place, owner));
+        }
+    }
+    let of = |(place, owner): &(usize, String)| {
+        let mut command = redis::cmd("HMGET");
+        command.arg(keys[*place].waiters()).arg(owner);
+        command
+    };
+    let known = ask(found.iter().map(of).collect()).await?;
+    for ((place, _), answer) in found.into_iter().zip(known) {
+        if let Value::Array(known) = answer.value
+            && let [Value::BulkString(text)] = known.as_slice()
+        {
+            shared[place].mode = value::mode(text).filter(|mode| mode.is_shared());
+        }
+    }
+    Ok(())
 }
 
 /// Lists those who share a lock.

@@ -1,11 +1,12 @@
 //! Walks through the keys of a server, slowly.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
+use crate::backend::JobRecord;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::key::LockKey;
@@ -13,7 +14,7 @@ use crate::redis::cluster::slots::Topology;
 use crate::redis::inspect::servers::{Fleet, within};
 use crate::redis::url::Address;
 
-use crate::redis::inspect::{EntryState, FleetReader, Found, LockEntry};
+use crate::redis::inspect::{EntryState, FleetReader, Found, LockEntry, jobs};
 use crate::redis::keys;
 use crate::redis::node::Node;
 
@@ -124,6 +125,8 @@ pub struct Scan<'a> {
     truncated: bool,
     /// The locks returned so far: SCAN may name a key twice.
     given: HashSet<LockKey>,
+    /// The jobs found so far.
+    jobs: BTreeMap<LockKey, JobRecord>,
     /// The number of left-out strings that look like locks of other clients, and one of them.
     left_out: (u64, Option<LockKey>),
     /// The names of the servers read so far.
@@ -147,6 +150,7 @@ impl<'a> Scan<'a> {
             visited: 0,
             truncated: false,
             given: HashSet::new(),
+            jobs: BTreeMap::new(),
             left_out: (0, None),
             read: BTreeSet::new(),
         }
@@ -174,9 +178,13 @@ impl<'a> Scan<'a> {
             let clock = Clock::system();
             clock.sleep_until(clock.now().after(self.options.pause)).await;
         }
-        let (next, names) = within(&server, "scan", self.keys(&server)).await?;
-        let names: Vec<LockKey> = names.into_iter().filter(|name| !self.given.contains(name)).collect();
+        let Names { next, locks, jobs } = within(&server, "scan", self.keys(&server)).await?;
+        let is_new = |name: &LockKey| name.as_str().starts_with(&self.options.prefix) && !self.given.contains(name);
+        let names: Vec<LockKey> = locks.into_iter().filter(is_new).collect();
         let found = self.reader.read(&server, &names).await?;
+        let jobs: Vec<LockKey> =
+            jobs.into_iter().filter(|name| name.as_str().starts_with(&self.options.prefix)).collect();
+        self.jobs.extend(jobs::read(&self.reader.servers, &server, &jobs).await?);
         self.read.insert(server.pool.node().to_owned());
         self.cursor = next;
         if next == 0 {
@@ -205,6 +213,12 @@ impl<'a> Scan<'a> {
     #[must_use]
     pub fn servers(&self) -> Vec<&str> {
         self.read.iter().map(String::as_str).collect()
+    }
+
+    /// Returns the jobs found so far that run at most once in a period, by the key of their lock. They are remembered also
+    /// while nobody runs them.
+    pub fn jobs(&self) -> impl Iterator<Item = (&LockKey, &JobRecord)> {
+        self.jobs.iter()
     }
 
     /// Returns about how many strings were left out so far that look like locks of other clients, and one
@@ -259,11 +273,12 @@ impl<'a> Scan<'a> {
         Ok(self.server.clone())
     }
 
-    async fn keys(&self, server: &Node) -> Result<(u64, Vec<LockKey>)> {
+    async fn keys(&self, server: &Node) -> Result<Names> {
         let mut command = redis::cmd("SCAN");
         command.arg(self.cursor).arg("COUNT").arg(ScanOptions::BATCH).arg("TYPE").arg("string");
         if !self.options.prefix.is_empty() {
-            command.arg("MATCH").arg(format!("{}*", literal(&self.options.prefix)));
+            // The name of what lies beside a lock mostly begins with a brace.
+            command.arg("MATCH").arg(format!("*{}*", literal(&self.options.prefix)));
         }
         let connection = server.pool.connection().await?;
         let answer = connection.link.send(&command).await.map_err(|error| server.failed("scan", &error))?;
@@ -276,17 +291,32 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// What a server names in one go.
+struct Names {
+    /// Where to continue.
+    next: u64,
+    /// Keys that locks can have.
+    locks: Vec<LockKey>,
+    /// The keys of the locks of jobs whose records lie there.
+    jobs: Vec<LockKey>,
+}
+
 /// Reads an answer of SCAN. Keys that no lock can have are left out.
-fn read(answer: Value) -> Option<(u64, Vec<LockKey>)> {
+fn read(answer: Value) -> Option<Names> {
     let Value::Array(parts) = answer else { return None };
-    let Ok([Value::BulkString(cursor), Value::Array(names)]) = <[Value; 2]>::try_from(parts) else { return None };
-    let cursor = std::str::from_utf8(&cursor).ok()?.parse().ok()?;
-    let name = |name: Value| match name {
-        Value::BulkString(name) => String::from_utf8(name).ok().filter(|name| !keys::is_reserved(name)),
-        _ => None,
-    };
-    let names = names.into_iter().filter_map(name).filter_map(|name| LockKey::new(name).ok());
-    Some((cursor, names.collect()))
+    let Ok([Value::BulkString(cursor), Value::Array(found)]) = <[Value; 2]>::try_from(parts) else { return None };
+    let next = std::str::from_utf8(&cursor).ok()?.parse().ok()?;
+    let mut names = Names { next, locks: Vec::new(), jobs: Vec::new() };
+    for name in found {
+        let Value::BulkString(name) = name else { continue };
+        let Ok(name) = String::from_utf8(name) else { continue };
+        if let Some(lock) = keys::lock_of_job(&name) {
+            names.jobs.extend(LockKey::new(lock).ok());
+        } else if !keys::is_reserved(&name) {
+            names.locks.extend(LockKey::new(name).ok());
+        }
+    }
+    Some(names)
 }
 
 /// Writes text so that MATCH takes it as it is.
@@ -305,7 +335,7 @@ fn literal(text: &str) -> String {
 mod tests {
     use redis::Value;
 
-    use super::{literal, read};
+    use super::{Names, literal, read};
 
     fn text(text: &[u8]) -> Value {
         Value::BulkString(text.to_vec())
@@ -319,9 +349,10 @@ mod tests {
     #[test]
     fn only_names_of_locks_are_taken() {
         let long = "x".repeat(600);
-        let names = [&b"a"[..], b"{a}@queue", b"x:@queue", b"\xff\xfe", long.as_bytes()].map(text).to_vec();
-        let (cursor, keys) = read(Value::Array(vec![text(b"17"), Value::Array(names)])).unwrap();
-        assert_eq!((cursor, keys.len(), keys[0].as_str()), (17, 1, "a"));
+        let names = [&b"a"[..], b"{a}@queue", b"x:@queue", b"{b}@job", b"\xff\xfe", long.as_bytes()].map(text).to_vec();
+        let Names { next, locks, jobs } = read(Value::Array(vec![text(b"17"), Value::Array(names)])).unwrap();
+        assert_eq!((next, locks.len(), locks[0].as_str()), (17, 1, "a"));
+        assert_eq!((jobs.len(), jobs[0].as_str()), (1, "b"));
     }
 
     #[test]

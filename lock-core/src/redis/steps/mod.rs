@@ -11,6 +11,7 @@ mod release;
 #[cfg(feature = "inspect")]
 mod release_foreign;
 mod renew;
+mod run;
 pub(super) mod share;
 mod take;
 mod vote;
@@ -31,6 +32,9 @@ pub(super) use release::{Holding, each_freed, free_one, freed, release, script a
 #[cfg(feature = "inspect")]
 pub(super) use release_foreign::release_foreign;
 pub(super) use renew::{Unrenewed, raise, raised, renew, unrenewed};
+#[cfg(feature = "inspect")]
+pub(super) use run::read_job;
+pub(super) use run::{last_run, note_run, read_last_run};
 pub(super) use take::{Taken, draw, read_taken, take};
 pub(super) use vote::{read_lists, read_vote, remember, vote, vouch};
 

@@ -19,8 +19,7 @@ pub(crate) fn dashboard() -> Dashboard {
 fn now() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(6);
     vec![
-        stat("Held", "Locks in the stores.", Unit::Count)
-            .query("held", &format!("sum({})", by_lock("max", "@inspector_held"))),
+        stat("Held", "Locks in the stores.", Unit::Count).query("held", &format!("sum({})", by_lock("max", HELD))),
         stat("Waiting", "The longest queue of any lock.", Unit::Count)
             .query("waiting", "max(@inspector_waiters)")
             .orange(10.5),
@@ -41,16 +40,20 @@ fn now() -> Vec<Panel> {
             Unit::Seconds,
         )
         .rare("Held for", &by_lock("max", &oldest()))
-        .rare("Held", &by_lock("max", "@inspector_held"))
+        .rare("Held", &by_lock("max", HELD))
         .rare("Waiters", &by_lock("max", "@inspector_waiters"))
         .rare("Shortest lease left", &by_lock("min", "@inspector_min_ttl_seconds > 0"))
-        .rare("Keys without a lease", &by_lock("max", "@inspector_keys_without_ttl")),
+        .rare("Keys without a lease", &by_lock("max", "@inspector_keys_without_ttl"))
+        .rare("Job overdue by", &by_lock("max", "@inspector_job_overdue_seconds > 0")),
     ]
 }
 
 fn oldest() -> String {
     age_in_fleet("inspector_oldest_hold_start_timestamp_seconds")
 }
+
+/// Keys held in any mode, as each instance reports them.
+const HELD: &str = "sum by (cluster, namespace, job, instance, store, lock) (@inspector_held)";
 
 /// During a new election, two instances may report one store.
 fn by_lock(how: &str, what: &str) -> String {
@@ -62,7 +65,14 @@ fn over_time() -> Vec<Panel> {
         Panel::new(title, description, Kind::TimeSeries, unit).rare("{{lock}} in {{store}}", template)
     };
     vec![
-        chart("Held", "Keys held, by lock.", Unit::Count, &by_lock("max", "@inspector_held")),
+        chart("Held", "Keys held, by lock.", Unit::Count, &by_lock("max", HELD)),
+        Panel::new(
+            "Held, by mode",
+            "Keys held alone, by readers, and by holders of permits.",
+            Kind::TimeSeries,
+            Unit::Count,
+        )
+        .query("{{mode}} in {{store}}", "sum by (store, mode) (max by (cluster, store, lock, mode) (@inspector_held))"),
         chart("Waiters", "The longest queue of each lock.", Unit::Count, &by_lock("max", "@inspector_waiters")),
         chart(
             "Oldest hold",

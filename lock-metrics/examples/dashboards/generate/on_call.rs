@@ -312,9 +312,10 @@ fn topology() -> Vec<Panel> {
 }
 
 /// Keys in the store beyond those that the processes hold, by store and lock.
-pub(super) const ORPHANS: &str = "(max by (cluster, store, lock) (@inspector_held{lock!=\"other\"}) \
+pub(super) const ORPHANS: &str = "(max by (cluster, store, lock) (sum by (cluster, namespace, job, instance, store, lock) (@inspector_held{lock!=\"other\"})) \
     - on (cluster, store, lock) sum by (cluster, store, lock) (@held{FLEET}) > 0) \
-    or (max by (cluster, store, lock) (@inspector_held{lock!=\"other\"}) > 0 \
+    or (max by (cluster, store, lock) \
+    (sum by (cluster, namespace, job, instance, store, lock) (@inspector_held{lock!=\"other\"})) > 0 \
     unless on (cluster, store, lock) sum by (cluster, store, lock) (@held{FLEET}))";
 
 fn orphans() -> Vec<Panel> {

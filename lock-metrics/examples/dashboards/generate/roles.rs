@@ -20,7 +20,8 @@ pub(super) fn roles() -> Vec<Panel> {
             Unit::Seconds,
         )
         .rare("Succeeded", &format!("min by (lock) {}", age("last_success_timestamp_seconds")))
-        .rare("Period", "max by (lock) (@job_period_seconds)"),
+        .rare("Period", "max by (lock) (@job_period_seconds)")
+        .rare("Overdue by", "max by (lock) (@inspector_job_overdue_seconds > 0)"),
         table(
             "Locks inside locks",
             "What is waited for while something else is held, where the order is watched. A pair in both orders can deadlock.",

@@ -39,6 +39,7 @@ and `list --owners` show all, for `release --expect-owner`. Passwords are never 
 Examples:
   lockctl list --prefix lock:
   lockctl show lock:user:42
+  lockctl jobs --prefix cron:
   lockctl why lock:user:42 --live-view 'http://{host}:9464'
   lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
   lockctl run lock:backup --ttl 30s -- ./backup.sh --full
@@ -121,6 +122,11 @@ pub(crate) enum Action {
         #[arg(value_parser = values::key)]
         name: LockKey,
     },
+    /// List the jobs that run at most once in a period: which are overdue and by how much, and who ran each last, and when
+    ///
+    /// A job is overdue when a run that succeeds has been missing for more than a tenth of its period. The store remembers a
+    /// job for ten periods after its last run, at most a week longer than one.
+    Jobs(Scope),
     /// List who has a lock and who waits for it in the server's queue, first come first
     Waiters {
         /// The key, as in Redis
@@ -262,13 +268,20 @@ pub(crate) enum OnBusy {
 /// Which locks to look for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wanted {
-    /// Only keys that begin with this, after the namespace; then strings of other clients count as locks too
-    #[arg(long, value_name = "P")]
-    pub(crate) prefix: Option<String>,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
 
     /// Show owners in full, so that they can be quoted to `release`
     #[arg(long)]
     pub(crate) owners: bool,
+}
+
+/// Where to look.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Scope {
+    /// Only keys that begin with this, after the namespace; then strings of other clients count as locks too
+    #[arg(long, value_name = "P")]
+    pub(crate) prefix: Option<String>,
 
     /// Stop after looking at about this many keys, of all masters together
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]

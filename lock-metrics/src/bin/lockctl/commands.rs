@@ -1,17 +1,21 @@
 //! The commands that run once.
 
+use std::cmp::Reverse;
+
 use lock_core::inspect::{EntryState, FleetHolder, FleetReader, LockEntry, ScanOptions};
-use lock_core::{LockError, LockKey};
+use lock_core::{JobRecord, LockError, LockKey};
 use serde_json::{Value, json};
 
-use crate::args::Wanted;
+use crate::args::{Scope, Wanted};
 use crate::output::{Output, Table};
-use crate::text::visible;
-use crate::{End, Failure, record, values};
+use crate::text::{human, visible};
+use crate::{End, Failure, jobs, record, values};
 
 /// Every lock that a scan found.
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
+    /// What is remembered of jobs, by the key of their lock, the latest first.
+    pub(crate) jobs: Vec<(LockKey, JobRecord)>,
     pub(crate) truncated: bool,
     /// How many strings look like locks of other clients but were not requested, and one of them.
     left_out: (u64, Option<LockKey>),
@@ -19,9 +23,9 @@ pub(crate) struct Listing {
     servers: Vec<String>,
 }
 
-pub(crate) async fn scan(fleet: &FleetReader, wanted: &Wanted) -> Result<Listing, LockError> {
-    let mut options = ScanOptions::new().with_max_keys(wanted.max_keys);
-    if let Some(prefix) = &wanted.prefix {
+pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, LockError> {
+    let mut options = ScanOptions::new().with_max_keys(scope.max_keys);
+    if let Some(prefix) = &scope.prefix {
         options = options.with_prefix(prefix).with_foreign_prefix(prefix);
     }
     let mut scan = fleet.scan(options);
@@ -33,7 +37,9 @@ pub(crate) async fn scan(fleet: &FleetReader, wanted: &Wanted) -> Result<Listing
     let servers = scan.servers().into_iter().map(str::to_owned).collect();
     let (left_out, example) = scan.left_out();
     let left_out = (left_out, example.cloned());
-    Ok(Listing { entries, truncated: scan.is_truncated(), left_out, servers })
+    let mut jobs: Vec<_> = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
+    jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), key.clone()));
+    Ok(Listing { entries, jobs, truncated: scan.is_truncated(), left_out, servers })
 }
 
 impl Listing {
@@ -45,15 +51,21 @@ impl Listing {
             "truncated": self.truncated,
             "foreign_left_out": self.left_out.0,
             "locks": locks,
+            "jobs": jobs::many_json(self),
         })
     }
 
-    /// Returns a summary, in one line.
-    pub(crate) fn summary(&self, fleet: &FleetReader) -> String {
-        let node = match self.servers.as_slice() {
+    /// Names what was read.
+    pub(crate) fn node(&self, fleet: &FleetReader) -> String {
+        match self.servers.as_slice() {
             [_, _, ..] => format!("{} masters of the cluster of {}", self.servers.len(), visible(fleet.node())),
             _ => visible(fleet.node()),
-        };
+        }
+    }
+
+    /// Returns a summary, in one line, and in another what is missing.
+    pub(crate) fn summary(&self, fleet: &FleetReader) -> String {
+        let node = self.node(fleet);
         let mut text = match self.entries.len() {
             0 => format!("no lock is held on {node}"),
             1 => format!("1 lock on {node}"),
@@ -65,6 +77,11 @@ impl Listing {
         }
         if self.truncated {
             text.push_str("; the scan ended early, raise --max-keys to see the rest");
+        }
+        let overdue: Vec<String> = self.jobs.iter().filter_map(|(key, record)| overdue(key, record)).collect();
+        if let Some(worst) = overdue.first() {
+            let more = if overdue.len() > 1 { format!(", and {} more", overdue.len() - 1) } else { String::new() };
+            text.push_str(&format!("\noverdue: {worst}{more}; lockctl jobs says who ran them last"));
         }
         if let (count @ 1.., Some(example)) = &self.left_out
             && self.entries.is_empty()
@@ -82,8 +99,12 @@ impl Listing {
     }
 }
 
+fn overdue(key: &LockKey, record: &JobRecord) -> Option<String> {
+    Some(format!("the job {} by {}", visible(key.as_str()), human(record.overdue()?)))
+}
+
 pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted, out: &mut Output) -> Result<End, Failure> {
-    let listing = scan(fleet, wanted).await?;
+    let listing = scan(fleet, &wanted.scope).await?;
     if out.is_json() {
         out.document(&listing.json(fleet, wanted))?;
         return Ok(End::Ok);
@@ -98,14 +119,18 @@ pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted, out: &mut Output)
 pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
     let entry = fleet.entry(key).await?;
     let holders = shared_by(fleet, entry.as_ref()).await?;
+    let job = fleet.job(key).await?;
     if out.is_json() {
         let mut document = entry.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, true));
+        if let Some(job) = &job {
+            document["job"] = jobs::json(job);
+        }
         if !holders.is_empty() {
             document["holders"] = record::holders_json(&holders, true);
         }
         out.document(&document)?;
     } else if let Some(entry) = &entry {
-        out.line(&details(entry))?;
+        out.line(&details(entry, job.as_ref()))?;
         if !holders.is_empty() {
             out.line(&format!("\n{}", record::holders_table(&holders, true)))?;
         }
@@ -116,6 +141,9 @@ pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -
         }
     } else {
         out.line(&format!("{} is free", visible(key.as_str())))?;
+        if let Some(job) = &job {
+            out.line(&visible(&format!("job  {}", jobs::sentence(job))))?;
+        }
     }
     Ok(if entry.is_some() { End::Ok } else { End::NotFound })
 }
@@ -132,7 +160,7 @@ pub(crate) fn free_json(key: &LockKey) -> Value {
     json!({ "key": key.as_str(), "state": "free" })
 }
 
-fn details(entry: &LockEntry) -> String {
+fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
     let mut table = Table::new(&["", ""]);
     let mut line = |name: &str, value: String| table.row([name.to_owned(), value]);
     line("key", entry.key.as_str().to_owned());
@@ -157,6 +185,9 @@ fn details(entry: &LockEntry) -> String {
     }
     line("lease left", record::lease_left(entry));
     line("waiters", entry.waiters.to_string());
+    if let Some(job) = job {
+        line("job", jobs::sentence(job));
+    }
     if entry.state == EntryState::Held {
         line("token", "known to the holder's process alone; its live view /locks shows it".to_owned());
     }

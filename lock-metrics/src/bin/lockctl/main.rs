@@ -8,6 +8,7 @@ mod args;
 mod audit;
 mod commands;
 mod generate;
+mod jobs;
 mod leader;
 mod output;
 mod quorum;
@@ -141,6 +142,7 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::List(wanted) => commands::list(fleet, &wanted, out).await,
         Action::Show { key } => commands::show(fleet, &named(&key)?, out).await,
         Action::Waiters { key } => commands::waiters(fleet, &named(&key)?, out).await,
+        Action::Jobs(scope) => jobs::jobs(fleet, &scope, out).await,
         Action::Leader { name } => leader::leader(fleet, &named(&name)?, out).await,
         Action::Why { key, views } => why::why(fleet, &named(&key)?, &views, out).await,
         Action::Watch { key, wanted } => {

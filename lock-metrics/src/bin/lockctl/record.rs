@@ -23,6 +23,7 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
     let mut record = json!({
         "key": entry.key.as_str(),
         "state": entry.state.as_str(),
+        "mode": entry.mode.map(Mode::as_str),
         "site": holder.info.as_ref().map(|info| &*info.site),
         "host": holder.info.as_ref().map(|info| &*info.host),
         "pid": holder.info.as_ref().map(|info| info.pid),
@@ -99,7 +100,7 @@ pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
     for entry in entries {
         table.row([
             entry.key.as_str().to_owned(),
-            entry.state.as_str().to_owned(),
+            state(entry),
             held_for(entry),
             lease_left(entry),
             entry.waiters.to_string(),
@@ -109,6 +110,14 @@ pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
         ]);
     }
     table.render()
+}
+
+/// Returns the state, and of a lock that is shared how.
+fn state(entry: &LockEntry) -> String {
+    match entry.mode {
+        Some(mode) if entry.state == EntryState::Shared => format!("shared, {}", mode.as_str()),
+        _ => entry.state.as_str().to_owned(),
+    }
 }
 
 pub(crate) fn holders_table(holders: &[FleetHolder], full_owners: bool) -> String {

@@ -49,7 +49,7 @@ pub(crate) async fn watch(
 
 async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_json: bool) -> Result<Look, LockError> {
     let Some(key) = key else {
-        let listing = commands::scan(fleet, wanted).await?;
+        let listing = commands::scan(fleet, &wanted.scope).await?;
         return Ok(if as_json {
             Look::Json(listing.json(fleet, wanted))
         } else if listing.entries.is_empty() {

@@ -42,7 +42,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
         .says(&format!(
             "The job {{{{ $labels.lock }}}} last ended without an error {{{{ $value | humanizeDuration }}}} ago, more than twice \
              its period; if it never did, that is how long a process has been trying. Call sites that start it:{SITES} Either \
-             nobody starts it, or its runs fail, or one of them does not end."
+             nobody starts it, or its runs fail, or one of them does not end: `lockctl jobs` says who ran it last, and when."
         )),
         Alert::new(
             "LockLimitsDiffer",

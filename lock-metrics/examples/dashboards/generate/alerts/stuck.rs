@@ -67,7 +67,8 @@ fn silent() -> Alert {
 /// Locks that the store has and no process reports, store by store.
 fn orphaned() -> Alert {
     let by = "cluster, store, lock";
-    let held = format!("max by ({by}) (min_over_time(@inspector_held{{lock!=\"other\"}}[2m]))");
+    let of_process = format!("{PROCESS}, store, lock");
+    let held = format!("max by ({by}) (sum by ({of_process}) (min_over_time(@inspector_held{{lock!=\"other\"}}[2m])))");
     let old = format!("{} > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
     // Three cases: more locks than the processes report; a name that no process of this store
     // knows; a store for which no process reports anything, where only the age can show that

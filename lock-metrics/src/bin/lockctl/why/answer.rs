@@ -8,9 +8,11 @@ use lock_core::inspect::{EntryState, LockEntry};
 use serde_json::{Value, json};
 
 use crate::commands::{free_json, release_command};
+use crate::jobs;
 use crate::output::Table;
 use crate::record;
 use crate::text::{human, visible};
+use crate::why::blocked;
 use crate::why::findings::{Callers, Findings, Life};
 use crate::why::view::View;
 
@@ -25,6 +27,12 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
             }
         }
         line("lease", lease(entry));
+    }
+    for text in blocked::lines(key, &found.blocked) {
+        line("blocked", text);
+    }
+    if let Some(job) = &found.job {
+        line("job", jobs::sentence(job));
     }
     for view in found.strangers() {
         line("beware", stranger(view, found.entry.as_ref()));
@@ -188,6 +196,8 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
         });
         document["force"] = json!({ "advice": force(entry, found), "command": release_command(entry) });
     }
+    document["blocked"] = blocked::json(&found.blocked);
+    document["job"] = found.job.as_ref().map(jobs::json).into();
     let strangers: Vec<Value> =
         found.strangers().iter().map(|view| json!({ "host": view.host, "pid": view.pid })).collect();
     document["also_believe_to_hold"] = json!(strangers);

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::inspect::{EntryState, LockEntry, Waiter};
-use lock_core::{HolderInfo, Timestamp};
+use lock_core::{HolderInfo, JobRecord, Timestamp};
 
+use crate::why::blocked::Hop;
 use crate::why::view::{Hold, View};
 
 /// Clocks that differ by less agree: views are read over a network.
@@ -18,6 +19,10 @@ pub(crate) struct Findings {
     /// When the entry was read.
     pub(crate) read_at: Timestamp,
     pub(crate) queue: Vec<Waiter>,
+    /// What is remembered of the job, if it is the lock of one.
+    pub(crate) job: Option<JobRecord>,
+    /// What its holder waits for, and the holder of that, and so on.
+    pub(crate) blocked: Vec<Hop>,
     pub(crate) views: Vec<View>,
     /// The addresses of the views that could not be read, and why.
     pub(crate) unread: Vec<(String, String)>,

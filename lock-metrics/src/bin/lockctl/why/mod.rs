@@ -2,6 +2,7 @@
 //! waits, and whether it is safe to force.
 
 mod answer;
+mod blocked;
 mod findings;
 mod view;
 
@@ -46,6 +47,8 @@ async fn look(fleet: &FleetReader, key: &LockKey, views: &[Address]) -> Result<F
     let entry = fleet.entry(key).await?;
     let read_at = Clock::system().now();
     let queue = fleet.waiters(key).await?;
+    let job = fleet.job(key).await?;
+    let blocked = blocked::walk(fleet, key).await?;
     let infos = entry.iter().filter_map(|entry| entry.holder.info.as_ref());
     let infos: Vec<&HolderInfo> = infos.chain(queue.iter().filter_map(|waiter| waiter.info.as_ref())).collect();
     let mut looks = JoinSet::new();
@@ -68,7 +71,7 @@ async fn look(fleet: &FleetReader, key: &LockKey, views: &[Address]) -> Result<F
     let mut known = BTreeSet::new();
     views.retain(|view| known.insert((view.host.clone(), view.pid)));
     unread.sort();
-    Ok(Findings { entry, read_at, queue, views, unread })
+    Ok(Findings { entry, read_at, queue, job, blocked, views, unread })
 }
 
 fn addresses(views: &[Address], infos: &[&HolderInfo]) -> BTreeSet<String> {

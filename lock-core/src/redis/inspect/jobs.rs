@@ -1,0 +1,35 @@
+//! The jobs that run at most once in a period.
+
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::backend::JobRecord;
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::redis::inspect::VALUE_READ;
+use crate::redis::inspect::servers::{Answer, Servers};
+use crate::redis::keys::Keys;
+use crate::redis::node::Node;
+use crate::redis::steps;
+
+/// Reads the records of jobs from a server. A key that has none is left out.
+pub(super) async fn read(servers: &Servers, from: &Arc<Node>, keys: &[LockKey]) -> Result<Vec<(LockKey, JobRecord)>> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let command = |key: &LockKey| {
+        let mut command = redis::cmd("GETRANGE");
+        command.arg(Keys::of(key)?.job()).arg(0).arg(VALUE_READ);
+        Ok(command)
+    };
+    let commands = keys.iter().map(command).collect::<Result<Vec<_>>>()?;
+    let answers = servers.ask(from, "read the runs of jobs", &commands).await?;
+    let record = |(key, answer): (&LockKey, &Answer)| match &answer.value {
+        Value::BulkString(text) => Ok(steps::read_job(text, answer.now / 1000).map(|record| (key.clone(), record))),
+        // Something else lies there: no record.
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(None),
+        _ => Err(answer.refusal("read the runs of jobs")),
+    };
+    keys.iter().zip(&answers).filter_map(|found| record(found).transpose()).collect()
+}

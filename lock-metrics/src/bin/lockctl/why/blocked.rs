@@ -1,0 +1,67 @@
+//! What the holder of a lock waits for, while it says so: the way into a deadlock.
+
+use lock_core::inspect::{EntryState, FleetReader};
+use lock_core::{LockBackend as _, LockError, LockKey};
+use serde_json::{Value, json};
+
+use crate::record;
+
+/// As far as processes look themselves.
+const HOPS: usize = 8;
+
+/// A lock for which the holder of another waits.
+pub(crate) struct Hop {
+    pub(crate) key: LockKey,
+    /// Who holds it: call site and process.
+    pub(crate) holder: Option<String>,
+    /// Whether a lock before it in this list, or the one that was asked about, is the same.
+    pub(crate) closes_a_ring: bool,
+}
+
+/// Follows holders from lock to lock, until one waits for none.
+pub(crate) async fn walk(fleet: &FleetReader, from: &LockKey) -> Result<Vec<Hop>, LockError> {
+    let (mut hops, mut at) = (Vec::<Hop>::new(), from.clone());
+    while hops.len() < HOPS {
+        let entry = fleet.entry(&at).await?.filter(|entry| entry.state == EntryState::Held);
+        let Some(owner) = entry.and_then(|entry| entry.holder.owner) else { break };
+        // Who may only read the fleet is refused this, and all else is told nevertheless.
+        let says = fleet.store_of(&at).await?.blocked(&at).await.unwrap_or(None);
+        // What an earlier holder of it said is over.
+        let Some(next) = says.filter(|says| says.owner == owner).map(|says| says.waits_for) else { break };
+        let held = fleet.entry(&next).await?;
+        let holder =
+            held.and_then(|held| held.holder.info).map(|info| format!("{}, {}", info.site, record::process(&info)));
+        let closes_a_ring = next == *from || hops.iter().any(|hop| hop.key == next);
+        hops.push(Hop { key: next.clone(), holder, closes_a_ring });
+        if closes_a_ring {
+            break;
+        }
+        at = next;
+    }
+    Ok(hops)
+}
+
+/// Says of each lock who waits for it, and whether they wait for each other.
+pub(crate) fn lines(from: &LockKey, hops: &[Hop]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut waits = from.as_str();
+    for Hop { key, holder, .. } in hops {
+        let holder = holder.as_ref().map_or_else(|| "which is free by now".to_owned(), |who| format!("held by {who}"));
+        lines.push(format!("the holder of {waits} waits for {key}, {holder}"));
+        waits = key.as_str();
+    }
+    if hops.last().is_some_and(|hop| hop.closes_a_ring) {
+        lines.push(
+            "so they wait for each other: a deadlock, which the one with the youngest lock ends within seconds by an error; \
+             if this stays, its processes do not detect deadlocks, and one lock must be released"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+pub(crate) fn json(hops: &[Hop]) -> Value {
+    let one =
+        |hop: &Hop| json!({ "waits_for": hop.key.as_str(), "held_by": hop.holder, "closes_a_ring": hop.closes_a_ring });
+    hops.iter().map(one).collect()
+}

@@ -1,0 +1,80 @@
+//! What the locks of this process are used for, below the rows of the live view: who leads, which jobs ran, and what
+//! went wrong among locks inside locks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::labels::DEADLOCK_ROLES;
+use crate::state::{Core, OTHER};
+use crate::table::Phase;
+use crate::time::Moment;
+
+/// Everything of this process that has a role.
+pub(super) struct Roles {
+    /// By name: how often this process leads now.
+    pub(super) elections: BTreeMap<String, usize>,
+    pub(super) jobs: Vec<Job>,
+    /// By name: how often its order was turned round.
+    pub(super) inversions: BTreeMap<String, u64>,
+    /// In the order of [`DEADLOCK_ROLES`].
+    pub(super) deadlocks: [u64; DEADLOCK_ROLES.len()],
+}
+
+/// A job that this process starts.
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) every: Option<Duration>,
+    /// How long ago a run ended here without an error.
+    pub(super) succeeded: Option<Duration>,
+}
+
+impl Roles {
+    pub(super) fn new(core: &Core, at: Moment) -> Self {
+        let mut roles = Self {
+            elections: BTreeMap::new(),
+            jobs: Vec::new(),
+            inversions: BTreeMap::new(),
+            deadlocks: std::array::from_fn(|role| core.deadlocks[role].load(Ordering::Relaxed)),
+        };
+        for (name, family) in core.families.iter() {
+            if family.uses.is_election() {
+                roles.elections.insert(name.to_owned(), 0);
+            }
+            if let Some(last) = family.uses.last_success() {
+                let succeeded = (last != Moment::default()).then(|| at.since(last));
+                roles.jobs.push(Job { name: name.to_owned(), every: family.uses.period(), succeeded });
+            }
+        }
+        roles.jobs.sort_by(|one, other| one.name.cmp(&other.name));
+        for shard in core.table.shards() {
+            for row in shard.rows.values().filter(|row| row.leads && matches!(row.phase, Phase::Held(_))) {
+                *roles.elections.entry(core.family_of(row).0.to_owned()).or_default() += 1;
+            }
+            for (family, _, counts) in shard.counts.iter().filter(|(_, _, counts)| counts.order_inversions > 0) {
+                let name = core.families.nth(family).map_or(OTHER, |(name, _)| name);
+                *roles.inversions.entry(name.to_owned()).or_default() += counts.order_inversions;
+            }
+        }
+        roles
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let job = |job: &Job| {
+            json!({
+                "lock": job.name,
+                "every_seconds": job.every.map(|every| every.as_secs_f64()),
+                "succeeded_seconds_ago": job.succeeded.map(|ago| ago.as_secs_f64()),
+            })
+        };
+        let roles = DEADLOCK_ROLES.into_iter().zip(self.deadlocks);
+        json!({
+            "elections": self.elections.iter().map(|(lock, leads)| json!({ "lock": lock, "leads": leads })).collect::<Vec<_>>(),
+            "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
+            "order_inversions": self.inversions,
+            "deadlocks": roles.collect::<BTreeMap<_, _>>(),
+        })
+    }
+}
