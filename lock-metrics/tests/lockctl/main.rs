@@ -4,6 +4,7 @@
 
 mod cluster;
 mod generated;
+mod members;
 mod others;
 mod program;
 mod quorum;

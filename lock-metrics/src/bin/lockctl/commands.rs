@@ -10,6 +10,7 @@ use crate::text::visible;
 use crate::{End, Failure, record, values};
 
 /// Every lock that a scan found.
+#[derive(Default)]
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
     pub(crate) truncated: bool,
@@ -34,6 +35,13 @@ pub(crate) async fn scan(fleet: &FleetReader, wanted: &Wanted) -> Result<Listing
     let (left_out, example) = scan.left_out();
     let left_out = (left_out, example.cloned());
     Ok(Listing { entries, truncated: scan.is_truncated(), left_out, servers })
+}
+
+/// What was found at one key.
+impl FromIterator<LockEntry> for Listing {
+    fn from_iter<T: IntoIterator<Item = LockEntry>>(entries: T) -> Self {
+        Self { entries: entries.into_iter().collect(), ..Self::default() }
+    }
 }
 
 impl Listing {
@@ -66,19 +74,23 @@ impl Listing {
         if self.truncated {
             text.push_str("; the scan ended early, raise --max-keys to see the rest");
         }
-        if let (count @ 1.., Some(example)) = &self.left_out
-            && self.entries.is_empty()
-        {
-            let name = example.as_str().strip_prefix(fleet.key_prefix()).unwrap_or(example.as_str());
-            let prefix = name.split_inclusive(':').next().unwrap_or_default();
-            text.push_str(&format!(
-                "\n{count} strings may be locks of other clients, such as {}; to see them, name what their keys \
-                 begin with: lockctl list --prefix {}",
-                visible(example.as_str()),
-                visible(prefix),
-            ));
+        if let (true, Some(hint)) = (self.entries.is_empty(), self.hint(fleet.key_prefix())) {
+            text.push_str(&format!("\n{hint}"));
         }
         text
+    }
+
+    /// Says how to see what was left out, if anything was. `namespace` is that of the URL.
+    pub(crate) fn hint(&self, namespace: &str) -> Option<String> {
+        let (count @ 1.., Some(example)) = &self.left_out else { return None };
+        let name = example.as_str().strip_prefix(namespace).unwrap_or(example.as_str());
+        let prefix = name.split_inclusive(':').next().unwrap_or_default();
+        Some(format!(
+            "{count} strings may be locks of other clients, such as {}; to see them, name what their keys begin with: \
+             lockctl list --prefix {}",
+            visible(example.as_str()),
+            visible(prefix),
+        ))
     }
 }
 
@@ -110,9 +122,7 @@ pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -
             out.line(&format!("\n{}", record::holders_table(&holders, true)))?;
         }
         if let Some(command) = release_command(entry) {
-            out.line(&format!(
-                "\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}"
-            ))?;
+            out.line(&release_hint(&command))?;
         }
     } else {
         out.line(&format!("{} is free", visible(key.as_str())))?;
@@ -180,6 +190,11 @@ pub(crate) fn release_command(entry: &LockEntry) -> Option<String> {
     };
     let plain = visible(key) == key && !key.starts_with('-');
     plain.then(|| format!("lockctl release {} {expected} --reason '…'", quoted(key)))
+}
+
+/// Says when that command may be used.
+pub(crate) fn release_hint(command: &str) -> String {
+    format!("\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}")
 }
 
 /// Returns the value that a foreign client wrote, if it was read completely.

@@ -9,6 +9,7 @@ mod audit;
 mod commands;
 mod generate;
 mod leader;
+mod members;
 mod output;
 mod quorum;
 mod record;

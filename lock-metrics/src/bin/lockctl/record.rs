@@ -10,7 +10,7 @@ use crate::output::Table;
 use crate::text::human;
 use crate::values;
 
-const NOTHING: &str = "-";
+pub(crate) const NOTHING: &str = "-";
 
 /// Returns the identity, or enough of it to tell holders apart.
 pub(crate) fn owner(owner: OwnerId, full: bool) -> String {
@@ -97,18 +97,22 @@ fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
 pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
     let mut table = Table::new(&["KEY", "STATE", "HELD FOR", "LEASE LEFT", "WAITERS", "CALL SITE", "PROCESS", "OWNER"]);
     for entry in entries {
-        table.row([
-            entry.key.as_str().to_owned(),
-            entry.state.as_str().to_owned(),
-            held_for(entry),
-            lease_left(entry),
-            entry.waiters.to_string(),
-            entry.holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
-            entry.holder.info.as_ref().map_or(NOTHING.to_owned(), process),
-            entry.holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
-        ]);
+        let [held_for, left, site, process, owner] = cells(entry, full_owners);
+        let [key, state] = [entry.key.as_str(), entry.state.as_str()].map(str::to_owned);
+        table.row([key, state, held_for, left, entry.waiters.to_string(), site, process, owner]);
     }
     table.render()
+}
+
+/// Writes for how long a lock has been held, what is left of its lease, and by whom: call site, process and owner.
+pub(crate) fn cells(entry: &LockEntry, full_owners: bool) -> [String; 5] {
+    [
+        held_for(entry),
+        lease_left(entry),
+        entry.holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+        entry.holder.info.as_ref().map_or(NOTHING.to_owned(), process),
+        entry.holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
+    ]
 }
 
 pub(crate) fn holders_table(holders: &[FleetHolder], full_owners: bool) -> String {
