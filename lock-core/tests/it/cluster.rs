@@ -3,6 +3,7 @@
 mod batches;
 mod durability;
 mod failover;
+mod ipv6;
 mod managed;
 mod moves;
 mod reached;
