@@ -171,7 +171,7 @@ impl Acquire {
         self.engine().check(&self.spec.options)?;
         let mode = self.spec.events.mode;
         if mode.is_shared() && !self.engine().backend.capabilities_dyn().modes {
-            return Err(LockError::no_modes(mode));
+            return Err(mode.unknown_to_store());
         }
         if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
             let covered = hold.lease.mode().covers(mode);

@@ -221,7 +221,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
                 Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
                 Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
                 // It would count as somebody's alone.
-                Attempt::Shared { .. } => return Err(LockError::no_modes(request.claim.mode)),
+                Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),
             })
         }
     }

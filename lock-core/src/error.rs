@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::mode::Mode;
 use crate::owner::Holder;
 
 /// A result whose error is a [`LockError`].
@@ -232,14 +231,6 @@ impl LockError {
             "this task already shares it, and waiting for more would never end if two callers did it at once; take the \
              stronger lock first, and downgrade it when reading is enough",
         )
-    }
-
-    pub(crate) fn no_modes(mode: Mode) -> Self {
-        Self::misconfigured(format!(
-            "this store knows only exclusive locks, so there is no {} of a key; use a store that can share \
-             (Capabilities::modes), or an exclusive lock",
-            mode.as_str(),
-        ))
     }
 
     pub(crate) fn not_installed() -> Self {

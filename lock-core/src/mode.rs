@@ -41,6 +41,15 @@ impl Mode {
     /// The read side of a read-write lock: beside all other readers.
     pub const READ: Self = Self::Shared { units: 1, limit: Self::READ_LIMIT };
 
+    /// The error of a store that knows only exclusive locks.
+    pub(crate) fn unknown_to_store(self) -> LockError {
+        LockError::misconfigured(format!(
+            "this store knows only exclusive locks, so there is no {} of a key; use a store that can share \
+             (Capabilities::modes), or an exclusive lock",
+            self.as_str(),
+        ))
+    }
+
     /// Takes some of the permits of a semaphore.
     ///
     /// # Errors

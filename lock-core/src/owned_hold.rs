@@ -93,7 +93,7 @@ impl OwnedHold {
     pub(crate) async fn downgrade(&self) -> Result<()> {
         self.hold.ensure_held()?;
         if !self.engine().backend.capabilities_dyn().modes {
-            return Err(LockError::no_modes(Mode::READ));
+            return Err(Mode::READ.unknown_to_store());
         }
         let lease = &self.hold.lease;
         if lease.claim.mode.is_shared() && lease.claim.mode != Mode::READ {

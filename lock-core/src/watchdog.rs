@@ -143,9 +143,8 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     // A fixed lease is not renewed, only checked: that is no event.
     let renewed = matches!(asked.asks, Asked::Renewal(_));
     let holders = renewed.then(|| state.holders());
-    if let Ok(Renewal::Renewed | Renewal::Wanted) = answer {
-        state.wanted = matches!(answer, Ok(Renewal::Wanted));
-    }
+    // For good: whoever was not told that somebody waits, is not told of the next one either.
+    state.wanted |= matches!(answer, Ok(Renewal::Wanted));
     let told = match answer {
         Ok(Renewal::Renewed | Renewal::Wanted) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
             lease.confirmed(&mut state, asked.sent_at, asked.failovers);

@@ -1,22 +1,10 @@
 """From a slow wait to its trace: a real Prometheus scrapes OpenMetrics, keeps the exemplars, and returns them for the panel's query."""
 
-import argparse
 import json
 import re
 import urllib.parse
 
-from observability import Prometheus, check, end_children, fetch, free_ports, number, say, start, talk, wait_for
-
-
-def main():
-    arguments = argparse.ArgumentParser()
-    for name in ["work", "member"]:
-        arguments.add_argument("--" + name, required=True)
-    options = arguments.parse_args()
-    try:
-        run(options)
-    finally:
-        end_children()
+from observability import Prometheus, check, fetch, free_ports, number, play, say, start, talk, wait_for
 
 
 def run(options):
@@ -61,4 +49,4 @@ def held(member):
 
 
 if __name__ == "__main__":
-    main()
+    play(["work", "member"], run)

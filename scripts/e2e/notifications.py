@@ -4,29 +4,14 @@ One stuck lock is one message, whatever it sets off in however many services; a 
 are none; what happens in another cluster is news.
 """
 
-import argparse
-import http.server
 import json
 import re
-import shutil
-import threading
 import urllib.request
 
-from observability import check, end_children, fetch, free_ports, say, start, wait_for
+from observability import check, free_ports, play, receive, say, start_alertmanager, wait_for
 
 WARNING, CRITICAL = "warning", "critical"
 messages = []
-
-
-def main():
-    arguments = argparse.ArgumentParser()
-    for name in ["work", "dashboards"]:
-        arguments.add_argument("--" + name, required=True)
-    options = arguments.parse_args()
-    try:
-        run(options)
-    finally:
-        end_children()
 
 
 def run(options):
@@ -36,14 +21,8 @@ def run(options):
     hook = f"\n    webhook_configs:\n      - url: http://127.0.0.1:{webhook}/"
     with open(f"{options.work}/notifications.yml", "w", encoding="utf-8") as file:
         file.write(re.sub(r"(  - name: (chat|pager))\n", lambda found: f"{found[1]}{hook}{found[2]}\n", text))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(webhook)), Receiver)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    start("notifications", [
-        shutil.which("prometheus-alertmanager") or "alertmanager", f"--config.file={options.work}/notifications.yml",
-        f"--storage.path={options.work}/notifications", f"--web.listen-address=127.0.0.1:{port}",
-        "--cluster.listen-address=", "--log.level=warn",
-    ], options)
-    wait_for("alertmanager", lambda: fetch(f"http://127.0.0.1:{port}/-/ready"))
+    receive(webhook, lambda path, alerts: messages.append((path, sorted(alert["labels"]["alertname"] for alert in alerts))))
+    start_alertmanager("notifications", port, options)
 
     def tell(what, *alerts):
         """Sends alerts, and returns the messages that they lead to: receiver, and the names in it."""
@@ -89,16 +68,5 @@ def send(port, alerts):
         pass
 
 
-class Receiver(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        messages.append((self.path.strip("/"), sorted(alert["labels"]["alertname"] for alert in body["alerts"])))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 if __name__ == "__main__":
-    main()
+    play(["work", "dashboards"], run)

@@ -41,14 +41,21 @@ notified = []
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    for name in ["work", "stuck", "lockctl", "dashboards"]:
-        arguments.add_argument("--" + name, required=True)
-    options = arguments.parse_args()
     # Whatever hangs, this ends.
     watchdog = threading.Timer(300, lambda: (say("took too long"), end_children(), os._exit(1)))
     watchdog.daemon = True
     watchdog.start()
+    play(["work", "stuck", "lockctl", "dashboards"], run)
+
+
+def play(names, run, **defaults):
+    """Calls `run` with the options of the command line, and ends every child, whatever happens."""
+    arguments = argparse.ArgumentParser()
+    for name in names:
+        arguments.add_argument("--" + name, required=True)
+    for name, default in defaults.items():
+        arguments.add_argument("--" + name, type=type(default), default=default)
+    options = arguments.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(130))
     try:
@@ -60,21 +67,16 @@ def main():
 def run(options):
     redis, prometheus, alertmanager, webhook, demo = free_ports(5)
     configure(options, prometheus, alertmanager, webhook, demo)
-    threading.Thread(target=receive(webhook).serve_forever, daemon=True).start()
+    receive(webhook, lambda _, alerts: notified.extend(dict(alert, at=time.time()) for alert in alerts))
     start("redis", ["redis-server", "--port", redis, "--bind", "127.0.0.1", "--save", "", "--dir", options.work], options)
     wait_for("redis", lambda: talk(redis, "PING") == "PONG")
-    start("alertmanager", [
-        shutil.which("prometheus-alertmanager") or "alertmanager", f"--config.file={options.work}/alertmanager.yml",
-        f"--storage.path={options.work}/alertmanager", f"--web.listen-address=127.0.0.1:{alertmanager}",
-        "--cluster.listen-address=", "--log.level=warn",
-    ], options)
+    start_alertmanager("alertmanager", alertmanager, options)
     start("prometheus", [
         "prometheus", f"--config.file={options.work}/prometheus.yml", f"--storage.tsdb.path={options.work}/prometheus",
         f"--web.listen-address=127.0.0.1:{prometheus}", "--log.level=warn",
     ], options)
     server = Prometheus(prometheus)
     wait_for("prometheus", lambda: server.get("/-/ready", plain=True))
-    wait_for("alertmanager", lambda: fetch(f"http://127.0.0.1:{alertmanager}/-/ready"))
 
     # Prometheus scrapes before there is something, so that it sees counters begin at 0.
     story = start("stuck", [
@@ -267,20 +269,31 @@ def configure(options, prometheus, alertmanager, webhook, demo):
         file.write(re.sub(r"(  - name: (?:chat|pager))\n", lambda found: found[1] + hook, text))
 
 
-def receive(port):
-    """What a pager would get."""
+def start_alertmanager(name, port, options):
+    """Starts an Alertmanager with the configuration of this name, and waits until it is ready."""
+    start(name, [
+        shutil.which("prometheus-alertmanager") or "alertmanager", f"--config.file={options.work}/{name}.yml",
+        f"--storage.path={options.work}/{name}", f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=", "--log.level=warn",
+    ], options)
+    wait_for(name, lambda: fetch(f"http://127.0.0.1:{port}/-/ready"))
+
+
+def receive(port, hear):
+    """Hears what people are told: `hear` gets the path and the alerts of each message."""
 
     class Webhook(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            notified.extend(dict(alert, at=time.time()) for alert in body["alerts"])
+            hear(self.path.strip("/"), body["alerts"])
             self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_):
             pass
 
-    return http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Webhook)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Webhook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 class Prometheus:

@@ -3,12 +3,9 @@
 Called by scripts/dashboard-pictures.sh. Shares its servers with observability.py.
 """
 
-import argparse
 import json
 import shutil
-import signal
 import subprocess
-import sys
 import time
 import urllib.parse
 
@@ -18,19 +15,6 @@ import observability as e2e
 # How much of the incident a picture shows, and how finely.
 SECONDS, STEP = 90, 1
 LOCKS = {"one-lock": "demo:stuck:books:<run>"}
-
-
-def main():
-    arguments = argparse.ArgumentParser()
-    for name in ["work", "stuck", "dashboards"]:
-        arguments.add_argument("--" + name, required=True)
-    options = arguments.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(130))
-    try:
-        write(options, incident(options))
-    finally:
-        e2e.end_children()
 
 
 def incident(options):
@@ -80,4 +64,4 @@ def ask(server, target, file, end):
 
 
 if __name__ == "__main__":
-    main()
+    e2e.play(["work", "stuck", "dashboards"], lambda options: write(options, incident(options)))

@@ -3,16 +3,12 @@
 Called by that script. Shares its servers with observability.py; hour.py plays the same hour to promtool, in seconds.
 """
 
-import argparse
-import http.server
 import json
 import re
 import shutil
 import signal
 import struct
 import subprocess
-import sys
-import threading
 import time
 
 import observability as e2e
@@ -35,20 +31,6 @@ ON_A_BUSY_MACHINE = {"LockWatchdogLate", "LockLeaseNearlyLost", "LockRenewalsFai
 told = []
 
 
-def main():
-    arguments = argparse.ArgumentParser()
-    for name in ["work", "member", "dashboards"]:
-        arguments.add_argument("--" + name, required=True)
-    arguments.add_argument("--minutes", type=float, default=15)
-    options = arguments.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(130))
-    try:
-        Hour(options).play()
-    finally:
-        e2e.end_children()
-
-
 class Hour:
     def __init__(self, options):
         self.options = options
@@ -57,20 +39,14 @@ class Hour:
         self.members, self.began = {}, None
         self.configure(alertmanager, webhook)
         self.start_redis()
-        hook = http.server.ThreadingHTTPServer(("127.0.0.1", int(webhook)), Pager)
-        threading.Thread(target=hook.serve_forever, daemon=True).start()
-        e2e.start("alertmanager", [
-            shutil.which("prometheus-alertmanager") or "alertmanager", f"--config.file={options.work}/alertmanager.yml",
-            f"--storage.path={options.work}/alertmanager", f"--web.listen-address=127.0.0.1:{alertmanager}",
-            "--cluster.listen-address=", "--log.level=warn",
-        ], options)
+        e2e.receive(webhook, hear)
+        e2e.start_alertmanager("alertmanager", alertmanager, options)
         e2e.start("prometheus", [
             "prometheus", f"--config.file={options.work}/prometheus.yml", f"--storage.tsdb.path={options.work}/prometheus",
             f"--web.listen-address=127.0.0.1:{self.prometheus}", "--log.level=warn",
         ], options)
         self.server = e2e.Prometheus(self.prometheus)
         wait_for("prometheus", lambda: self.server.get("/-/ready", plain=True))
-        wait_for("alertmanager", lambda: fetch(f"http://127.0.0.1:{alertmanager}/-/ready"))
 
     def configure(self, alertmanager, webhook):
         """The checked-in rules and routes, with nothing changed but where things are and how they are found."""
@@ -184,16 +160,9 @@ class Hour:
         say("two pages in the hour, both true; no other")
 
 
-class Pager(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        told.extend((self.path.strip("/"), alert["labels"]["alertname"], time.time()) for alert in body["alerts"] if alert["status"] == "firing")
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+def hear(receiver, alerts):
+    told.extend((receiver, alert["labels"]["alertname"], time.time()) for alert in alerts if alert["status"] == "firing")
 
 
 if __name__ == "__main__":
-    main()
+    e2e.play(["work", "member", "dashboards"], lambda options: Hour(options).play(), minutes=15.0)

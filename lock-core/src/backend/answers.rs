@@ -18,7 +18,8 @@ pub enum Attempt {
     Shared {
         /// The token of the phase: all who share the lock at one time have the same.
         token: FencingToken,
-        /// Whether somebody waits. The process should then let nobody else in under this claim.
+        /// Whether somebody waits, or the process could not be told that somebody does. It should then let nobody else
+        /// in under this claim.
         wanted: bool,
     },
     /// The lock belongs to somebody else.

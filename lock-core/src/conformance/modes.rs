@@ -168,7 +168,9 @@ pub async fn readers_and_writers([one, two, three]: [LockManager; 3]) {
         Ok(guard) => give_back(guard.unwrap_or_else(|| panic!("a free lock must be readable"))).await,
         Err(error) => return assert_eq!(error.kind(), LockErrorKind::Misconfigured, "a clear refusal: {error}"),
     }
-    for _ in 0..10 {
+    for round in 0..10 {
+        // In the first, some of them may not hear of grants yet: then the writer asks again and again.
+        let most = if round == 0 { 250 } else { 25 };
         let first = one.read(&key).with_wait(PATIENCE).await;
         let first = first.unwrap_or_else(|error| panic!("a free lock must be readable: {error}"));
         let second = two.read(&key).with_wait(PATIENCE).await;
@@ -189,7 +191,7 @@ pub async fn readers_and_writers([one, two, three]: [LockManager; 3]) {
             };
             give_back(reader.unwrap_or_else(|error| panic!("readers share: {error}"))).await;
             passed += 1;
-            assert!(passed < 50, "readers pass a writer that waits, again and again");
+            assert!(passed < most, "readers pass a writer that waits, again and again");
             pause(10 * MS).await;
         };
         let ((), (), writer) = tokio::join!(give_back(first), give_back(second), &mut writing);

@@ -23,7 +23,7 @@ pub(crate) struct LeaseState {
     pub(crate) downgraded_at: Timestamp,
     /// Whether a renewal is on its way.
     pub(crate) renewing: bool,
-    /// Whether somebody waits for those who share the lock, as the store said last.
+    /// Whether somebody waits for those who share the lock, or has waited, as far as the store said.
     pub(crate) wanted: bool,
     /// Whether the last renewal got no definite answer.
     pub(crate) unanswered: bool,

@@ -81,6 +81,24 @@ impl Node {
         Box::pin(self.acquire_by_script(&connection, request, before, begun, way)).await
     }
 
+    /// Acquires, without a place in the queue if what this master says would not be heard: then the caller polls, and
+    /// lets nobody in beside it.
+    pub(super) async fn acquire_heard(
+        &self,
+        request: &AcquireRequest,
+        before: Option<&Release>,
+        way: Way,
+    ) -> Result<Attempt> {
+        if self.is_heard(request) {
+            return self.acquire(request, before, way).await;
+        }
+        let unheard = AcquireRequest { ticket: None, ..request.clone() };
+        match self.acquire(&unheard, before, way).await? {
+            Attempt::Shared { token, .. } => Ok(Attempt::Shared { token, wanted: true }),
+            attempt => Ok(attempt),
+        }
+    }
+
     /// Continues after a native attempt that did not grant the lock.
     async fn acquire_after(
         &self,

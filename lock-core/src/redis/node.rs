@@ -1,6 +1,5 @@
 //! One Redis server: its connections, and what is known of it.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -210,14 +209,9 @@ impl Node {
         self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the ticket out of a request if a grant of this master would not be heard: then the caller polls.
-    pub(super) fn heard<'a>(&self, request: &'a AcquireRequest) -> Cow<'a, AcquireRequest> {
-        match &request.ticket {
-            Some(ticket) if !self.hearing().contains(&ticket.inbox) => {
-                Cow::Owned(AcquireRequest { ticket: None, ..request.clone() })
-            }
-            _ => Cow::Borrowed(request),
-        }
+    /// Returns whether grants of this master reach the inbox of a request that is to queue.
+    pub(super) fn is_heard(&self, request: &AcquireRequest) -> bool {
+        request.ticket.as_ref().is_none_or(|ticket| self.hearing().contains(&ticket.inbox))
     }
 
     pub(super) fn is_suspect(&self) -> bool {

@@ -182,7 +182,7 @@ async fn who_waits_for_permits_in_one_process_has_one_place_in_the_queue() {
     let queued = || server.command(&["ZCOUNT", "{k}@queue", "0", "+inf"]).int();
     let wait = || tokio::spawn(ours.semaphore("k", 4).with_ttl(LONG).acquire());
     let mut waiting = vec![wait()];
-    eventually("the first waits", || queued() == 1).await;
+    eventually("the first waits, and knows it", || queued() == 1 && events.count("Contended") == 1).await;
     waiting.extend((1..6).map(|_| wait()));
     eventually("all wait", || events.count("Contended") == 6).await;
     assert_eq!(queued(), 1);

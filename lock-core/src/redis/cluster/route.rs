@@ -77,10 +77,7 @@ impl Cluster {
 
     pub(in crate::redis) async fn acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         let slot = slot_of(&request.claim.key);
-        self.routed(slot, request.execute_within, |node, way| {
-            Box::pin(async move { node.acquire(&node.heard(request), None, way).await })
-        })
-        .await
+        self.routed(slot, request.execute_within, |node, way| Box::pin(node.acquire_heard(request, None, way))).await
     }
 
     pub(in crate::redis) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
@@ -103,10 +100,10 @@ impl Cluster {
         self.routed(slot, request.execute_within, |node, way| {
             Box::pin(async move {
                 if !way.alone {
-                    return node.acquire(&node.heard(request), Some(release), way).await;
+                    return node.acquire_heard(request, Some(release), way).await;
                 }
                 node.free("release", release, way).await?;
-                node.acquire(&node.heard(request), None, Way { alone: false, ..way }).await
+                node.acquire_heard(request, None, Way { alone: false, ..way }).await
             })
         })
         .await

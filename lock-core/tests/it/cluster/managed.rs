@@ -97,3 +97,31 @@ async fn without_what_a_service_forbids_waiters_poll_and_renewals_find_losses() 
     cluster.masters()[1].command(&["DEL", &name]);
     assert_eq!(lost(&guard).await, LossReason::Stolen);
 }
+
+/// Where a process cannot be told that a writer waits, its readers would pass it one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn readers_share_no_claim_at_a_master_that_cannot_tell_them_of_a_writer() {
+    let cluster = RedisCluster::start(2);
+    for (master, rules) in cluster.masters().iter().zip(["+@all", "+@all -subscribe"]) {
+        let words = format!("ACL SETUSER app on >pw ~* &* {rules}");
+        master.command(&words.split(' ').collect::<Vec<_>>());
+    }
+    let locks = locks_at(&cluster.url().replace("redis+cluster://", "redis+cluster://app:pw@"));
+    let [heard, unheard] = [cluster.key_on(0, "lock:"), cluster.key_on(1, "lock:")];
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let two_readers = async |name: &str| {
+        let first = locks.read(name).with_renew(Renew::Every(50 * MS)).await.unwrap();
+        renewals(&events, 2).await;
+        let second = locks.read(name).with_renew(Renew::Every(50 * MS)).await.unwrap();
+        let claims = locks.holders(name).await.unwrap().len();
+        for guard in [first, second] {
+            guard.release().await.unwrap();
+        }
+        claims
+    };
+    // Here they do, once it listens.
+    while two_readers(&heard).await > 1 {}
+    assert_eq!(two_readers(&unheard).await, 2);
+}
