@@ -8,6 +8,7 @@ mod managed;
 mod moves;
 mod reached;
 mod refusing;
+mod schemes;
 
 use std::future::IntoFuture;
 use std::pin::pin;

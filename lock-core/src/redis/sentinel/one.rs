@@ -44,6 +44,13 @@ pub(super) async fn within<T>(target: &Target, work: impl Future<Output = Result
 
 /// Describes a failure. Who may ask a sentinel is no matter of the master's credentials.
 fn failed(target: &Target, error: &RedisError) -> LockError {
+    if error.detail().is_some_and(|detail| detail.contains("unknown command")) {
+        return LockError::misconfigured(format!(
+            "{} is no sentinel, which mostly listens on port 26379; name the sentinels in the URL, or write redis:// for a \
+             server without, and redis+cluster:// for a cluster",
+            target.node(),
+        ));
+    }
     let error = error::connecting(target.node(), error);
     if error.kind() == LockErrorKind::Misconfigured {
         return LockError::misconfigured(format!(

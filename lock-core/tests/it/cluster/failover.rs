@@ -211,6 +211,22 @@ async fn credentials_that_are_missing_on_one_node_are_waited_for_and_name_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
 async fn a_queue_of_processes_is_served_by_the_new_master() {
+    a_queue_of_processes_is_served("from the promotion on", |cluster, replica, _| {
+        cluster.kill(0);
+        take_over(replica);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_queue_of_processes_is_served_where_its_slot_has_moved_to() {
+    a_queue_of_processes_is_served("after their slot was moved", |cluster, _, name| cluster.move_slot(name, 0, 1))
+        .await;
+}
+
+/// Scenario 7 of the design: eight processes queue for one lock while another master begins to serve it.
+async fn a_queue_of_processes_is_served(when: &str, change: impl FnOnce(&mut RedisCluster, &RedisServer, &str)) {
     let mut cluster = RedisCluster::start(3);
     let replica = cluster.start_replica_of(0);
     let name = cluster.key_on(0, "lock:");
@@ -230,8 +246,7 @@ async fn a_queue_of_processes_is_served_by_the_new_master() {
         }
     }
     synced(&cluster.masters()[0], &replica).await;
-    cluster.kill(0);
-    take_over(&replica);
+    change(&mut cluster, &replica, &name);
     let watch = Stopwatch::start();
     let mut serving = tokio::task::JoinSet::new();
     for (place, mut process) in processes.into_iter().enumerate() {
@@ -248,7 +263,7 @@ async fn a_queue_of_processes_is_served_by_the_new_master() {
         served.unwrap();
     }
     // Each asks again within a second, should its grant not reach it.
-    bounded("eight processes, one after the other, from the promotion on", watch.elapsed(), 8 * SECOND);
+    bounded(&format!("eight processes, one after the other, {when}"), watch.elapsed(), 8 * SECOND);
     watch.assert_within(8 * SECOND, "nobody is forgotten");
     let verdict = scratch.verdict();
     assert_eq!((verdict.grants, &*verdict.violations), (8, &[][..]));

@@ -65,8 +65,9 @@ async fn what_cannot_be_found_says_what_to_write() {
     assert!(text.contains(&format!("write redis+sentinel://127.0.0.1:{sentinel}/service")), "{text}");
     // A server is no sentinel.
     let server = servers.servers()[0].port();
-    let (_, text) = refusal(&format!("redis+sentinel://127.0.0.1:{server}/mymaster")).await;
-    assert!(text.contains("is a sentinel") || text.contains("is no sentinel"), "{text}");
+    let (kind, text) = refusal(&format!("redis+sentinel://127.0.0.1:{server}/mymaster")).await;
+    assert_eq!(kind, LockErrorKind::Misconfigured);
+    assert!(text.contains("is no sentinel") && text.contains("write redis:// for a server"), "{text}");
     servers.sentinels_mut().iter_mut().for_each(RedisServer::kill);
     let (kind, text) = refusal(&servers.url()).await;
     assert_eq!(kind, LockErrorKind::Unavailable);
