@@ -101,6 +101,6 @@ async fn with_acks_nobody_else_holds_it_before_the_holder_has_ended() {
     let partition = Partition::start(&[], "&acks=1").await;
     assert!(partition.holder.ensure_held().is_err(), "two hold the lock");
     assert_eq!(lost(&partition.holder).await, LossReason::Unreachable);
-    bounded("time left to the holder when the other was granted, acks=1", partition.holder.remaining(), 0 * SECOND);
+    bounded("time left to the holder when the other was granted, acks=1", partition.holder.remaining(), Duration::ZERO);
     partition.other.ensure_held().unwrap();
 }

@@ -168,9 +168,8 @@ impl View {
         match joint.map(|joint| joint.verdict) {
             Some(Verdict::Majority) => End::Ok,
             Some(Verdict::Unknown) => End::Unavailable,
-            Some(Verdict::Minority) => End::NotFound,
             None if self.answered() < self.majority => End::Unavailable,
-            None => End::NotFound,
+            Some(Verdict::Minority) | None => End::NotFound,
         }
     }
 }
