@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
 use crate::conformance::contract::{ask, granted, refused};
+use crate::conformance::queue::all_hear;
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use crate::error::LockErrorKind;
 use crate::fencing::FencingToken;
@@ -162,15 +163,15 @@ pub async fn downgrade(store: impl LockBackend) {
 }
 
 /// Serves readers and writers of several processes in order of arrival: readers together, writers alone.
-pub async fn readers_and_writers([one, two, three]: [LockManager; 3]) {
+pub async fn readers_and_writers(managers: [LockManager; 3]) {
     let key = key("readers and writers");
+    all_hear(&managers, &key).await;
+    let [one, two, three] = managers;
     match one.read(&key).try_acquire().await {
         Ok(guard) => give_back(guard.unwrap_or_else(|| panic!("a free lock must be readable"))).await,
         Err(error) => return assert_eq!(error.kind(), LockErrorKind::Misconfigured, "a clear refusal: {error}"),
     }
-    for round in 0..10 {
-        // In the first, some of them may not hear of grants yet: then the writer asks again and again.
-        let most = if round == 0 { 250 } else { 25 };
+    for _ in 0..10 {
         let first = one.read(&key).with_wait(PATIENCE).await;
         let first = first.unwrap_or_else(|error| panic!("a free lock must be readable: {error}"));
         let second = two.read(&key).with_wait(PATIENCE).await;
@@ -191,7 +192,7 @@ pub async fn readers_and_writers([one, two, three]: [LockManager; 3]) {
             };
             give_back(reader.unwrap_or_else(|error| panic!("readers share: {error}"))).await;
             passed += 1;
-            assert!(passed < most, "readers pass a writer that waits, again and again");
+            assert!(passed < 25, "readers pass a writer that waits, again and again");
             pause(10 * MS).await;
         };
         let ((), (), writer) = tokio::join!(give_back(first), give_back(second), &mut writing);
@@ -242,8 +243,10 @@ pub async fn permits_in_use(managers: [LockManager; 3]) {
 }
 
 /// A writer that becomes a reader lets readers in, and no writer.
-pub async fn downgraded([one, two, three]: [LockManager; 3]) {
+pub async fn downgraded(managers: [LockManager; 3]) {
     let key = key("downgraded");
+    all_hear(&managers, &key).await;
+    let [one, two, three] = managers;
     let guard = take(&one, &key).await;
     if let Err(error) = guard.downgrade().await {
         return assert_eq!(error.kind(), LockErrorKind::Misconfigured, "a clear refusal: {error}");

@@ -5,11 +5,40 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Ticket};
 use crate::conformance::contract::{ask, granted};
-use crate::conformance::tools::{MS, SECOND, key, pause, soon};
+use crate::conformance::tools::{MS, SECOND, give_back, key, pause, soon, take};
+use crate::key::LockKey;
+use crate::manager::LockManager;
 use crate::testing::{EventLog, inbox};
 
 /// How long an unconfirmed place counts.
 const GRANT_TTL: Duration = Duration::from_millis(500);
+
+/// Waits until each manager hears of its turn at a key: before, it asks again and again, and others may pass it.
+pub(super) async fn all_hear(managers: &[LockManager; 3], key: &LockKey) {
+    let engines = managers.each_ref().map(LockManager::engine);
+    if !engines[0].queues {
+        return;
+    }
+    let guard = take(&managers[0], key).await;
+    for engine in engines {
+        let claim = Claim::new(key.clone(), SECOND);
+        soon("the store takes grants", async {
+            loop {
+                let mut request = ask(&claim);
+                request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), 1, GRANT_TTL));
+                let attempt = Arc::clone(&engine.backend).try_acquire_dyn(request).await;
+                if engine.inbox.is_open() && matches!(attempt, Ok(Attempt::Queued { .. })) {
+                    break;
+                }
+                pause(5 * MS).await;
+            }
+        })
+        .await;
+        let withdrawn = Arc::clone(&engine.backend).withdraw_dyn(claim).await;
+        assert!(withdrawn.is_ok(), "a place must be left: {withdrawn:?}");
+    }
+    give_back(guard).await;
+}
 
 /// Drops waiters that no longer confirm their places, however many stand in a row: the lock passes to the
 /// first waiter behind them that still does. A store without a queue passes.

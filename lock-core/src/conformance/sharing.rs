@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use crate::conformance::queue::all_hear;
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use crate::guard::LockGuard;
 use crate::manager::LockManager;
@@ -77,6 +78,7 @@ pub async fn exclusion(managers: [LockManager; 3]) {
 pub async fn fairness(managers: [LockManager; 3]) {
     let queues = managers[0].engine().queues;
     let (key, rounds) = (key("fairness"), 30);
+    all_hear(&managers, &key).await;
     // Counts requests and grants alike, so that it orders them without a clock.
     let order = Arc::new(AtomicUsize::new(0));
     let turns: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();

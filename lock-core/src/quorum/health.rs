@@ -1,16 +1,9 @@
-//! What this process has learned of the members by using them, for its observers.
+//! What this process has learned of the members by using them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use crate::backend::Inbox;
 use crate::clock::Timestamp;
-use crate::event::{MemberHealth, MemberState, Notice, QuorumHealth};
-use crate::quorum::shared::Shared;
-
-/// How often observers are told.
-const EVERY: Duration = Duration::from_secs(2);
+use crate::event::MemberState;
 
 /// What is known of one member.
 #[derive(Debug, Default)]
@@ -44,7 +37,12 @@ impl Health {
         self.repairs.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn state(&self, now: Timestamp) -> MemberState {
+    /// Takes the count of what was given to it again since the last time.
+    pub(super) fn take_repairs(&self) -> u64 {
+        self.repairs.swap(0, Ordering::Relaxed)
+    }
+
+    pub(super) fn state(&self, now: Timestamp) -> MemberState {
         if self.disagrees.load(Ordering::Relaxed) {
             MemberState::Disagrees
         } else if self.away.load(Ordering::Relaxed) {
@@ -69,28 +67,9 @@ impl Rounds {
         let rounds = if second { &self.second } else { &self.first };
         rounds.fetch_add(1, Ordering::Relaxed);
     }
-}
 
-/// Tells observers again and again. What is counted is told once, also if several keepers tell.
-pub(super) async fn report(shared: Arc<Shared>, inbox: Inbox) {
-    let clock = shared.clock();
-    loop {
-        clock.sleep_until(clock.now().after(EVERY)).await;
-        inbox.notice(&Notice::Quorum { node: &shared.name, health: &shared.health(clock.now()) });
-    }
-}
-
-impl Shared {
-    fn health(&self, now: Timestamp) -> QuorumHealth {
-        let members = self.members.iter().map(|member| {
-            let mut health = MemberHealth::new(Arc::clone(&member.name), member.health.state(now));
-            health.repairs = member.health.repairs.swap(0, Ordering::Relaxed);
-            health
-        });
-        let mut health = QuorumHealth::new(members.collect(), self.list.majority);
-        health.degraded_holds = self.sessions.degraded(now);
-        health.rounds = self.rounds.first.swap(0, Ordering::Relaxed);
-        health.second_rounds = self.rounds.second.swap(0, Ordering::Relaxed);
-        health
+    /// Takes the counts of first and second rounds since the last time.
+    pub(super) fn take(&self) -> (u64, u64) {
+        (self.first.swap(0, Ordering::Relaxed), self.second.swap(0, Ordering::Relaxed))
     }
 }

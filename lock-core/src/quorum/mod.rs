@@ -10,6 +10,7 @@ mod look;
 mod members;
 mod release;
 mod repair;
+mod report;
 mod round;
 mod run;
 mod session;

@@ -16,7 +16,7 @@ use crate::owner::Holder;
 use crate::quorum::members::refreshed_every;
 use crate::quorum::run::{Home, Rest};
 use crate::quorum::shared::Shared;
-use crate::quorum::{Quorum, acquire, failovers, health, look, release, repair};
+use crate::quorum::{Quorum, acquire, failovers, look, release, repair, report};
 
 /// How long the refresh of a member list may take.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ impl LockBackend for Quorum {
             let shared = Arc::clone(&self.shared);
             tasks.spawn(async move { remain_member(&shared, member).await });
         }
-        tasks.spawn(health::report(Arc::clone(&self.shared), inbox.clone()));
+        tasks.spawn(report::report(Arc::clone(&self.shared), inbox.clone()));
         while tasks.join_next().await.is_some() {}
         LockError::unavailable("the members' background work ended")
     }

@@ -52,7 +52,9 @@ impl Node {
                     if std::mem::replace(&mut failovers, self.pool.history.changes()) != failovers {
                         inbox.notice(&Notice::Failover { node });
                         tracing::warn!(node, "the server has another history than before: it may have lost locks");
-                        self.repeat_releases(link).await;
+                        if let Some(repeats) = &self.repeats {
+                            repeats.send(link, node).await;
+                        }
                     }
                     (was_up, told_down) = (true, false);
                     let opened_at = clock.now();

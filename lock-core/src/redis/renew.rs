@@ -4,9 +4,9 @@ use redis::{RedisError, Value};
 
 use crate::backend::{Claim, Renewal};
 use crate::error::{LockError, LockErrorKind, Result};
+use crate::redis::changes::ChangeListener;
 use crate::redis::link::Link;
 use crate::redis::node::{Node, Way};
-use crate::redis::push::ChangeListener;
 use crate::redis::script::Eval;
 use crate::redis::steps::{self, Unrenewed};
 

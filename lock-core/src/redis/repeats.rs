@@ -11,7 +11,6 @@ use crate::backend::{Claim, Release};
 use crate::clock::{Clock, Timestamp};
 use crate::redis::keys::CLOCK;
 use crate::redis::link::Link;
-use crate::redis::node::Node;
 use crate::redis::steps::{self, Holding};
 
 /// How many releases are remembered. One that is forgotten is freed by its lease.
@@ -42,24 +41,22 @@ impl Repeats {
         freed.push_back((now.after(release.claim.ttl), release.claim.clone()));
     }
 
-    fn take(&self, now: Timestamp) -> Vec<Claim> {
-        let freed = std::mem::take(&mut *self.lock());
-        freed.into_iter().filter(|(until, _)| *until > now).map(|(_, claim)| claim).collect()
-    }
-}
-
-impl Node {
-    /// Frees again what was freed lately. Ids are never used twice, so nobody else's lock is freed.
-    pub(super) async fn repeat_releases(&self, link: &Link) {
-        let Some(repeats) = &self.repeats else { return };
-        let claims = repeats.take(Clock::system().now());
+    /// Frees again what was freed lately, on a server that has taken over. Ids are never used twice, so nobody else's
+    /// lock is freed.
+    pub(super) async fn send(&self, link: &Link, node: &str) {
+        let claims = self.take(Clock::system().now());
         for batch in claims.chunks(BATCH) {
             let claims = batch.iter().map(|claim| (&claim.key, Holding::of(claim)));
             if let Err(error) = link.eval(&steps::release(claims, CLOCK, Duration::ZERO)).await {
-                tracing::debug!(node = self.name(), %error, "releases before a failover cannot be repeated");
+                tracing::debug!(node, %error, "releases before a failover cannot be repeated");
                 return;
             }
         }
+    }
+
+    fn take(&self, now: Timestamp) -> Vec<Claim> {
+        let freed = std::mem::take(&mut *self.lock());
+        freed.into_iter().filter(|(until, _)| *until > now).map(|(_, claim)| claim).collect()
     }
 }
 

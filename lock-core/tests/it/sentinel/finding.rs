@@ -4,7 +4,7 @@ use lock_core::testing::{RedisSentinels, RedisServer, limit};
 use lock_core::{LockErrorKind, LockManager, LockOptions, RedisStore};
 
 use super::follow;
-use crate::support::{SECOND, exists, take};
+use crate::support::{SECOND, eventually, exists, take};
 
 /// Returns what connecting fails with.
 async fn refusal(url: &str) -> (LockErrorKind, String) {
@@ -108,6 +108,7 @@ fn bad_urls_of_sentinels_say_what_to_write() {
 /// Takes locks before and after a planned failover.
 async fn follows(locks: &LockManager, servers: &RedisSentinels) {
     let held = take(locks, "held").await;
+    eventually("every server has it", || servers.servers().iter().all(|server| exists(server, "held"))).await;
     let master = servers.fail_over();
     take(locks, "k").await.release().await.unwrap();
     assert!(exists(&servers.servers()[master], "held"));

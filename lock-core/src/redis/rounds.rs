@@ -1,0 +1,218 @@
+//! Confirmation by replicas and disks, for all that a server has executed.
+//!
+//! A round is a write and `WAIT` behind it, on a connection of its own, because `WAIT` holds its connection up. `WAIT`
+//! counts from the last write of its connection, so without a write of its own it would confirm nothing. With one it
+//! covers everything that the server executed before, whoever sent it: one round serves all who wait for one.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{RedisError, Value};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::watch;
+
+use crate::backend::Inbox;
+use crate::clock::Clock;
+use crate::error::{LockError, Result};
+use crate::event::Notice;
+use crate::redis::discovery::Place;
+use crate::redis::error;
+use crate::redis::pool::Pool;
+
+/// How long one round waits for confirmations, in ms.
+const ROUND: u64 = 1000;
+
+/// What becomes of a round: nothing yet, or the history of the server that confirmed it.
+pub(super) type Outcome = Option<Result<Option<Arc<str>>>>;
+
+/// A round that gathers those who wait, with the keys that its write may have.
+#[derive(Debug)]
+struct Gathered {
+    outcome: watch::Sender<Outcome>,
+    markers: Vec<String>,
+}
+
+type Gathering = HashMap<(Id, Wanted), Option<Gathered>>;
+
+/// What a round asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    pub(super) replicas: u64,
+    /// Whether disks must have it, and not only memories: on the master, if that is true.
+    pub(super) on_disk: Option<bool>,
+}
+
+/// The rounds of one server.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    pool: Pool,
+    /// For each runtime whose task makes rounds.
+    gathering: Mutex<Gathering>,
+    /// Who is told of each round, once there is somebody.
+    told: Mutex<Option<Inbox>>,
+}
+
+impl Rounds {
+    pub(super) fn new(place: Place) -> Arc<Self> {
+        Arc::new(Self { pool: Pool::new(place), gathering: Mutex::default(), told: Mutex::default() })
+    }
+
+    /// Reports every round from now on.
+    pub(super) fn report_to(&self, inbox: &Inbox) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(inbox.clone());
+    }
+
+    fn report(&self, elapsed: Duration, enough: bool) {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(inbox) = told {
+            inbox.notice(&Notice::Confirmation { node: self.pool.node(), elapsed, enough });
+        }
+    }
+
+    fn gathering(&self) -> MutexGuard<'_, Gathering> {
+        self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the next round that begins.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        wanted: Wanted,
+        markers: impl FnOnce() -> Vec<String>,
+    ) -> watch::Receiver<Outcome> {
+        let mut gathering = self.gathering();
+        let entry = gathering.entry((runtime.id(), wanted));
+        if let Entry::Occupied(entry) = &entry
+            && let Some(round) = entry.get()
+        {
+            return round.outcome.subscribe();
+        }
+        let (sender, outcome) = watch::channel(None);
+        let is_idle = matches!(entry, Entry::Vacant(_));
+        entry.insert_entry(Some(Gathered { outcome: sender, markers: markers() }));
+        drop(gathering);
+        if is_idle {
+            let worker = Worker { rounds: Arc::clone(self), runtime: runtime.id(), wanted };
+            runtime.spawn(async move { worker.run().await });
+        }
+        outcome
+    }
+
+    /// Makes its next round over a new connection.
+    pub(super) fn retire(&self) {
+        self.pool.retire();
+    }
+
+    /// Makes one round. Returns the history of the server that confirmed it.
+    async fn round(&self, wanted: Wanted, markers: &[String]) -> Result<Option<Arc<str>>> {
+        let connection = self.pool.connection().await?;
+        let link = &connection.link;
+        let mut asking = redis::pipe();
+        for marker in markers {
+            asking.cmd("XADD").arg(marker).arg("MAXLEN").arg("~").arg(1).arg("*").arg("k").arg("v");
+        }
+        match wanted.on_disk {
+            None => asking.cmd("WAIT").arg(wanted.replicas).arg(ROUND),
+            Some(local) => asking.cmd("WAITAOF").arg(u8::from(local)).arg(wanted.replicas).arg(ROUND),
+        };
+        let node = self.pool.node();
+        let clock = Clock::system();
+        let answers = tokio::select! {
+            biased;
+            answers = link.send_all(&asking) => answers.map_err(|error| error::executing(node, "confirm", &error))?,
+            () = clock.sleep_until(clock.now().after(Duration::from_millis(2 * ROUND))) => return Err(self.too_few(wanted, 0)),
+        };
+        let Some((answer, written)) = answers.split_last() else { return Err(error::unreadable(node, "confirm")) };
+        let refusal = |answer: &Value| match answer {
+            Value::ServerError(error) => Some(RedisError::from(error.clone())),
+            _ => None,
+        };
+        let refusals: Vec<RedisError> = written.iter().filter_map(refusal).collect();
+        // One write is enough.
+        let why = if refusals.len() == written.len() { refusals.first().cloned() } else { None };
+        if let Some(error) = why.or_else(|| refusal(answer)) {
+            return Err(self.refused(&error));
+        }
+        let (local, replicas) = match answer {
+            Value::Int(replicas) => (true, *replicas),
+            Value::Array(counts) => match counts.as_slice() {
+                [Value::Int(local), Value::Int(replicas)] => (*local > 0, *replicas),
+                _ => return Err(error::unreadable(node, "confirm")),
+            },
+            _ => return Err(error::unreadable(node, "confirm")),
+        };
+        let replicas = u64::try_from(replicas).unwrap_or(0);
+        if replicas < wanted.replicas || (!local && wanted.on_disk == Some(true)) {
+            return Err(self.too_few(wanted, replicas));
+        }
+        Ok(link.history().cloned())
+    }
+
+    pub(super) fn too_few(&self, wanted: Wanted, confirmed: u64) -> LockError {
+        let node = self.pool.node();
+        let Wanted { replicas, on_disk } = wanted;
+        if replicas == 0 {
+            return LockError::unavailable(format!(
+                "{node} did not confirm in time that its disk has the lock, so it does not count and is undone; see INFO \
+                 persistence, and appendfsync: with no, it writes when the system does",
+            ));
+        }
+        let where_to = if on_disk.is_some() { "their disks have" } else { "they have" };
+        LockError::unavailable(format!(
+            "{confirmed} of {replicas} replicas of {node} confirmed in time that {where_to} the lock, so it does not count \
+             and is undone; see INFO replication for a replica that is away or slow, or ask for fewer acks",
+        ))
+    }
+
+    fn refused(&self, error: &RedisError) -> LockError {
+        let (node, detail) = (self.pool.node(), error.detail().unwrap_or_default());
+        if detail.contains("unknown command") {
+            return LockError::misconfigured(format!(
+                "{node} cannot tell when a lock is on disk (WAITAOF), which takes Redis 7.2; write acks instead of fsync",
+            ));
+        }
+        if detail.contains("appendonly") {
+            return LockError::misconfigured(format!(
+                "{node} keeps no file to which a lock could be written; set appendonly yes, or write acks instead of fsync",
+            ));
+        }
+        error::executing(node, "confirm", error)
+    }
+}
+
+/// Makes one round after the other while somebody waits. It belongs to none of them.
+struct Worker {
+    rounds: Arc<Rounds>,
+    runtime: Id,
+    wanted: Wanted,
+}
+
+impl Worker {
+    async fn run(&self) {
+        loop {
+            let round = {
+                let mut gathering = self.rounds.gathering();
+                match gathering.get_mut(&(self.runtime, self.wanted)).and_then(Option::take) {
+                    Some(round) => round,
+                    None => {
+                        gathering.remove(&(self.runtime, self.wanted));
+                        return;
+                    }
+                }
+            };
+            let begun = Clock::system().now();
+            let outcome = self.rounds.round(self.wanted, &round.markers).await;
+            self.rounds.report(Clock::system().now().since(begun), outcome.is_ok());
+            round.outcome.send_replace(Some(outcome));
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Also when its runtime shuts down in the middle.
+        self.rounds.gathering().remove(&(self.runtime, self.wanted));
+    }
+}
