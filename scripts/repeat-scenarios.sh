@@ -35,9 +35,10 @@ while [ "$run" -le "$runs" ]; do
     begun=$(date +%s)
     ended=green
     # Those with tight bounds have the machine for themselves. Most of the others wait.
-    scenarios 1 sentinel::failover cluster::failover cluster::moves::while_a_thousand > "$folder/alone" 2>&1 || ended=red
+    scenarios 1 sentinel::failover sentinel::processes cluster::failover cluster::moves::while_a_thousand \
+        > "$folder/alone" 2>&1 || ended=red
     scenarios 4 sentinel:: cluster:: quorum::servers quorum::losses tls:: \
-        --skip sentinel::failover --skip cluster::failover --skip cluster::moves::while_a_thousand \
+        --skip sentinel::failover --skip sentinel::processes --skip cluster::failover --skip cluster::moves::while_a_thousand \
         > "$folder/together" 2>&1 || ended=red
     cat "$folder/alone" "$folder/together" > "$folder/log"
     [ "$ended" = green ] || { failed=$((failed + 1)); grep -A 3 -E 'panicked at|FAILED|^error' "$folder/log" || cat "$folder/log"; }
