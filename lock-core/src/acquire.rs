@@ -336,7 +336,7 @@ impl Acquire {
         match (why, last_error) {
             (Interrupted::Closed, _) => LockError::shut_down(),
             (Interrupted::TimedOut, Some(error)) => error,
-            (Interrupted::TimedOut, None) => LockError::timeout(self.waited(), self.holder.clone()),
+            (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),
         }
     }
 

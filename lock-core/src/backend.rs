@@ -16,6 +16,7 @@ mod vote;
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -87,6 +88,12 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn node(&self, lane: u16) -> &str {
         let _ = lane;
         self.kind()
+    }
+
+    /// Returns a name of the data that this store keeps, once it is known, which no other store but a copy has. A
+    /// quorum refuses two members of one name: a single server would have two votes.
+    fn history(&self) -> Option<Arc<str>> {
+        None
     }
 
     /// Returns where locks must have arrived before they count, if their requests do not say.

@@ -155,7 +155,11 @@ fn configured(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<LockM
 /// Starts to build a manager of the store that a URL names. Opens nothing.
 fn at(url: &str) -> Result<LockManagerBuilder> {
     let (url, key_prefix) = take_key_prefix(url)?;
-    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+        LockError::misconfigured(
+            "the URL of the store has no scheme; write redis://host:6379, or memory:// for locks of this process only",
+        )
+    })?;
     let builder = match scheme {
         "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
             return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
@@ -180,7 +184,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         }
         _ => {
             return Err(LockError::misconfigured(format!(
-                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379, rediss://…, \
+                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379 (Redis or Valkey), rediss://…, \
                  redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or redlock://host,host,host",
             )));
         }

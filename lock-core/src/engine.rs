@@ -235,7 +235,8 @@ impl Engine {
     fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         LockError::unavailable(format!(
-            "{node} did not answer within {waited:.1?}; check that it is up, and that the ttl leaves time for slow answers",
+            "{node} did not answer within {waited:.1?}; check that it is up, that both ends use TLS or \
+             neither does, and that the ttl leaves time for slow answers",
         ))
     }
 
@@ -245,8 +246,8 @@ impl Engine {
         let asks = options.durability.is_some_and(|durability| durability != Durability::Master);
         if asks && !self.backend.capabilities_dyn().durability {
             return Err(LockError::misconfigured(
-                "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server or \
-                 its sentinels",
+                "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server, \
+                 Sentinel or a cluster",
             ));
         }
         Ok(())

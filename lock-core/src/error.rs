@@ -1,5 +1,7 @@
 //! The one error type: few kinds, each with a sentence that says what to do next.
 
+mod loss;
+
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,6 +10,8 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 use crate::owner::Holder;
+
+pub use loss::LossReason;
 
 /// A result whose error is a [`LockError`].
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
@@ -89,71 +93,6 @@ pub enum LockErrorKind {
     ShutDown,
 }
 
-/// Why a lock that was held no longer is.
-///
-/// ```
-/// # use lock_core::{LockError, LockManager};
-/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
-/// let guard = locks.lock("report").await?;
-/// # let rest = async {};
-/// # tokio::pin!(rest);
-/// tokio::select! {
-///     reason = guard.lost() => println!("stopped: {reason}"), // also a metric label: reason.as_str()
-///     () = &mut rest => {}
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The lease ran out before it could be renewed.
-    Expired,
-    /// The key is gone or belongs to somebody else: deleted, flushed, evicted or overwritten.
-    Stolen,
-    /// The store could not be reached until the lease ran out.
-    Unreachable,
-    /// The server that kept the lock was replaced by one that does not know of it, or started again without its data. Of
-    /// a quorum: so many of its members were that the others are no majority.
-    Failover,
-    /// The hold reached its `max_hold`.
-    MaxHold,
-    /// An operator took the lock away.
-    Revoked,
-    /// The manager was shut down while the lock was held, and freed it.
-    ShutDown,
-}
-
-impl LossReason {
-    /// Returns the reason as a metric label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::Stolen => "stolen",
-            Self::Unreachable => "unreachable",
-            Self::Failover => "failover",
-            Self::MaxHold => "max_hold",
-            Self::Revoked => "revoked",
-            Self::ShutDown => "shut_down",
-        }
-    }
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its lease ran out before it was renewed",
-            Self::Stolen => "its key was deleted or taken by somebody else",
-            Self::Unreachable => "the store could not be reached until its lease ran out",
-            Self::Failover => "another server took over that does not know of it",
-            Self::MaxHold => "it was held for its max_hold",
-            Self::Revoked => "it was revoked",
-            Self::ShutDown => "its manager was shut down",
-        })
-    }
-}
-
 impl LockError {
     fn build(kind: LockErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Arc::new(Inner {
@@ -175,14 +114,25 @@ impl LockError {
 
     pub(crate) fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
         let who = holder.as_ref().map_or_else(String::new, |holder| format!(", held by {holder}"));
-        Self::build(
-            LockErrorKind::Timeout,
-            format!(
-                "still taken after waiting {waited:.3?}{who}; wait longer, hold it for less time, or look for a holder that \
-                 waits for this caller",
-            ),
-        )
-        .edit(|inner| {
+        let message = format!(
+            "still taken after waiting {waited:.3?}{who}; wait longer, hold it for less time, or look for a holder that waits \
+             for this caller",
+        );
+        Self::timed_out(message, waited, holder)
+    }
+
+    /// Ends the wait for some of the permits of a semaphore.
+    pub(crate) fn no_permits(wanted: &dyn fmt::Display, waited: Duration, holder: Option<Holder>) -> Self {
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", others taken by {holder}"));
+        let message = format!(
+            "waited {waited:.3?} in vain for {wanted}{who}; wait longer, hold them for less time, or ask for more with one number \
+             in all processes (`lockctl show` tells who has how many)",
+        );
+        Self::timed_out(message, waited, holder)
+    }
+
+    fn timed_out(message: String, waited: Duration, holder: Option<Holder>) -> Self {
+        Self::build(LockErrorKind::Timeout, message).edit(|inner| {
             inner.waited = Some(waited);
             inner.holder = holder;
         })

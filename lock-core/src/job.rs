@@ -13,6 +13,9 @@ const MIN_PERIOD: Duration = Duration::from_secs(1);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// The longest period: nine tenths of it are at most what a key can stay taken.
+const MAX_PERIOD: Duration = Duration::from_secs(33 * 24 * 3600);
+
 /// How long the run of a fire time is remembered.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -46,7 +49,7 @@ impl LockRequest {
     ///
     /// The run has a key of its own, `cron:report@1763776800` with the whole seconds since 1970, which stays taken for
     /// a week after the start. So a scheduler that is hours behind still runs each time once. A fire time that is more
-    /// than six days old is refused, since nobody remembers whether it ran.
+    /// than six days old is refused, since nobody remembers whether it ran, and so is one more than a day ahead.
     ///
     /// `time` is a `SystemTime` or what converts to one, as the times of `chrono` and `time` do. Every instance must
     /// compute the same: the time of the schedule, not the present.
@@ -69,6 +72,12 @@ impl LockRequest {
                 "a job at most every {period:?} is no job; use at least {MIN_PERIOD:?}, or a plain lock"
             )));
         }
+        if period > MAX_PERIOD {
+            return self.refused(LockError::misconfigured(format!(
+                "a job at most every {} days is over the limit of 33 days; use once_at with the time of its schedule",
+                period.as_secs() / DAY.as_secs(),
+            )));
+        }
         self.for_a_job(Some(period)).without_waiting().with_min_hold(period / 10 * 9)
     }
 
@@ -81,6 +90,12 @@ impl LockRequest {
         if wall_clock().duration_since(time).is_ok_and(|late| late + DAY > REMEMBERED) {
             return self.refused(LockError::misconfigured(
                 "the fire time of the job is more than six days ago, and nobody remembers whether it ran; give up on it",
+            ));
+        }
+        if time.duration_since(wall_clock()).is_ok_and(|early| early > DAY) {
+            return self.refused(LockError::misconfigured(
+                "the fire time of the job is more than a day ahead, and a run is forgotten after a week; start the job at \
+                 its time",
             ));
         }
         self.for_a_job(None)

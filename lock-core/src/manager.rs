@@ -147,7 +147,7 @@ impl LockManager {
     ///
     /// The number is part of the request and stored nowhere: to resize, ask with another one. Each permit has a lease
     /// of its own, so a crash gives back only what that process had. An exclusive lock of the same key waits until
-    /// all permits are free.
+    /// all permits are free; a [`read`](Self::read) of it enters beside them, so give a semaphore a key of its own.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};

@@ -1,6 +1,9 @@
 //! How a claim shares its key with others.
 
+use std::time::Duration;
+
 use crate::error::{LockError, Result};
+use crate::owner::Holder;
 
 /// The most permits that a semaphore can have.
 pub const MAX_PERMITS: u32 = 1_000_000;
@@ -44,10 +47,18 @@ impl Mode {
     /// The error of a store that knows only exclusive locks.
     pub(crate) fn unknown_to_store(self) -> LockError {
         LockError::misconfigured(format!(
-            "this store knows only exclusive locks, so there is no {} of a key; use a store that can share \
-             (Capabilities::modes), or an exclusive lock",
-            self.as_str(),
+            "this store gives exclusive locks only and no {}; share on one Redis server, through Sentinel, in a cluster or in \
+             memory, but not in a quorum, or take an exclusive lock",
+            if self == Self::READ { "readers" } else { "permits" },
         ))
+    }
+
+    /// The error of a wait that ended without a grant.
+    pub(crate) fn timed_out(self, waited: Duration, holder: Option<Holder>) -> LockError {
+        if !self.is_shared() || self == Self::READ {
+            return LockError::timeout(waited, holder);
+        }
+        LockError::no_permits(&self, waited, holder)
     }
 
     /// Takes some of the permits of a semaphore.

@@ -26,6 +26,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn attach_dyn(&self, clock: &Clock);
     fn drive_dyn(self: Arc<Self>, inbox: Inbox) -> BoxFuture<'static, LockError>;
     fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
+    fn history_dyn(&self) -> Option<Arc<str>>;
     fn lane_dyn(&self, key: &LockKey) -> u16;
     fn node_dyn(&self, lane: u16) -> &str;
     fn durability_dyn(&self) -> Durability;
@@ -68,6 +69,10 @@ impl<B: LockBackend> DynBackend for B {
 
     fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move { self.ping().await })
+    }
+
+    fn history_dyn(&self) -> Option<Arc<str>> {
+        self.history()
     }
 
     fn lane_dyn(&self, key: &LockKey) -> u16 {

@@ -69,9 +69,17 @@ impl Shared {
         self.admit_list()
     }
 
-    /// Refuses while another list is in use that does not fit ours.
+    /// Refuses while another list is in use that does not fit ours, and a server that would have two votes.
     pub(super) fn admit_list(&self) -> Result<()> {
-        self.members.iter().try_for_each(|member| member.check(&self.list))
+        self.members.iter().try_for_each(|member| member.check(&self.list))?;
+        let histories: Vec<_> = self.members.iter().map(|member| member.backend.history_dyn()).collect();
+        let twin = |at: usize| histories[..at].iter().position(|other| other.is_some() && *other == histories[at]);
+        let Some((one, other)) = (0..histories.len()).find_map(|at| Some((twin(at)?, at))) else { return Ok(()) };
+        Err(LockError::misconfigured(format!(
+            "{} and {} have the same data, being one server, or a master and its replica, so one loss would cost two votes; \
+             name servers that are independent of each other",
+            self.members[one].name, self.members[other].name,
+        )))
     }
 
     /// Returns for how much longer a member does not count that has kept its data for so long.

@@ -23,6 +23,11 @@ impl History {
         }
     }
 
+    /// Returns its name, if any connection has found one.
+    pub(super) fn name(&self) -> Option<Arc<str>> {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns whether any connection has found one.
     pub(super) fn is_known(&self) -> bool {
         self.name.lock().unwrap_or_else(PoisonError::into_inner).is_some()

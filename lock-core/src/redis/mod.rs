@@ -208,6 +208,13 @@ impl LockBackend for RedisStore {
         }
     }
 
+    fn history(&self) -> Option<Arc<str>> {
+        match &self.servers {
+            Servers::One(node) => node.pool.history.name(),
+            Servers::Cluster(_) => None,
+        }
+    }
+
     fn node(&self, lane: u16) -> &str {
         match &self.servers {
             Servers::One(node) => node.name(),

@@ -95,6 +95,21 @@ async fn options_are_the_same_words_everywhere() {
     assert_eq!(wrong.unwrap_err().kind(), LockErrorKind::Misconfigured);
 }
 
+#[tokio::test]
+#[limit]
+async fn a_url_without_a_store_says_what_to_write() {
+    for (url, says) in [
+        ("", "has no scheme; write redis://host:6379"),
+        ("user%40localhost", "has no scheme; write redis://host:6379"),
+        ("localhost:6379", "no lock store has the URL scheme \"localhost\"; use memory://"),
+        ("valkey://localhost", "redis://host:6379 (Redis or Valkey)"),
+    ] {
+        let error = LockManager::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+        assert!(error.to_string().contains(says) && !error.to_string().contains("user"), "{url}: {error}");
+    }
+}
+
 #[cfg(feature = "serde")]
 #[test]
 #[limit]

@@ -204,9 +204,16 @@ async fn a_fire_time_runs_once_however_late() {
     // Two ticks that start at the same moment are two runs.
     assert_eq!(at(1, noon + HOUR).await.unwrap(), Some(()));
     assert_eq!(at(2, noon + 2 * HOUR).await.unwrap(), Some(()));
-    for nonsense in [noon - 2 * 24 * HOUR, SystemTime::UNIX_EPOCH - SECOND] {
-        assert_eq!(at(0, nonsense).await.unwrap_err().kind(), LockErrorKind::Misconfigured);
+    let late = noon - 2 * 24 * HOUR;
+    let early = SystemTime::now() + 25 * HOUR;
+    for (nonsense, says) in
+        [(late, "give up on it"), (SystemTime::UNIX_EPOCH - SECOND, "before 1970"), (early, "at its time")]
+    {
+        let error = at(0, nonsense).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured);
+        assert!(error.to_string().contains(says), "{error}");
     }
+    assert_eq!(at(0, early - 2 * HOUR).await.unwrap(), Some(()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,6 +222,9 @@ async fn mistakes_are_errors_and_not_skipped() {
     let locks = LockManager::for_tests();
     let error = run(locks.lock("cron:x").at_most_every(SECOND / 2)).await.unwrap_err();
     assert!(error.to_string().contains("at least 1s"), "{error}");
+    let error = run(locks.lock("cron:x").at_most_every(34 * 24 * HOUR)).await.unwrap_err();
+    assert!(error.to_string().contains("over the limit of 33 days; use once_at"), "{error}");
+    assert_eq!(run(locks.lock("cron:month").at_most_every(33 * 24 * HOUR)).await.unwrap(), Some(()));
     let error = run(locks.lock("").at_most_every(HOUR)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::InvalidKey);
     locks.set_away(true);

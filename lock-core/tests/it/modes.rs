@@ -327,6 +327,11 @@ async fn what_cannot_be_is_a_sentence() {
     refused(locks.read("k").with_weight(2), "ask for a semaphore").await;
     refused(locks.write("k").with_weight(2), "ask for a semaphore").await;
     let permit = locks.semaphore("k", 4).await.unwrap();
+    // Numbers that differ: what is asked for is named, and what tells who has the rest.
+    let error = locks.semaphore("k", 1).with_wait(SECOND / 100).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    let text = error.to_string();
+    assert!(text.contains("in vain for 1 of 1 permits, others taken by") && text.contains("lockctl show"), "{text}");
     let error = permit.downgrade().await.unwrap_err();
     assert!(error.to_string().contains("release them and ask for fewer"), "{error}");
 

@@ -54,7 +54,7 @@ fn a_server_and_its_replicas() {
     assert_eq!((&json["kind"], &json["nodes"][0]["min_replicas"]), (&"server".into(), &0.into()));
     assert_says(&lockctl_at(&master.url(), &["topology"]), &["a failover may lose locks", "add acks=1"]);
     master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    assert_says(&lockctl_at(&master.url(), &["topology"]), &["1 replicas, 1 needed", "a master that is cut off"]);
+    assert_says(&lockctl_at(&master.url(), &["topology"]), &["1 replica, 1 needed", "a master that is cut off"]);
     let confirmed = lockctl_at(&format!("{}?acks=1", master.url()), &["topology"]);
     assert_says(&confirmed, &["durability acks=1: locks count when"]);
     let ended = lockctl_at(&replica.url(), &["topology"]);
@@ -79,7 +79,9 @@ fn sentinels_and_what_they_name() {
     for sentinel in &json["nodes"].as_array().unwrap()[2..] {
         assert!(sentinel["names"] == master.as_str() && sentinel["problem"].is_null(), "{json:#}");
     }
-    lockctl_at(&servers.url(), &["topology"]).assert_code(0);
+    let ended = lockctl_at(&servers.url(), &["topology"]);
+    ended.assert_code(0);
+    assert_says(&ended, &[&format!("at {master}, 1 replica")]);
     servers.sentinels()[2].pause();
     let ended = lockctl_at(&servers.url(), &["topology"]);
     servers.sentinels()[2].resume();

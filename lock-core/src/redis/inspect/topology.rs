@@ -58,7 +58,7 @@ pub struct Server {
     pub slots: Option<u32>,
     /// Of a master of a cluster: how many slots it is giving away or taking over.
     pub slots_open: Option<u32>,
-    /// Of a sentinel: the master that it names.
+    /// Of a sentinel: the master that it names. Of a master behind sentinels: the address on which they agree.
     pub names: Option<String>,
     /// Of a member: the lists of members that it remembers.
     pub lists: Vec<MemberList>,
@@ -132,6 +132,7 @@ impl Topology {
                 server.problem = says.err().map(|error| error.to_string());
                 servers.push(server);
             }
+            servers[0].names = agreed(&servers);
             return Ok(found("sentinel", servers));
         }
         let topology = match fleet.servers.look().await {
@@ -166,6 +167,13 @@ impl Topology {
         let servers = servers.into_iter().map(|(_, server)| server).collect();
         Self { kind: "quorum", durability: Durability::Master, majority: Some(list.majority), servers }
     }
+}
+
+/// Returns the master that every sentinel names which names one.
+fn agreed(servers: &[Server]) -> Option<String> {
+    let mut named = servers.iter().filter_map(|server| server.names.as_ref());
+    let first = named.next()?;
+    named.all(|other| other == first).then(|| first.clone())
 }
 
 fn is_cluster(url: &str) -> bool {

@@ -44,10 +44,10 @@ pub(super) async fn within<T>(target: &Target, work: impl Future<Output = Result
 
 /// Describes a failure. Who may ask a sentinel is no matter of the master's credentials.
 fn failed(target: &Target, error: &RedisError) -> LockError {
-    if error.detail().is_some_and(|detail| detail.contains("unknown command")) {
+    if error.to_string().contains("unknown command") {
         return LockError::misconfigured(format!(
-            "{} is no sentinel, which mostly listens on port 26379; name the sentinels in the URL, or write redis:// for a \
-             server without, and redis+cluster:// for a cluster",
+            "{} is no sentinel; name sentinels in the URL, which listen on port 26379 by default, or write redis:// for \
+             a server without sentinels",
             target.node(),
         ));
     }

@@ -33,6 +33,21 @@ async fn begin(servers: &[RedisServer], query: &str) -> LockManager {
 
 #[tokio::test]
 #[limit]
+async fn a_server_does_not_vote_twice() {
+    let servers = servers(2);
+    let [one, two] = [servers[0].port(), servers[1].port()];
+    let twice = format!("redlock://127.0.0.1:{one},localhost:{one},127.0.0.1:{two}");
+    let error = LockManager::connect(&twice).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+    assert!(error.to_string().contains(&format!("127.0.0.1:{one} and localhost:{one} have the same data")), "{error}");
+    // Nor for a caller who has not asked whether the quorum is there.
+    let unasked = LockManager::builder_for(&twice).unwrap().build().unwrap();
+    assert_eq!(unasked.lock("k").with_wait(LONG).await.unwrap_err().kind(), LockErrorKind::Misconfigured);
+    assert!(!exists(&servers[0], "k") && !exists(&servers[1], "k"));
+}
+
+#[tokio::test]
+#[limit]
 async fn two_of_five_may_die_and_three_may_not() {
     let mut servers = servers(5);
     let locks = begin(&servers, "").await;

@@ -34,7 +34,11 @@ pub(crate) async fn leader(fleet: &FleetReader, name: &LockKey, out: &mut Output
             let (process, since) = (record::process(info), entry.held_for.map(human).unwrap_or_default());
             let who =
                 announced.map_or_else(|| format!("{process}, at {}", info.site), |it| format!("{it} ({process})"));
-            format!("{name} is led by {} for {since}; its lease lasts {}", visible(&who), record::lease_left(entry))
+            format!(
+                "{name} is led by {} for {since}, with {} left of its lease",
+                visible(&who),
+                record::lease_left(entry)
+            )
         }
         _ => format!("nobody leads {name}"),
     };

@@ -77,10 +77,13 @@ fn state(server: &Server) -> String {
     if let (Some(replicas), true) = (server.replicas, server.part == Part::Master || server.replicas > Some(0)) {
         let least = server.min_replicas.filter(|least| *least > 0);
         let least = least.map_or(String::new(), |least| format!(", {least} needed"));
-        said.push(format!("{replicas} replicas{least}"));
+        let noun = if replicas == 1 { "replica" } else { "replicas" };
+        said.push(format!("{replicas} {noun}{least}"));
     }
-    if let Some(master) = &server.names {
-        said.push(format!("names {master}"));
+    match &server.names {
+        Some(address) if server.part == Part::Master => said.insert(0, format!("at {address}")),
+        Some(master) => said.push(format!("names {master}")),
+        None => {}
     }
     if said.is_empty() { "-".to_owned() } else { said.join(", ") }
 }
