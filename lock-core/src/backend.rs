@@ -112,6 +112,12 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         0
     }
 
+    /// Returns whether failovers of the node behind a lane explain the loss of a lock that was last confirmed when
+    /// [`failovers`](Self::failovers) was `before`.
+    fn has_failed_over(&self, lane: u16, before: u64) -> bool {
+        self.failovers(lane) != before
+    }
+
     /// Takes the lock if it is free and no reachable waiter is queued for it, or if it already
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///

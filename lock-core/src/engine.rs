@@ -258,6 +258,11 @@ impl Engine {
         self.backend.failovers_dyn(self.backend.lane_dyn(key))
     }
 
+    /// Returns whether that explains the loss of a lock that was last confirmed when the number was `before`.
+    pub(crate) fn has_failed_over(&self, key: &LockKey, before: u64) -> bool {
+        self.backend.has_failed_over_dyn(self.backend.lane_dyn(key), before)
+    }
+
     pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, elapsed: Duration, error: Option<&LockError>) {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         self.observers.notice(&Notice::Command { op, node, elapsed, error });

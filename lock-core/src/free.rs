@@ -82,8 +82,8 @@ pub(crate) async fn release_until_answered(
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
         Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
         Ok(_) => {
-            let failovers = engine.failovers(&lease.claim.key);
-            Ok(ReleaseOutcome::AlreadyLost(lease.state().loss_by_others(failovers)))
+            let failed_over = |before| engine.has_failed_over(&lease.claim.key, before);
+            Ok(ReleaseOutcome::AlreadyLost(lease.state().loss_by_others(failed_over)))
         }
         Err(error) => Err(error.clone().with_key(&lease.claim.key)),
     };

@@ -160,7 +160,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
         }
         Ok(Renewal::Lost) => {
             // Did it run out, or was it taken away while it had time left?
-            let taken = state.loss_by_others(engine.failovers(&lease.claim.key));
+            let taken = state.loss_by_others(|before| engine.has_failed_over(&lease.claim.key, before));
             let reason = if was_left.is_zero() { LossReason::Expired } else { taken };
             drop(state);
             end(engine, lease, reason);
@@ -221,7 +221,7 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
         }
         Some(Ok(Renewal::Lost)) => {
             let expired = engine.clock.now() >= lease.deadline();
-            let taken = lease.state().loss_by_others(engine.failovers(key));
+            let taken = lease.state().loss_by_others(|before| engine.has_failed_over(key, before));
             end(engine, lease, if expired { LossReason::Expired } else { taken });
             Ok(())
         }

@@ -31,6 +31,7 @@ pub(crate) trait DynBackend: Debug + Send + Sync {
     fn node_dyn(&self, lane: u16) -> &str;
     fn durability_dyn(&self) -> Durability;
     fn failovers_dyn(&self, lane: u16) -> u64;
+    fn has_failed_over_dyn(&self, lane: u16, before: u64) -> bool;
     fn is_contended_dyn(&self, key: &LockKey) -> bool;
     fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
     fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>>;
@@ -89,6 +90,10 @@ impl<B: LockBackend> DynBackend for B {
 
     fn failovers_dyn(&self, lane: u16) -> u64 {
         self.failovers(lane)
+    }
+
+    fn has_failed_over_dyn(&self, lane: u16, before: u64) -> bool {
+        self.has_failed_over(lane, before)
     }
 
     fn is_contended_dyn(&self, key: &LockKey) -> bool {

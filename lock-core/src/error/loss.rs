@@ -26,7 +26,8 @@ pub enum LossReason {
     Stolen,
     /// The store could not be reached until the lease ran out.
     Unreachable,
-    /// The server that kept the lock was replaced by one that does not know of it, or started again without its data.
+    /// The server that kept the lock was replaced by one that does not know of it, or started again without its data. Of
+    /// a quorum: so many of its members were that the others are no majority.
     Failover,
     /// The hold reached its `max_hold`.
     MaxHold,

@@ -70,10 +70,10 @@ impl LeaseState {
         self.guests.push(guest);
     }
 
-    /// Why the lease ended, if its key is gone although it had time left. `failovers` is how often its node has had
-    /// another history.
-    pub(crate) fn loss_by_others(&self, failovers: u64) -> LossReason {
-        if failovers == self.failovers { LossReason::Stolen } else { LossReason::Failover }
+    /// Why the lease ended, if its key is gone although it had time left. `failed_over` says whether failovers of its
+    /// node explain that, of which there had been so many when it was last confirmed.
+    pub(crate) fn loss_by_others(&self, failed_over: impl FnOnce(u64) -> bool) -> LossReason {
+        if failed_over(self.failovers) { LossReason::Failover } else { LossReason::Stolen }
     }
 
     /// Why the lease ended, if it ended by the clock.

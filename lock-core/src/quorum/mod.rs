@@ -4,6 +4,7 @@
 
 mod acquire;
 mod ask;
+mod failovers;
 mod health;
 mod look;
 mod members;

@@ -45,6 +45,11 @@ impl Shared {
         self.members.iter().map(|member| &*member.name).collect()
     }
 
+    /// Returns by member how often it was found to have another history. Members are no clusters, and have one lane.
+    pub(super) fn failovers(&self) -> Vec<u64> {
+        self.members.iter().map(|member| member.backend.failovers_dyn(0)).collect()
+    }
+
     /// Refuses leases that outlive the time in which a member does not count.
     pub(super) fn admit_ttl(&self, ttl: Duration) -> Result<()> {
         let most = self.list.max_ttl;

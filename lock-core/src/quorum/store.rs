@@ -16,7 +16,7 @@ use crate::owner::Holder;
 use crate::quorum::members::refreshed_every;
 use crate::quorum::run::{Home, Rest};
 use crate::quorum::shared::Shared;
-use crate::quorum::{Quorum, acquire, look, release, repair, report};
+use crate::quorum::{Quorum, acquire, failovers, look, release, repair, report};
 
 /// How long the refresh of a member list may take.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -28,6 +28,14 @@ impl LockBackend for Quorum {
 
     fn node(&self, _: u16) -> &str {
         &self.shared.name
+    }
+
+    fn failovers(&self, _: u16) -> u64 {
+        failovers::together(&self.shared.failovers())
+    }
+
+    fn has_failed_over(&self, _: u16, before: u64) -> bool {
+        failovers::cost_the_majority(before, &self.shared.failovers(), self.shared.list.majority)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::RedisError;
 
 use crate::backend::{AcquireRequest, Inbox};
+use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::options::Durability;
@@ -28,6 +30,9 @@ use crate::redis::repeats::Repeats;
 use crate::redis::rounds::Rounds;
 use crate::redis::script::Eval;
 use crate::redis::steps;
+
+/// How often there is reason to look at a cluster while one of its masters does not answer.
+const DOUBT_EVERY: Duration = Duration::from_millis(100);
 
 /// How a command reaches a key whose slot is being moved. By default as any other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,6 +165,15 @@ impl Node {
         if let Some(cluster) = &self.cluster {
             self.suspect.store(true, Ordering::Relaxed);
             cluster.look_soon();
+        }
+    }
+
+    /// Does so again and again: while somebody waits for its answer, whoever replaces it is to be found soon.
+    pub(super) async fn doubt_until_dropped(&self) {
+        let clock = Clock::system();
+        loop {
+            self.doubt();
+            clock.sleep_until(clock.now().after(DOUBT_EVERY)).await;
         }
     }
 

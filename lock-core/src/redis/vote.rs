@@ -1,11 +1,12 @@
 //! The server as a member of a quorum.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, MemberList, Vote};
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
-use crate::redis::coalesce::Flush;
+use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
 use crate::redis::node::Node;
@@ -36,11 +37,8 @@ impl Node {
         let keys = Keys::of(&request.claim.key)?;
         let clock = Clock::system();
         let begun = clock.now();
-        let connection = self.pool.connection().await?;
+        let connection = self.connection_of_member().await?;
         let link = &connection.link;
-        if link.is_cluster() {
-            return Err(no_member(self.pool.node()));
-        }
         while clock.now() < begun.after(request.execute_within) {
             let now = clock.now();
             let left = begun.after(request.execute_within).since(now);
@@ -74,8 +72,13 @@ impl Node {
         self.ask_member(&steps::vouch(), "begin the quorum").await.map(drop)
     }
 
-    async fn ask_member(&self, call: &Eval, op: &str) -> Result<redis::Value> {
+    async fn connection_of_member(&self) -> Result<Arc<Coalescer>> {
         let connection = self.pool.connection().await?;
+        if connection.link.is_cluster() { Err(no_member(self.pool.node())) } else { Ok(connection) }
+    }
+
+    async fn ask_member(&self, call: &Eval, op: &str) -> Result<redis::Value> {
+        let connection = self.connection_of_member().await?;
         connection.link.eval(call).await.map_err(|error| self.failed(op, &error))
     }
 }

@@ -74,7 +74,7 @@ impl RedisServerBuilder {
     #[must_use]
     pub fn with_password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
-        self.with("requirepass", password)
+        self.with_words("requirepass", &[password])
     }
 
     /// Limits the memory, with an eviction policy such as `noeviction`.
@@ -95,15 +95,22 @@ impl RedisServerBuilder {
     #[must_use]
     pub fn with_tls(mut self, certificate: &Path, key: &Path) -> Self {
         self.tls = true;
-        self.with("tls-cert-file", &certificate.display().to_string())
-            .with("tls-key-file", &key.display().to_string())
+        self.with_words("tls-cert-file", &[&certificate.display().to_string()])
+            .with_words("tls-key-file", &[&key.display().to_string()])
             .with("tls-auth-clients", "no")
     }
 
-    /// Sets any directive of `redis.conf`.
+    /// Sets any directive of `redis.conf`, to several words if the value has spaces.
     #[must_use]
-    pub fn with(mut self, directive: &str, value: &str) -> Self {
-        self.arguments.extend([format!("--{directive}"), value.to_owned()]);
+    pub fn with(self, directive: &str, value: &str) -> Self {
+        // Redis 6.2 takes an argument with spaces for one word.
+        let words: Vec<&str> = if value.is_empty() { vec![""] } else { value.split(' ').collect() };
+        self.with_words(directive, &words)
+    }
+
+    fn with_words(mut self, directive: &str, words: &[&str]) -> Self {
+        self.arguments.push(format!("--{directive}"));
+        self.arguments.extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 

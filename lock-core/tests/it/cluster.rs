@@ -3,10 +3,12 @@
 mod batches;
 mod durability;
 mod failover;
+mod ipv6;
 mod managed;
 mod moves;
 mod reached;
 mod refusing;
+mod schemes;
 
 use std::future::IntoFuture;
 use std::pin::pin;

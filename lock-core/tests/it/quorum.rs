@@ -1,6 +1,8 @@
 //! Quorums of memory stores, on virtual time, behind networks that break.
 
 mod health;
+#[cfg(feature = "redis")]
+mod losses;
 mod members;
 mod network;
 #[cfg(feature = "redis")]

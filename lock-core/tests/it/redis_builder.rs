@@ -168,32 +168,8 @@ async fn the_nodes_of_a_cluster_may_be_a_list_of_addresses() {
 mod tls {
     use lock_core::testing::{RedisServer, limit};
     use lock_core::{LockErrorKind, LockManager, RedisStore};
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-    /// An authority of this test.
-    struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-    impl Authority {
-        fn new() -> Self {
-            let mut params = CertificateParams::new(Vec::new()).unwrap();
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            // Its name differs from that of the certificates it signs, which would otherwise look
-            // self-signed.
-            params.distinguished_name.push(DnType::CommonName, "an authority of this test");
-            Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-        }
-
-        fn pem(&self) -> String {
-            self.0.pem()
-        }
-
-        /// A certificate and its key.
-        fn issue(&self, name: &str) -> (String, String) {
-            let key = KeyPair::generate().unwrap();
-            let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
-            (certificate.pem(), key.serialize_pem())
-        }
-    }
+    use crate::support::Authority;
 
     #[tokio::test]
     #[limit]

@@ -1,5 +1,7 @@
 //! Shared by the tests of whole managers on real servers.
 
+#[cfg(feature = "tls")]
+mod authority;
 mod listening;
 mod resource;
 mod worker;
@@ -12,6 +14,8 @@ use std::time::{Duration, Instant};
 use lock_core::testing::{EventLog, RedisServer, Reply};
 use lock_core::{LockGuard, LockManager, LockRequest, LossReason, RedisStore, Renew};
 
+#[cfg(feature = "tls")]
+pub(crate) use authority::Authority;
 pub(crate) use listening::listening;
 pub(crate) use resource::Resource;
 pub(crate) use worker::{Scratch, Worker};
@@ -124,6 +128,12 @@ pub(crate) fn seed() -> u64 {
 /// Prints a figure, which `--nocapture` shows.
 pub(crate) fn figure(what: &str, value: impl std::fmt::Debug) {
     println!("figure: {what}: {value:?}");
+}
+
+/// Prints a figure with the bound that is set for it, which `scripts/repeat-scenarios.sh` checks: a test that runs beside
+/// others says nothing about time.
+pub(crate) fn bounded(what: &str, value: impl std::fmt::Debug, bound: impl std::fmt::Debug) {
+    figure(&format!("{what} (bound {bound:?})"), value);
 }
 
 /// Polls a future at most this many times, and only while it is woken. Returns its output, if it

@@ -5,6 +5,7 @@
 mod cluster;
 mod generated;
 mod jobs;
+mod members;
 mod others;
 mod program;
 mod quorum;

@@ -68,7 +68,11 @@ pub(crate) struct Watching {
 }
 
 pub(crate) fn watch(server: &RedisServer, arguments: &[&str]) -> Watching {
-    let mut child = command(&server.url(), arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    watch_at(&server.url(), arguments)
+}
+
+pub(crate) fn watch_at(url: &str, arguments: &[&str]) -> Watching {
+    let mut child = command(url, arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     Watching { child, stdout }
 }

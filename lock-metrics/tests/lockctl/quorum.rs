@@ -41,8 +41,8 @@ async fn a_quorum_is_begun_and_its_members_are_asked() {
     for (arguments, url, says) in [
         (&["quorum", "init"][..], "redis://127.0.0.1", "not the URL of a quorum"),
         (&["sync", "k"], "redlock://a,b", "name at least three independent stores"),
-        (&["list"], "redlock://a,b,c", "its own URL, such as --url redis://a:6379"),
-        (&["show", "k"], "redlock://a,b,c", "`lockctl sync KEY`"),
+        (&["waiters", "k"], "redlock://a,b,c", "its own URL, such as --url redis://a:6379"),
+        (&["why", "k"], "redlock://a,b,c", "`lockctl show KEY`"),
         (&["topology"], "redlock://a,b", "name at least three independent stores"),
         (&["topology"], "redlok://a,b,c", "redlok"),
     ] {

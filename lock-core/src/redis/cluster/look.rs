@@ -88,9 +88,21 @@ impl Cluster {
         let clock = Clock::system();
         let first = self.table.is_empty();
         *looked = clock.now();
-        let mut asking = JoinSet::new();
-        for node in self.candidates() {
-            asking.spawn(async move { view_of(&node).await });
+        let (mut asking, nodes) = (JoinSet::new(), self.candidates());
+        let all_suspect = nodes.iter().all(|node| node.is_suspect());
+        let mut expected = 0;
+        for node in nodes {
+            let expects = all_suspect || !node.is_suspect();
+            expected += usize::from(expects);
+            let late = if expects { Timestamp::NEVER } else { looked.after(PATIENCE.0) };
+            asking.spawn(async move {
+                let clock = Clock::system();
+                let view = tokio::select! {
+                    view = view_of(&node) => view,
+                    () = clock.sleep_until(late) => Err(LockError::not_executed(format!("{} does not answer", node.name()))),
+                };
+                (expects, view)
+            });
         }
         // A runtime without timers cannot connect either, and is told so; it must not be made to sleep before.
         let mut until = if first { Timestamp::NEVER } else { looked.after(PATIENCE.0) };
@@ -102,16 +114,27 @@ impl Cluster {
                 () = clock.sleep_until(until) => None,
             };
             match answer {
-                Some(Ok(Ok(view))) => {
+                Some(Ok((expects, Ok(view)))) => {
+                    expected -= usize::from(expects);
                     until = until.min(clock.now().after(PATIENCE.1));
                     if newest.as_ref().is_none_or(|known| view.rank() > known.rank()) {
                         newest = Some(view);
                     }
                 }
-                // Only if all of them say so, it is a mistake in the settings.
-                Some(Ok(Err(error))) if refused.as_ref().is_none_or(LockError::is_of_settings) => refused = Some(error),
-                Some(_) => {}
+                Some(Ok((expects, Err(error)))) => {
+                    expected -= usize::from(expects);
+                    // Only if all of them say so, it is a mistake in the settings.
+                    if refused.as_ref().is_none_or(LockError::is_of_settings) {
+                        refused = Some(error);
+                    }
+                }
+                Some(Err(_)) => {}
                 None => break,
+            }
+            if expected == 0 && newest.is_some() {
+                // Those in doubt are trusted again when they answer, for which nobody waits.
+                asking.detach_all();
+                break;
             }
         }
         match (newest, refused) {
@@ -152,9 +175,8 @@ impl Cluster {
             }
         }
         self.failovers.found(lanes.values().copied().collect());
-        let lane_of = |slot: u16| lanes.get(topology.master_of(usize::from(slot))?).copied();
         let first = self.table.is_empty();
-        let changed = self.table.set((0..=u16::MAX).take(SLOTS).map(|slot| (slot, lane_of(slot))));
+        let changed = self.table.set((0..=u16::MAX).zip(topology.each_slot(|master| lanes.get(master).copied())));
         if changed > 0 {
             self.slots_moved.fetch_add(u64::from(!first), Ordering::Relaxed);
             tracing::debug!(cluster = self.name(), slots = changed, masters = lanes.len(), "slots have other masters");

@@ -251,7 +251,10 @@ impl Cluster {
                 return Err(error);
             }
             bound = (bound * 2).min(PAUSE.1);
-            clock.sleep_until(again).await;
+            tokio::select! {
+                () = clock.sleep_until(again) => {}
+                () = self.another_master(slot) => {}
+            }
             if self.keepers.load(Ordering::Relaxed) == 0 && !at_once {
                 // Nobody else looks.
                 let _ = self.look().await;
@@ -261,11 +264,8 @@ impl Cluster {
 
     /// Returns the master of a slot.
     fn stop(&self, slot: u16) -> Result<Stop<'_>> {
-        let found = self
-            .table
-            .lane_of(slot)
-            .and_then(|lane| Some(Stop { slot, lane, served_by: lane, node: self.table.node(lane)? }));
-        found.ok_or_else(|| {
+        let at = |lane| Some(Stop { slot, lane, served_by: lane, node: self.table.node(lane)? });
+        self.table.lane_of(slot).and_then(at).ok_or_else(|| {
             self.common.look_soon();
             LockError::not_executed(format!(
                 "the cluster of {} has no master for slot {slot}; wait until every slot is served",
@@ -319,8 +319,10 @@ impl Cluster {
         }
         let overdue = async {
             clock.sleep_until(sent.after(PATIENCE)).await;
-            stop.node.doubt();
-            self.replaced(stop).await;
+            tokio::select! {
+                () = self.replaced(stop) => {}
+                () = stop.node.doubt_until_dropped() => {}
+            }
             clock.sleep_until(clock.now().after(LAST_WORD)).await;
         };
         let answer = tokio::select! {
@@ -356,6 +358,12 @@ impl Cluster {
             ))
             .with_source(Refusal::Replaced)),
         }
+    }
+
+    /// Waits until another master serves the slot than now.
+    async fn another_master(&self, slot: u16) {
+        let Ok(stop) = self.stop(slot) else { return std::future::pending().await };
+        self.replaced(stop).await;
     }
 
     /// Waits until another master serves the slot than before, or than the one that was asked.

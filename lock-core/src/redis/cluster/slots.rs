@@ -24,12 +24,12 @@ impl Address {
 }
 
 /// The masters of a cluster, as one of its nodes sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(in crate::redis) struct Topology {
-    /// The master of each slot; `None` if no master serves it.
-    by_slot: Vec<Option<Address>>,
-    /// How many replicas each master has that could take over.
-    replicas: BTreeMap<Address, u64>,
+    /// The master of each slot, by its place in `masters`; `None` if no master serves it.
+    by_slot: Vec<Option<u16>>,
+    /// The masters, and how many replicas each has that could take over.
+    masters: Vec<(Address, u64)>,
 }
 
 /// What a look at the cluster finds of a master.
@@ -46,7 +46,8 @@ impl Topology {
     /// it makes no sense.
     pub(in crate::redis) fn read(answer: &Value, asked: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
-        let (mut by_slot, mut by_master) = (vec![None; SLOTS], BTreeMap::new());
+        let mut by_slot = vec![None; SLOTS];
+        let (mut masters, mut places) = (Vec::new(), BTreeMap::new());
         for range in ranges {
             let Value::Array(range) = range else { return None };
             let [Value::Int(first), Value::Int(last), Value::Array(master), replicas @ ..] = range.as_slice() else {
@@ -60,24 +61,39 @@ impl Topology {
             };
             let master = Address::announced(host, u16::try_from(*port).ok()?, asked);
             let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
-            by_master.insert(master.clone(), u64::try_from(replicas.len()).ok()?);
-            by_slot.get_mut(first..=last)?.fill(Some(master));
+            let place = *places.entry(master).or_insert_with_key(|master| {
+                masters.push((master.clone(), 0));
+                masters.len() - 1
+            });
+            masters[place].1 = u64::try_from(replicas.len()).ok()?;
+            by_slot.get_mut(first..=last)?.fill(Some(u16::try_from(place).ok()?));
         }
-        Some(Self { by_slot, replicas: by_master })
+        Some(Self { by_slot, masters })
     }
 
     /// Returns what is known of a master.
     pub(super) fn found_of(&self, master: &Address) -> Found {
-        let serves = |slot: &Option<Address>| slot.as_ref() == Some(master);
+        let Some(place) = self.place_of(master) else { return Found::default() };
+        let serves = |slot: &Option<u16>| *slot == Some(place);
         let number = |at: usize| u16::try_from(at).ok();
         let first = self.by_slot.iter().position(serves).and_then(number);
         let last = self.by_slot.iter().rposition(serves).and_then(number);
-        Found { slots: first.zip(last), replicas: self.replicas.get(master).copied().unwrap_or(0) }
+        Found { slots: first.zip(last), replicas: self.masters[usize::from(place)].1 }
     }
 
-    /// Returns the master of a slot.
-    pub(super) fn master_of(&self, slot: usize) -> Option<&Address> {
-        self.by_slot[slot].as_ref()
+    fn place_of(&self, master: &Address) -> Option<u16> {
+        let place = self.masters.iter().position(|(address, _)| address == master)?;
+        u16::try_from(place).ok()
+    }
+
+    fn at(&self, place: Option<u16>) -> Option<&Address> {
+        place.map(|place| &self.masters[usize::from(place)].0)
+    }
+
+    /// Returns for each slot what `of` says of its master. It is asked once for each master: there are many slots.
+    pub(super) fn each_slot<T: Copy>(&self, of: impl Fn(&Address) -> Option<T>) -> impl Iterator<Item = Option<T>> {
+        let of: Vec<Option<T>> = self.masters.iter().map(|(address, _)| of(address)).collect();
+        self.by_slot.iter().map(move |place| of[usize::from((*place)?)])
     }
 
     /// Returns how many slots no master serves.
@@ -87,13 +103,15 @@ impl Topology {
 
     /// Returns the masters that serve at least one slot.
     pub(in crate::redis) fn masters(&self) -> BTreeSet<&Address> {
-        self.by_slot.iter().flatten().collect()
+        let places: BTreeSet<u16> = self.by_slot.iter().flatten().copied().collect();
+        places.into_iter().filter_map(|place| self.at(Some(place))).collect()
     }
 
     /// Returns how many slots a master serves.
     #[cfg(feature = "inspect")]
     pub(in crate::redis) fn served_by(&self, master: &Address) -> usize {
-        self.by_slot.iter().filter(|by| by.as_ref() == Some(master)).count()
+        let place = self.place_of(master);
+        self.by_slot.iter().filter(|by| place.is_some() && **by == place).count()
     }
 
     /// Reads what a master says about itself in `CLUSTER NODES`: whether it is taking over a slot, or has
@@ -110,7 +128,7 @@ impl Topology {
             }
             let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
             let served = self.by_slot.get(first.parse().ok()?..=last.parse().ok()?)?;
-            if served.iter().any(|other| other.as_ref() != Some(master)) {
+            if served.iter().any(|other| self.at(*other) != Some(master)) {
                 return Some(true);
             }
         }
@@ -120,8 +138,8 @@ impl Topology {
     /// Returns the masters that serve a slot that another master served before.
     #[cfg(any(test, feature = "inspect"))]
     pub(in crate::redis) fn gained_since<'a>(&'a self, before: &Self) -> BTreeSet<&'a Address> {
-        let moved = self.by_slot.iter().zip(&before.by_slot).filter(|(now, before)| now != before);
-        moved.filter_map(|(now, _)| now.as_ref()).collect()
+        let slots = self.by_slot.iter().zip(&before.by_slot).map(|(now, then)| (self.at(*now), before.at(*then)));
+        slots.filter(|(now, then)| now != then).filter_map(|(now, _)| now).collect()
     }
 }
 

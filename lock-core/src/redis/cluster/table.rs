@@ -91,8 +91,15 @@ impl Table {
 
     /// Returns the lanes that serve a slot.
     pub(super) fn masters(&self) -> BTreeSet<u16> {
-        let lanes = self.by_slot.iter().map(|lane| lane.load(Ordering::Acquire));
-        lanes.filter(|lane| *lane != NONE).collect()
+        let (mut masters, mut last) = (BTreeSet::new(), NONE);
+        for lane in self.by_slot.iter().map(|lane| lane.load(Ordering::Acquire)) {
+            // Most slots have the same master as the slot before.
+            if lane != last && lane != NONE {
+                masters.insert(lane);
+            }
+            last = lane;
+        }
+        masters
     }
 
     /// Returns whether nothing is known yet.

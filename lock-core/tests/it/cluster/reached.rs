@@ -7,12 +7,12 @@ use lock_core::{LockManager, RedisStore};
 
 use crate::support::{SECOND, eventually, exists, take};
 
-fn set(master: &RedisServer, name: &str, value: &str) {
+pub(super) fn set(master: &RedisServer, name: &str, value: &str) {
     assert_eq!(master.command(&["CONFIG", "SET", name, value]), Reply::Text("OK".to_owned()), "{name}");
 }
 
 /// Takes a lock on every master, and passes one on.
-async fn works(locks: &LockManager, cluster: &RedisCluster) {
+pub(super) async fn works(locks: &LockManager, cluster: &RedisCluster) {
     for (at, master) in cluster.masters().iter().enumerate() {
         let name = cluster.key_on(at, "lock:");
         let guard = take(locks, &name).await;

@@ -127,28 +127,32 @@ fn patient(store: RedisStore) -> LockManager {
 async fn sentinels_and_their_master_are_reached_over_tls() {
     let file = |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/tls").join(name);
     let server = || RedisServer::builder().with_tls(&file("server.pem"), &file("server.key"));
-    let servers = RedisSentinels::builder().with_servers(server()).with_sentinels(server()).start();
     let reached = |server: &RedisServer| server.tls_url("localhost").trim_start_matches("rediss://").to_owned();
     let nat = |servers: &[RedisServer]| {
         let pairs = servers.iter().map(|server| format!("127.0.0.1:{}>{}", server.port(), reached(server)));
         pairs.collect::<Vec<_>>().join(",")
     };
-    let sentinel = reached(&servers.sentinels()[0]);
-    let all = format!("{},{}", nat(servers.servers()), nat(servers.sentinels()));
-    let plain = servers.url().trim_start_matches("redis+sentinel://").to_owned();
-    for url in [
-        format!("rediss+sentinel://{sentinel}/mymaster?nat={all}"),
-        format!("rediss+sentinel://{plain}?sentinel_tls=no&nat={}", nat(servers.servers())),
-    ] {
-        let authority = std::fs::read(file("authority.pem")).unwrap();
-        let store = RedisStore::builder(&url).certificate_authority(authority).build().unwrap();
-        follows(&patient(store), &servers).await;
+    let store = |url: &str, authority: &str| {
+        let authority = std::fs::read(file(authority)).unwrap();
+        RedisStore::builder(url).certificate_authority(authority).build().unwrap()
+    };
+    for sentinels_too in [true, false] {
+        // Others each time: a master that was just replaced is no replica yet, and keeps what it had.
+        let servers = RedisSentinels::builder().with_servers(server()).with_sentinels(server()).start();
+        let sentinel = reached(&servers.sentinels()[0]);
+        let all = format!("{},{}", nat(servers.servers()), nat(servers.sentinels()));
+        let plain = servers.url().trim_start_matches("redis+sentinel://").to_owned();
+        if !sentinels_too {
+            let url = format!("rediss+sentinel://{plain}?sentinel_tls=no&nat={}", nat(servers.servers()));
+            follows(&patient(store(&url, "authority.pem")), &servers).await;
+            continue;
+        }
+        let url = format!("rediss+sentinel://{sentinel}/mymaster?nat={all}");
+        let stranger = LockManager::builder(store(&url, "other-authority.pem")).build().unwrap();
+        let error = stranger.ping().await.unwrap_err();
+        assert!(error.to_string().contains("certificate"), "{error}");
+        follows(&patient(store(&url, "authority.pem")), &servers).await;
     }
-    let stranger = std::fs::read(file("other-authority.pem")).unwrap();
-    let url = format!("rediss+sentinel://{sentinel}/mymaster?nat={all}");
-    let store = RedisStore::builder(&url).certificate_authority(stranger).build().unwrap();
-    let error = LockManager::builder(store).build().unwrap().ping().await.unwrap_err();
-    assert!(error.to_string().contains("certificate"), "{error}");
 }
 
 #[tokio::test]

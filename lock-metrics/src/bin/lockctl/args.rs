@@ -29,6 +29,9 @@ Exit codes:
 Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
 with the same user, password and TLS settings. Replicas are never read.
 
+Quorums: `list`, `show` and `watch` ask every member at once. A lock is held where a majority has it; members
+that give no answer are named, and what they leave open is shown as `unknown`.
+
 Namespaces: with `?key_prefix=prod:` in the URL, or LOCK_KEY_PREFIX=prod:, only keys of that namespace are
 seen, and the prefix may be left out of keys.
 
@@ -76,7 +79,7 @@ Examples:
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The Redis server, or any node of a cluster: `redis://user:password@host:port/db` (only the host is needed), rediss:// or
-    /// redis+unix:///path; for `run`, `sync`, `topology`, `release` and `quorum` also redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
+    /// redis+unix:///path; for all but `waiters`, `why` and `leader` also redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -266,7 +269,7 @@ pub(crate) enum OnBusy {
 }
 
 /// Which locks to look for.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Wanted {
     #[command(flatten)]
     pub(crate) scope: Scope,
@@ -277,7 +280,7 @@ pub(crate) struct Wanted {
 }
 
 /// Where to look.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Scope {
     /// Only keys that begin with this, after the namespace; then strings of other clients count as locks too
     #[arg(long, value_name = "P")]

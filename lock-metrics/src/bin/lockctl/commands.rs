@@ -12,6 +12,7 @@ use crate::text::{human, visible};
 use crate::{End, Failure, jobs, record, values};
 
 /// Every lock that a scan found.
+#[derive(Default)]
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
     /// What is remembered of jobs, by the key of their lock, the latest first.
@@ -40,6 +41,13 @@ pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, 
     let mut jobs: Vec<_> = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
     jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), key.clone()));
     Ok(Listing { entries, jobs, truncated: scan.is_truncated(), left_out, servers })
+}
+
+/// What was found at one key.
+impl FromIterator<LockEntry> for Listing {
+    fn from_iter<T: IntoIterator<Item = LockEntry>>(entries: T) -> Self {
+        Self { entries: entries.into_iter().collect(), ..Self::default() }
+    }
 }
 
 impl Listing {
@@ -83,19 +91,23 @@ impl Listing {
             let more = if overdue.len() > 1 { format!(", and {} more", overdue.len() - 1) } else { String::new() };
             text.push_str(&format!("\noverdue: {worst}{more}; lockctl jobs says who ran them last"));
         }
-        if let (count @ 1.., Some(example)) = &self.left_out
-            && self.entries.is_empty()
-        {
-            let name = example.as_str().strip_prefix(fleet.key_prefix()).unwrap_or(example.as_str());
-            let prefix = name.split_inclusive(':').next().unwrap_or_default();
-            text.push_str(&format!(
-                "\n{count} strings may be locks of other clients, such as {}; to see them, name what their keys \
-                 begin with: lockctl list --prefix {}",
-                visible(example.as_str()),
-                visible(prefix),
-            ));
+        if let (true, Some(hint)) = (self.entries.is_empty(), self.hint(fleet.key_prefix())) {
+            text.push_str(&format!("\n{hint}"));
         }
         text
+    }
+
+    /// Says how to see what was left out, if anything was. `namespace` is that of the URL.
+    pub(crate) fn hint(&self, namespace: &str) -> Option<String> {
+        let (count @ 1.., Some(example)) = &self.left_out else { return None };
+        let name = example.as_str().strip_prefix(namespace).unwrap_or(example.as_str());
+        let prefix = name.split_inclusive(':').next().unwrap_or_default();
+        Some(format!(
+            "{count} strings may be locks of other clients, such as {}; to see them, name what their keys begin with: \
+             lockctl list --prefix {}",
+            visible(example.as_str()),
+            visible(prefix),
+        ))
     }
 }
 
@@ -135,9 +147,7 @@ pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -
             out.line(&format!("\n{}", record::holders_table(&holders, true)))?;
         }
         if let Some(command) = release_command(entry) {
-            out.line(&format!(
-                "\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}"
-            ))?;
+            out.line(&release_hint(&command))?;
         }
     } else {
         out.line(&format!("{} is free", visible(key.as_str())))?;
@@ -211,6 +221,11 @@ pub(crate) fn release_command(entry: &LockEntry) -> Option<String> {
     };
     let plain = visible(key) == key && !key.starts_with('-');
     plain.then(|| format!("lockctl release {} {expected} --reason '…'", quoted(key)))
+}
+
+/// Says when that command may be used.
+pub(crate) fn release_hint(command: &str) -> String {
+    format!("\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}")
 }
 
 /// Returns the value that a foreign client wrote, if it was read completely.

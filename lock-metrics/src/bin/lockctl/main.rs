@@ -10,6 +10,7 @@ mod commands;
 mod generate;
 mod jobs;
 mod leader;
+mod members;
 mod output;
 mod quorum;
 mod record;

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::args::{Action, Expected, QuorumAction};
+use crate::members::{Members, Question};
 use crate::output::{Output, Table};
 use crate::text::visible;
-use crate::{End, Failure, audit, complain, record, values};
+use crate::{End, Failure, audit, complain, members, record, values, watch};
 
 /// Shows what each node says of a key.
 pub(crate) async fn sync(url: &str, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
@@ -107,9 +108,24 @@ pub(crate) async fn act_at_members(
             let key = values::within(members[0].key_prefix(), &key)?;
             release(members, &key, &expected, &reason, out).await
         }
+        Action::List(wanted) => members::once(&Members::of(members), &Question::Every(wanted), out).await,
+        Action::Show { key } => {
+            let key = values::within(members[0].key_prefix(), &key)?;
+            members::once(&Members::of(members), &Question::One { key, owners: true }, out).await
+        }
+        Action::Watch { key, wanted } => {
+            let key = key.map(|key| values::within(members[0].key_prefix(), &key)).transpose()?;
+            let question = match key {
+                Some(key) => Question::One { key, owners: wanted.owners },
+                None => Question::Every(wanted),
+            };
+            let (members, as_json) = (Members::of(members), out.is_json());
+            watch::again_and_again(async || Ok(members.look(&question, as_json).await.0), out).await
+        }
         _ => Err(Failure::Url(LockError::misconfigured(format!(
-            "a quorum has no list of its locks; `lockctl sync KEY` shows one lock at every member, `lockctl topology` the \
-             members, and what one of them has is seen with its own URL, such as --url redis://{}",
+            "this command asks one server, and a quorum keeps no queue: who waits polls, and stands in the live view of \
+             its own process; `lockctl show KEY` says who has a lock at each member, and what one member knows is seen \
+             with its own URL, such as --url redis://{}",
             members[0].node(),
         )))),
     }

@@ -10,7 +10,7 @@ use crate::output::Table;
 use crate::text::human;
 use crate::values;
 
-const NOTHING: &str = "-";
+pub(crate) const NOTHING: &str = "-";
 
 /// Returns the identity, or enough of it to tell holders apart.
 pub(crate) fn owner(owner: OwnerId, full: bool) -> String {
@@ -98,16 +98,9 @@ fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
 pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
     let mut table = Table::new(&["KEY", "STATE", "HELD FOR", "LEASE LEFT", "WAITERS", "CALL SITE", "PROCESS", "OWNER"]);
     for entry in entries {
-        table.row([
-            entry.key.as_str().to_owned(),
-            state(entry),
-            held_for(entry),
-            lease_left(entry),
-            entry.waiters.to_string(),
-            entry.holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
-            entry.holder.info.as_ref().map_or(NOTHING.to_owned(), process),
-            entry.holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
-        ]);
+        let [held_for, left, site, process, owner] = cells(entry, full_owners);
+        let key = entry.key.as_str().to_owned();
+        table.row([key, state(entry), held_for, left, entry.waiters.to_string(), site, process, owner]);
     }
     table.render()
 }
@@ -118,6 +111,17 @@ fn state(entry: &LockEntry) -> String {
         Some(mode) if entry.state == EntryState::Shared => format!("shared, {}", mode.as_str()),
         _ => entry.state.as_str().to_owned(),
     }
+}
+
+/// Writes for how long a lock has been held, what is left of its lease, and by whom: call site, process and owner.
+pub(crate) fn cells(entry: &LockEntry, full_owners: bool) -> [String; 5] {
+    [
+        held_for(entry),
+        lease_left(entry),
+        entry.holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+        entry.holder.info.as_ref().map_or(NOTHING.to_owned(), process),
+        entry.holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
+    ]
 }
 
 pub(crate) fn holders_table(holders: &[FleetHolder], full_owners: bool) -> String {

@@ -14,15 +14,25 @@ use crate::{End, Failure, commands, complain, record};
 const EVERY: Duration = Duration::from_secs(1);
 
 /// One snapshot, in the requested form.
-enum Look {
+pub(crate) enum Look {
     Json(Value),
     Text(String),
 }
 
+/// Shows one lock of a fleet, or all of them.
 pub(crate) async fn watch(
     fleet: &FleetReader,
     key: Option<&LockKey>,
     wanted: &Wanted,
+    out: &mut Output,
+) -> Result<End, Failure> {
+    let as_json = out.is_json();
+    again_and_again(async || look(fleet, key, wanted, as_json).await, out).await
+}
+
+/// Looks every second until Ctrl-C.
+pub(crate) async fn again_and_again(
+    look: impl AsyncFn() -> Result<Look, LockError>,
     out: &mut Output,
 ) -> Result<End, Failure> {
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
@@ -30,7 +40,7 @@ pub(crate) async fn watch(
     loop {
         let look = tokio::select! {
             _ = &mut stop => return Ok(End::Ok),
-            look = look(fleet, key, wanted, out.is_json()) => look,
+            look = look() => look,
         };
         match look {
             Ok(Look::Json(document)) => out.record(&document)?,
