@@ -187,8 +187,8 @@ def site_hold(lock):
     return f'max(distributed_lock_site_oldest_hold_start_timestamp_seconds{{lock="{lock}"}})'
 
 
-# What one server without replicas has none of: their panels are empty, as they should be.
-NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open")
+# What one server without replicas has none of, and jobs that are late: their panels are empty, as they should be.
+NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue")
 
 
 def check_queries(options, server, lock, site):
