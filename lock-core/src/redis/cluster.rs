@@ -1,7 +1,7 @@
 //! Locks on a Redis Cluster: each at the master that serves its slot.
 //!
 //! One table says which master serves which slot. Whoever is redirected corrects it at once, and the keeper looks
-//! at the cluster whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs`.
+//! at the cluster whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs` and `watch.rs`.
 
 pub(super) mod common;
 pub(super) mod redirect;
@@ -11,6 +11,7 @@ mod failovers;
 mod look;
 mod route;
 mod table;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
