@@ -9,8 +9,8 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use lock_core::{LockKey, OwnerId, Wait};
 
+use crate::address::Address;
 use crate::values;
-use crate::why::Address;
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";

@@ -5,7 +5,7 @@ use lock_core::{JobRecord, LockKey};
 use serde_json::{Value, json};
 
 use crate::args::Scope;
-use crate::commands::{Listing, scan};
+use crate::listing::{Listing, scan};
 use crate::output::{Output, Table};
 use crate::record;
 use crate::text::human;

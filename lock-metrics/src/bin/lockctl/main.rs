@@ -4,12 +4,14 @@
 //! Two commands are exceptions: `why` asks the live views it is given, and `run` takes a lock itself, and runs a command
 //! under it.
 
+mod address;
 mod args;
 mod audit;
 mod commands;
 mod generate;
 mod jobs;
 mod leader;
+mod listing;
 mod members;
 mod output;
 mod quorum;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::args::Wanted;
 use crate::output::Output;
 use crate::text::visible;
-use crate::{End, Failure, commands, complain, record};
+use crate::{End, Failure, commands, complain, listing, record};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -59,9 +59,9 @@ pub(crate) async fn again_and_again(
 
 async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_json: bool) -> Result<Look, LockError> {
     let Some(key) = key else {
-        let listing = commands::scan(fleet, &wanted.scope).await?;
+        let listing = listing::scan(fleet, &wanted.scope).await?;
         return Ok(if as_json {
-            Look::Json(listing.json(fleet, wanted))
+            Look::Json(commands::listing_json(&listing, fleet, wanted))
         } else if listing.entries.is_empty() {
             Look::Text(listing.summary(fleet))
         } else {

@@ -12,10 +12,10 @@ use lock_core::{LockError, LockKey};
 use tokio::task::JoinSet;
 
 use crate::args::Wanted;
-use crate::commands::Listing;
+use crate::listing::Listing;
 use crate::output::Output;
 use crate::watch::Look;
-use crate::{End, Failure, commands};
+use crate::{End, Failure, listing};
 
 /// How long a member may take to answer at all.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -117,7 +117,7 @@ impl Question {
         let answers = tokio::time::timeout(PATIENCE, member.ping()).await;
         answers.unwrap_or_else(|_| Err(LockError::unavailable(format!("it did not answer within {PATIENCE:?}"))))?;
         match self {
-            Self::Every(wanted) => commands::scan(member, &wanted.scope).await,
+            Self::Every(wanted) => listing::scan(member, &wanted.scope).await,
             Self::One { key, .. } => Ok(member.entry(key).await?.into_iter().collect()),
         }
     }

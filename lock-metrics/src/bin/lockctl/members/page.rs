@@ -4,7 +4,7 @@ use lock_core::{LockError, LockKey};
 use serde_json::{Value, json};
 
 use super::{Joint, Verdict, View, is_same};
-use crate::commands::Listing;
+use crate::listing::Listing;
 use crate::output::Table;
 use crate::text::{human, visible};
 use crate::{commands, record};

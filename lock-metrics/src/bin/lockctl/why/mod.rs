@@ -12,11 +12,10 @@ use lock_core::inspect::{FleetReader, LockEntry};
 use lock_core::{Clock, HolderInfo, LockKey};
 use tokio::task::JoinSet;
 
+use crate::address::Address;
 use crate::output::Output;
 use crate::why::findings::Findings;
 use crate::{End, Failure};
-
-pub(crate) use view::Address;
 
 /// How often a lock that changes hands meanwhile is looked at again.
 const LOOKS: usize = 3;
