@@ -51,14 +51,23 @@ pub enum Direction {
 struct Faults {
     to_server: Lane,
     to_client: Lane,
-    /// Changes when every connection must end.
-    kill: watch::Sender<u64>,
+    current: Mutex<Generation>,
     /// Changes when every current connection must stop passing bytes on.
     strand: watch::Sender<u64>,
     refuse: AtomicBool,
     /// The server that new connections reach.
     port: AtomicU16,
     connections: AtomicU64,
+}
+
+/// The connections since the last [`FaultProxy::kill_connections`].
+#[derive(Debug)]
+struct Generation {
+    /// Dropped when they must end.
+    lives: watch::Sender<()>,
+    /// Each holds one of these, so that the receiver tells when the last has ended.
+    open: std::sync::mpsc::Sender<()>,
+    ended: std::sync::mpsc::Receiver<()>,
 }
 
 #[derive(Debug)]
@@ -94,7 +103,7 @@ impl FaultProxy {
         let faults = Arc::new(Faults {
             to_server: Lane::new(),
             to_client: Lane::new(),
-            kill: watch::Sender::new(0),
+            current: Mutex::new(Generation::new()),
             strand: watch::Sender::new(0),
             refuse: AtomicBool::new(false),
             port: AtomicU16::new(server_port),
@@ -149,9 +158,11 @@ impl FaultProxy {
         *self.lane(direction).cut() = Some(bytes);
     }
 
-    /// Ends every connection.
+    /// Ends every connection. When it returns, no byte passes through them any more.
     pub fn kill_connections(&self) {
-        self.faults.kill.send_modify(|generation| *generation += 1);
+        let Generation { lives, open, ended } = std::mem::replace(&mut *self.faults.current(), Generation::new());
+        drop((lives, open));
+        let _ = ended.recv();
     }
 
     /// Stops passing bytes on over the current connections, which stay open. New ones work.
@@ -206,7 +217,18 @@ impl Drop for FaultProxy {
     }
 }
 
+impl Generation {
+    fn new() -> Self {
+        let (open, ended) = std::sync::mpsc::channel();
+        Self { lives: watch::Sender::new(()), open, ended }
+    }
+}
+
 impl Faults {
+    fn current(&self) -> std::sync::MutexGuard<'_, Generation> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lane(&self, direction: Direction) -> &Lane {
         match direction {
             Direction::ToServer => &self.to_server,
@@ -252,16 +274,21 @@ impl Lane {
 
 async fn accept(listener: &TcpListener, faults: &Arc<Faults>, handle: &tokio::runtime::Handle) {
     while let Ok((client, _)) = listener.accept().await {
-        if faults.refuse.load(Ordering::SeqCst) {
-            continue;
-        }
-        let mut killed = faults.kill.subscribe();
+        let (mut killed, open) = {
+            // Under the lock, so that whoever refuses and then kills leaves no connection alive.
+            let current = faults.current();
+            if faults.refuse.load(Ordering::SeqCst) {
+                continue;
+            }
+            (current.lives.subscribe(), current.open.clone())
+        };
         let faults = Arc::clone(faults);
         handle.spawn(async move {
             tokio::select! {
                 _ = connect(client, &faults) => {}
                 _ = killed.changed() => {}
             }
+            drop(open);
         });
     }
 }

@@ -89,3 +89,18 @@ fn cuts_swallows_kills_and_refuses() {
     proxy.resume();
     assert!(ping(&mut connect(&proxy)).unwrap());
 }
+
+#[test]
+#[limit]
+fn nothing_passes_once_connections_are_killed() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    for _ in 0..300 {
+        let mut stream = connect(&proxy);
+        assert!(ping(&mut stream).unwrap());
+        proxy.kill_connections();
+        let passed = proxy.bytes(Direction::ToServer);
+        assert!(!ping(&mut stream).unwrap());
+        assert_eq!(proxy.bytes(Direction::ToServer), passed);
+    }
+}
