@@ -12,8 +12,8 @@ use lock_core::{
 };
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, renewals, take,
-    warm,
+    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, nothing_is_left,
+    renewals, take, warm,
 };
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -284,10 +284,7 @@ async fn sets_cut_at_every_await_point_leave_nothing() {
     }
     let granted: usize = tasks.join_all().await.into_iter().sum();
     figure("of 960 sets cut at every await point were granted", granted);
-    let took = eventually("nothing is left", || locked_keys(&server).is_empty()).await;
-    figure("until the last was undone", took);
-    tokio::time::sleep(100 * MS).await;
-    assert_eq!(locked_keys(&server), [""; 0]);
+    figure("until the last was undone", nothing_is_left(&server).await);
     all_told(&events).await;
 }
 
@@ -342,9 +339,7 @@ async fn a_stalled_server_executes_no_set_of_a_caller_that_has_gone() {
         // At moments around the command's timeout of 1 s.
         assert!(tokio::time::timeout((50 + 250 * round) * MS, acquire).await.is_err());
         server.resume();
-        eventually("nothing is left", || locked_keys(&server).is_empty()).await;
-        tokio::time::sleep(30 * MS).await;
-        assert_eq!(locked_keys(&server), [""; 0]);
+        nothing_is_left(&server).await;
     }
     assert_eq!(expired(&server), 0, "some were not undone, and ended by themselves");
 }

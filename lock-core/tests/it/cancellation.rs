@@ -10,7 +10,8 @@ use lock_core::{LockError, LockErrorKind, LockManager, LossReason};
 use tokio::runtime::Builder;
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, seed, take, warm,
+    LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, nothing_is_left,
+    seed, take, warm,
 };
 
 #[tokio::test]
@@ -25,13 +26,10 @@ async fn a_stalled_server_executes_no_acquire_of_a_caller_that_has_gone() {
         // Given up at different moments, around the command's timeout of 1 s.
         assert!(tokio::time::timeout((50 + 120 * round) * MS, acquire).await.is_err());
         server.resume();
-        eventually(&format!("round {round}: nothing is left"), || !exists(&server, &key)).await;
-        // The key does not appear later either.
-        tokio::time::sleep(30 * MS).await;
-        assert!(!exists(&server, &key), "round {round}");
+        nothing_is_left(&server).await;
     }
     tokio::time::sleep(SECOND).await;
-    assert_eq!(locked_keys(&server), [""; 0]);
+    nothing_is_left(&server).await;
     assert_eq!(expired(&server), 0, "some were not undone, and ended by themselves");
 }
 
@@ -74,10 +72,7 @@ async fn two_thousand_acquires_cut_at_random_polls_leave_nothing() {
         granted += task.await.unwrap();
     }
     figure("of 2,000 acquires cut at random polls were granted", granted);
-    let took = eventually("nothing is left", || locked_keys(&server).is_empty()).await;
-    figure("until the last was undone", took);
-    tokio::time::sleep(100 * MS).await;
-    assert_eq!(locked_keys(&server), [""; 0]);
+    figure("until the last was undone", nothing_is_left(&server).await);
     all_told(&events).await;
 }
 
@@ -116,10 +111,7 @@ async fn ten_thousand_acquires_cut_at_every_await_point_leave_nothing() {
     }
     figure("of 10,000 acquires cut at every await point were granted; the deepest cut", (granted, deepest));
     // This covers keys and queue entries. No lease runs out before this.
-    let took = eventually("nothing is left", || locked_keys(&server).is_empty()).await;
-    figure("until the last was undone", took);
-    tokio::time::sleep(100 * MS).await;
-    assert_eq!(locked_keys(&server), [""; 0]);
+    figure("until the last was undone", nothing_is_left(&server).await);
 }
 
 #[test]
@@ -146,7 +138,7 @@ fn runtimes_shut_down_in_the_middle_leave_nothing() {
         dying.shutdown_background();
     }
     outside.block_on(async {
-        let took = eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+        let took = nothing_is_left(&server).await;
         figure("until everything of 30 dead runtimes was undone", took);
         for key in 0..7 {
             take(&locks, &format!("k{key}")).await.release().await.unwrap();

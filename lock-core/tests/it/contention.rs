@@ -7,7 +7,8 @@ use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockEventKind, ReleaseOutcome, Wait};
 
 use crate::support::{
-    LONG, MS, SECOND, Scratch, all_told, eventually, exists, expired, figure, locked_keys, locks, lost, take, watched,
+    LONG, MS, SECOND, Scratch, all_told, eventually, exists, expired, figure, locked_keys, locks, lost,
+    nothing_is_left, take, watched,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +42,7 @@ async fn five_hundred_waiters_are_all_served() {
     figure("500 waiters of 5 managers on one key: the longest wait", longest);
     let verdict = scratch.verdict();
     assert_eq!((verdict.grants, verdict.violations), (500, vec![]));
-    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    nothing_is_left(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,7 +75,7 @@ async fn five_hundred_waiters_time_out_within_their_budget() {
     guard.ensure_held().unwrap();
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
     // The last waiter may be granted the lock before its place is given up, and then gives it back.
-    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    nothing_is_left(&server).await;
     assert_eq!(expired(&server), 0, "it was not given back");
     all_told(&events).await;
 }

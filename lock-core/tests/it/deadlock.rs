@@ -266,7 +266,7 @@ async fn long_waits_in_one_order_are_no_deadlock() {
 #[tokio::test]
 #[limit]
 async fn processes_on_a_server_are_found_and_leave_nothing() {
-    use crate::support::{eventually, locked_keys, locks};
+    use crate::support::{locks, nothing_is_left};
     use lock_core::testing::RedisServer;
 
     let (server, told) = (RedisServer::start(), Told::default());
@@ -277,7 +277,7 @@ async fn processes_on_a_server_are_found_and_leave_nothing() {
     let victim = ends.iter().find_map(|end| end.as_ref().err()).unwrap();
     assert_eq!(victim.kind(), LockErrorKind::WouldDeadlock);
     assert!(victim.to_string().contains(&format!("pid {}", std::process::id())), "{victim}");
-    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    nothing_is_left(&server).await;
     let reserved = managers[0].lock("{ring:1}@blocked").await.unwrap_err();
     assert_eq!(reserved.kind(), LockErrorKind::InvalidKey);
 }

@@ -4,8 +4,8 @@ use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, St
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
 
 use crate::support::{
-    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, lost, pttl,
-    renewals, take, warm, watched,
+    LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, lost,
+    nothing_is_left, pttl, renewals, take, warm, watched,
 };
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn connections_killed_all_the_time_stop_no_work() {
     }
     figure("connections killed during 480 grants", kills);
     assert!(kills > 0);
-    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    nothing_is_left(&server).await;
     all_told(&events).await;
 }
 

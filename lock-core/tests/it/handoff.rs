@@ -11,7 +11,9 @@ use std::time::Duration;
 use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, Violation, limit};
 use lock_core::{LockErrorKind, LockManager, RedisStore};
 
-use crate::support::{LONG, MS, SECOND, Scratch, Worker, eventually, figure, locked_keys, locks, seed, take};
+use crate::support::{
+    LONG, MS, SECOND, Scratch, Worker, eventually, figure, locked_keys, locks, nothing_is_left, seed, take,
+};
 use crowd::Crowd;
 
 /// How often scripts ran.
@@ -124,7 +126,7 @@ async fn inboxes_that_are_killed_all_the_time_cost_no_grant() {
     let tally = crowd.stop().await;
     assert_eq!((tally.timeouts, tally.failures), (0, 0));
     assert_eq!(scratch.verdict().violations, []);
-    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    nothing_is_left(&server).await;
     figure("inbox connections killed, grants, longest wait", (killed, tally.grants, tally.longest_wait));
 }
 
@@ -146,7 +148,7 @@ async fn replies_that_are_lost_again_and_again_cost_no_grant() {
     let tally = crowd.stop().await;
     assert_eq!(tally.timeouts, 0);
     assert_eq!(scratch.verdict().violations, []);
-    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    nothing_is_left(&server).await;
     figure("replies lost, grants, longest wait", (lost, tally.grants, tally.longest_wait));
 }
 
@@ -167,7 +169,7 @@ async fn a_flush_in_the_middle_is_healed() {
     let expected = |one: &&Violation| matches!(one, Violation::Overlap { .. } | Violation::TokenOrder { .. });
     let worse: Vec<_> = violations.iter().filter(|one| !expected(one)).collect();
     assert!(worse.is_empty(), "{worse:?}");
-    eventually("nothing is left", || locked_keys(&server).is_empty()).await;
+    nothing_is_left(&server).await;
     figure("grants over 20 flushes, longest wait, overlaps", (tally.grants, tally.longest_wait, violations.len()));
 }
 

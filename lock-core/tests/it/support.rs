@@ -114,6 +114,21 @@ pub(crate) fn locked_keys(server: &RedisServer) -> Vec<String> {
     keys.iter().map(|key| key.text().to_owned()).filter(|key| !key.starts_with("distributed-lock:clock")).collect()
 }
 
+/// Waits until a server has had no keys but the clock for a while, so that what was still on its
+/// way, and is undone, has arrived. Returns how long that was.
+pub(crate) async fn nothing_is_left(server: &RedisServer) -> Duration {
+    let mut empty_since = None;
+    let gone = || {
+        let now = Instant::now();
+        if !locked_keys(server).is_empty() {
+            empty_since = None;
+            return false;
+        }
+        now - *empty_since.get_or_insert(now) >= 100 * MS
+    };
+    eventually("nothing is left", gone).await
+}
+
 /// Draws a seed, or takes the one of an earlier failure from `LOCK_TEST_SEED`. A test that fails
 /// prints it.
 pub(crate) fn seed() -> u64 {

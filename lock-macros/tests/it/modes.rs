@@ -1,30 +1,32 @@
 //! Readers, writers and permits.
 
-use std::time::Duration;
-
 use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, Mode, RedisStore, distributed_lock};
-use tokio::time::sleep;
+use tokio::sync::Barrier;
 
 use crate::support::manager;
 
-const MS: Duration = Duration::from_millis(1);
+/// Stays inside until somebody else, who came when all were inside, has tried.
+async fn until_another_tried(inside: &Barrier) {
+    inside.wait().await;
+    inside.wait().await;
+}
 
 #[distributed_lock(key = "price:<id>", mode = "read", wait = "none", guard = lock, client = locks)]
-async fn read(locks: &LockManager, id: u32) -> Result<Mode, LockError> {
-    sleep(50 * MS).await;
+async fn read(locks: &LockManager, id: u32, inside: &Barrier) -> Result<Mode, LockError> {
+    until_another_tried(inside).await;
     Ok(lock.mode())
 }
 
 #[distributed_lock(key = "price:<id>", mode = "write", wait = "none", guard = lock, client = locks)]
-async fn write(locks: &LockManager, id: u32) -> Result<Mode, LockError> {
-    sleep(50 * MS).await;
+async fn write(locks: &LockManager, id: u32, inside: &Barrier) -> Result<Mode, LockError> {
+    until_another_tried(inside).await;
     Ok(lock.mode())
 }
 
 #[distributed_lock(key = "uploads", permits = limit, weight = 2, wait = "none", client = locks)]
-async fn upload(locks: &LockManager, limit: u32) -> Result<(), LockError> {
-    sleep(50 * MS).await;
+async fn upload(locks: &LockManager, limit: u32, inside: &Barrier) -> Result<(), LockError> {
+    until_another_tried(inside).await;
     Ok(())
 }
 
@@ -40,27 +42,34 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, LockError>, why: LockErrorKind
 }
 
 async fn check(locks: LockManager) {
-    let (one, two, writer) = tokio::join!(read(&locks, 1), read(&locks, 1), async {
-        sleep(20 * MS).await;
-        write(&locks, 1).await
+    let (both, three) = (Barrier::new(2), Barrier::new(3));
+    let (one, two, writer) = tokio::join!(read(&locks, 1, &three), read(&locks, 1, &three), async {
+        three.wait().await;
+        let writer = write(&locks, 1, &three).await;
+        three.wait().await;
+        writer
     });
     assert_eq!((one, two), (Ok(Mode::READ), Ok(Mode::READ)));
     refused(writer, LockErrorKind::Busy);
-    let (writer, reader) = tokio::join!(write(&locks, 2), async {
-        sleep(20 * MS).await;
-        read(&locks, 2).await
+    let (writer, reader) = tokio::join!(write(&locks, 2, &both), async {
+        both.wait().await;
+        let reader = read(&locks, 2, &both).await;
+        both.wait().await;
+        reader
     });
     assert_eq!(writer, Ok(Mode::Exclusive));
     refused(reader, LockErrorKind::Busy);
 
-    let (one, two, three) = tokio::join!(upload(&locks, 5), upload(&locks, 5), async {
-        sleep(20 * MS).await;
-        upload(&locks, 5).await
+    let (one, two, refusal) = tokio::join!(upload(&locks, 5, &three), upload(&locks, 5, &three), async {
+        three.wait().await;
+        let refusal = upload(&locks, 5, &three).await;
+        three.wait().await;
+        refusal
     });
     assert_eq!((one, two), (Ok(()), Ok(())));
-    refused(three, LockErrorKind::Busy);
-    assert!(refused(upload(&locks, 0).await, LockErrorKind::Misconfigured).contains("at least 1"));
-    assert!(refused(upload(&locks, 1).await, LockErrorKind::Misconfigured).contains("never fits"));
+    refused(refusal, LockErrorKind::Busy);
+    assert!(refused(upload(&locks, 0, &three).await, LockErrorKind::Misconfigured).contains("at least 1"));
+    assert!(refused(upload(&locks, 1, &three).await, LockErrorKind::Misconfigured).contains("never fits"));
     let blocking = locks.clone();
     let mode = tokio::task::spawn_blocking(move || read_blocking(&blocking, 3)).await.unwrap();
     assert_eq!(mode, Ok(Mode::READ));
