@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
+use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{Durability, LockError, LockErrorKind, LockManager, distributed_lock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-#[distributed_lock(key = "paid:<id>", ttl = "2s", wait = "none", durability = "acks=1", client = locks)]
+#[distributed_lock(key = "paid:<id>", ttl = "4s", wait = "none", durability = "acks=1", client = locks)]
 async fn confirmed(locks: &LockManager, id: u32, replica: Option<&RedisServer>) -> Result<(), LockError> {
     let replica = replica.expect("nobody has confirmed the lock, so the body does not run");
     assert_eq!(replica.command(&["EXISTS", &format!("paid:{id}")]).int(), 1, "the body runs, so the replica has it");
@@ -54,8 +54,10 @@ async fn the_body_runs_once_the_lock_has_arrived() {
     let place = format!("127.0.0.1 {}", master.port());
     let replica = RedisServer::builder().with("replicaof", &place).start();
     let end = std::time::Instant::now() + 20 * SECOND;
-    // Before the master counts it, it confirms nothing.
-    while !master.command(&["INFO", "replication"]).text().contains("state=online") {
+    master.command(&["SET", "seen", "by the replica"]);
+    // It confirms nothing before it has loaded what the master had, and the master counts it.
+    let follows = || replica.command(&["EXISTS", "seen"]) == Reply::Int(1);
+    while !(follows() && master.command(&["INFO", "replication"]).text().contains("state=online")) {
         assert!(std::time::Instant::now() < end, "the replica never followed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
