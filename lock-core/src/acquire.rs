@@ -350,7 +350,7 @@ impl Acquire {
     }
 
     /// Emits how the acquire ended and puts a grant under the watchdog.
-    fn end(mut self, outcome: Result<Obtained>) -> Result<OwnedHold> {
+    fn end(&mut self, outcome: Result<Obtained>) -> Result<OwnedHold> {
         self.under_way = false;
         let (events, holder) = (&self.spec.events, self.holder.as_ref());
         let (hold, path, now) = match outcome {

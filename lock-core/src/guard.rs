@@ -264,7 +264,11 @@ impl LockGuard {
     fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let first = self.first.release(caller);
         // All are started before the first is awaited.
-        let more: Vec<_> = self.more.into_iter().map(|owned| owned.release(caller)).collect();
+        let more = if self.more.is_empty() {
+            Vec::new()
+        } else {
+            self.more.into_iter().map(|owned| owned.release(caller)).collect()
+        };
         async move {
             if more.is_empty() {
                 return first.await;

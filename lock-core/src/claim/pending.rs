@@ -156,7 +156,8 @@ impl PendingClaim {
         let (sent_at, bounds) = (sent.sent_at, (sent.sent_at, sent.until.min(limit)));
         let (floor, may_queue, tentative) = (sent.floor, sent.may_queue, sent.tentative);
         let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command).await;
-        let sent = self.in_flight.take();
+        let settled_at = sent.settled_after(now);
+        self.in_flight = None;
         if !matches!(answer, Ok(Attempt::Granted { .. } | Attempt::Shared { .. })) {
             self.may_have_queued |= may_queue;
         }
@@ -172,8 +173,7 @@ impl PendingClaim {
             }
             Err(error) => {
                 if error.is_ambiguous() {
-                    let settled_at = sent.map(|sent| sent.settled_after(now));
-                    self.unsettled_until = self.unsettled_until.max(settled_at);
+                    self.unsettled_until = self.unsettled_until.max(Some(settled_at));
                 }
                 if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
                     // So that it asks again when the store is back, and not when its pause ends.

@@ -3,8 +3,8 @@
 //! First the releases, by one script, and by one more those of locks that are shared. Then the attempts at locks that are
 //! probably free, in one transaction. Then all other scripts, each by itself.
 
-use std::mem;
 use std::time::Duration;
+use std::{mem, vec};
 
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
@@ -111,35 +111,12 @@ impl Sorted {
             self.releases.chunk_by(|(_, _, one), (_, _, next)| one.is_shared() == next.is_shared()).collect();
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
         let commands = mem::take(&mut self.commands);
-        let mut replies = ask(link, &releases, commands, &self.evals).await.into_iter();
-        let mut next = || replies.next().unwrap_or_else(|| Err(unreadable()));
-        let asked: Vec<_> = releases.iter().map(|eval| (eval, next())).collect();
+        let mut replies = Replies(ask(link, &releases, commands, &self.evals).await.map(Vec::into_iter));
+        let asked: Vec<_> = releases.iter().map(|eval| (eval, replies.next())).collect();
         if !self.takes.is_empty() {
-            let count = self.takes.len();
-            let transaction: Result<Vec<Value>, RedisError> = (0..count + 3).map(|_| next()).collect();
-            let taken: Vec<Answer> = match transaction {
-                Ok(transaction) => {
-                    if !matches!(transaction[0], Value::Okay) {
-                        // The server does not know transactions, or does not let us use them.
-                        link.refuse_native();
-                    }
-                    steps::read_taken(&transaction, count).into_iter().map(Answer::Taken).collect()
-                }
-                Err(error) => (0..count).map(|_| Answer::Failed(error.clone())).collect(),
-            };
-            let received = Clock::system().now();
-            for (place, answer) in self.takes.iter().zip(taken) {
-                if let Answer::Taken(Taken::With(draw)) = &answer
-                    && draw.seq == 0
-                {
-                    // The first number of a millisecond is drawn within that millisecond, so the clock was
-                    // not ahead of the time.
-                    link.time.observe(draw.ms.saturating_mul(1000), received);
-                }
-                answers[*place] = Some(answer);
-            }
+            self.taken(link, &mut replies, answers);
         }
-        let scripts: Vec<_> = self.evals.iter().map(|(place, eval)| (*place, eval, next())).collect();
+        let scripts: Vec<_> = self.evals.iter().map(|(place, eval)| (*place, eval, replies.next())).collect();
         for (group, (eval, reply)) in groups.iter().zip(asked) {
             let reply = link.unless_unknown(eval, reply).await;
             released(link, group, reply, answers).await;
@@ -148,21 +125,72 @@ impl Sorted {
             answers[place] = Some(link.unless_unknown(eval, reply).await.into());
         }
     }
+
+    /// Reads the replies to the transaction.
+    fn taken(&self, link: &Link, replies: &mut Replies, answers: &mut [Option<Answer>]) {
+        let count = self.takes.len();
+        let taken = replies.read(count + 3, |transaction| {
+            if !matches!(transaction[0], Value::Okay) {
+                // The server does not know transactions, or does not let us use them.
+                link.refuse_native();
+            }
+            steps::read_taken(transaction, count)
+        });
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.takes.iter().for_each(|place| answers[*place] = Some(Answer::Failed(error.clone())));
+                return;
+            }
+        };
+        // One draw is that of all.
+        let draw = taken.iter().find_map(|taken| if let Taken::With(draw) = taken { Some(draw) } else { None });
+        if let Some(draw) = draw
+            && draw.seq == 0
+        {
+            // The first number of a millisecond is drawn within that millisecond, so the clock was
+            // not ahead of the time.
+            link.time.observe(draw.ms.saturating_mul(1000), Clock::system().now());
+        }
+        for (place, taken) in self.takes.iter().zip(taken) {
+            answers[*place] = Some(Answer::Taken(taken));
+        }
+    }
 }
 
-/// Sends everything as one message. If the connection fails, that failure is the reply to each.
+/// The replies to one message, in order. If the connection failed, that failure is the reply to each command.
+struct Replies(Result<vec::IntoIter<Value>, RedisError>);
+
+impl Replies {
+    fn next(&mut self) -> Result<Value, RedisError> {
+        match &mut self.0 {
+            Ok(replies) => replies.next().ok_or_else(unreadable),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// Reads so many replies together.
+    fn read<T>(&mut self, count: usize, read: impl FnOnce(&[Value]) -> T) -> Result<T, RedisError> {
+        let replies = self.0.as_mut().map_err(|error| error.clone())?;
+        let read = replies.as_slice().get(..count).map(read).ok_or_else(unreadable);
+        replies.by_ref().take(count).for_each(drop);
+        read
+    }
+}
+
+/// Sends everything as one message.
 async fn ask(
     link: &Link,
     releases: &[Eval],
     takes: Vec<redis::Cmd>,
     evals: &[(usize, Eval)],
-) -> Vec<Result<Value, RedisError>> {
+) -> Result<Vec<Value>, RedisError> {
     let mut scripts = releases.iter().chain(evals.iter().map(|(_, eval)| eval));
     if takes.is_empty()
         && releases.len() + evals.len() == 1
         && let Some(only) = scripts.next()
     {
-        return vec![link.send(only.by_hash()).await];
+        return Ok(vec![link.send(only.by_hash()).await?]);
     }
     let count = releases.len() + evals.len() + if takes.is_empty() { 0 } else { takes.len() + 3 };
     let mut message = Pipeline::with_capacity(count);
@@ -175,10 +203,7 @@ async fn ask(
     for (_, eval) in evals {
         message.add_command(eval.by_hash().clone());
     }
-    match link.send_all(&message).await {
-        Ok(replies) => replies.into_iter().map(Ok).collect(),
-        Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
-    }
+    link.send_all(&message).await
 }
 
 fn release(link: &Link, group: &[(usize, LockKey, Holding)]) -> Eval {
@@ -296,4 +321,30 @@ fn missing() -> Answer {
 /// The error of an answer that makes no sense.
 pub(super) fn unreadable() -> RedisError {
     RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{ErrorKind, RedisError, Value};
+
+    use super::Replies;
+
+    #[test]
+    fn replies_are_read_in_order_and_one_that_is_missing_is_an_error() {
+        let mut replies = Replies(Ok((1..=5).map(Value::Int).collect::<Vec<_>>().into_iter()));
+        assert_eq!(replies.next(), Ok(Value::Int(1)));
+        assert_eq!(replies.read(2, <[Value]>::to_vec), Ok(vec![Value::Int(2), Value::Int(3)]));
+        assert_eq!(replies.next(), Ok(Value::Int(4)));
+        let missing = replies.read(2, <[Value]>::to_vec).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::UnexpectedReturnType);
+        assert!(replies.next().is_err());
+    }
+
+    #[test]
+    fn the_failure_of_a_connection_is_the_reply_to_each_command() {
+        let mut replies = Replies(Err(RedisError::from((ErrorKind::Io, "gone"))));
+        for failed in [replies.next().map(drop), replies.read(3, |_| ()), replies.next().map(drop)] {
+            assert_eq!(failed.unwrap_err().kind(), ErrorKind::Io);
+        }
+    }
 }

@@ -4,7 +4,9 @@
 //! script reads it.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use redis::{RedisWrite, ToRedisArgs};
@@ -14,11 +16,8 @@ use crate::key::LockLabel;
 use crate::mode::Mode;
 use crate::owner::{Holder, HolderInfo, OwnerId};
 
-/// The most bytes of a value.
-const LONGEST: usize = 512;
-
 /// How many bytes of a host, of a call site and of a lock's name are stored: with the
-/// longest of the other fields they make [`LONGEST`].
+/// longest of the other fields they make 512.
 const MAX_HOST: usize = 64;
 const MAX_SITE: usize = 160;
 const MAX_NAME: usize = 200;
@@ -46,13 +45,36 @@ pub(super) struct Tail<'a> {
     pub(super) info: &'a HolderInfo,
 }
 
+/// The most bytes of a value before its tail.
+const FRONT: usize = 33 + 20 + 1;
+
 impl Whole<'_> {
     fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(&head(self.owner))?;
-        write_number(to, self.since)?;
-        to.write_all(b"|")?;
-        self.tail.write(to)
+        // Put together first: each part would cost the command as much as the whole.
+        let mut front = [0; FRONT];
+        let mut rest = front.as_mut_slice();
+        rest.write_all(&head(self.owner))?;
+        write_number(&mut rest, self.since)?;
+        rest.write_all(b"|")?;
+        let length = FRONT - rest.len();
+        to.write_all(&front[..length])?;
+        to.write_all(&self.tail.text())
     }
+}
+
+/// A tail that was written.
+struct Written {
+    ttl: Duration,
+    info: HolderInfo,
+    text: Rc<[u8]>,
+}
+
+/// How many tails each thread remembers.
+const REMEMBERED: usize = 16;
+
+thread_local! {
+    /// The tails that were written last: the same few call sites lock again and again.
+    static WRITTEN: RefCell<[Option<Written>; REMEMBERED]> = const { RefCell::new([const { None }; REMEMBERED]) };
 }
 
 impl Tail<'_> {
@@ -62,43 +84,46 @@ impl Tail<'_> {
         36 + self.info.host.len().min(MAX_HOST) + self.info.site.len().min(MAX_SITE) + lock.min(MAX_NAME)
     }
 
-    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    fn text(&self) -> Rc<[u8]> {
+        let remembered = WRITTEN.try_with(|written| {
+            // Two call sites in one place only cost a little time.
+            let place = &mut written.borrow_mut()[self.info.site.as_ptr().addr() / 16 % REMEMBERED];
+            match place {
+                Some(known) if known.ttl == self.ttl && known.info == *self.info => Rc::clone(&known.text),
+                _ => {
+                    let text = self.write();
+                    *place = Some(Written { ttl: self.ttl, info: self.info.clone(), text: Rc::clone(&text) });
+                    text
+                }
+            }
+        });
+        // A thread that ends may lock for a last time when its memory is gone already.
+        remembered.unwrap_or_else(|_| self.write())
+    }
+
+    fn write(&self) -> Rc<[u8]> {
         let HolderInfo { host, pid, site, lock } = self.info;
-        write_number(to, millis(self.ttl))?;
-        to.write_all(b"|")?;
-        to.write_all(plain(host, MAX_HOST).as_bytes())?;
-        to.write_all(b"|")?;
-        write_number(to, u64::from(*pid))?;
-        to.write_all(b"|")?;
-        to.write_all(plain(site, MAX_SITE).as_bytes())?;
-        to.write_all(b"|")?;
-        lock.as_ref().map_or(Ok(()), |lock| to.write_all(plain(lock.as_str(), MAX_NAME).as_bytes()))
+        let lock = lock.as_ref().map_or("", |lock| lock.as_str());
+        let [host, site, lock] =
+            [(&**host, MAX_HOST), (&**site, MAX_SITE), (lock, MAX_NAME)].map(|(text, most)| plain(text, most));
+        format!("{}|{host}|{pid}|{site}|{lock}", millis(self.ttl)).into_bytes().into()
     }
 }
 
 impl ToRedisArgs for Whole<'_> {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        write_argument(out, |text| self.write(text));
+        // Into memory, which cannot fail.
+        let _ = self.write(&mut out.writer_for_next_arg());
     }
 }
 
 impl ToRedisArgs for Tail<'_> {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        write_argument(out, |text| self.write(text));
+        out.write_arg(&self.text());
     }
 }
 
-/// Puts the parts together first: each would cost the command as much as the whole.
-fn write_argument<W: RedisWrite + ?Sized>(out: &mut W, write: impl FnOnce(&mut &mut [u8]) -> io::Result<()>) {
-    let mut text = [0; LONGEST];
-    let mut rest = text.as_mut_slice();
-    // It fits, see above.
-    let _ = write(&mut rest);
-    let length = LONGEST - rest.len();
-    out.write_arg(&text[..length]);
-}
-
-/// Writes a number as `fmt` would, at a fraction of its cost: there are three in every lock.
+/// Writes a number as `fmt` would, at a fraction of its cost: there is one in every lock.
 pub(super) fn write_number(to: &mut impl Write, mut number: u64) -> io::Result<()> {
     let mut digits = [b'0'; 20];
     let mut first = digits.len();
@@ -209,6 +234,7 @@ fn plain(text: &str, most: usize) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::{Tail, Whole, head, holder, waiter, write_number};
@@ -218,10 +244,12 @@ mod tests {
     const LEFT: Option<Duration> = Some(Duration::from_secs(3));
 
     fn tail(ttl: Duration, info: &HolderInfo) -> String {
-        let mut tail = Vec::new();
-        Tail { ttl, info }.write(&mut tail).unwrap();
-        assert!(tail.len() <= Tail { ttl, info }.length());
-        String::from_utf8(tail).unwrap()
+        let tail = Tail { ttl, info };
+        let text = tail.text();
+        assert!(text.len() <= tail.length());
+        // What is remembered is what would be written.
+        assert_eq!((tail.text(), tail.write()), (Rc::clone(&text), Rc::clone(&text)));
+        String::from_utf8(text.to_vec()).unwrap()
     }
 
     fn value(owner: &str, info: &HolderInfo) -> String {
@@ -278,7 +306,7 @@ mod tests {
         let info = HolderInfo::new(&*long, u32::MAX, &*long).with_lock(LockLabel::new(long.clone()));
         let tail = tail(Duration::from_millis(u64::MAX), &info);
         let text = format!("{}|{}|{tail}", OwnerId::random().to_hex(), i64::MAX);
-        assert!(text.len() <= super::LONGEST, "{}", text.len());
+        assert!(text.len() <= 512, "{}", text.len());
         assert_eq!(holder(text.as_bytes(), None).lock(), Some(&*"é".repeat(100)));
     }
 
