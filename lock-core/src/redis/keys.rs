@@ -17,7 +17,7 @@
 //!
 //! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
 //! patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
-//! of the waiters differ only in their last word: `free.lua` derives one from the other.
+//! of the waiters differ only in their last word: scripts derive one from the other.
 //!
 //! One more key serves all locks of a server: the clock, `distributed-lock:clock`, from which tokens are
 //! drawn. Its name depends on no prefix, since two managers with different prefixes can lock one key. In a

@@ -36,7 +36,11 @@ local function acquire(now)
     return phases().take({ owner, ttl, tail, ticket, floor, 'x' }, ended, now)
   end
   local freed = false
-  if ended then
+  -- The claim then enters below, behind all others as well.
+  local passed = ended and ticket ~= '' and pass_on(LOCK, QUEUE, CLOCK, ended .. '|', value or '')
+  if passed then
+    value = passed
+  elseif ended then
     leave(ended)
     if is_of(value, ended) then
       call('DEL', LOCK)

@@ -19,6 +19,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("clock.lua"),
         include_str!("queue.lua"),
         include_str!("phase.lua"),
+        include_str!("pass.lua"),
         include_str!("acquire.lua"),
     ))
 });

@@ -1,5 +1,6 @@
 -- Frees locks, and takes locks that are free, in any slots of this master: all that leaves together for it. Comes after
--- the function `library`, which defines everything of release.lua that is needed only where somebody waits.
+-- `pass.lua` and the function `library`, which defines everything else of release.lua that is needed only where
+-- somebody waits.
 --
 -- KEYS      none, because a node of a cluster takes only keys of one slot; or the keys of the only call
 -- ARGV[1]   how many locks to free
@@ -24,7 +25,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 -- Frees a lock that has a queue, or may have.
-local function pass_on(waiting, lock, queue, clock, head)
+local function free_and_pass_on(waiting, lock, queue, clock, head)
   if waiting == 1 then
     -- All of it, or nothing: a part of the keys may be at another master already.
     local waiters = string.gsub(queue, 'queue$', 'waiters')
@@ -32,6 +33,9 @@ local function pass_on(waiting, lock, queue, clock, head)
   end
   if type(waiting) == 'table' then
     return waiting
+  end
+  if pass_on(lock, queue, clock, head) then
+    return 1
   end
   local turn_to, free = library({ clock })
   turn_to(lock, queue)
@@ -53,7 +57,7 @@ for at = 4, first - 1, 4 do
       answer = value
     end
   else
-    answer = pass_on(waiting, lock, args[at + 1], args[at + 2], args[at + 3])
+    answer = free_and_pass_on(waiting, lock, args[at + 1], args[at + 2], args[at + 3])
   end
   call = call + 1
   answers[call] = type(answer) == 'table' and 'e' .. answer.err or answer

@@ -23,6 +23,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("phase.lua"),
         include_str!("free.lua"),
         "end\n",
+        include_str!("pass.lua"),
         include_str!("batch.lua"),
     ))
 });

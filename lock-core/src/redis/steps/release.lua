@@ -1,5 +1,5 @@
 -- Frees locks that belong to their claims, leaves their queues, and passes on the locks that are then free.
--- Comes after the function `library`, which defines everything in the files before it.
+-- Comes after `pass.lua` and the function `library`, which defines everything else in the files before it.
 --
 -- KEYS       the locks; then their queues, in the same order; then the clock
 -- ARGV[1]    how long they stay taken, ms; 0 frees them now
@@ -57,7 +57,12 @@ end
 local answers, turn_to, free = {}
 for i = 1, count do
   local head, units = sub(heads, 33 * i - 32, 33 * i), tonumber(shared and ARGV[2 + i]) or 0
-  answers[i] = units > 0 and keep == 0 and leave(KEYS[i], KEYS[count + i], sub(head, 1, 32), units)
+  if keep == 0 and units > 0 then
+    answers[i] = leave(KEYS[i], KEYS[count + i], sub(head, 1, 32), units)
+  elseif keep == 0 then
+    local passed = pass_on(KEYS[i], KEYS[count + i], KEYS[#KEYS], head)
+    answers[i] = (passed or passed == false and pcall('DEL', KEYS[i]) == 1) and 1
+  end
   if not answers[i] then
     if not free then
       turn_to, free = library()

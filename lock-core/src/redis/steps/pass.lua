@@ -1,0 +1,85 @@
+-- Passes a lock on to the first that waits for it, if nothing stands in the way. Comes before the steps that free
+-- locks, whose other functions cost more than all that is done here.
+--
+-- KEYS     those of the step that follows, as in queue.lua
+--
+-- Returns  what the step says that follows.
+--
+-- Atomic, because the next claim must not change between freeing a lock and granting it. It writes what `left_free`
+-- and `move_on` of queue.lua would write for a claim that wants the lock for itself, whose process listens, while no
+-- client of another library is expected. What it cannot do, or is refused, is left to them.
+
+-- Returns the new value; false if the claim of this head has the lock and nobody waits; else nothing. `value` is what
+-- lies at the lock, if that is known.
+local function pass_on(lock, queue, clock, head, value)
+  local pcall, sub, match, format = redis.pcall, string.sub, string.match, string.format
+  value = value or pcall('GETRANGE', lock, 0, 511)
+  if value.err or sub(value, 1, 33) ~= head then
+    return
+  end
+  local first = pcall('ZRANGE', queue, 0, 0)
+  if first.err then
+    return
+  end
+  local owner, heir = sub(head, 1, 32), first[1]
+  if not heir then
+    return false
+  end
+  -- A claim has one owner. Only one whose answers were lost stands in the queue of its own lock.
+  if heir == owner then
+    return
+  end
+  local waiters = sub(queue, 1, -6) .. 'waiters'
+  local known = pcall('HMGET', waiters, 'others', heir)
+  local entry = not known[1] and known[2]
+  if not entry then
+    return
+  end
+  local inbox, stamp, confirmed, grant_ttl, floor_ms, floor_seq, tail =
+    match(entry, '^([^|]*)|(%d+)|(%d+)|%d|(%d+)|(%d+)-(%d+)|(.*)$')
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if not inbox or now - confirmed > grant_ttl * 1000 then
+    return
+  end
+  -- The time since when K passes on has sixteen digits. A name of as many is taken for it only if that makes no
+  -- difference. After UNKNOWN_PASSES of queue.lua a window opens.
+  local passing = sub(value, -17)
+  local began = sub(passing, 1, 1) == '|' and tonumber(sub(passing, 2))
+  if not began then
+    passing = format('|%d', now)
+  elseif began > now or now - began >= 1000000 then
+    return
+  end
+  local listening = pcall('PUBSUB', 'NUMSUB', inbox)
+  if listening.err or listening[2] == 0 then
+    return
+  end
+  -- As in batch.lua.
+  local kept = now % 1000 == 0 and '0' or now % 50 == 0 and '1'
+  local id = kept and pcall('XADD', clock, 'MAXLEN', '~', kept, '*', 'k', 'v') or pcall('XADD', clock, '*', 'k', 'v')
+  if id.err then
+    return
+  end
+  -- What `draw` of clock.lua would correct, that has to.
+  local ms, seq = match(id, '^(%d+)-(%d+)$')
+  local ahead = ms - floor_ms
+  if ahead < 0 or ahead == 0 and seq - floor_seq <= 0 or seq - 8191 > 0 or ms - now / 1000 > 3600000 then
+    return
+  end
+  local next_value = heir .. '|' .. format('%d', now / 1000) .. '|' .. tail .. passing
+  if pcall('SET', lock, next_value, 'PX', grant_ttl).err then
+    return
+  end
+  local message = heir .. '|' .. id .. '|' .. grant_ttl .. '|' .. stamp .. '|' .. lock
+  local heard = pcall('PUBLISH', inbox, message)
+  if type(heard) ~= 'number' or heard == 0 then
+    -- Not permitted. What follows finds K as it was, and frees it.
+    pcall('SET', lock, value, 'PX', 1000)
+    return
+  end
+  pcall('ZREM', queue, owner, heir)
+  pcall('HDEL', waiters, owner, heir)
+  return next_value
+end
+
