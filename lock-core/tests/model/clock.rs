@@ -1,6 +1,8 @@
 //! Tokens: what the server draws, and the order that callers must see.
 
-use crate::scenario::{DRAWS_PER_TICK, NUMBERS_PER_DRAW, RAISE_LIMIT, Rule, Scenario, Wrong};
+use std::cmp::Ordering;
+
+use crate::scenario::{DRAWS_PER_TICK, Mode, NUMBERS_PER_DRAW, RAISE_LIMIT, Rule, Scenario, Wrong};
 use crate::state::{At, Drawn, State};
 
 impl State {
@@ -33,9 +35,14 @@ impl State {
     pub(crate) fn use_token(&mut self, scenario: &Scenario, at: At, drawn: Drawn, number: u32) {
         let width = if scenario.keeps(Rule::GrantsOwnTheirNumbers) { NUMBERS_PER_DRAW } else { 1 };
         let token = drawn.draw * width + number;
+        let shares = self.mode(scenario, at) != Mode::Exclusive;
         let seen = &mut self.seen[at.key];
         let newest = seen.newest.unwrap_or_default();
-        let in_order = if drawn.grant >= newest.0 { token > newest.1 } else { token < newest.1 };
+        let in_order = match drawn.grant.cmp(&newest.0) {
+            Ordering::Equal if shares => token == newest.1,
+            Ordering::Less => token < newest.1,
+            Ordering::Equal | Ordering::Greater => token > newest.1,
+        };
         if drawn.grant >= newest.0 {
             seen.newest = Some((drawn.grant, token));
         }

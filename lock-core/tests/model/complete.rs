@@ -1,7 +1,7 @@
 //! With all rules nothing goes wrong.
 
 use crate::explore::explore;
-use crate::scenario::{Faults, Scenario};
+use crate::scenario::{Faults, Mode, Scenario};
 use lock_core::testing::limit;
 
 /// A scenario that every other differs from.
@@ -9,6 +9,8 @@ pub(crate) fn scenario() -> Scenario {
     Scenario {
         removed: None,
         processes: 2,
+        modes: [Mode::Exclusive; 3],
+        downgrades: false,
         keys: 1,
         callers: 1,
         horizon: 4,

@@ -1,6 +1,6 @@
 //! The claims of a process: what it sends, and what it believes.
 
-use crate::scenario::{BUDGET, GRANT_TTL, Rule, Scenario};
+use crate::scenario::{BUDGET, GRANT_TTL, Mode, Rule, Scenario};
 use crate::state::{Ask, At, Claim, Command, Drawn, Gate, Grant, Place, Stage, State};
 
 impl Gate {
@@ -47,7 +47,7 @@ impl State {
     /// Sends the first attempt of a new claim.
     pub(crate) fn begin_claim(&mut self, scenario: &Scenario, at: At) {
         let claim = self.new_claim(scenario, at);
-        if !scenario.native {
+        if !scenario.native || scenario.mode(claim) != Mode::Exclusive {
             return self.ask(scenario, at);
         }
         let sent = self.now;
@@ -112,10 +112,12 @@ impl State {
     /// Believes that the lock is held until a deadline, if the token will do.
     pub(crate) fn hold(&mut self, scenario: &Scenario, at: At, drawn: Drawn, deadline: u16) {
         let late = self.now >= deadline;
+        // Who joins others has their token, which it may know.
+        let joins = self.mode(scenario, at) != Mode::Exclusive;
         let gate = self.gate(at);
         let known = if scenario.keeps(Rule::FloorsAreKept) { gate.floor } else { 0 };
         (gate.asking, gate.pending) = (false, None);
-        if late || drawn.draw <= known {
+        if late || drawn.draw <= known && !joins {
             return self.ask_again(scenario, at);
         }
         (gate.stage, gate.deadline, gate.drawn, gate.entered) = (Stage::Holding, deadline, drawn, 0);

@@ -2,7 +2,8 @@
 //!
 //! The model holds one or two keys of one server, their queues, the clock that tokens come from, and a few
 //! processes with some local callers each. Commands of a process are ordered on its connection, grants
-//! travel beside them, and time passes when it likes. Faults strike at any step (`Faults`).
+//! travel beside them, and time passes when it likes. Faults strike at any step (`Faults`). A claim wants the
+//! lock for itself, or units of it under a limit (`modes`).
 //!
 //! All rules together must hold in every state that is reached within the bound, and on long walks by a
 //! seed. With any one rule removed the explorer must find what goes wrong: a model that finds nothing
@@ -15,6 +16,8 @@ mod explore;
 mod faults;
 mod gate;
 mod judge;
+mod modes;
+mod phase;
 mod quorum;
 mod receive;
 mod removed;

@@ -1,5 +1,7 @@
 //! What may happen in an exploration, how far it is followed, and which rule it does without.
 
+use crate::state::Claim;
+
 /// How far the server's clock moves tokens in one tick.
 pub(crate) const DRAWS_PER_TICK: u32 = 64;
 /// How many holders one draw serves, one after the other.
@@ -23,6 +25,18 @@ pub(crate) const PASSING: u16 = 2;
 pub(crate) const WINDOW: u16 = 1;
 /// How far the server's clock is ahead of the clients', and by how much it steps back.
 pub(crate) const AHEAD: u16 = 4;
+
+/// What a claim wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    /// The lock for itself.
+    Exclusive,
+    /// Units of the lock, if no more than the limit are in use then.
+    Shared { units: u16, limit: u16 },
+}
+
+/// Any number of readers.
+pub(crate) const READ: Mode = Mode::Shared { units: 1, limit: 9 };
 
 /// A rule of the protocol that a scenario can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +121,55 @@ pub(crate) enum Rule {
     RepeatedRenewalLooksFirst,
     /// A release goes behind the renewals of its grant.
     ReleaseBehindRenewal,
+
+    /// A claim that wants the lock for itself fits only a free lock.
+    WritersAreAlone,
+    /// A claim uses as many units as it says.
+    UnitsAreCounted,
+    /// A limit is that of the claim that comes: who shares the lock already keeps its units.
+    LimitsBindNewcomers,
+    /// Whoever asks goes behind those who wait.
+    NewcomersGoBehind,
+    /// Nobody is granted past one that waits, does not fit, and can be told.
+    NobodyIsPassed,
+    /// Who cannot be told of a grant, and has missed a confirmation, makes nobody wait.
+    DeafMakeNobodyWait,
+    /// A batch goes on as long as the next one fits.
+    BatchesGoOn,
+    /// Who is granted in the reply brings its batch along.
+    AskersBringTheirBatch,
+    /// What is granted leaves the queue.
+    GrantsLeaveTheQueue,
+    /// A step takes out the claims whose leases are over before it looks whether another fits.
+    EndedLeasesAreTakenOut,
+    /// Leases that are over give their units back.
+    EndedLeasesGiveBack,
+    /// A step that finds leases over moves the queue on, whatever else it does.
+    EndedLeasesMoveOn,
+    /// Who leaves a lock that others still share moves the queue on.
+    LeaversMoveOn,
+    /// A release gives back only what its claim has.
+    LeaversGiveBackTheirOwn,
+    /// A repeat of a claim that shares the lock already takes no units.
+    RepeatsTakeNothing,
+    /// The lock lasts as long as the last lease of those who share it: it is raised for whoever joins.
+    JoinsRaiseTheLock,
+    /// It is raised for whoever renews.
+    RenewalsRaiseTheLock,
+    /// It stays for the others when somebody leaves.
+    LeaversKeepTheLock,
+    /// What is left of those who shared a lock before does not count among those who share it next.
+    LeftoversDoNotCount,
+    /// The first of those who share a lock draws a token.
+    FirstSharerDraws,
+    /// The others get the same.
+    SharersHaveOneToken,
+    /// A downgrade never leaves the lock free.
+    DowngradesInOneStep,
+    /// A downgrade moves the queue on.
+    DowngradesMoveOn,
+    /// Nobody who shares a lock waits to have it alone.
+    NoUpgrades,
 }
 
 /// What must never be.
@@ -116,7 +179,9 @@ pub(crate) enum Wrong {
     Exclusion,
     /// A caller enters under a lease that is over.
     LateEntry,
-    /// A later grant has an older token.
+    /// More units are in use than the claims that use them allow.
+    OverLimit,
+    /// A later grant has an older token, or those who share the lock have several.
     TokenOrder,
     /// The clock of all is far beyond the time.
     ClockRuns,
@@ -124,8 +189,10 @@ pub(crate) enum Wrong {
     OrphanKey,
     /// A renewal lengthens what its own release left, or a lease of another twice.
     Stretched,
-    /// Newcomers pass the queue twice for one lease that ended unreleased.
+    /// Newcomers pass the queue twice for one lease that ended unreleased, or a grant passes one that waits.
     Overtaken,
+    /// The first who waits fits, and is left waiting.
+    LeftOut,
     /// The lock passes from claim to claim and is never free.
     NeverFree,
     /// The lock is free, somebody waits for it, and nothing is on its way.
@@ -139,6 +206,11 @@ pub(crate) enum Wrong {
 pub(crate) struct Scenario {
     pub(crate) removed: Option<Rule>,
     pub(crate) processes: usize,
+    /// What the claims of each process want.
+    pub(crate) modes: [Mode; 3],
+    /// Whether a caller that has a lock for itself may go on as a reader. Only with one caller each: the token of
+    /// those who share has no number of a hand-off here.
+    pub(crate) downgrades: bool,
     pub(crate) keys: usize,
     /// How many callers each process has for each key, at most two.
     pub(crate) callers: usize,
@@ -169,6 +241,14 @@ pub(crate) struct Scenario {
 impl Scenario {
     pub(crate) fn keeps(&self, rule: Rule) -> bool {
         self.removed != Some(rule)
+    }
+
+    pub(crate) fn mode(&self, claim: Claim) -> Mode {
+        self.modes[claim.at.process]
+    }
+
+    pub(crate) fn has_sharers(&self) -> bool {
+        self.modes != [Mode::Exclusive; 3]
     }
 }
 

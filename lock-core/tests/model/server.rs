@@ -1,6 +1,6 @@
 //! What the server does with commands and scripts.
 
-use crate::scenario::{GRANT_TTL, PASSING, REMNANT, Rule, Scenario, TTL, UNCONFIRMED, WINDOW, Wrong};
+use crate::scenario::{GRANT_TTL, Mode, PASSING, REMNANT, Rule, Scenario, TTL, UNCONFIRMED, WINDOW, Wrong};
 use crate::state::{Ask, Claim, Command, Drawn, Entry, Grant, Outcome, Owner, Reach, Reply, State};
 
 impl State {
@@ -12,9 +12,16 @@ impl State {
                 let draw = self.draw(scenario);
                 Some(Reply::Granted { claim, sent, drawn: Drawn { draw, grant } })
             }
-            Command::Acquire(ask) => Some(self.acquire(scenario, ask, false)),
+            Command::Acquire(ask) => {
+                let reply = self.acquire(scenario, ask, false);
+                if reply != (Reply::Stale { claim: ask.claim }) {
+                    self.judge_queue(scenario, ask.claim.at.key);
+                }
+                Some(reply)
+            }
             Command::Release { claim, next } => {
                 let outcome = self.release(scenario, claim, next);
+                self.judge_queue(scenario, claim.at.key);
                 Some(Reply::Released { claim, next, outcome })
             }
             Command::Leave { claim } => {
@@ -31,11 +38,12 @@ impl State {
             }),
             Command::Renew { claim, sent, ttl } => {
                 if !self.is_held_by(claim.at.key, Owner::Claim(claim)) {
-                    return Some(Reply::Lost { claim });
+                    return Some(self.renew_shared(scenario, claim, sent, ttl));
                 }
                 self.raise(scenario, claim, ttl);
                 Some(Reply::Renewed { claim, sent, ttl })
             }
+            Command::Downgrade { claim, sent, drawn } => Some(self.make_shared(scenario, claim, sent, drawn)),
             Command::Kill => {
                 self.processes[process].stray.clear();
                 None
@@ -126,16 +134,29 @@ impl State {
             self.leave(claim);
             return self.grant_in_reply(scenario, ask);
         }
+        let moves = self.look(scenario, key) || freed;
+        if let Some(drawn) = self.repeat(scenario, claim) {
+            if moves {
+                self.move_on(scenario, key, None);
+            }
+            return Reply::Granted { claim, sent, drawn };
+        }
         let first = self.store.locks[key].queue.first().is_none_or(|entry| entry.claim == claim);
         if self.is_free(key) && self.left_free(scenario, key, freed) {
             self.enter(ask);
             return Reply::Queued { claim, sent, attempt };
         }
-        if self.is_free(key) && (first || scenario.keeps(Rule::AskingMovesOn)) {
+        self.bind_all(scenario, claim);
+        if self.fits(scenario, claim) && (first || scenario.keeps(Rule::AskingMovesOn)) {
+            if !scenario.keeps(Rule::NewcomersGoBehind) && scenario.mode(claim) != Mode::Exclusive {
+                return self.grant_in_reply(scenario, ask);
+            }
             self.enter(ask);
             if let Some(reply) = self.move_on(scenario, key, Some(ask)) {
                 return reply;
             }
+        } else if moves && self.is_shared(key) {
+            self.move_on(scenario, key, None);
         }
         self.enter(ask);
         Reply::Queued { claim, sent, attempt }
@@ -144,6 +165,13 @@ impl State {
     /// Gives the lock to the process that asks, or says that its clock will not do.
     fn grant_in_reply(&mut self, scenario: &Scenario, Ask { claim, sent, floor, .. }: Ask) -> Reply {
         let held = self.is_held_by(claim.at.key, Owner::Claim(claim));
+        if !held {
+            self.judge_order(claim);
+        }
+        if scenario.mode(claim) != Mode::Exclusive {
+            let drawn = self.join(scenario, claim, TTL, floor);
+            return drawn.map_or(Reply::Refused { claim }, |drawn| Reply::Granted { claim, sent, drawn });
+        }
         let expires = self.store.locks[claim.at.key].expires;
         let Some(draw) = self.draw_above(scenario, floor) else {
             return Reply::Refused { claim };
@@ -160,6 +188,8 @@ impl State {
     fn release(&mut self, scenario: &Scenario, claim: Claim, next: Option<Ask>) -> Outcome {
         let key = claim.at.key;
         let own = self.is_held_by(key, Owner::Claim(claim));
+        let ended = self.look(scenario, key);
+        let left = self.leave_others(scenario, claim);
         if scenario.keeps(Rule::WithdrawFrees) {
             self.leave(claim);
         }
@@ -170,14 +200,19 @@ impl State {
             let expires = self.server_now() + REMNANT;
             (self.store.locks[key].owner, self.store.locks[key].expires) = (Some(Owner::Remnant(claim)), expires);
         }
-        let moves = if own { scenario.keeps(Rule::OnePass) } else { scenario.keeps(Rule::ReleaseAlwaysMovesOn) };
+        let moves = match (own, left) {
+            (true, _) => scenario.keeps(Rule::OnePass),
+            (_, true) => scenario.keeps(Rule::LeaversMoveOn),
+            _ => ended || scenario.keeps(Rule::ReleaseAlwaysMovesOn),
+        };
         if self.is_free(key) {
             self.store.locks[key].owner = None;
         }
         let late = !scenario.kills && scenario.keeps(Rule::SendsHaveDeadlines);
         let next = next.filter(|ask| !late || self.now <= ask.execute_before);
         let Some(ask) = next.filter(|_| scenario.keeps(Rule::EntersBeforeWalk)) else {
-            if moves && self.is_free(key) && !self.left_free(scenario, key, own) {
+            let may_pass_on = self.is_shared(key) || self.is_free(key) && !self.left_free(scenario, key, own);
+            if moves && may_pass_on {
                 self.move_on(scenario, key, None);
             }
             return next.map_or(Outcome::None, |ask| {
@@ -185,7 +220,7 @@ impl State {
                 Outcome::Queued
             });
         };
-        match self.acquire(scenario, ask, own) {
+        match self.acquire(scenario, ask, own || left) {
             Reply::Granted { drawn, .. } => Outcome::Granted(drawn),
             Reply::Queued { .. } => Outcome::Queued,
             _ => Outcome::None,
@@ -218,26 +253,49 @@ impl State {
         false
     }
 
-    /// Walks the queue of a free lock. Returns the answer if it reaches the process that asks.
-    fn move_on(&mut self, scenario: &Scenario, key: usize, asker: Option<Ask>) -> Option<Reply> {
-        self.store.locks[key].owner = None;
+    /// Walks the queue of a lock, and grants as long as the next one fits. Returns the answer if it reaches the
+    /// process that asks.
+    pub(crate) fn move_on(&mut self, scenario: &Scenario, key: usize, asker: Option<Ask>) -> Option<Reply> {
+        if self.is_free(key) {
+            self.store.locks[key].owner = None;
+        }
         // Whoever could be told has been: a newcomer passes nobody but those.
         self.seen[key].passes = 0;
-        let mut index = 0;
+        let (mut index, mut answer) = (0, None);
         while let Some(&entry) = self.store.locks[key].queue.get(index) {
-            if let Some(ask) = asker.filter(|ask| ask.claim == entry.claim) {
-                self.store.locks[key].queue.remove(index);
-                return Some(self.grant_in_reply(scenario, ask));
-            }
+            let asks = asker.filter(|ask| ask.claim == entry.claim);
             let hears = self.processes[entry.claim.at.process].hears;
-            if !hears && self.now - entry.confirmed > UNCONFIRMED {
+            if asks.is_none() && !hears && self.now - entry.confirmed > UNCONFIRMED {
                 self.store.locks[key].queue.remove(index);
                 continue;
             }
-            if hears || entry.reach == Reach::Polling {
+            let alone = scenario.mode(entry.claim) == Mode::Exclusive;
+            if !self.fits(scenario, entry.claim) {
+                if asks.is_some() || self.makes_others_wait(scenario, key, index) {
+                    return answer;
+                }
+                index += 1;
+                continue;
+            }
+            if let Some(ask) = asks {
+                answer = Some(self.grant_in_reply(scenario, ask));
                 self.store.locks[key].queue.remove(index);
+                if alone || !scenario.keeps(Rule::AskersBringTheirBatch) {
+                    return answer;
+                }
+                continue;
+            }
+            if hears || entry.reach == Reach::Polling {
                 self.grant(scenario, entry, hears);
-                return None;
+                if scenario.keeps(Rule::GrantsLeaveTheQueue) {
+                    self.store.locks[key].queue.remove(index);
+                } else {
+                    index += 1;
+                }
+                if alone || !scenario.keeps(Rule::BatchesGoOn) {
+                    return answer;
+                }
+                continue;
             }
             if !scenario.keeps(Rule::PassedOverHearNothing) {
                 self.grant(scenario, entry, true);
@@ -250,17 +308,19 @@ impl State {
                 self.store.locks[key].queue.remove(index);
             }
         }
-        None
+        answer
     }
 
     fn grant(&mut self, scenario: &Scenario, entry: Entry, tells: bool) {
         // The releaser's idea of a lease, where entries do not say.
         let ttl = if scenario.keeps(Rule::EntriesNameTheirLease) { GRANT_TTL } else { 1 };
-        let draw = self.draw(scenario);
-        let grant = self.give(entry.claim, ttl);
-        if tells {
-            let Entry { claim, stamp, attempt, .. } = entry;
-            let drawn = Drawn { draw, grant };
+        let Entry { claim, stamp, attempt, .. } = entry;
+        self.judge_order(claim);
+        let drawn = match scenario.mode(claim) {
+            Mode::Exclusive => Some(Drawn { draw: self.draw(scenario), grant: self.give(claim, ttl) }),
+            Mode::Shared { .. } => self.join(scenario, claim, ttl, 0),
+        };
+        if let Some(drawn) = drawn.filter(|_| tells) {
             self.processes[claim.at.process].inbox.push(Grant { claim, drawn, stamp, attempt });
         }
     }

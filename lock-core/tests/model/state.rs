@@ -1,6 +1,6 @@
 //! What the model consists of.
 
-use crate::scenario::{AHEAD, Faults, Scenario, Wrong};
+use crate::scenario::{AHEAD, Faults, Mode, READ, Scenario, Wrong};
 
 /// The number of a process, and of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,6 +22,19 @@ pub(crate) enum Owner {
     Remnant(Claim),
     /// A client of the classic protocol.
     Stranger,
+    /// Claims that share the lock: how many units they use, and the token of all of them.
+    Phase {
+        used: u16,
+        drawn: Drawn,
+    },
+}
+
+/// A claim that shares a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sharer {
+    pub(crate) claim: Claim,
+    pub(crate) units: u16,
+    pub(crate) expires: u16,
 }
 
 /// Whether an entry could be told of a grant.
@@ -47,6 +60,8 @@ pub(crate) struct Entry {
 pub(crate) struct Lock {
     pub(crate) owner: Option<Owner>,
     pub(crate) expires: u16,
+    /// What is left of an earlier phase included.
+    pub(crate) sharers: Vec<Sharer>,
     pub(crate) queue: Vec<Entry>,
     /// Since when it passes from claim to claim, and until when it is left free.
     pub(crate) passing: Option<u16>,
@@ -129,6 +144,12 @@ pub(crate) enum Command {
         claim: Claim,
         sent: u16,
         ttl: u16,
+    },
+    /// From here on the claim shares the lock, with the token that it has.
+    Downgrade {
+        claim: Claim,
+        sent: u16,
+        drawn: Drawn,
     },
     /// Kills the connections that were given up.
     Kill,
@@ -241,6 +262,9 @@ pub(crate) struct Gate {
     pub(crate) pending: Option<Grant>,
     pub(crate) deadline: u16,
     pub(crate) drawn: Drawn,
+    /// Whether the caller goes on as a reader, and whether a reader wants the lock for itself before it ends.
+    pub(crate) downgraded: bool,
+    pub(crate) upgrades: bool,
     /// How many callers this grant has let in.
     pub(crate) entered: u32,
     pub(crate) offered_at: u16,
@@ -315,6 +339,11 @@ impl State {
 
     pub(crate) fn is_held_by(&self, key: usize, owner: Owner) -> bool {
         !self.is_free(key) && self.store.locks[key].owner == Some(owner)
+    }
+
+    /// Returns what the claim of a gate has or wants.
+    pub(crate) fn mode(&self, scenario: &Scenario, at: At) -> Mode {
+        if self.processes[at.process].gates[at.key].downgraded { READ } else { scenario.modes[at.process] }
     }
 
     pub(crate) fn gate(&mut self, at: At) -> &mut Gate {

@@ -1,6 +1,6 @@
 //! What can happen next, and what it does.
 
-use crate::scenario::{Rule, SHORT_TTL, Scenario, TTL};
+use crate::scenario::{Mode, Rule, SHORT_TTL, Scenario, TTL};
 use crate::state::{At, Command, Gate, Owner, Place, Stage, State};
 
 /// One event. Numbers are those of processes, keys and callers.
@@ -19,6 +19,8 @@ pub(crate) enum Step {
     TimeOut(At),
     Backstop(At),
     Renew(At, u16),
+    Downgrade(At),
+    Upgrade(At),
     UndoAgain(At),
     Execute(usize),
     ExecuteRefused(usize),
@@ -103,7 +105,11 @@ impl State {
             let inside = gate.callers.iter().any(|caller| caller.place == Place::Inside);
             let offered = gate.callers.iter().any(|caller| caller.place == Place::Offered);
             may(over, Step::Expire(at));
-            may(!over && inside, Step::Finish(at));
+            let shares = self.mode(scenario, at) != Mode::Exclusive;
+            let waits_for_others = gate.upgrades && self.store.locks[at.key].sharers.len() > 1;
+            may(!over && inside && !waits_for_others, Step::Finish(at));
+            may(!over && inside && !shares && scenario.downgrades, Step::Downgrade(at));
+            may(!over && inside && shares && !gate.upgrades && !scenario.keeps(Rule::NoUpgrades), Step::Upgrade(at));
             let slice_over = offered && !inside && self.now > gate.offered_at;
             may(slice_over && scenario.keeps(Rule::TurnsAreTakenBack), Step::TakeBack(at));
             let most = if scenario.renews_shorter { 2 } else { 1 };
@@ -146,6 +152,8 @@ impl State {
             Step::TimeOut(at) => self.time_out(scenario, at),
             Step::Backstop(at) => self.ask(scenario, at),
             Step::Renew(at, ttl) => self.renew(scenario, at, ttl),
+            Step::Downgrade(at) => self.downgrade(at),
+            Step::Upgrade(at) => self.gate(at).upgrades = true,
             Step::UndoAgain(at) => self.undo_again(scenario, at),
             Step::Execute(index) => self.execute_next(scenario, index, false),
             Step::ExecuteRefused(index) => {
@@ -246,13 +254,14 @@ impl State {
 
     pub(crate) fn renew(&mut self, scenario: &Scenario, at: At, ttl: u16) {
         let sent = self.now;
+        let shares = self.mode(scenario, at) != Mode::Exclusive;
         let gate = self.gate(at);
         let Some(claim) = gate.claim else {
             return;
         };
         let unanswered = gate.unanswered || gate.renewals > 0;
         gate.renewals += 1;
-        let looks_first = !scenario.kills || (unanswered && scenario.keeps(Rule::RepeatedRenewalLooksFirst));
+        let looks_first = shares || !scenario.kills || (unanswered && scenario.keeps(Rule::RepeatedRenewalLooksFirst));
         let requests = &mut self.processes[at.process].requests;
         if looks_first {
             requests.push(Command::Renew { claim, sent, ttl });

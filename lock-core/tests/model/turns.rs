@@ -1,6 +1,6 @@
 //! Whose turn it is among the callers of a process.
 
-use crate::scenario::{NUMBERS_PER_DRAW, Rule, Scenario, Wrong};
+use crate::scenario::{Mode, NUMBERS_PER_DRAW, Rule, Scenario, Wrong};
 use crate::state::{At, Command, Place, Stage, State};
 
 impl State {
@@ -39,9 +39,11 @@ impl State {
             }
             self.report(Wrong::LateEntry);
         }
+        // Those who share a lock have one token.
+        let numbered = self.mode(scenario, at) == Mode::Exclusive;
         let gate = self.gate(at);
         gate.callers[caller].place = Place::Inside;
-        let (drawn, number) = (gate.drawn, gate.entered);
+        let (drawn, number) = (gate.drawn, if numbered { gate.entered } else { 0 });
         gate.entered += 1;
         gate.floor = gate.floor.max(drawn.draw);
         self.use_token(scenario, at, drawn, number);
@@ -66,10 +68,23 @@ impl State {
         self.pass_on(scenario, at);
     }
 
+    /// A caller that has the lock for itself goes on as a reader.
+    pub(crate) fn downgrade(&mut self, at: At) {
+        let sent = self.now;
+        let gate = self.gate(at);
+        let Some(claim) = gate.claim else {
+            return;
+        };
+        gate.downgraded = true;
+        gate.renewals += 1;
+        let drawn = gate.drawn;
+        self.processes[at.process].requests.push(Command::Downgrade { claim, sent, drawn });
+    }
+
     /// The next of the process follows, by itself or through the server.
     fn pass_on(&mut self, scenario: &Scenario, at: At) {
         let gate = self.gate(at);
-        let passes = gate.entered < NUMBERS_PER_DRAW && !scenario.never_passes;
+        let passes = gate.entered < NUMBERS_PER_DRAW && !scenario.never_passes && !gate.downgraded;
         match (gate.claim, gate.waiter()) {
             (Some(_), Some(_)) if passes => self.offer(scenario, at),
             (Some(claim), Some(_)) if gate.claims < scenario.claims => {

@@ -3,7 +3,8 @@
 use lock_core::testing::limit;
 
 use crate::complete::scenario;
-use crate::scenario::{Faults, Scenario, Wrong};
+use crate::modes::permits;
+use crate::scenario::{Faults, Mode, READ, Scenario, Wrong};
 use crate::state::{Caller, Place, State};
 use crate::steps::Step;
 
@@ -50,7 +51,7 @@ fn rarity(step: &Step, tick: usize, delay: usize) -> usize {
         Step::Tick => tick,
         Step::Execute(_) | Step::Receive(_) | Step::Hear(_) => delay,
         Step::ExecuteStray(_) | Step::LoseStray(_) => 3,
-        Step::Backstop(_) | Step::MendInbox(_) | Step::Renew(..) | Step::Wake(..) => 4,
+        Step::Backstop(_) | Step::MendInbox(_) | Step::Renew(..) | Step::Wake(..) | Step::Downgrade(_) => 4,
         Step::Cancel(..) | Step::Sleep(..) | Step::ExecuteRefused(_) => 8,
         Step::BreakConnection(_)
         | Step::BreakInbox(_)
@@ -106,6 +107,11 @@ fn on_long_walks_nothing_goes_wrong() {
         ("locks freed by force", Scenario { faults: Faults { force: 12, step_back: 1, ..most }, ..long }),
         ("flushes", Scenario { faults: Faults { flush: 6, ..most }, ..long }),
         ("a failover", Scenario { faults: Faults { failover: 1, ..most }, ..long }),
+        (
+            "readers and writers",
+            Scenario { modes: [Mode::Exclusive, READ, READ], downgrades: true, callers: 1, faults: most, ..long },
+        ),
+        ("permits", Scenario { modes: [permits(1, 3), permits(2, 3), permits(1, 2)], faults: most, ..long }),
     ];
     let only = std::env::var("LOCK_TEST_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..WALKS, |seed| seed..seed + 1);
