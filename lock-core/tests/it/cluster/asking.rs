@@ -1,6 +1,6 @@
 //! Commands for the master that is taking a slot over, which serves it only when it is asked to.
 
-use lock_core::testing::{RedisCluster, RedisServer, limit};
+use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
 
 use crate::support::{SECOND, eventually, locked_keys, locks_at};
 
@@ -16,19 +16,22 @@ fn redirected(server: &RedisServer) -> String {
 #[limit]
 async fn no_command_comes_between_asking_and_what_it_is_for() {
     let cluster = RedisCluster::start(2);
-    let tag = cluster.key_on(0, "t");
+    // The one that takes over serves the key that every connection asks for when it is opened.
+    let [importing, other] = [0, 1];
+    assert_eq!(cluster.masters()[importing].command(&["EXISTS", "distributed-lock:clock"]), Reply::Int(0));
+    let tag = cluster.key_on(other, "t");
     let names: Vec<String> = (0..16).map(|number| format!("{{{tag}}}:{number}")).collect();
     let locks = locks_at(&cluster.url());
     let mut guards = Vec::new();
     for name in &names {
         guards.push(locks.lock(name).with_ttl(60 * SECOND).await.unwrap());
     }
-    cluster.open_slot(&tag, 0, 1);
-    cluster.move_keys(&names.iter().map(String::as_str).collect::<Vec<_>>(), 0, 1);
+    cluster.open_slot(&tag, other, importing);
+    cluster.move_keys(&names.iter().map(String::as_str).collect::<Vec<_>>(), other, importing);
     let mut tasks = tokio::task::JoinSet::new();
     for (number, guard) in guards.into_iter().enumerate() {
-        // One that the other master serves anyhow, over the same connection.
-        let (locks, there) = (locks.clone(), cluster.key_on(1, &format!("there:{number}:")));
+        // One that the same master serves anyhow, over the same connection.
+        let (locks, there) = (locks.clone(), cluster.key_on(importing, &format!("there:{number}:")));
         tasks.spawn(async move {
             for _ in 0..20 {
                 let (extended, taken) = tokio::join!(guard.extend(60 * SECOND), locks.lock(&there).acquire());
@@ -39,7 +42,7 @@ async fn no_command_comes_between_asking_and_what_it_is_for() {
         });
     }
     let guards = tasks.join_all().await;
-    assert_eq!(redirected(&cluster.masters()[1]), "never");
+    assert_eq!(redirected(&cluster.masters()[importing]), "never");
     for guard in guards {
         guard.release().await.unwrap();
     }

@@ -103,8 +103,8 @@ async fn one_node_that_serves_every_slot_is_a_server_like_any_other() {
 async fn a_replica_of_a_cluster_is_waited_for_because_it_may_become_the_master() {
     let cluster = RedisCluster::start(1);
     let replica = cluster.start_replica_of(0);
-    let locks = locks_at(&replica.url());
-    let error = locks.lock("k").with_wait(300 * MS).await.unwrap_err();
+    let locks = LockManager::connect(&replica.url()).await.unwrap();
+    let error = locks.lock("k").with_wait(2 * SECOND).await.unwrap_err();
     assert!(matches!(error.kind(), LockErrorKind::Unavailable | LockErrorKind::Timeout), "{error}");
     assert!(error.to_string().contains("is a replica in a cluster"), "{error}");
     let waiting = tokio::spawn({
