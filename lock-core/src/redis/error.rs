@@ -113,12 +113,7 @@ const CODES: &[(&str, Meaning)] = &[
     ("NOREPLICAS", Meaning::NotExecuted("too few replicas are connected; see min-replicas-to-write")),
     ("CLUSTERDOWN", Meaning::NotExecuted("the cluster is down; wait until every slot is served")),
     ("TRYAGAIN", Meaning::NotExecuted("the slot is being moved; try again")),
-    (
-        "MOVED",
-        Meaning::NotExecuted(
-            "another node of the cluster serves this key; write redis+cluster:// in the URL to reach every node",
-        ),
-    ),
+    ("MOVED", Meaning::NotExecuted("another node of the cluster serves this key; try again when the nodes agree")),
     ("ASK", Meaning::NotExecuted("another node of the cluster is taking over the key's slot; try again later")),
     ("BUSY", Meaning::NotExecuted("it is busy running a script; stop it with SCRIPT KILL")),
     ("MASTERDOWN", Meaning::NotExecuted("it is a replica without its master; wait for the failover to end")),

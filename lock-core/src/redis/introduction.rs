@@ -35,6 +35,11 @@ impl Introduction {
         Self { mode: word("mode"), role: word("role"), history }
     }
 
+    /// Returns whether it is a replica, if it tells.
+    pub(super) fn is_replica(&self) -> Option<bool> {
+        self.role.as_deref().map(|role| role == "replica")
+    }
+
     /// Checks that locks can be kept there.
     pub(super) fn check(&self, node: &str, master_only: bool) -> Result<()> {
         if self.mode.as_deref() == Some("sentinel") {
@@ -43,7 +48,7 @@ impl Introduction {
                  name that `sentinel monitor` gave the master",
             )));
         }
-        if master_only && self.role.as_deref() == Some("replica") {
+        if master_only && self.is_replica() == Some(true) {
             return Err(LockError::not_executed(format!(
                 "{node} is a replica, although its sentinels name it as the master; wait for the failover to end",
             )));

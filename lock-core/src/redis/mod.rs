@@ -14,6 +14,7 @@ mod connect;
 mod credentials;
 mod discovery;
 mod durability;
+mod elsewhere;
 mod error;
 mod exchange;
 mod greeting;
@@ -156,7 +157,17 @@ impl RedisStore {
             Servers::One(node) => node.free(op, release, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.free(op, release)).await,
         };
-        freed.map_err(|error| error.with_key(&release.claim.key))
+        self.told(freed, &release.claim.key).await
+    }
+
+    /// Says of a failure which key it is about, and what to write if the URL names one node of a cluster.
+    async fn told<T>(&self, answer: Result<T>, key: &LockKey) -> Result<T> {
+        let Err(_) = &answer else { return answer };
+        let answer = match &self.servers {
+            Servers::One(node) => Box::pin(node.explain(answer)).await,
+            Servers::Cluster(_) => answer,
+        };
+        answer.map_err(|error| error.with_key(key))
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests. In a cluster
@@ -257,12 +268,12 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.acquire(request, None, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.acquire(request)).await,
         };
-        attempt.map_err(|error| error.with_key(&request.claim.key))
+        self.told(attempt, &request.claim.key).await
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
         match &self.servers {
-            Servers::One(node) => node.acquire_all(requests).await,
+            Servers::One(node) => node.explain(node.acquire_all(requests).await).await,
             Servers::Cluster(cluster) => Box::pin(cluster.acquire_all(requests)).await,
         }
     }
@@ -272,12 +283,18 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.acquire(request, Some(release), Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.requeue(release, request)).await,
         };
-        attempt.map_err(|error| error.with_key(&request.claim.key))
+        self.told(attempt, &request.claim.key).await
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
         match &self.servers {
-            Servers::One(node) => node.renew(one_lane).await,
+            Servers::One(node) => {
+                let mut renewals = node.renew(one_lane).await;
+                for (renewal, claim) in renewals.iter_mut().zip(one_lane).filter(|(renewal, _)| renewal.is_err()) {
+                    *renewal = self.told(renewal.clone(), &claim.key).await;
+                }
+                renewals
+            }
             Servers::Cluster(cluster) => Box::pin(cluster.renew(one_lane)).await,
         }
     }
@@ -295,7 +312,7 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.read_holder(key, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
         };
-        holder.map_err(|error| error.with_key(key))
+        self.told(holder, key).await
     }
 
     async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
@@ -303,7 +320,7 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.read_holders(key, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.holders(key)).await,
         };
-        holders.map_err(|error| error.with_key(key))
+        self.told(holders, key).await
     }
 
     async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
@@ -311,7 +328,7 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.downgrade(claim, token, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.downgrade(claim, token)).await,
         };
-        downgraded.map_err(|error| error.with_key(&claim.key))
+        self.told(downgraded, &claim.key).await
     }
 
     async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
@@ -319,7 +336,7 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.write_blocked(key, blocked, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.set_blocked(key, blocked)).await,
         };
-        written.map_err(|error| error.with_key(key))
+        self.told(written, key).await
     }
 
     async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
@@ -327,7 +344,7 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.read_blocked(key, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
         };
-        read.map_err(|error| error.with_key(key))
+        self.told(read, key).await
     }
 
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
@@ -335,7 +352,7 @@ impl LockBackend for RedisStore {
             Servers::One(node) => node.read_last_run(key, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.last_run(key)).await,
         };
-        read.map_err(|error| error.with_key(key))
+        self.told(read, key).await
     }
 
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {

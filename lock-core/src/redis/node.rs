@@ -247,13 +247,13 @@ impl Node {
     /// Attaches what a refusal says about where the command belongs.
     fn explained(&self, error: LockError, text: &str) -> LockError {
         let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-        let refusal = self
-            .cluster
-            .as_ref()
-            .and_then(|_| Refusal::read(error::code_of(code, detail)?, detail, self.pool.target().host()));
+        let refusal =
+            error::code_of(code, detail).and_then(|code| Refusal::read(code, detail, self.pool.target().host()));
         match refusal {
-            Some(refusal) => error.with_source(refusal),
-            None => error,
+            Some(refusal) if self.cluster.is_some() || matches!(refusal, Refusal::Moved(_)) => {
+                error.with_source(refusal)
+            }
+            _ => error,
         }
     }
 

@@ -1,9 +1,12 @@
 //! A real Redis Cluster, started for one test.
 
 use std::ops::Range;
+use std::thread;
+use std::time::Duration;
 
-use crate::testing::Reply;
 use crate::testing::server::{RedisServer, RedisServerBuilder, wait_until};
+use crate::testing::session::Session;
+use crate::testing::{Reply, Stopwatch};
 
 /// How many slots a cluster has.
 const SLOTS: i64 = 16384;
@@ -123,22 +126,29 @@ impl RedisCluster {
         (0..).map(|number| format!("{prefix}{number}")).find(among).expect("some key lies there")
     }
 
-    /// Moves slots one after the other, with every key in them, and does not wait until other masters know.
+    /// Moves slots one after the other, with every key in them, and does not wait until other masters know. Begins one
+    /// move each time that `apart` has passed.
     ///
     /// # Panics
     ///
     /// As [`move_slot`](Self::move_slot).
-    pub fn move_slots(&self, slots: Range<u16>, from: usize, to: usize) {
-        let [source, target] = [from, to].map(|at| &self.masters[at]);
-        let [source_id, target_id] = [id(source), id(target)];
+    pub fn move_slots(&self, slots: Range<u16>, from: usize, to: usize, apart: Duration) {
+        let [source_id, target_id] = [from, to].map(|at| id(&self.masters[at]));
+        let [mut source, mut target] = [from, to].map(|at| self.masters[at].session());
+        let set = |master: &mut Session, slot: &str, state: &str, other: &str| {
+            let words = ["CLUSTER", "SETSLOT", slot, state, other];
+            assert_eq!(master.command(&words), Reply::Text("OK".to_owned()), "{words:?}");
+        };
         for slot in slots {
-            let slot = slot.to_string();
-            ok(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]);
-            ok(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]);
-            self.drain(&slot, from, to);
-            for master in [target, source] {
-                ok(master, &["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]);
+            let (slot, begun) = (slot.to_string(), Stopwatch::start());
+            set(&mut target, &slot, "IMPORTING", &source_id);
+            set(&mut source, &slot, "MIGRATING", &target_id);
+            self.drain(&slot, &mut source, to);
+            for master in [&mut target, &mut source] {
+                set(master, &slot, "NODE", &target_id);
             }
+            #[expect(clippy::disallowed_methods, reason = "tests move slots outside of any runtime")]
+            thread::sleep(apart.saturating_sub(begun.elapsed()));
         }
     }
 
@@ -159,11 +169,11 @@ impl RedisCluster {
     ///
     /// If there are none of them.
     pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
-        let moved = self.migrate(keys, from, to);
+        let moved = self.migrate(keys, &mut self.masters[from].session(), to);
         assert_eq!(moved, Reply::Text("OK".to_owned()), "{keys:?}");
     }
 
-    fn migrate(&self, keys: &[&str], from: usize, to: usize) -> Reply {
+    fn migrate(&self, keys: &[&str], from: &mut Session, to: usize) -> Reply {
         let port = self.masters[to].port().to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000"];
         if let Some(password) = self.settings.password() {
@@ -171,7 +181,7 @@ impl RedisCluster {
         }
         words.push("KEYS");
         words.extend(keys);
-        self.masters[from].command(&words)
+        from.command(&words)
     }
 
     /// Ends the move of a slot, and waits until every master knows.
@@ -212,12 +222,12 @@ impl RedisCluster {
     ///
     /// As [`move_slot`](Self::move_slot).
     pub fn drain_slot(&self, key: &str, from: usize, to: usize) {
-        self.drain(&self.slot(key).to_string(), from, to);
+        self.drain(&self.slot(key).to_string(), &mut self.masters[from].session(), to);
     }
 
-    fn drain(&self, slot: &str, from: usize, to: usize) {
+    fn drain(&self, slot: &str, from: &mut Session, to: usize) {
         loop {
-            let Reply::List(keys) = self.masters[from].command(&["CLUSTER", "GETKEYSINSLOT", slot, "100"]) else {
+            let Reply::List(keys) = from.command(&["CLUSTER", "GETKEYSINSLOT", slot, "100"]) else {
                 panic!("the keys of a slot are a list")
             };
             let keys: Vec<&str> = keys.iter().map(Reply::text).collect();

@@ -15,6 +15,7 @@ mod recorder;
 mod reply;
 mod sentinel;
 mod server;
+mod session;
 mod stopwatch;
 
 pub use cluster::RedisCluster;

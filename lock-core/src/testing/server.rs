@@ -1,8 +1,7 @@
 //! A real `redis-server`, started for one test.
 
 use std::fs;
-use std::io::{BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::Clock;
 use crate::testing::Reply;
+use crate::testing::session::Session;
 
 /// How long a server may take to start, and to answer one command, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -258,16 +258,13 @@ impl RedisServer {
     }
 
     fn try_command(&self, words: &[&str]) -> std::io::Result<Reply> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut stream = BufReader::new(stream);
-        if let Some(password) = &self.settings.password {
-            send(stream.get_mut(), &["AUTH", password])?;
-            Reply::read(&mut stream)?;
-        }
-        send(stream.get_mut(), words)?;
-        Reply::read(&mut stream)
+        Session::open(self.port, self.settings.password.as_deref())?.ask(words)
+    }
+
+    /// Opens a connection for commands that follow each other.
+    pub(super) fn session(&self) -> Session {
+        let opened = Session::open(self.port, self.settings.password.as_deref());
+        opened.unwrap_or_else(|error| panic!("the server cannot be connected to: {error}"))
     }
 
     fn launch(&mut self) -> bool {
@@ -348,14 +345,6 @@ pub(super) fn kill_servers_of(test: &str) {
 fn signal(process: u32, signal: Signal) {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process has a positive id");
     kill_process(pid, signal).expect("an own child can be signalled");
-}
-
-fn send(stream: &mut impl Write, words: &[&str]) -> std::io::Result<()> {
-    let mut text = format!("*{}\r\n", words.len());
-    for word in words {
-        text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    stream.write_all(text.as_bytes())
 }
 
 /// Returns a port that nobody listened on a moment ago. It is outside the range that systems use

@@ -48,7 +48,7 @@ impl Refusal {
     }
 
     /// Returns the refusal that an error describes.
-    pub(super) fn of(error: &LockError) -> Option<&Self> {
+    pub(in crate::redis) fn of(error: &LockError) -> Option<&Self> {
         error.source()?.downcast_ref()
     }
 }
