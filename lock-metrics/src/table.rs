@@ -1,21 +1,29 @@
 //! The current holds and waits, and the counts, in shards.
 //!
-//! One mutex guards the rows and the counts of a shard: a row has to be touched at every step
+//! One lock guards the rows and the counts of a shard: a row has to be touched at every step
 //! anyway, and under its lock a count is a plain addition. Attempts are spread over the shards by
-//! number, so two threads seldom meet.
+//! number, so two threads seldom meet. It is a spin lock, because three of them are most of what a
+//! lock costs here and this one is given back without a locked operation; who does not get it soon
+//! sleeps.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::time::Duration;
+use std::{hint, thread};
 
 use lock_core::{FencingToken, Holder, LockEvent, LockKey, OwnerId, Purpose};
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::counts::{Counts, LATENESS_BUCKETS};
 use crate::histogram::Histogram;
 use crate::labels::{MODES, mode_of};
 use crate::time::Moment;
 use crate::trace::TraceId;
+
+/// How often a thread looks again for a shard before it sleeps: about a microsecond.
+const SPINS: u32 = 50;
+/// How long it sleeps. A scrape of many holds has a shard for about as long.
+const NAP: Duration = Duration::from_micros(50);
 
 /// All shards.
 #[derive(Debug)]
@@ -24,7 +32,7 @@ pub(crate) struct Table(Box<[Padded]>);
 /// Keeps shards on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Padded(Mutex<Shard>);
+struct Padded(SpinMutex<Shard>);
 
 /// A part of the attempts of this process.
 #[derive(Debug, Default)]
@@ -127,26 +135,46 @@ impl Table {
     }
 
     /// Locks the shard of an attempt.
-    pub(crate) fn shard(&self, attempt: u64) -> MutexGuard<'_, Shard> {
+    pub(crate) fn shard(&self, attempt: u64) -> SpinMutexGuard<'_, Shard> {
         #[expect(clippy::cast_possible_truncation, reason = "the low bits choose the shard")]
         let index = attempt as usize & (self.0.len() - 1);
         lock(&self.0[index])
     }
 
     /// Locks one shard after the other.
-    pub(crate) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+    pub(crate) fn shards(&self) -> impl Iterator<Item = SpinMutexGuard<'_, Shard>> {
         self.0.iter().map(lock)
     }
 
     /// Locks the shard of this number, if there are that many.
-    pub(crate) fn nth(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+    pub(crate) fn nth(&self, index: usize) -> Option<SpinMutexGuard<'_, Shard>> {
         self.0.get(index).map(lock)
     }
 }
 
-/// The core catches an observer's panic; what the panic leaves incomplete is a count, not a lock.
-fn lock(shard: &Padded) -> MutexGuard<'_, Shard> {
-    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a shard. What a panic leaves incomplete is a count, not a lock: the core catches an observer's panic.
+#[inline]
+fn lock(shard: &Padded) -> SpinMutexGuard<'_, Shard> {
+    shard.0.try_lock().unwrap_or_else(|| wait_for(shard))
+}
+
+/// Waits for a shard: first for another event, which takes nanoseconds, then, asleep, for a scrape or for a thread
+/// that lost its processor.
+#[cold]
+fn wait_for(shard: &Padded) -> SpinMutexGuard<'_, Shard> {
+    let mut spins = SPINS;
+    loop {
+        if let Some(shard) = shard.0.try_lock() {
+            return shard;
+        }
+        if spins > 0 {
+            spins -= 1;
+            hint::spin_loop();
+        } else {
+            #[expect(clippy::disallowed_methods, reason = "who has the shard waits for nothing but a processor")]
+            thread::sleep(NAP);
+        }
+    }
 }
 
 impl PerName {
@@ -183,5 +211,52 @@ impl Hasher for Spread {
 
     fn finish(&self) -> u64 {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use lock_core::testing::limit;
+
+    use super::{SPINS, Table, lock};
+
+    #[test]
+    #[limit]
+    fn who_finds_a_shard_taken_waits_for_it() {
+        let table = Table::new();
+        let (tell, started) = mpsc::channel();
+        thread::scope(|scope| {
+            let taken = table.shard(0);
+            let waiter = scope.spawn(|| {
+                tell.send(()).unwrap();
+                table.shard(0).counts.of(0, 0).unlocked_runs += 1;
+            });
+            started.recv().unwrap();
+            // Far longer than it spins: it sleeps by now, or will find the shard free.
+            for _ in 0..100 * SPINS {
+                thread::yield_now();
+            }
+            assert!(!waiter.is_finished());
+            drop(taken);
+        });
+        assert_eq!(table.shard(0).counts.of(0, 0).unlocked_runs, 1);
+    }
+
+    #[test]
+    #[limit]
+    fn a_panic_gives_its_shard_back() {
+        let table = Table::new();
+        let panics = thread::scope(|scope| {
+            let panicking = scope.spawn(|| {
+                let _taken = table.shard(0);
+                panic!("an observer's bug");
+            });
+            panicking.join()
+        });
+        assert!(panics.is_err());
+        assert!(lock(&table.0[0]).rows.is_empty());
     }
 }

@@ -11,11 +11,18 @@ import shutil
 import subprocess
 import urllib.request
 
-# The screen of a phone.
-PHONE = (390, 844)
+# The screens on which the page is read: a phone, a small laptop, and a monitor.
+SCREENS = [(390, 844), (1280, 800), (1920, 1080)]
 
-# Writes into the page how wide it came out, and where the words of the first row stand. The page itself may run no script.
+# Writes into the page how wide it came out, where the words of the first row stand, and which parts of call sites are broken: they
+# may be broken only between their parts. The page itself may run no script.
 MEASURE = """<script>
+const lines = text => {
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  return range.getClientRects().length;
+};
+const parts = [...document.querySelectorAll('.site')].flatMap(site => [...site.childNodes].filter(node => node.nodeType === 3));
 const inside = box => box.left >= 0 && box.right <= innerWidth && box.width > 0;
 const cells = [...document.querySelectorAll('td, bdi, small, h1, p')].filter(cell => getComputedStyle(cell).display !== 'none');
 document.documentElement.dataset.measured = JSON.stringify({
@@ -24,6 +31,7 @@ document.documentElement.dataset.measured = JSON.stringify({
     .map(cell => cell.textContent),
   seen: [...document.querySelectorAll('tbody tr:first-child td')].filter(cell => cell.getBoundingClientRect().bottom <= innerHeight)
     .map(cell => cell.dataset.label),
+  parts: parts.length, broken: parts.filter(part => lines(part) > 1).map(part => part.data),
 });
 </script>"""
 
@@ -111,15 +119,19 @@ def check(address, work, stuck, site, hostile, expect):
     expect(control.title == "pwned" and "img" in control.elements, f"the check would notice: {control.title}")
 
 
-def check_on_a_phone(address, work, expect):
-    """Looks at the page on a narrow screen: nothing is cut off, and the worst lock is read without moving the page."""
+def check_on_screens(address, work, expect):
+    """Looks at the page on screens of several sizes: nothing is cut off, call sites are whole, and the worst lock is read without
+    moving the page."""
     with urllib.request.urlopen(address, timeout=10) as answer:
         page = answer.read().decode()
     # Without what forbids scripts, and without reloading.
     page = re.sub(r'<meta http-equiv="[^>]*>', "", page) + MEASURE
-    with open(f"{work}/phone.html", "w", encoding="utf-8") as file:
+    with open(f"{work}/measured.html", "w", encoding="utf-8") as file:
         file.write(page)
-    found = json.loads(open_page(f"file://{work}/phone.html", work, PHONE).measured or "{}")
-    expect(found.get("screen") == PHONE[0] and found["page"] <= PHONE[0], f"a phone shows the page in its whole width: {found}")
-    expect(found.get("cut") == [], f"nothing is cut off on a phone: {found}")
-    expect({"Key", "Call site", "For", "Waiters"} <= set(found.get("seen", [])), f"the worst lock is read at once on a phone: {found}")
+    for screen in SCREENS:
+        wide, _ = screen
+        found = json.loads(open_page(f"file://{work}/measured.html", work, screen).measured or "{}")
+        expect(found.get("screen") == wide and found["page"] <= wide, f"{wide} pixels show the page in its whole width: {found}")
+        expect(found.get("cut") == [], f"nothing is cut off at {wide} pixels: {found}")
+        expect(found.get("parts") and found["broken"] == [], f"call sites are broken only between their parts at {wide} pixels: {found}")
+        expect({"Key", "Call site", "For", "Waiters"} <= set(found.get("seen", [])), f"the worst lock is read at once at {wide} pixels: {found}")

@@ -29,9 +29,16 @@ pub(super) fn roles() -> Vec<Panel> {
             Unit::Count,
         )
         .rare("Processes", "sum by (held, wanted) (@order_edge)"),
-        Panel::new("Permits in use", "Against the number of permits that call sites ask for.", Kind::TimeSeries, Unit::Count)
-            .rare("{{lock}}: in use", "sum by (lock) (@held{mode=\"permit\"}) and on (lock) max by (lock) (@permits_limit)")
-            .rare("{{lock}}: permits", "max by (lock) (@permits_limit)"),
+        Panel::new(
+            "Permits in use",
+            "Against the number of permits that call sites ask for. A hold of several permits counts once. For one scrape the \
+             line may pass the limit, although the store never gives more: a release counts once the store has confirmed it, and \
+             processes are scraped one after the other, so a permit that changes hands can be seen at both.",
+            Kind::TimeSeries,
+            Unit::Count,
+        )
+        .rare("{{lock}}: in use", "sum by (lock) (@held{mode=\"permit\"}) and on (lock) max by (lock) (@permits_limit)")
+        .rare("{{lock}}: permits", "max by (lock) (@permits_limit)"),
         Panel::new("Held, by mode", "Locks that are held alone, by readers, and permits.", Kind::TimeSeries, Unit::Count)
             .query("{{mode}}", "sum by (mode) (@held)"),
         Panel::new("Stripes", "How many stripes a name has: all processes must agree.", Kind::TimeSeries, Unit::Count)
