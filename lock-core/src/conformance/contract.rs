@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
 use crate::conformance::tools::{MS, SECOND, key, lasts, now, pause};
-use crate::error::LockErrorKind;
+use crate::error::{LockErrorKind, Result};
 use crate::fencing::FencingToken;
 use crate::owner::HolderInfo;
 
@@ -15,22 +15,29 @@ pub(super) fn ask(claim: &Claim) -> AcquireRequest {
     AcquireRequest::new(claim.clone(), HolderInfo::new("conformance", std::process::id(), "suite"))
 }
 
+/// Asks until the store can tell. It may not in time where the lease is short and the machine busy, or where some
+/// members of a quorum have not heard of a release yet.
+pub(super) async fn attempt(store: &impl LockBackend, request: &AcquireRequest) -> Result<Attempt> {
+    let mut request = request.clone();
+    for _ in 0..20 {
+        match store.try_acquire(&request).await {
+            Err(error) if error.kind() == LockErrorKind::Unavailable => pause(5 * MS).await,
+            answer => return answer,
+        }
+        request.repeated = true;
+    }
+    store.try_acquire(&request).await
+}
+
 pub(super) async fn granted(store: &impl LockBackend, request: &AcquireRequest) -> FencingToken {
-    match store.try_acquire(request).await {
+    match attempt(store, request).await {
         Ok(Attempt::Granted { token, .. }) => token,
         other => panic!("{:?} was not granted: {other:?}", request.claim.key),
     }
 }
 
 pub(super) async fn refused(store: &impl LockBackend, claim: &Claim) -> bool {
-    for _ in 0..20 {
-        match store.try_acquire(&ask(claim)).await {
-            // It cannot tell yet: of the claim that was released last, some members may not have heard.
-            Err(error) if error.kind() == LockErrorKind::Unavailable => pause(5 * MS).await,
-            answer => return matches!(answer, Ok(Attempt::Held { .. })),
-        }
-    }
-    false
+    matches!(attempt(store, &ask(claim)).await, Ok(Attempt::Held { .. }))
 }
 
 /// A lock has one owner, whatever is repeated and whichever other claims ask.

@@ -1,5 +1,8 @@
 //! Whole managers meet faults: lost replies, cut connections, forgetful and full servers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
 
@@ -187,12 +190,14 @@ async fn connections_killed_all_the_time_stop_no_work() {
     let locks = locks(&server);
     let events = EventLog::default();
     locks.observe(events.clone());
+    let grants = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = (0..8)
         .map(|task| {
-            let locks = locks.clone();
+            let (locks, grants) = (locks.clone(), Arc::clone(&grants));
             tokio::spawn(async move {
                 for _ in 0..60 {
                     let guard = take(&locks, &format!("k{}", task % 3)).await;
+                    grants.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(MS).await;
                     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
                 }
@@ -200,8 +205,14 @@ async fn connections_killed_all_the_time_stop_no_work() {
         })
         .collect();
     let mut kills = 0;
+    let mut before = 0;
     while !workers.iter().all(tokio::task::JoinHandle::is_finished) {
-        kills += server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).int();
+        // On a busy machine 20 ms may not do for a new connection and one command.
+        let now = grants.load(Ordering::Relaxed);
+        if now > before || kills == 0 {
+            kills += server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).int();
+            before = now;
+        }
         tokio::time::sleep(20 * MS).await;
     }
     for worker in workers {

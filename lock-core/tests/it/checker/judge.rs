@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Script, Value};
+use redis::{AsyncConnectionConfig, Script, Value};
 
 use crate::checker::world::{GRANT, Known};
 
@@ -38,7 +38,10 @@ pub(super) struct Sight {
 impl Eyes {
     pub(super) async fn open(url: &str) -> Self {
         let client = redis::Client::open(url).unwrap();
-        Self { connection: client.get_multiplexed_async_connection().await.unwrap(), script: Script::new(LOOK) }
+        // A busy machine may take longer than the half second that is usual.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+        Self { connection, script: Script::new(LOOK) }
     }
 
     pub(super) async fn look(&mut self, key: &str) -> Sight {
