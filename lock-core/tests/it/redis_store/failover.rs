@@ -1,7 +1,7 @@
 //! A replica takes over without having received the last grants.
 
 use lock_core::testing::{FaultProxy, RedisServer, Reply, limit};
-use lock_core::{Freed, LockBackend, ReleaseOutcome, Renewal};
+use lock_core::{Freed, LockBackend, OwnerId, ReleaseOutcome, Renewal};
 
 use crate::redis_store::{claim, granted, release, store};
 use crate::support::{SECOND, eventually, locks, locks_at, pttl, take, watched};
@@ -60,8 +60,10 @@ async fn a_grant_that_only_a_replica_delivers_is_none() {
     let follows = || old.command(&["INFO", "replication"]).text().contains("master_link_status:up");
     eventually("the server that was master follows", follows).await;
 
-    // The next caller finds the lock free, and a waiter that cannot be notified.
-    new.command(&["DEL", "k"]);
+    // Its release finds a waiter that cannot be notified, and so does the next caller, who finds the lock free.
+    let mut ended = claim("k");
+    ended.owner = OwnerId::from_hex(&new.command(&["GET", "k"]).text()[..32]).unwrap();
+    assert_eq!(release(&store(&new), &ended).await, Freed::Released);
     let next = take(&locks(&new), "k").await;
     let granted = tokio::time::timeout(SECOND, &mut waiting).await;
     assert!(granted.is_err(), "two hold the lock: {granted:?}");
