@@ -58,6 +58,10 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
             let late = LockError::not_executed("the members took longer to grant the lock than its lease lasts");
             return give_up(shared, claim, &session, &round, Err(late)).await;
         }
+        // A member may have become known by its vote.
+        if let Err(error) = shared.admit_list() {
+            return give_up(shared, claim.clone(), &session, &round, Err(error.with_key(&claim.key))).await;
+        }
         shared.newest.fetch_max(token.get(), Ordering::Relaxed);
         session.raise(Some(token), deadline);
         shared.turns.granted(&claim.key, now);

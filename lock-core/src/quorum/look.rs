@@ -62,7 +62,8 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
     }
     let (all, majority) = (shared.members.len(), shared.list.majority);
     if up >= majority {
-        return Ok(());
+        // A member may have answered too late to be known before.
+        return shared.admit_list();
     }
     Err(LockError::not_executed(format!(
         "only {up} of {all} members answer, and {majority} must; bring them back, or correct their addresses ({})",

@@ -48,6 +48,31 @@ async fn a_server_does_not_vote_twice() {
 
 #[tokio::test]
 #[limit]
+async fn a_server_does_not_vote_twice_when_it_is_known_late() {
+    let mut servers = servers(2);
+    let (one, proxy) = (servers[0].port(), FaultProxy::start(servers[0].port()));
+    let twice = format!(
+        "redlock://127.0.0.1:{one},127.0.0.1:{},127.0.0.1:{}?restarts=remember",
+        proxy.port(),
+        servers[1].port()
+    );
+    servers[1].kill();
+    // From no time to more than members have to say who they are: the second name then becomes known as it votes.
+    for delay in [0, 20, 40, 60, 80, 120, 160] {
+        proxy.delay(Direction::ToClient, delay * MS);
+        let error = LockManager::connect(&twice).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{delay} ms: {error}");
+        let locks = LockManager::builder_for(&twice).unwrap().build().unwrap();
+        for _ in 0..3 {
+            let error = locks.lock("k").with_ttl(TTL).try_acquire().await.unwrap_err();
+            let refused = matches!(error.kind(), LockErrorKind::Misconfigured | LockErrorKind::Unavailable);
+            assert!(refused, "{delay} ms: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+#[limit]
 async fn two_of_five_may_die_and_three_may_not() {
     let mut servers = servers(5);
     let locks = begin(&servers, "").await;
