@@ -25,14 +25,15 @@ impl Node {
         let mut outcome = self.rounds.join(&Handle::current(), wanted, markers);
         let clock = Clock::system();
         // Sooner than the caller gives up, so that it learns why.
-        let end = clock.now().after(within / 8 * 7);
+        let within = within / 8 * 7;
+        let end = clock.now().after(within);
         let confirmed = tokio::select! {
             biased;
             known = outcome.wait_for(Option::is_some) => match known.as_deref() {
                 Ok(Some(known)) => known.clone(),
                 Ok(None) | Err(_) => Err(LockError::unavailable("the runtime that awaited a confirmation has ended")),
             },
-            () = clock.sleep_until(end) => Err(self.rounds.too_few(wanted, 0)),
+            () = clock.sleep_until(end) => Err(self.rounds.unconfirmed(wanted, within)),
         };
         match confirmed {
             Ok(history) if history.is_some() && history.as_ref() == link.history() => Ok(()),

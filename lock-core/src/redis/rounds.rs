@@ -23,6 +23,11 @@ use crate::redis::pool::Pool;
 
 /// How long one round waits for confirmations, in ms.
 const ROUND: u64 = 1000;
+/// How long a round waits for an answer at all.
+const SILENCE: Duration = Duration::from_millis(2 * ROUND);
+
+/// What to do about replicas that do not confirm.
+const REPLICAS: &str = "see INFO replication for a replica that is away or slow, or ask for fewer acks";
 
 /// What becomes of a round: nothing yet, or the history of the server that confirmed it.
 pub(super) type Outcome = Option<Result<Option<Arc<str>>>>;
@@ -122,7 +127,7 @@ impl Rounds {
         let answers = tokio::select! {
             biased;
             answers = link.send_all(&asking) => answers.map_err(|error| error::executing(node, "confirm", &error))?,
-            () = clock.sleep_until(clock.now().after(Duration::from_millis(2 * ROUND))) => return Err(self.too_few(wanted, 0)),
+            () = clock.sleep_until(clock.now().after(SILENCE)) => return Err(self.unconfirmed(wanted, SILENCE)),
         };
         let Some((answer, written)) = answers.split_last() else { return Err(error::unreadable(node, "confirm")) };
         let refusal = |answer: &Value| match answer {
@@ -150,19 +155,44 @@ impl Rounds {
         Ok(link.history().cloned())
     }
 
-    pub(super) fn too_few(&self, wanted: Wanted, confirmed: u64) -> LockError {
+    /// The error of a round in which the server counted too few.
+    fn too_few(&self, wanted: Wanted, confirmed: u64) -> LockError {
         let node = self.pool.node();
         let Wanted { replicas, on_disk } = wanted;
         if replicas == 0 {
-            return LockError::unavailable(format!(
-                "{node} did not confirm in time that its disk has the lock, so it does not count and is undone; see INFO \
-                 persistence, and appendfsync: with no, it writes when the system does",
-            ));
+            return self.without_disk("in time");
         }
         let where_to = if on_disk.is_some() { "their disks have" } else { "they have" };
         LockError::unavailable(format!(
             "{confirmed} of {replicas} replicas of {node} confirmed in time that {where_to} the lock, so it does not count \
-             and is undone; see INFO replication for a replica that is away or slow, or ask for fewer acks",
+             and is undone; {REPLICAS}",
+        ))
+    }
+
+    /// The error where nobody has counted within this time.
+    pub(super) fn unconfirmed(&self, wanted: Wanted, within: Duration) -> LockError {
+        let node = self.pool.node();
+        let within = format!("within {} ms", within.as_millis());
+        let Wanted { replicas, on_disk } = wanted;
+        if replicas == 0 {
+            return self.without_disk(&within);
+        }
+        let whose = match (replicas, on_disk.is_some()) {
+            (1, false) => "a replica has".to_owned(),
+            (1, true) => "the disk of a replica has".to_owned(),
+            (_, false) => format!("{replicas} replicas have"),
+            (_, true) => format!("the disks of {replicas} replicas have"),
+        };
+        LockError::unavailable(format!(
+            "{node} did not confirm {within} that {whose} the lock, so it does not count and is undone; {REPLICAS}"
+        ))
+    }
+
+    fn without_disk(&self, when: &str) -> LockError {
+        LockError::unavailable(format!(
+            "{} did not confirm {when} that its disk has the lock, so it does not count and is undone; see INFO persistence, \
+             and appendfsync: with no, it writes when the system does",
+            self.pool.node(),
         ))
     }
 

@@ -36,7 +36,7 @@ async fn a_master_without_its_replica_grants_nothing_and_others_do() {
     let error = locks.lock(&first).with_ttl(3 * SECOND).without_waiting().try_acquire().await.unwrap_err();
     // A command time-out.
     bounded("refusal of a master whose replica hangs, ttl 3 s", watch.elapsed(), 500 * MS);
-    let master = format!("0 of 1 replicas of 127.0.0.1:{}", cluster.masters()[0].port());
+    let master = format!("127.0.0.1:{} did not confirm within", cluster.masters()[0].port());
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     assert!(error.to_string().contains(&master) && error.to_string().contains("ask for fewer acks"), "{error}");
     eventually("it is undone", || !exists(&cluster.masters()[0], &first)).await;
@@ -69,11 +69,14 @@ async fn every_replica_that_the_cluster_knows_is_asked_and_one_at_least() {
     let locks = locks(&cluster, "acks=all").await;
     take(&locks, &guarded).await.release().await.unwrap();
     let error = locks.lock(&alone).with_ttl(3 * SECOND).without_waiting().try_acquire().await.unwrap_err();
-    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    // A round of its own, or what a round counted that had begun before.
+    let uncounted = error.to_string().contains("that a replica has the lock");
+    assert!(uncounted || error.to_string().contains("0 of 1 replicas"), "{error}");
     // One of two is not all.
     replicas[1].pause();
     let error = locks.lock(&guarded).with_ttl(3 * SECOND).without_waiting().try_acquire().await.unwrap_err();
-    assert!(error.to_string().contains("1 of 2 replicas") || error.to_string().contains("0 of 2 replicas"), "{error}");
+    let uncounted = error.to_string().contains("that 2 replicas have the lock");
+    assert!(uncounted || error.to_string().contains("1 of 2 replicas"), "{error}");
     replicas[1].resume();
     take(&locks, &guarded).await.release().await.unwrap();
 }

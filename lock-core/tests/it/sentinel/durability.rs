@@ -81,6 +81,21 @@ async fn a_grant_counts_when_the_replica_has_it_and_not_before() {
     guard.release().await.unwrap();
 }
 
+#[tokio::test]
+#[limit]
+async fn an_error_says_how_many_confirmed_only_where_they_were_counted() {
+    let alone = RedisServer::start();
+    let locks = LockManager::connect(&format!("{}?acks=1", alone.url())).await.unwrap();
+    // The caller of a short lease gives up before the server has counted; that of a long one does not.
+    for (ttl, says) in [(3 * SECOND, " ms that a replica has the lock"), (30 * SECOND, "0 of 1 replicas of 127.0.0.1")]
+    {
+        let error = locks.lock("k").with_ttl(ttl).without_waiting().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        eventually("it is undone", || !exists(&alone, "k")).await;
+    }
+}
+
 /// Scenario 3 of the design.
 #[tokio::test]
 #[limit]
@@ -98,7 +113,7 @@ async fn without_the_replica_there_are_no_locks_and_nothing_is_left() {
     bounded("refusal without a replica, ttl 3 s", watch.elapsed(), 500 * MS);
     watch.assert_within(5 * SECOND, "a refusal");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
-    assert!(error.to_string().contains("0 of 1 replicas of 127.0.0.1"), "{error}");
+    assert!(error.to_string().contains(" ms that a replica has the lock"), "{error}");
     assert!(error.to_string().contains("ask for fewer acks"), "{error}");
     eventually("it is undone", || !exists(&pair.master, "k")).await;
     // No renewal counts any more.
@@ -190,7 +205,7 @@ async fn all_are_those_that_the_sentinels_know() {
     guard.release().await.unwrap();
     servers.servers()[2].pause();
     let error = locks.lock("k").await.unwrap_err();
-    assert!(error.to_string().contains(" of 2 replicas"), "{error}");
+    assert!(error.to_string().contains("that 2 replicas have the lock"), "{error}");
     take_with(&locks, Durability::Acks(1)).await;
     // Nobody makes a replica the master that is down, so it is not waited for.
     servers.notice_within(500);
