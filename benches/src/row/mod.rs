@@ -4,6 +4,7 @@ pub(crate) mod attribute;
 mod distinct;
 mod drops;
 mod growth;
+mod handoff;
 mod hot;
 mod modes;
 mod pairs;
@@ -40,7 +41,7 @@ pub(crate) fn in_group(names: &[&str]) -> Vec<&'static Row> {
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 27] = [
+pub(crate) const ROWS: [Row; 28] = [
     Row { name: "idle", about: "latency: 1 task, distinct keys, current-thread", run: distinct::idle },
     Row { name: "idle-mt", about: "latency: 1 task, distinct keys, multi-thread", run: distinct::idle_mt },
     Row { name: "64-ct", about: "throughput: 64 tasks, distinct keys, current-thread", run: distinct::many_ct },
@@ -61,6 +62,7 @@ pub(crate) const ROWS: [Row; 27] = [
         run: hot::remote,
     },
     Row { name: "remote-hold", about: "hot key: 4 processes of 1 task, hold 1 ms, loopback", run: hot::remote_hold },
+    Row { name: "hand-off", about: "server time of a release that grants the lock to a waiter", run: handoff::run },
     Row { name: "readers-local", about: "1 process of 64 readers, hold 0, beside one lock", run: modes::local_readers },
     Row {
         name: "readers",
