@@ -8,6 +8,7 @@ mod failover;
 mod fleet;
 mod foreign;
 mod native;
+mod pass;
 mod renewal;
 
 use std::time::Duration;
