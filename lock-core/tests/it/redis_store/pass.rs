@@ -107,7 +107,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(server: RedisServer, inbox: Arc<str>) -> Self {
+    /// Starts a server, and listens for what waiters are told.
+    async fn start() -> (Self, Reports) {
+        let server = RedisServer::start();
+        let (inbox, reports) = listening(&Arc::new(RedisStore::new(&server.url()).unwrap())).await;
         let store = |name: &str, without: &[&str]| {
             let rules = ["ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all"];
             let words: Vec<&str> = rules.into_iter().chain(without.iter().copied()).collect();
@@ -118,7 +121,7 @@ impl Bench {
             [store("mute", &["-publish"]), store("mute-slow", &["-publish", "-hmget"])],
             [store("free", &[]), store("slow", &["-hmget"])],
         ];
-        Self { server, inbox, stores }
+        (Self { inbox: Arc::clone(inbox.id()), stores, server }, reports)
     }
 
     /// Server time in µs.
@@ -265,9 +268,7 @@ async fn end(store: &RedisStore, ended: &Claim, next: Option<&Claim>, inbox: &Ar
 #[tokio::test]
 #[limit]
 async fn few_commands_pass_a_lock_on_as_the_whole_queue_does() {
-    let server = RedisServer::start();
-    let (inbox, mut reports) = listening(&Arc::new(RedisStore::new(&server.url()).unwrap())).await;
-    let bench = Bench::new(server, Arc::clone(inbox.id()));
+    let (bench, mut reports) = Bench::start().await;
     for (case, requeues) in CASES.iter().flat_map(|case| [(case, false), (case, true)]) {
         let what = format!("{}, {}", case.what, if requeues { "queues anew" } else { "released" });
         // Nothing counts whose instants lie too far apart.
@@ -294,9 +295,7 @@ async fn few_commands_pass_a_lock_on_as_the_whole_queue_does() {
 #[tokio::test]
 #[limit]
 async fn a_plain_hand_off_reads_nothing_twice() {
-    let server = RedisServer::start();
-    let (inbox, mut reports) = listening(&Arc::new(RedisStore::new(&server.url()).unwrap())).await;
-    let bench = Bench::new(server, Arc::clone(inbox.id()));
+    let (bench, mut reports) = Bench::start().await;
     let run = Run { owners: std::array::from_fn(|_| OwnerId::random()), prepared: bench.now() };
     bench.prepare(&PLAIN, "lock:one", &run);
     let store = &bench.stores[1][0];
