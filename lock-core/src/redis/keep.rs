@@ -46,7 +46,8 @@ impl Node {
                     let link = &connection.link;
                     inbox.notice(&Notice::Connection { node, up: true });
                     tracing::debug!(node, generation = link.generation, "connected");
-                    if was_up {
+                    if was_up || told_down {
+                        // Callers whom the server has not answered pause until then.
                         inbox.reconnected();
                     }
                     if std::mem::replace(&mut failovers, self.pool.history.changes()) != failovers {

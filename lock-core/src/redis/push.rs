@@ -23,7 +23,7 @@ impl Node {
     pub(super) async fn listen(&self, inbox: &Inbox) {
         let clock = Clock::system();
         let channel = keys::inbox_channel(inbox.id());
-        let (mut was_open, mut pause) = (None, BACKOFF.0);
+        let (mut was_open, mut missed, mut pause) = (None, false, BACKOFF.0);
         loop {
             let mut retirements = self.pool.retirements();
             match self.pool.place().listen(&[&channel, keys::REVOKED]).await {
@@ -39,7 +39,7 @@ impl Node {
                     let opened = Opened::new(&self.listeners, link, listening.tracks);
                     let _hearing = self.hears(inbox);
                     let before = was_open.replace(opened.listener.link.generation);
-                    if before.is_some() {
+                    if std::mem::replace(&mut missed, true) {
                         // Some grants and changes may have been missed, and nothing says which.
                         inbox.reconnected();
                     }
@@ -57,6 +57,7 @@ impl Node {
                     }
                 }
                 Err(error) => {
+                    missed = true;
                     if error.kind() == LockErrorKind::Misconfigured {
                         self.listeners.refuse();
                     }

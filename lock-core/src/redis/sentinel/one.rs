@@ -28,7 +28,7 @@ pub(super) struct View {
 }
 
 /// The messages of a sentinel after which it is asked again: about the master, and about replicas that come and go.
-const NEWS: [&str; 4] = ["+switch-master", "+slave", "+sdown", "-sdown"];
+const NEWS: [&str; 5] = ["+promoted-slave", "+switch-master", "+slave", "+sdown", "-sdown"];
 
 /// Gives up on a sentinel that does not answer.
 pub(super) async fn within<T>(target: &Target, work: impl Future<Output = Result<T>>) -> Result<T> {
