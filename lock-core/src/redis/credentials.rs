@@ -79,9 +79,17 @@ pub(super) struct Provider {
     ask: Box<dyn Fn() -> Asked + Send + Sync>,
     /// Held while the provider is asked, so that connections that open together ask once.
     asking: AsyncMutex<()>,
-    /// The last credentials, and when to ask again.
-    known: Mutex<Option<(Credentials, Timestamp)>>,
+    given: Mutex<Given>,
     changed: Notify,
+}
+
+/// What the provider has given.
+#[derive(Default)]
+struct Given {
+    /// How often.
+    times: u64,
+    /// The last credentials, unless they were refused, and when to ask again.
+    last: Option<(Credentials, Timestamp)>,
 }
 
 impl Provider {
@@ -91,15 +99,23 @@ impl Provider {
         Fut: Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
         let ask = Box::new(move || Box::pin(provider()) as Asked);
-        Self { ask, asking: AsyncMutex::new(()), known: Mutex::new(None), changed: Notify::new() }
+        Self { ask, asking: AsyncMutex::new(()), given: Mutex::default(), changed: Notify::new() }
     }
 
     /// Returns credentials to log in with.
     pub(super) async fn current(&self) -> Result<Credentials> {
+        self.numbered().await.map(|(_, credentials)| credentials)
+    }
+
+    /// Returns credentials to log in with, and how many were given up to these.
+    async fn numbered(&self) -> Result<(u64, Credentials)> {
         let _asking = self.asking.lock().await;
         let now = Clock::system().now();
-        if let Some((known, _)) = self.known().as_ref().filter(|(_, until)| now < *until) {
-            return Ok(known.clone());
+        {
+            let given = self.given();
+            if let Some((last, _)) = given.last.as_ref().filter(|(_, until)| now < *until) {
+                return Ok((given.times, last.clone()));
+            }
         }
         let credentials = (self.ask)().await.map_err(|error| {
             LockError::not_executed(
@@ -108,25 +124,39 @@ impl Provider {
             .with_source(std::io::Error::other(error))
         })?;
         let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| now.after(time / 5 * 4));
-        *self.known() = Some((credentials.clone(), until));
+        let number = {
+            let mut given = self.given();
+            given.last = Some((credentials.clone(), until));
+            given.times += 1;
+            given.times
+        };
         self.changed.notify_waiters();
-        Ok(credentials)
+        Ok((number, credentials))
     }
 
     /// Forgets credentials that were refused, so that the next connection asks for others.
     pub(super) fn forget(&self, refused: &Credentials) {
-        let mut known = self.known();
-        if known.as_ref().is_some_and(|(credentials, _)| credentials == refused) {
-            *known = None;
+        let mut given = self.given();
+        if given.last.as_ref().is_some_and(|(credentials, _)| credentials == refused) {
+            given.last = None;
         }
     }
 
-    /// Waits until the known credentials are about to expire.
-    pub(super) async fn due(&self) {
+    /// Waits until connections that logged in with the credentials of this number must do so again: these are about to
+    /// expire, or somebody was given others. Returns those, and their number. Zero stands for none.
+    ///
+    /// So all servers that share a provider learn of the next, whichever of them asked for them.
+    pub(super) async fn after(&self, number: u64) -> Result<(u64, Credentials)> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            let until = self.known().as_ref().map_or(Timestamp::NEVER, |(_, until)| *until);
+            let (times, until) = {
+                let given = self.given();
+                (given.times, given.last.as_ref().map_or(Timestamp::NEVER, |(_, until)| *until))
+            };
+            if times != number {
+                return self.numbered().await;
+            }
             let ending = async {
                 if until == Timestamp::NEVER {
                     return pending().await;
@@ -134,19 +164,56 @@ impl Provider {
                 Clock::system().sleep_until(until).await;
             };
             tokio::select! {
-                () = ending => return,
+                () = ending => return self.numbered().await,
                 () = changed => {}
             }
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<(Credentials, Timestamp)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Provider")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use super::{Credentials, Provider};
+
+    #[tokio::test]
+    async fn all_who_share_a_provider_learn_of_new_credentials() {
+        let asked = AtomicU64::new(0);
+        let provider = Provider::new(move || {
+            let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
+            let credentials = Credentials::new(format!("pw-{number}")).valid_for(Duration::from_secs(3600));
+            std::future::ready(Ok(credentials))
+        });
+        assert!(is_pending(pin!(provider.after(0))).await, "nobody has logged in");
+        let first = provider.current().await.unwrap();
+        assert_eq!(provider.after(0).await, Ok((1, first.clone())));
+        assert!(is_pending(pin!(provider.after(1))).await, "they last");
+        // Somebody is refused, and asks for others.
+        provider.forget(&first);
+        assert!(is_pending(pin!(provider.after(1))).await, "there are no others yet");
+        let second = provider.current().await.unwrap();
+        for _server in 0..2 {
+            assert_eq!(provider.after(1).await, Ok((2, second.clone())));
+        }
+        assert!(is_pending(pin!(provider.after(2))).await);
+    }
+
+    /// Polls a future once.
+    async fn is_pending<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
+        std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
     }
 }

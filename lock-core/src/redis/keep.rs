@@ -1,6 +1,7 @@
 //! Keeping the connections of a server: opened again when they end, led to another address, logged in again.
 
 use std::future::pending;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::Inbox;
@@ -121,9 +122,15 @@ impl Node {
         let Some(provider) = self.pool.target().provider() else { return pending().await };
         let clock = Clock::system();
         loop {
-            provider.due().await;
-            match provider.current().await {
-                Ok(credentials) => self.log_in_again(&credentials).await,
+            let before = self.logged_in.load(Ordering::Relaxed);
+            match provider.after(before).await {
+                Ok((number, credentials)) => {
+                    // With the first, connections are opened.
+                    if before > 0 {
+                        self.log_in_again(&credentials).await;
+                    }
+                    self.logged_in.store(number, Ordering::Relaxed);
+                }
                 Err(error) => {
                     tracing::warn!(node = self.pool.node(), ?error, "cannot renew the credentials, trying again");
                     clock.sleep_until(clock.now().after(ASK_AGAIN)).await;
@@ -141,6 +148,7 @@ impl Node {
         let everywhere = async {
             let mut refused = self.pool.send_to_all(&log_in).await;
             refused.extend(self.listeners.send_to_all(&log_in).await);
+            refused.extend(self.rounds.send_to_all(&log_in).await);
             refused
         };
         // A connection that does not answer is given up by its next user.

@@ -1,6 +1,6 @@
 //! One Redis server: its connections, and what is known of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +77,8 @@ pub(super) struct Node {
     pub(super) redirections: Redirections,
     /// Whether there is reason to think that it is no longer a master, or gone.
     suspect: AtomicBool,
+    /// The number of the credentials with which its connections were last logged in, if they can expire.
+    pub(super) logged_in: AtomicU64,
     /// Whether it did not let us in the last time.
     refuses: AtomicBool,
     /// Of a master of a cluster: the inboxes that hear its grants.
@@ -116,6 +118,7 @@ impl Node {
             cluster,
             redirections: Redirections::default(),
             suspect: AtomicBool::new(false),
+            logged_in: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             hearing: Mutex::default(),
             found: Mutex::default(),

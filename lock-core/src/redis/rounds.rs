@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
@@ -108,6 +108,11 @@ impl Rounds {
     /// Makes its next round over a new connection.
     pub(super) fn retire(&self) {
         self.pool.retire();
+    }
+
+    /// Sends a command over every open connection, and returns what was refused.
+    pub(super) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
+        self.pool.send_to_all(command).await
     }
 
     /// Makes one round. Returns the history of the server that confirmed it.

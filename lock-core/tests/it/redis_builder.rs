@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
+use lock_core::testing::{EventLog, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use lock_core::{Credentials, LockErrorKind, LockManager, LockOptions, RedisStore, Renew};
 
-use crate::support::{MS, SECOND, eventually, take};
+use crate::support::{MS, SECOND, eventually, renewals, take};
 
 fn clients(server: &RedisServer, word: &str) -> usize {
     server.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.contains(word)).count()
@@ -90,6 +90,63 @@ async fn credentials_are_asked_for_before_they_end_and_living_connections_log_in
     assert_eq!(ids(), before, "no connection was opened anew");
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
+}
+
+/// Refuses the first password to one who connects anew, and waits until connections that live log in with the second:
+/// of the caller, the one that listens, and those over which caller and keeper have locks confirmed.
+async fn every_connection_logs_in_again(url: &str, servers: &[&RedisServer], keys: &[String]) {
+    servers.iter().for_each(|server| user(server, &[">pw-1"]));
+    let (asked, events) = (Arc::new(AtomicU32::new(0)), EventLog::default());
+    let store = RedisStore::builder(url).credentials(passwords(&asked, 600 * SECOND)).build().unwrap();
+    let locks = LockManager::builder(store).observer(events.clone()).build().unwrap();
+    let mut guards = Vec::new();
+    for key in keys {
+        guards.push(locks.lock(key).with_ttl(60 * SECOND).with_renew(Renew::Every(200 * MS)).await.unwrap());
+    }
+    for server in servers {
+        eventually("somebody listens", || clients(server, "sub=2") > 0).await;
+    }
+    renewals(&events, 3 * keys.len()).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "all servers take what the provider gave once");
+    let before: Vec<u64> = servers.iter().map(|server| log_ins(server)).collect();
+    servers.iter().for_each(|server| user(server, &[">pw-2"]));
+    // On a runtime of its own, so over a connection of its own.
+    let (elsewhere, key) = (locks.clone(), format!("{{{}}}", keys[0]));
+    let anew = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            while elsewhere.lock(&key).await.is_err() {
+                tokio::time::sleep(10 * MS).await;
+            }
+        });
+    });
+    for (server, before) in servers.iter().zip(before) {
+        eventually("every connection logs in again", || log_ins(server) >= before + 4).await;
+    }
+    anew.join().unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "and what it gave next");
+    for guard in guards {
+        guard.ensure_held().unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn every_master_of_a_cluster_is_told_of_new_credentials() {
+    let cluster = RedisCluster::start(3);
+    let _replicas = [0, 1, 2].map(|master| cluster.start_replica_of(master));
+    let servers: Vec<&RedisServer> = cluster.masters().iter().collect();
+    let keys: Vec<String> = (0..3).map(|master| cluster.key_on(master, "lock:")).collect();
+    every_connection_logs_in_again(&format!("{}?acks=1", cluster.url()), &servers, &keys).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn the_master_behind_sentinels_is_told_of_new_credentials() {
+    let servers = RedisSentinels::start();
+    let url = format!("{}?acks=1", servers.url());
+    every_connection_logs_in_again(&url, &[&servers.servers()[0]], &["k".to_owned()]).await;
 }
 
 #[tokio::test]

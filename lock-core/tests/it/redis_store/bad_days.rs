@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Report, inbox, limit};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Report, Reports, inbox, limit};
 use lock_core::{
     Freed, LockBackend, LockError, LockErrorKind, LockEvent, LockObserver, Notice, RedisStore, Release, Renewal,
 };
 
 use crate::redis_store::{acquire, claim, granted, held, release, request, store, token};
+use crate::support::eventually;
 
 #[tokio::test]
 #[limit]
@@ -286,6 +287,46 @@ async fn the_keeper_reconnects_and_says_so() {
     assert_eq!(told(6).await[3..], ["up", "failover", "volatile-lru"]);
     granted(&store, &claim("lock:a")).await;
     assert_eq!(store.connections(), 1, "the keeper and the caller share this runtime");
+    keeper.abort();
+}
+
+/// Drives a store, and returns what it reports.
+fn driven(store: RedisStore, seen: &Seen) -> (tokio::task::JoinHandle<LockError>, Reports) {
+    let (inbox, reports) = inbox(seen.clone());
+    (tokio::spawn(async move { store.drive(inbox).await }), reports)
+}
+
+/// Callers that were refused pause until they are told: also of the first connection, if the keeper had none before.
+#[tokio::test]
+#[limit]
+async fn the_first_connection_after_refusals_is_told_by_the_keeper() {
+    // The user may not listen, so nobody else tells.
+    let mut server = RedisServer::builder().with("user", "app on >pw ~* &* +@all -subscribe").start();
+    server.kill();
+    let store = RedisStore::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
+    let seen = Seen::default();
+    let (keeper, mut reports) = driven(store, &seen);
+    eventually("it is told that the server is away", || *seen.0.lock().unwrap() == ["down"]).await;
+    assert_eq!(reports.try_next(), None);
+    server.restart();
+    assert_eq!(reports.next().await, Some(Report::Reconnected));
+    keeper.abort();
+}
+
+/// What was granted before is not heard, and nothing says whether there was anything.
+#[tokio::test]
+#[limit]
+async fn whoever_can_listen_at_last_says_that_it_did_not_before() {
+    let server = RedisServer::builder().with("user", "app on >pw ~* &* +@all -subscribe").start();
+    let store = RedisStore::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
+    let seen = Seen::default();
+    let (keeper, mut reports) = driven(store, &seen);
+    let refused = || format!("{:?}", server.command(&["ACL", "LOG"])).contains("subscribe");
+    eventually("listening is refused", || refused() && !seen.0.lock().unwrap().is_empty()).await;
+    assert_eq!((seen.0.lock().unwrap()[0].as_str(), reports.try_next()), ("up", None));
+    server.command(&["ACL", "SETUSER", "app", "+subscribe"]);
+    assert_eq!(reports.next().await, Some(Report::Reconnected));
+    assert!(!seen.0.lock().unwrap().contains(&"down".to_owned()), "the keeper's connection has lived on");
     keeper.abort();
 }
 

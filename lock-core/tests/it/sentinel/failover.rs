@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, RedisSentinels, Stopwatch, limit};
+use lock_core::testing::{Direction, EventLog, RedisSentinels, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{FencingGate, LockEvent, LockManager, LockObserver, LockOptions, LossReason, Notice, ReleaseOutcome};
 
 use super::follow;
@@ -91,6 +91,65 @@ async fn a_killed_master_is_left_for_the_promoted_one() {
 async fn a_frozen_master_is_left_for_the_promoted_one() {
     let gap = after_the_end_of_a_master("frozen", |servers| servers.servers()[0].pause()).await;
     assert!(gap < 5 * SECOND, "{gap:?}");
+}
+
+/// The sentinels know who was promoted before every other replica follows it, and before the old master is told.
+#[tokio::test]
+#[limit]
+async fn a_promotion_is_followed_before_the_failover_is_over() {
+    let mut servers = RedisSentinels::builder().with_replicas(2).start();
+    // Whichever is not promoted refuses to follow the other: the failover does not end.
+    for replica in &servers.servers()[1..] {
+        replica.command(&["ACL", "SETUSER", "default", "-replicaof", "-slaveof", "+slaveof|no"]);
+    }
+    // The others would hear of it from the one that leads, and say so.
+    servers.sentinels_mut()[1..].iter_mut().for_each(RedisServer::kill);
+    let leader = |words: &[&str]| servers.sentinels()[0].command(&[&["SENTINEL"], words].concat());
+    assert_eq!(leader(&["SET", "mymaster", "failover-timeout", "600000"]), Reply::Text("OK".to_owned()));
+    let locks = follow(&servers).await;
+    let failovers = Failovers::default();
+    locks.observe(failovers.clone());
+    take(&locks, "k").await.release().await.unwrap();
+    assert_eq!(leader(&["FAILOVER", "mymaster"]), Reply::Text("OK".to_owned()));
+    eventually("a replica is promoted", || servers.master_of(0) > 0).await;
+    let promoted = Stopwatch::start();
+    eventually("this process follows it", || failovers.count() > 0).await;
+    // It asks by itself every 30 s.
+    promoted.assert_within(10 * SECOND, "hearing of a promotion");
+    assert!(format!("{:?}", leader(&["MASTER", "mymaster"])).contains("failover_in_progress"));
+    let guard = take(&locks, "k").await;
+    assert!(exists(&servers.servers()[servers.master_of(0)], "k") && !exists(&servers.servers()[0], "k"));
+    guard.release().await.unwrap();
+}
+
+/// Users are not replicated: a server that takes over may not know ours.
+#[tokio::test]
+#[limit]
+async fn a_promoted_master_without_our_user_is_named_and_used_once_it_has_it() {
+    let servers = RedisSentinels::start();
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"];
+    servers.servers()[0].command(&user);
+    let options = LockOptions::default().with_ttl(600 * SECOND).with_wait(SECOND);
+    let url = servers.url().replace("redis+sentinel://", "redis+sentinel://app:pw@");
+    let locks = LockManager::connect_with(&url, options).await.unwrap();
+    let held = take(&locks, "held").await;
+    eventually("it is replicated", || exists(&servers.servers()[1], "held")).await;
+    assert_eq!(servers.fail_over(), 1);
+    let node = format!("127.0.0.1:{}", servers.servers()[1].port());
+    let refused = loop {
+        match locks.lock("k").await {
+            // The old master was not told yet.
+            Ok(guard) => drop(guard),
+            Err(error) if error.to_string().contains("user or password is wrong") => break error,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    };
+    assert!(refused.to_string().contains(&node), "{refused}");
+    held.ensure_held().unwrap();
+    servers.servers()[1].command(&user);
+    let guard = locks.lock("k").with_wait(60 * SECOND).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(held.release().await, Ok(ReleaseOutcome::Released));
 }
 
 /// Scenario 4 of the design: what the master did last never reached the replica.
