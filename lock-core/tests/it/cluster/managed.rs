@@ -1,10 +1,13 @@
 //! What managed services refuse, and what is done instead.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use lock_core::testing::{EventLog, RedisCluster, Reply, limit};
-use lock_core::{GrantPath, LockManager, LossReason, Renew};
+use lock_core::{
+    AcquireRequest, Attempt, Claim, Freed, GrantPath, HolderInfo, LockBackend, LockKey, LockManager, LossReason,
+    RedisStore, Release, Renew,
+};
 
 use super::batches::{names, release_all, take_all};
 use super::refusing::{Service, services};
@@ -73,6 +76,84 @@ async fn a_master_that_does_not_say_where_a_slot_went_is_left() {
     }
     guard.release().await.unwrap();
     assert_eq!((events.count("Lost"), exists(&cluster.masters()[1], &name)), (0, false));
+}
+
+/// Loading its data, busy with a script, unable to save, full, without replicas: nothing was executed, and it passes.
+#[tokio::test]
+#[limit]
+async fn a_master_that_cannot_serve_now_is_asked_again_until_it_can() {
+    let cluster = RedisCluster::start(1);
+    let claim = Claim::new(LockKey::new("lock:k").unwrap(), 60 * SECOND);
+    let refusals = Arc::new(Mutex::new(("", 0)));
+    let (services, url) = services(&cluster, {
+        let (refusals, key) = (Arc::clone(&refusals), claim.key.as_str().as_bytes().to_vec());
+        move |_, words| {
+            let (error, times) = &mut *refusals.lock().unwrap();
+            let is_refused = *times > 0 && words[0].starts_with(b"EVAL") && words.contains(&key);
+            is_refused.then(|| {
+                *times -= 1;
+                *error
+            })
+        }
+    });
+    let store = RedisStore::new(&url).unwrap();
+    let mut refused = 0;
+    for error in [
+        "LOADING Redis is loading the dataset in memory",
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "NOREPLICAS Not enough good replicas to write.",
+    ] {
+        let refuse = |times| *refusals.lock().unwrap() = (error, times);
+        refuse(3);
+        let request = AcquireRequest::new(claim.clone(), HolderInfo::new("host-1", 42, "app::charge"));
+        let attempt = store.try_acquire(&request).await;
+        assert!(matches!(attempt, Ok(Attempt::Granted { .. })), "{error}: {attempt:?}");
+        refuse(1);
+        // The machinery renews again by itself.
+        let renewal = store.renew(std::slice::from_ref(&claim)).await.remove(0).unwrap_err();
+        let code = error.split(' ').next().unwrap();
+        assert!(renewal.is_transient() && renewal.to_string().contains(code), "{renewal}");
+        refuse(3);
+        assert_eq!(store.release(&Release::new(claim.clone())).await, Ok(Freed::Released), "{error}");
+        refused += 7;
+        assert_eq!(services[0].refused(), refused, "{error}");
+        // For longer than a call may take, it is said.
+        refuse(usize::MAX);
+        let mut hasty = request;
+        hasty.execute_within = 300 * MS;
+        let given_up = store.try_acquire(&hasty).await.unwrap_err();
+        assert!(given_up.is_transient() && given_up.to_string().contains(code), "{given_up}");
+        refuse(0);
+        refused = services[0].refused();
+    }
+    assert!(!exists(&cluster.masters()[0], "lock:k"));
+}
+
+/// As while a service moves slots in one step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_master_that_holds_up_writes_loses_no_lease_and_holds_up_no_other() {
+    let cluster = RedisCluster::start(2);
+    let [slow, other] = [0, 1].map(|master| cluster.key_on(master, "lock:"));
+    let locks = locks_at(&cluster.url());
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    let held = locks.lock(&slow).with_ttl(30 * SECOND).with_renew(Renew::Every(200 * MS)).await.unwrap();
+    assert_eq!(cluster.masters()[0].command(&["CLIENT", "PAUSE", "3000", "WRITE"]), Reply::Text("OK".to_owned()));
+    let waiting = tokio::spawn({
+        let (locks, beside) = (locks.clone(), format!("{{{slow}}}:beside"));
+        async move { take(&locks, &beside).await }
+    });
+    for _ in 0..20 {
+        take(&locks, &other).await.release().await.unwrap();
+    }
+    waiting.await.unwrap().release().await.unwrap();
+    renewals(&events, 2).await;
+    held.release().await.unwrap();
+    all_told(&events).await;
+    assert_eq!((events.count("Lost"), events.count("Failed")), (0, 0));
 }
 
 /// Grants that nobody may publish, connections that nobody may close, changes that nobody may hear of, settings that
