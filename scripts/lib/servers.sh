@@ -5,9 +5,13 @@ folder=$(mktemp -d)
 pids=
 stop() {
     for pid in $pids; do kill -9 "$pid" 2>/dev/null || true; done
+    # Until they have ended, they may still write into it.
+    wait 2>/dev/null || true
     rm -rf "$folder"
 }
 trap stop EXIT
+# A terminal that is closed ends this script, but no server.
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -45,7 +49,7 @@ start() {
 # kill_when_busy PORT PID: kills a master in the middle of its work.
 kill_when_busy() {
     (
-        trap - EXIT INT TERM
+        trap - EXIT HUP INT TERM
         calls() { cli "$1" INFO commandstats | sed -n 's/^cmdstat_evalsha:calls=\([0-9]*\),.*/\1/p'; }
         until [ "$(calls "$1" || true)" -ge 50 ] 2>/dev/null; do sleep 0.05; done
         kill -9 "$2"

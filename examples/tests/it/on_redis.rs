@@ -1,7 +1,9 @@
 //! Tests on a real Redis, with a server for each test. Without `redis-server` these tests fail; they
 //! never skip.
 
-use lock_core::testing::{RedisServer, limit};
+use std::time::Duration;
+
+use lock_core::testing::{RedisSentinels, RedisServer, limit};
 
 use crate::flash_sale::{assert_nothing_went_wrong, wait_for_sales};
 use crate::program::{eventually, http, run, start};
@@ -24,6 +26,29 @@ fn a_sale_goes_on_while_a_replica_takes_over() {
     let ended = run(FLASH_SALE, &["--store=sentinel", "--failover", "--processes=2", "--orders=1200"], &[]);
     assert_nothing_went_wrong(&ended, 1200);
     assert!(ended.stderr.contains("was killed"), "{ended:#?}");
+}
+
+/// What a failover without confirmation may do: locks are gone in mid-sale.
+#[test]
+#[limit]
+fn locks_that_are_lost_are_counted_and_explained() {
+    let servers = RedisSentinels::start();
+    for (url, is_explained) in [(servers.url(), true), (format!("{}?acks=1", servers.url()), false)] {
+        // A single buyer for each of two processes, so that the sale is not over before.
+        let mut program = start(FLASH_SALE, &["--processes=2", "--buyers=2", "--orders=300"], &[("LOCK_URL", &url)]);
+        wait_for_sales(&program);
+        let master = &servers.servers()[0];
+        let mut flushed = 0;
+        while program.is_running() {
+            master.command(&["FLUSHALL"]);
+            flushed += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let ended = program.end();
+        ended.assert_failure(1, "orders failed");
+        assert!(ended.row("ledger").contains("NOT PASSED"), "{flushed} {ended:#?}");
+        assert_eq!(ended.stderr.contains("add acks=all"), is_explained, "{ended:#?}");
+    }
 }
 
 #[test]

@@ -33,20 +33,7 @@ pub(crate) struct Ended {
 
 /// Starts a program without anything from the test's environment that could change its behaviour.
 pub(crate) fn start(path: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
-    let folder = tempfile::tempdir().unwrap();
-    let mut child = Command::new(path)
-        .args(arguments)
-        .env_remove("LOCK_URL")
-        .env_remove("LISTEN")
-        .env("TMPDIR", folder.path())
-        .envs(environment.iter().copied())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let stdout = BufReader::new(child.stdout.take().unwrap());
-    Program { child, stdout, said: String::new(), folder, interrupted: false }
+    Program::start(Command::new(path).args(arguments).envs(environment.iter().copied()))
 }
 
 /// Runs a program to its end.
@@ -55,6 +42,20 @@ pub(crate) fn run(path: &str, arguments: &[&str], environment: &[(&str, &str)]) 
 }
 
 impl Program {
+    /// Starts what a command says, but for its environment and its streams.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["LOCK_URL", "LISTEN"] {
+            if !command.get_envs().any(|(set, _)| set == name) {
+                command.env_remove(name);
+            }
+        }
+        command.env("TMPDIR", folder.path());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout, said: String::new(), folder, interrupted: false }
+    }
+
     /// Waits for a line on standard output that starts with this text, and returns the rest of it.
     pub(crate) fn wait_for_line(&mut self, start: &str) -> String {
         loop {
@@ -80,6 +81,16 @@ impl Program {
     fn press_ctrl_c(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    }
+
+    /// Sends a signal to the program and all that it started, as a terminal does. It leads a process group.
+    pub(crate) fn signal_all(&mut self, signal: &str) {
+        let group = format!("-{}", self.child.id());
+        assert!(Command::new("kill").args(["-s", signal, "--", &group]).status().unwrap().success());
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// Returns where the program puts its temporary files.

@@ -106,6 +106,13 @@ impl Args {
         args
     }
 
+    /// Returns whether the store has replicas that do not confirm its locks, as far as its URL says.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        let (scheme, rest) = self.store.split_once("://").unwrap_or_default();
+        let is_replicated = scheme.ends_with("+sentinel") || scheme.ends_with("+cluster");
+        is_replicated && !rest.contains("acks=") && !rest.contains("fsync=")
+    }
+
     /// Returns the store's URL without the password that it may contain.
     pub(crate) fn store_name(&self) -> String {
         match (self.store.split_once("://"), self.store.rsplit_once('@')) {

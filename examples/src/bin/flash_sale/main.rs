@@ -105,7 +105,8 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
 
     let audit = Audit::of(orders, &takings.answers, &data.stock, &ledger);
     let elapsed = takings.closed.duration_since(takings.opened).unwrap_or_default();
-    let verdict = Report { orders: orders.len(), elapsed, times, audit, locked: !args.without_lock }.print();
+    let (locked, unconfirmed) = (!args.without_lock, args.is_unconfirmed());
+    let verdict = Report { orders: orders.len(), elapsed, times, audit, locked, unconfirmed }.print();
     if let Some(address) = metrics.listener() {
         println!("serving http://{address}/metrics until Ctrl-C");
         interrupted().await;

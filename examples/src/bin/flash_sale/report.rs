@@ -10,6 +10,11 @@ use crate::stopwatch::Times;
 /// How many problems are printed in full.
 const SHOWN: usize = 8;
 
+/// What a sale on replicated servers adds to its problems.
+const OVERLAP: &str = "the locks were not confirmed by replicas: a master that dies takes the last ones with it, its \
+    successor grants them again, and two buyers are then served at once. Where this must not happen, add acks=all to the \
+    URL of the store (as --store sentinel does), or have the ledger refuse tokens that are older than the newest it has seen";
+
 /// The complete result of a sale.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -18,6 +23,8 @@ pub(crate) struct Report {
     pub(crate) times: Times,
     pub(crate) audit: Audit,
     pub(crate) locked: bool,
+    /// Whether a failover may lose locks, and so explain what is wrong.
+    pub(crate) unconfirmed: bool,
 }
 
 impl Report {
@@ -62,6 +69,9 @@ impl Report {
         }
         row("ledger", "NOT PASSED, see standard error");
         print_problems(&problems);
+        if self.unconfirmed {
+            eprintln!("{OVERLAP}");
+        }
         ExitCode::FAILURE
     }
 
