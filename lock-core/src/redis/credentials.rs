@@ -188,9 +188,12 @@ mod tests {
     use std::task::Poll;
     use std::time::Duration;
 
+    use lock_core::testing::limit;
+
     use super::{Credentials, Provider};
 
     #[tokio::test]
+    #[limit]
     async fn all_who_share_a_provider_learn_of_new_credentials() {
         let asked = AtomicU64::new(0);
         let provider = Provider::new(move || {

@@ -73,7 +73,6 @@ mod redis_cluster {
     lock_core::conformance_tests!(store);
 }
 
-/// What a failover changes has tests of its own; that sentinels name the server changes nothing else. So only the modes.
 #[cfg(feature = "redis")]
 mod redis_sentinel {
     use lock_core::RedisStore;
@@ -84,8 +83,5 @@ mod redis_sentinel {
         move || RedisStore::new(&servers.url()).unwrap()
     }
 
-    lock_core::conformance_tests! { @each store, check_store:
-        downgrade last_runs shared_leases shared_limits shared_phase
-    }
-    lock_core::conformance_tests! { @each store, check_managers: downgraded permits_in_use readers_and_writers }
+    lock_core::conformance_tests!(store);
 }
