@@ -54,8 +54,10 @@ struct State {
     /// The sentinels that others know, besides those of the URL.
     others: BTreeSet<Address>,
     believed: Option<Belief>,
-    /// How many replicas were up when a sentinel was last asked.
-    replicas: u64,
+    /// The replicas that the newest decision was made with.
+    replicas: BTreeSet<Address>,
+    /// The replicas that each sentinel took for down when it was last asked.
+    down: BTreeMap<Address, BTreeSet<Address>>,
     /// When the sentinels were last asked, and what came of it.
     looked: Option<(Timestamp, Result<Arc<Target>>)>,
     /// Sentinels that refuse us and were warned of.
@@ -217,7 +219,10 @@ impl Sentinels {
             && let Some(asked) = asking.join_next().await
         {
             match asked {
-                Ok((_, Ok(view))) => views.push(view),
+                Ok((address, Ok(view))) => {
+                    self.note_down(&address, &view);
+                    views.push(view);
+                }
                 Ok((address, Err(error))) => {
                     self.warn_of(&address, &error);
                     failures.insert(address, error);
@@ -297,7 +302,7 @@ impl Sentinels {
         let target = Arc::new(self.master.sibling(&address.host, address.port)?);
         let mut state = self.state();
         if state.believed.as_ref().is_none_or(|belief| epoch >= belief.epoch) {
-            state.replicas = replicas;
+            state.replicas = replicas.into_iter().map(|(replica, _)| replica).collect();
         }
         if let Some(belief) = &mut state.believed {
             if epoch < belief.epoch && !belief.doubted {
@@ -318,9 +323,21 @@ impl Sentinels {
         Ok(target)
     }
 
-    /// Returns how many replicas are up, as far as the sentinels know.
+    /// Remembers which replicas a sentinel takes for down.
+    fn note_down(&self, sentinel: &Address, view: &View) {
+        let down = view.replicas.iter().filter(|(_, down)| *down).map(|(replica, _)| replica.clone()).collect();
+        self.state().down.insert(sentinel.clone(), down);
+    }
+
+    /// Returns how many replicas could take over: all but those that most sentinels take for down. What fewer say may
+    /// be said by one that is cut off together with us, while the others make that replica the master.
     pub(super) fn replicas(&self) -> u64 {
-        self.state().replicas
+        let (all, state) = (self.all(), self.state());
+        let say_down = |replica: &Address| {
+            let says = |sentinel: &&Address| state.down.get(sentinel).is_some_and(|down| down.contains(replica));
+            all.iter().filter(says).count()
+        };
+        state.replicas.iter().filter(|replica| say_down(replica) <= all.len() / 2).count() as u64
     }
 
     fn believed(&self) -> Option<Arc<Target>> {

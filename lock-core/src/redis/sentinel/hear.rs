@@ -58,10 +58,12 @@ impl Sentinels {
                 Ok((mut connection, mut pushes)) => {
                     pause = BACKOFF.0;
                     // What it said before we listened.
-                    self.ask_again(&target, &mut connection).await;
+                    self.ask_again(address, &target, &mut connection).await;
                     while let Some(push) = pushes.recv().await {
                         match push.kind {
-                            PushKind::Message if self.is_ours(&push) => self.ask_again(&target, &mut connection).await,
+                            PushKind::Message if self.is_ours(&push) => {
+                                self.ask_again(address, &target, &mut connection).await;
+                            }
                             PushKind::Disconnection => break,
                             _ => {}
                         }
@@ -84,11 +86,14 @@ impl Sentinels {
     }
 
     /// Asks the sentinel that we listen to what it knows now.
-    async fn ask_again(&self, target: &Target, connection: &mut MultiplexedConnection) {
+    async fn ask_again(&self, address: &Address, target: &Target, connection: &mut MultiplexedConnection) {
         let asked = within(target, async { view(target, connection, &self.service).await }).await;
-        match asked.and_then(|view| self.believe(view)) {
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "a sentinel did not say where the master is"),
+        let believed = asked.and_then(|view| {
+            self.note_down(address, &view);
+            self.believe(view)
+        });
+        if let Err(error) = believed {
+            tracing::debug!(%error, "a sentinel did not say where the master is");
         }
     }
 }

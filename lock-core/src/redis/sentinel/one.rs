@@ -23,8 +23,8 @@ pub(super) struct View {
     pub(super) epoch: u64,
     /// The other sentinels that it knows.
     pub(super) sentinels: Vec<Address>,
-    /// How many replicas it does not take for down.
-    pub(super) replicas: u64,
+    /// The replicas that it knows, and whether it takes each for down.
+    pub(super) replicas: Vec<(Address, bool)>,
 }
 
 /// The messages of a sentinel after which it is asked again: about the master, and about replicas that come and go.
@@ -105,15 +105,12 @@ pub(super) async fn view(target: &Target, connection: &mut MultiplexedConnection
     let pair: Option<(String, u16)> = redis::from_redis_value(address.clone()).ok();
     let epoch = field(master, "config-epoch").and_then(|epoch| epoch.parse().ok());
     let (Some((host, port)), Some(epoch)) = (pair, epoch) else { return Err(unreadable(target)) };
-    let other = |sentinel: &Value| {
-        Some(Address {
-            host: field(sentinel, "ip")?,
-            port: field(sentinel, "port")?.parse().ok().filter(|port| *port > 0)?,
-        })
+    let place = |known: &Value| {
+        Some(Address { host: field(known, "ip")?, port: field(known, "port")?.parse().ok().filter(|port| *port > 0)? })
     };
-    let sentinels = list(sentinels).iter().filter_map(other).collect();
-    let is_up = |replica: &&Value| field(replica, "flags").is_some_and(|flags| !flags.contains("down"));
-    let replicas = list(replicas).iter().filter(is_up).count() as u64;
+    let sentinels = list(sentinels).iter().filter_map(place).collect();
+    let is_down = |replica: &Value| field(replica, "flags").is_none_or(|flags| flags.contains("down"));
+    let replicas = list(replicas).iter().filter_map(|replica| Some((place(replica)?, is_down(replica)))).collect();
     Ok(View { master: Address { host, port }, epoch, sentinels, replicas })
 }
 

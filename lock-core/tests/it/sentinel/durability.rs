@@ -1,7 +1,7 @@
 //! Locks that count only when replicas have them.
 
 use lock_core::testing::{
-    Direction, EventLog, FaultProxy, RedisSentinels, RedisServer, RedisServerBuilder, Stopwatch, limit,
+    Direction, EventLog, FaultProxy, RedisSentinels, RedisServer, RedisServerBuilder, Reply, Stopwatch, limit,
 };
 use lock_core::{Durability, LockErrorKind, LockManager, LockOptions, LossReason, RedisStore};
 
@@ -207,6 +207,16 @@ async fn all_are_those_that_the_sentinels_know() {
     let error = locks.lock("k").await.unwrap_err();
     assert!(error.to_string().contains("that 2 replicas have the lock"), "{error}");
     take_with(&locks, Durability::Acks(1)).await;
+    // One sentinel may be cut off together with us, while the others make that replica the master.
+    let first = &servers.sentinels()[0];
+    let set = first.command(&["SENTINEL", "SET", "mymaster", "down-after-milliseconds", "500"]);
+    assert_eq!(set, Reply::Text("OK".to_owned()));
+    eventually("one sentinel takes it for down", || down(&servers) == 1).await;
+    // Others each time: what was refused is undone in the background.
+    for key in ["k1", "k2", "k3"] {
+        let error = locks.lock(key).await.unwrap_err();
+        assert!(error.to_string().contains("that 2 replicas have the lock"), "{error}");
+    }
     // Nobody makes a replica the master that is down, so it is not waited for.
     servers.notice_within(500);
     eventually("the sentinels take it for down", || down(&servers) == 3).await;
