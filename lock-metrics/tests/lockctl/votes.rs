@@ -135,6 +135,10 @@ async fn why_names_whoever_does_not_use_the_same_quorum() {
     ended.assert_code(1);
     assert_says(&ended, &["lock:part is held by nobody: 1 of 3 members have it, and 2 must"]);
     assert!(member(&ended, &servers[0]).starts_with("has it for a client of another library, "), "{ended:?}");
+    // Nobody works under it, and nobody can be forced.
+    assert!(!ended.stdout.contains("force"), "{ended:?}");
+    let json = lockctl_at(&url, &["why", "lock:part", "--json"]).json();
+    assert_eq!((&json["state"], &json["force"]), (&"minority".into(), &Value::Null), "{json:#}");
     let disagrees = "free; its vote does not count: it also serves a quorum of 2 of the members a, b";
     assert_eq!(member(&ended, &servers[2]), disagrees);
     guard.release().await.unwrap();
