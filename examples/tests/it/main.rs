@@ -7,8 +7,6 @@ mod on_redis;
 mod packages;
 mod pages;
 mod program;
-#[cfg(unix)]
-mod scripts;
 mod small;
 #[cfg(unix)]
 mod sql;

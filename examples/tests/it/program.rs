@@ -83,12 +83,6 @@ impl Program {
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     }
 
-    /// Sends a signal to the program and all that it started, as a terminal does. It leads a process group.
-    pub(crate) fn signal_all(&mut self, signal: &str) {
-        let group = format!("-{}", self.child.id());
-        assert!(Command::new("kill").args(["-s", signal, "--", &group]).status().unwrap().success());
-    }
-
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
