@@ -2,7 +2,7 @@
 //! would be in the way of whoever moves the slot.
 
 use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
-use lock_core::{FencingToken, LockErrorKind};
+use lock_core::{FencingToken, LockErrorKind, LockGuard};
 
 use super::batches::{names, release_all};
 use crate::support::{MS, eventually, locked_keys, locks_at, take};
@@ -90,7 +90,7 @@ async fn a_take_makes_nothing_in_an_open_slot_wherever_its_lock_and_its_clock_ar
             }
         }
     }
-    assert_eq!(guards.len(), 11, "{:?}", guards.iter().map(|guard| guard.key()).collect::<Vec<_>>());
+    assert_eq!(guards.len(), 11, "{:?}", guards.iter().map(LockGuard::key).collect::<Vec<_>>());
     assert_eq!(there(), before);
     release_all(guards).await;
 
