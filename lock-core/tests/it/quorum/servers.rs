@@ -256,6 +256,25 @@ async fn what_is_wrong_with_a_member_is_said_when_connecting() {
 
 #[tokio::test]
 #[limit]
+async fn members_that_hang_are_named_when_connecting_and_a_minority_keeps_nobody() {
+    let servers = servers(3);
+    drop(begin(&servers, "").await);
+    let url = url_of(&ports(&servers), "");
+    servers[2].pause();
+    LockManager::connect(&url).await.unwrap().lock("k").with_wait(LONG).await.unwrap().release().await.unwrap();
+    servers[1].pause();
+    let refused = LockManager::connect(&url).await.unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::Unavailable);
+    for said in ["only 1 of 3 members answer, and 2 must", &format!("{}: it did not answer in time", servers[2].port())]
+    {
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+    servers[1].resume();
+    servers[2].resume();
+}
+
+#[tokio::test]
+#[limit]
 async fn processes_with_lists_that_do_not_fit_are_refused() {
     let servers = servers(4);
     let all = ports(&servers);
