@@ -39,6 +39,7 @@ mod script;
 mod sentinel;
 mod settings;
 mod share;
+mod slot_inboxes;
 mod steps;
 mod unsettled;
 mod url;

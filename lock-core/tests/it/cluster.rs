@@ -10,6 +10,7 @@ mod moves;
 mod reached;
 mod refusing;
 mod schemes;
+mod slot_inboxes;
 
 use std::future::IntoFuture;
 use std::pin::pin;
