@@ -51,8 +51,8 @@ local function pass_on(lock, queue, clock, head, value)
   elseif began > now or now - began >= 1000000 then
     return
   end
-  -- As `tell` of queue.lua.
-  local slot = redis.REDIS_VERSION_NUM and match(clock, ':{%d+}$')
+  -- As `tell` of queue.lua. The name of a slot's clock ends with a brace, which is byte 125.
+  local slot = string.byte(clock, -1) == 125 and redis.REDIS_VERSION_NUM and match(clock, ':{%d+}$')
   local publish, listening = 'SPUBLISH', slot and pcall('PUBSUB', 'SHARDNUMSUB', inbox .. slot)
   if listening and not listening.err and listening[2] > 0 then
     inbox = inbox .. slot
