@@ -27,6 +27,7 @@ impl Topology {
         let quorum = Quorum::new(url)?;
         let mut topology = Self::of_members(FleetReader::members(url)?, quorum.list()).await;
         for server in &mut topology.servers {
+            server.excluded_for = server.excluded_for.filter(|_| !quorum.remembers());
             let other = server.lists.iter().find(|other| !quorum.fits(other));
             server.problem = server.problem.take().or_else(|| {
                 let other = other?;

@@ -198,6 +198,12 @@ impl Quorum {
         members::fit_together(&self.shared.list, other)
     }
 
+    /// Returns whether members that restart count at once.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn remembers(&self) -> bool {
+        self.shared.restarts == Restarts::Remember
+    }
+
     /// Changes a setting. It is not in use yet, unless it was cloned.
     fn edit(mut self, change: impl FnOnce(&mut Shared)) -> Self {
         match Arc::get_mut(&mut self.shared) {

@@ -7,9 +7,9 @@ use lock_core::{LockError, LockManager};
 
 use crate::program::{lockctl, lockctl_at};
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-async fn run(locks: &LockManager, key: &str, every: Duration, fails: bool) {
+pub(crate) async fn run(locks: &LockManager, key: &str, every: Duration, fails: bool) {
     let job = locks.lock(key).with_site("shop::report").at_most_every(every);
     let end = if fails { Err(LockError::unavailable("the printer is on fire")) } else { Ok(()) };
     let ended = job.run(async |_| end).await;
@@ -107,7 +107,7 @@ async fn a_namespace_has_jobs_of_its_own() {
 }
 
 /// Makes the last run of a job lie further back.
-fn miss(server: &RedisServer, key: &str, by: Duration) {
+pub(crate) fn miss(server: &RedisServer, key: &str, by: Duration) {
     let earlier = "local period, from, ok, since, rest = \
                    string.match(redis.call('GET', KEYS[1]), '^(%d+)|(%d+)|(%d)|(%d+)(|.*)$') \
                    local function back(ms) return string.format('%d', ms - ARGV[1]) end \

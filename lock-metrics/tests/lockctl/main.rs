@@ -14,6 +14,7 @@ mod run;
 mod safety;
 mod shared;
 mod topology;
+mod votes;
 mod why;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use lock_core::{LockGuard, LockManager};
 use crate::program::{lockctl_at, watch_at};
 
 /// Three servers, a quorum of them that has begun, and a lock.
-async fn quorum() -> ([RedisServer; 3], String, LockManager, LockGuard) {
+pub(crate) async fn quorum() -> ([RedisServer; 3], String, LockManager, LockGuard) {
     let servers = [(); 3].map(|()| RedisServer::start());
     let url = format!("redlock://{}", servers.each_ref().map(node).join(","));
     lockctl_at(&url, &["quorum", "init"]).assert_code(0);
@@ -17,17 +17,17 @@ async fn quorum() -> ([RedisServer; 3], String, LockManager, LockGuard) {
     (servers, url, locks, guard)
 }
 
-fn node(server: &RedisServer) -> String {
+pub(crate) fn node(server: &RedisServer) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
 /// Takes a lock at one member, as a client of RedLock does that gets no further.
-fn take_part(server: &RedisServer) {
+pub(crate) fn take_part(server: &RedisServer) {
     let taken = server.command(&["SET", "lock:part", "nonce", "PX", "600000"]);
     assert_eq!(taken, Reply::Text("OK".to_owned()));
 }
 
-fn row<'a>(text: &'a str, key: &str) -> &'a str {
+pub(crate) fn row<'a>(text: &'a str, key: &str) -> &'a str {
     text.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("{key} in {text}"))
 }
 

@@ -117,7 +117,14 @@ async fn a_quorum_and_which_of_its_members_count() {
     let url = redlock(&servers);
     let ended = lockctl_at(&url, &["topology"]);
     ended.assert_code(3);
-    assert_says(&ended, &["new: counts max_ttl after its first vote", "0 of 3 members count", "no lock is granted"]);
+    assert_says(&ended, &["new data: counts max_ttl after its next vote", "0 of 3 members count"]);
+    assert_says(
+        &ended,
+        &["no lock is granted, until max_ttl after the next vote; for a new quorum, see `lockctl quorum init`"],
+    );
+    let remembers = lockctl_at(&format!("{url}?restarts=remember"), &["topology"]);
+    remembers.assert_code(0);
+    assert_says(&remembers, &["3 of 3 members count"]);
     lockctl_at(&url, &["quorum", "init"]).assert_code(0);
     let ended = lockctl_at(&url, &["topology"]);
     ended.assert_code(0);
@@ -134,6 +141,11 @@ async fn a_quorum_and_which_of_its_members_count() {
     assert!(nodes[1]["problem"].is_string() && nodes[2]["counts"] == true, "{json:#}");
     assert!(nodes[2]["member_lists"][0].as_str().unwrap().starts_with("2|60000|127.0.0.1:"), "{json:#}");
     assert_eq!((&json["gives_locks"], &json["majority"]), (&false.into(), &2.into()));
+    // A replica has no vote of its own.
+    let place = format!("127.0.0.1 {}", servers[2].port());
+    let replica = RedisServer::builder().with("replicaof", &place).start();
+    let members = format!("{url},127.0.0.1:{}", replica.port());
+    assert_says(&lockctl_at(&members, &["topology"]), &["it is a replica, and gives no locks; name its master"]);
     // Somebody names other members.
     let other = MemberList::new(["a", "b"].map(String::from).into(), 2, Duration::from_secs(60));
     let store = RedisStore::new(&servers[2].url()).unwrap();

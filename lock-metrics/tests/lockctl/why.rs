@@ -17,13 +17,13 @@ use crate::take;
 const KEY: &str = "lock:user:42";
 
 /// A process with a live view, whose locks it shows.
-struct Observed {
+pub(crate) struct Observed {
     metrics: MetricsHandle,
-    locks: LockManager,
-    address: String,
+    pub(crate) locks: LockManager,
+    pub(crate) address: String,
 }
 
-async fn observed(url: &str) -> Observed {
+pub(crate) async fn observed(url: &str) -> Observed {
     let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], 0)).with_trace_ids(|| Some([0xab; 16]));
     let metrics = metrics.with_trace_link("https://tempo.example/{trace_id}").build().unwrap();
     let locks = LockManager::connect(url).await.unwrap();
@@ -51,7 +51,7 @@ fn why(server: &RedisServer, views: &[&str]) -> (Ended, Value) {
 }
 
 #[track_caller]
-fn assert_says(ended: &Ended, parts: &[&str]) {
+pub(crate) fn assert_says(ended: &Ended, parts: &[&str]) {
     for part in parts {
         assert!(ended.stdout.contains(part), "{part} in {}", ended.stdout);
     }

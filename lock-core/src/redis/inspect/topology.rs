@@ -16,6 +16,9 @@ use crate::redis::keys::{BIRTH, MEMBERS};
 use crate::redis::link::Link;
 use crate::redis::node::Node;
 
+/// How long a member of a quorum may take: the others are shown soon, also if one hangs.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The servers behind one URL, as they were found.
 ///
 /// ```no_run
@@ -160,7 +163,23 @@ impl Topology {
         let mut asking = JoinSet::new();
         for (at, reader) in members.into_iter().enumerate() {
             let list = list.clone();
-            asking.spawn(async move { (at, member(reader.servers.named(), &list).await) });
+            asking.spawn(async move {
+                let (node, clock) = (reader.servers.named(), Clock::system());
+                let late = || {
+                    LockError::unavailable(format!(
+                        "{} did not answer within {PATIENCE:?}; check whether it is stalled",
+                        node.pool.node()
+                    ))
+                };
+                let said = tokio::select! {
+                    biased;
+                    said = member(node, &list) => said,
+                    () = clock.sleep_until(clock.now().after(PATIENCE)) => {
+                        Server::new(node.pool.node(), Part::Member).failed(&late())
+                    }
+                };
+                (at, said)
+            });
         }
         let mut servers = asking.join_all().await;
         servers.sort_by_key(|(at, _)| *at);
@@ -194,9 +213,7 @@ async fn master(node: &Node) -> Vec<Server> {
     };
     found.slots_open = slots_open;
     (found.replicas, found.min_replicas) = known.unzip();
-    if line(&info, "role:") != Some("master") {
-        found.problem = Some("it is a replica, and gives no locks; name its master".to_owned());
-    }
+    found.problem = of_replica(&info);
     let mut servers = vec![found];
     servers.extend(info.lines().filter_map(replica));
     servers
@@ -220,6 +237,7 @@ async fn member(node: &Node, list: &MemberList) -> Server {
         Err(error) => return found.failed(&error),
     };
     (found.replicas, found.min_replicas) = known.unzip();
+    found.problem = of_replica(&info);
     let lists: Vec<(String, u64)> = redis::from_redis_value(lists).unwrap_or_default();
     let used = lists.iter().filter(|(_, until)| *until > now);
     found.lists = used.filter_map(|(list, _)| MemberList::from_text(list)).collect();
@@ -243,6 +261,12 @@ async fn info(node: &Node, link: &Link) -> Result<String> {
     let answer = link.send(redis::cmd("INFO").arg("replication")).await;
     let answer = answer.map_err(|error| node.failed("say who follows it", &error))?;
     redis::from_redis_value(answer).map_err(|_| node.unreadable("say who follows it"))
+}
+
+/// Says what is wrong with a server that should be a master.
+fn of_replica(info: &str) -> Option<String> {
+    let is_master = line(info, "role:") == Some("master");
+    (!is_master).then(|| "it is a replica, and gives no locks; name its master".to_owned())
 }
 
 fn line<'a>(info: &'a str, name: &str) -> Option<&'a str> {

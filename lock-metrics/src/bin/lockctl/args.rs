@@ -29,8 +29,9 @@ Exit codes:
 Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
 with the same user, password and TLS settings. Replicas are never read.
 
-Quorums: `list`, `show` and `watch` ask every member at once. A lock is held where a majority has it; members
-that give no answer are named, and what they leave open is shown as `unknown`.
+Quorums: every member is asked at once. A lock is held where a majority has it; members that give no answer are
+named, and what they leave open is shown as `unknown`, with exit code 3. A quorum keeps no queue: who waits is
+known to the live view of its own process alone, which `why --live-view` reads.
 
 Namespaces: with `?key_prefix=prod:` in the URL, or LOCK_KEY_PREFIX=prod:, only keys of that namespace are
 seen, and the prefix may be left out of keys.
@@ -79,7 +80,7 @@ Examples:
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The Redis server, or any node of a cluster: `redis://user:password@host:port/db` (only the host is needed), rediss:// or
-    /// redis+unix:///path; for all but `waiters`, `why` and `leader` also redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
+    /// redis+unix:///path; or the members of a quorum: redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -107,6 +108,9 @@ pub(crate) enum Action {
     ///
     /// What Redis knows is enough for most of it: a lease that is renewed on time has a living process. The live views of
     /// the processes add the caller that has the lock now, its fencing token, the clock, and every caller that waits.
+    ///
+    /// Of a quorum it says what each member has, whether its vote counts, and if not why and for how long, and whether
+    /// locks are granted at all.
     Why {
         /// The key, as in Redis
         #[arg(value_parser = values::key)]
@@ -120,6 +124,8 @@ pub(crate) enum Action {
         views: Vec<Address>,
     },
     /// Tell who leads an election, what it announced, and who stands for it
+    ///
+    /// Who stands for it is not known to a quorum.
     Leader {
         /// The name of the election
         #[arg(value_parser = values::key)]
@@ -131,6 +137,8 @@ pub(crate) enum Action {
     /// job for ten periods after its last run, at most a week longer than one.
     Jobs(Scope),
     /// List who has a lock and who waits for it in the server's queue, first come first
+    ///
+    /// A quorum keeps no queue: its members say who has the lock.
     Waiters {
         /// The key, as in Redis
         #[arg(value_parser = values::key)]

@@ -1,11 +1,12 @@
 //! The jobs that run at most once in a period: which are overdue, and who ran each last.
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
-use lock_core::{JobRecord, LockKey};
+use lock_core::{JobRecord, LockError, LockKey};
 use serde_json::{Value, json};
 
-use crate::args::Scope;
+use crate::args::{Scope, Wanted};
 use crate::listing::{Listing, scan};
+use crate::members::{Members, Question};
 use crate::output::{Output, Table};
 use crate::record;
 use crate::text::human;
@@ -20,12 +21,39 @@ pub(crate) async fn jobs(fleet: &FleetReader, scope: &Scope, out: &mut Output) -
     if !listing.jobs.is_empty() {
         out.line(&table(&listing))?;
     }
-    out.line(&summary(fleet, &listing))?;
+    out.line(&summary(&listing.node(fleet), &listing))?;
     Ok(End::Ok)
 }
 
-fn summary(fleet: &FleetReader, listing: &Listing) -> String {
-    let node = listing.node(fleet);
+/// Lists the jobs that any member of a quorum remembers, each with the newest run.
+pub(crate) async fn jobs_of_quorum(members: &Members, scope: &Scope, out: &mut Output) -> Result<End, Failure> {
+    let view = members.ask(&Question::Every(Wanted { scope: scope.clone(), owners: false })).await;
+    let (listing, end) = (view.together(), view.end_of_list());
+    if out.is_json() {
+        let member = |(node, said): (&String, &Result<Listing, LockError>)| match said {
+            Ok(listing) => json!({ "node": node, "jobs": listing.jobs.len() }),
+            Err(error) => json!({ "node": node, "error": error.to_string() }),
+        };
+        out.document(&json!({
+            "majority": view.majority,
+            "members": view.nodes.iter().zip(&view.said).map(member).collect::<Vec<_>>(),
+            "truncated": listing.truncated,
+            "jobs": many_json(&listing),
+        }))?;
+        return Ok(end);
+    }
+    if !listing.jobs.is_empty() {
+        out.line(&table(&listing))?;
+    }
+    let mut text = summary(&format!("{} of {} members", view.answered(), view.nodes.len()), &listing);
+    if end != End::Ok {
+        text.push_str("; members that gave no answer may know of later runs");
+    }
+    out.line(&(text + &view.silent()))?;
+    Ok(end)
+}
+
+fn summary(node: &str, listing: &Listing) -> String {
     let overdue = listing.jobs.iter().filter(|(_, record)| record.overdue().is_some()).count();
     let mut text = match (listing.jobs.len(), overdue) {
         (0, _) => format!("no job with a period is remembered on {node}"),

@@ -36,19 +36,17 @@ pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, 
     let servers = scan.servers().into_iter().map(str::to_owned).collect();
     let (left_out, example) = scan.left_out();
     let left_out = (left_out, example.cloned());
-    let mut jobs: Vec<_> = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
-    jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), key.clone()));
-    Ok(Listing { entries, jobs, truncated: scan.is_truncated(), left_out, servers })
-}
-
-/// What was found at one key.
-impl FromIterator<LockEntry> for Listing {
-    fn from_iter<T: IntoIterator<Item = LockEntry>>(entries: T) -> Self {
-        Self { entries: entries.into_iter().collect(), ..Self::default() }
-    }
+    let jobs = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
+    let mut listing = Listing { entries, jobs, truncated: scan.is_truncated(), left_out, servers };
+    listing.sort_jobs();
+    Ok(listing)
 }
 
 impl Listing {
+    pub(crate) fn sort_jobs(&mut self) {
+        self.jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), key.clone()));
+    }
+
     /// Names what was read.
     pub(crate) fn node(&self, fleet: &FleetReader) -> String {
         match self.servers.as_slice() {
@@ -72,15 +70,19 @@ impl Listing {
         if self.truncated {
             text.push_str("; the scan ended early, raise --max-keys to see the rest");
         }
-        let overdue: Vec<String> = self.jobs.iter().filter_map(|(key, record)| overdue(key, record)).collect();
-        if let Some(worst) = overdue.first() {
-            let more = if overdue.len() > 1 { format!(", and {} more", overdue.len() - 1) } else { String::new() };
-            text.push_str(&format!("\noverdue: {worst}{more}; lockctl jobs says who ran them last"));
-        }
+        text += &self.overdue().map(|overdue| format!("\n{overdue}")).unwrap_or_default();
         if let (true, Some(hint)) = (self.entries.is_empty(), self.hint(fleet.key_prefix())) {
             text.push_str(&format!("\n{hint}"));
         }
         text
+    }
+
+    /// Names the job that is most overdue, if one is.
+    pub(crate) fn overdue(&self) -> Option<String> {
+        let overdue: Vec<String> = self.jobs.iter().filter_map(|(key, record)| overdue(key, record)).collect();
+        let worst = overdue.first()?;
+        let more = if overdue.len() > 1 { format!(", and {} more", overdue.len() - 1) } else { String::new() };
+        Some(format!("overdue: {worst}{more}; lockctl jobs says who ran them last"))
     }
 
     /// Says how to see what was left out, if anything was. `namespace` is that of the URL.

@@ -139,7 +139,7 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::Topology => return topology::topology(url, out).await,
         _ => FleetReader::members(url).map_err(Failure::Url)?,
     };
-    let [fleet] = fleet.as_slice() else { return quorum::act_at_members(fleet, action, out).await };
+    let [fleet] = fleet.as_slice() else { return quorum::act_at_members(url, fleet, action, out).await };
     let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
     match action {
         Action::List(wanted) => commands::list(fleet, &wanted, out).await,
@@ -147,7 +147,7 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::Waiters { key } => commands::waiters(fleet, &named(&key)?, out).await,
         Action::Jobs(scope) => jobs::jobs(fleet, &scope, out).await,
         Action::Leader { name } => leader::leader(fleet, &named(&name)?, out).await,
-        Action::Why { key, views } => why::why(fleet, &named(&key)?, &views, out).await,
+        Action::Why { key, views } => why::why(&why::Store::One(fleet), &named(&key)?, &views, out).await,
         Action::Watch { key, wanted } => {
             watch::watch(fleet, key.as_ref().map(named).transpose()?.as_ref(), &wanted, out).await
         }

@@ -9,7 +9,8 @@ use crate::args::{Action, Expected, QuorumAction};
 use crate::members::{Members, Question};
 use crate::output::{Output, Table};
 use crate::text::visible;
-use crate::{End, Failure, audit, complain, members, record, values, watch};
+use crate::why::Store;
+use crate::{End, Failure, audit, complain, jobs, leader, members, record, values, watch, why};
 
 /// Shows what each node says of a key.
 pub(crate) async fn sync(url: &str, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
@@ -97,38 +98,58 @@ pub(crate) async fn act(url: &str, action: &QuorumAction, out: &mut Output) -> R
     Ok(End::Ok)
 }
 
-/// Does at all members what can be done there, and says what to write for the rest.
+/// Does at all members what one store does alone.
 pub(crate) async fn act_at_members(
+    url: &str,
     members: Vec<FleetReader>,
     action: Action,
     out: &mut Output,
 ) -> Result<End, Failure> {
+    let prefix = members[0].key_prefix().to_owned();
+    let named = |key: &LockKey| values::within(&prefix, key);
+    if let Action::Release { key, expected, reason } = action {
+        return release(members, &named(&key)?, &expected, &reason, out).await;
+    }
+    let members = Members::of(members);
     match action {
-        Action::Release { key, expected, reason } => {
-            let key = values::within(members[0].key_prefix(), &key)?;
-            release(members, &key, &expected, &reason, out).await
-        }
-        Action::List(wanted) => members::once(&Members::of(members), &Question::Every(wanted), out).await,
-        Action::Show { key } => {
-            let key = values::within(members[0].key_prefix(), &key)?;
-            members::once(&Members::of(members), &Question::One { key, owners: true }, out).await
+        Action::List(wanted) => members::once(&members, &Question::Every(wanted), out).await,
+        Action::Show { key } => members::once(&members, &Question::One { key: named(&key)?, owners: true }, out).await,
+        Action::Waiters { key } => waiters(&members, &named(&key)?, out).await,
+        Action::Jobs(scope) => jobs::jobs_of_quorum(&members, &scope, out).await,
+        Action::Leader { name } => leader::leader_of_quorum(&members, &named(&name)?, out).await,
+        Action::Why { key, views } => {
+            why::why(&Store::Quorum { members: &members, url }, &named(&key)?, &views, out).await
         }
         Action::Watch { key, wanted } => {
-            let key = key.map(|key| values::within(members[0].key_prefix(), &key)).transpose()?;
             let question = match key {
-                Some(key) => Question::One { key, owners: wanted.owners },
+                Some(key) => Question::One { key: named(&key)?, owners: wanted.owners },
                 None => Question::Every(wanted),
             };
-            let (members, as_json) = (Members::of(members), out.is_json());
+            let as_json = out.is_json();
             watch::again_and_again(async || Ok(members.look(&question, as_json).await.0), out).await
         }
-        _ => Err(Failure::Url(LockError::misconfigured(format!(
-            "this command asks one server, and a quorum keeps no queue: who waits polls, and stands in the live view of \
-             its own process; `lockctl show KEY` says who has a lock at each member, and what one member knows is seen \
-             with its own URL, such as --url redis://{}",
-            members[0].node(),
-        )))),
+        _ => unreachable!("done without the members"),
     }
+}
+
+/// Shows who has a lock, and says where those are who wait for it.
+async fn waiters(members: &Members, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
+    let view = members.ask(&Question::One { key: key.clone(), owners: false }).await;
+    let joint = view.joint();
+    let end = view.end_of(joint.as_ref());
+    if out.is_json() {
+        let held = joint.as_ref().filter(|_| end == End::Ok).map(|joint| record::json(&joint.whole(), false));
+        let mut document = json!({ "key": key.as_str(), "holder": held, "holders": [], "waiters": null });
+        view.identify(&mut document, key, joint.as_ref(), false);
+        out.document(&document)?;
+        return Ok(end);
+    }
+    out.line(&view.show(key, joint.as_ref(), false))?;
+    for stray in view.strays() {
+        out.line(&stray)?;
+    }
+    out.line(members::NO_QUEUE)?;
+    Ok(end)
 }
 
 /// Takes a lock away at every member at once: one that kept it would count for the holder.

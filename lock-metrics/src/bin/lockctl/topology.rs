@@ -23,7 +23,7 @@ pub(crate) async fn topology(url: &str, out: &mut Output) -> Result<End, Failure
 
 fn document(topology: &Topology) -> Value {
     let server = |server: &Server| {
-        json!({
+        let mut document = json!({
             "node": server.name,
             "part": server.part.as_str(),
             "replicas": server.replicas,
@@ -31,14 +31,9 @@ fn document(topology: &Topology) -> Value {
             "slots": server.slots,
             "slots_open": server.slots_open,
             "names": server.names,
-            "counts": (server.part == Part::Member).then(|| counts(server)),
-            "excluded_for_ms": server.excluded_for.and_then(|left| match left {
-                Duration::MAX => None,
-                left => u64::try_from(left.as_millis()).ok(),
-            }),
-            "member_lists": server.lists.iter().map(lock_core::MemberList::to_text).collect::<Vec<_>>(),
-            "problem": server.problem,
-        })
+        });
+        add_vote(&mut document, server);
+        document
     };
     json!({
         "kind": topology.kind,
@@ -47,6 +42,17 @@ fn document(topology: &Topology) -> Value {
         "gives_locks": gives_locks(topology),
         "nodes": topology.servers.iter().map(server).collect::<Vec<_>>(),
     })
+}
+
+/// Adds whether a member grants locks, and why not.
+pub(crate) fn add_vote(document: &mut Value, server: &Server) {
+    document["counts"] = json!((server.part == Part::Member).then(|| counts(server)));
+    document["excluded_for_ms"] = json!(server.excluded_for.and_then(|left| match left {
+        Duration::MAX => None,
+        left => u64::try_from(left.as_millis()).ok(),
+    }));
+    document["member_lists"] = server.lists.iter().map(lock_core::MemberList::to_text).collect();
+    document["problem"] = json!(server.problem);
 }
 
 fn table(topology: &Topology) -> String {
@@ -70,7 +76,7 @@ fn state(server: &Server) -> String {
     if server.part == Part::Member && server.problem.is_none() {
         said.push(match server.excluded_for {
             None => "counts".to_owned(),
-            Some(Duration::MAX) => "new: counts max_ttl after its first vote".to_owned(),
+            Some(Duration::MAX) => "new data: counts max_ttl after its next vote".to_owned(),
             Some(left) => format!("counts in {}", human(left)),
         });
     }
@@ -88,13 +94,13 @@ fn state(server: &Server) -> String {
     if said.is_empty() { "-".to_owned() } else { said.join(", ") }
 }
 
-fn summary(topology: &Topology) -> String {
+pub(crate) fn summary(topology: &Topology) -> String {
     if let Some(majority) = topology.majority {
         let (all, counted) = (topology.servers.len(), topology.servers.iter().filter(|member| counts(member)).count());
         let end = match counted.checked_sub(majority) {
-            None => "no lock is granted",
-            Some(0) => "the next failure ends all locks",
-            Some(_) => "a minority may fail",
+            None => format!("no lock is granted, {}", until(&topology.servers, majority)),
+            Some(0) => "the next failure ends all locks".to_owned(),
+            Some(_) => "a minority may fail".to_owned(),
         };
         return format!("quorum: {counted} of {all} members count, {majority} must grant a lock: {end}");
     }
@@ -111,12 +117,26 @@ fn summary(topology: &Topology) -> String {
     format!("{}: durability {}: {survives}", topology.kind, topology.durability)
 }
 
+/// Says when so many members count as must.
+fn until(members: &[Server], majority: usize) -> String {
+    let sound = members.iter().filter(|member| member.problem.is_none());
+    let mut left: Vec<Duration> = sound.map(|member| member.excluded_for.unwrap_or_default()).collect();
+    left.sort_unstable();
+    match left.get(majority - 1) {
+        None => "until the problems that are named are mended".to_owned(),
+        Some(&Duration::MAX) => {
+            "until max_ttl after the next vote; for a new quorum, see `lockctl quorum init`".to_owned()
+        }
+        Some(left) => format!("for another {}", human(*left)),
+    }
+}
+
 fn counts(member: &Server) -> bool {
     member.part == Part::Member && member.problem.is_none() && member.excluded_for.is_none()
 }
 
 /// Whether locks can be taken: at every master, or at a majority of the members.
-fn gives_locks(topology: &Topology) -> bool {
+pub(crate) fn gives_locks(topology: &Topology) -> bool {
     match topology.majority {
         Some(majority) => topology.servers.iter().filter(|member| counts(member)).count() >= majority,
         None => {

@@ -1,5 +1,6 @@
 //! The locks of a quorum: what each member has, and whether so many have it that it is held.
 
+mod joint;
 mod page;
 
 use std::cmp::Reverse;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
-use lock_core::{LockError, LockKey};
+use lock_core::{JobRecord, LockError, LockKey};
 use tokio::task::JoinSet;
 
 use crate::args::Wanted;
@@ -17,8 +18,14 @@ use crate::output::Output;
 use crate::watch::Look;
 use crate::{End, Failure, listing};
 
+pub(crate) use joint::{Joint, Verdict, is_same};
+
 /// How long a member may take to answer at all.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where the waiters of a quorum are.
+pub(crate) const NO_QUEUE: &str = "a quorum keeps no queue: who waits polls, and stands in the live view /locks of its \
+     own process; `lockctl why KEY --live-view URL` reads them";
 
 /// The members of a quorum.
 pub(crate) struct Members(Vec<Arc<FleetReader>>);
@@ -31,32 +38,11 @@ pub(crate) enum Question {
 }
 
 /// What they said, in the order of the URL.
-struct View {
-    nodes: Vec<String>,
-    said: Vec<Result<Listing, LockError>>,
+pub(crate) struct View {
+    pub(crate) nodes: Vec<String>,
+    pub(crate) said: Vec<Result<Listing, LockError>>,
     /// How many of them must have a lock.
-    majority: usize,
-}
-
-/// One lock.
-struct Joint<'a> {
-    /// What each member has, in the order of the URL.
-    at: Vec<Option<&'a LockEntry>>,
-    /// What most of them have.
-    entry: &'a LockEntry,
-    /// How many have that.
-    count: usize,
-    verdict: Verdict,
-}
-
-/// Whether a lock is held.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Majority,
-    /// So few members have it that nobody holds it.
-    Minority,
-    /// Members that gave no answer may have it too.
-    Unknown,
+    pub(crate) majority: usize,
 }
 
 impl Members {
@@ -65,7 +51,7 @@ impl Members {
     }
 
     /// Asks every member at once. One that gives no answer is part of the view.
-    async fn ask(&self, question: &Question) -> View {
+    pub(crate) async fn ask(&self, question: &Question) -> View {
         let mut asking = JoinSet::new();
         for (at, member) in self.0.iter().enumerate() {
             let (member, question) = (Arc::clone(member), question.clone());
@@ -89,7 +75,7 @@ impl Members {
                 (Look::Text(view.list(wanted.owners, self.0[0].key_prefix())), view.end_of_list())
             }
             Question::One { key, owners } => {
-                let joint = view.joints().pop();
+                let joint = view.joint();
                 let look = match as_json {
                     true => Look::Json(view.show_json(key, joint.as_ref(), *owners)),
                     false => Look::Text(view.show(key, joint.as_ref(), *owners)),
@@ -118,13 +104,17 @@ impl Question {
         answers.unwrap_or_else(|_| Err(LockError::unavailable(format!("it did not answer within {PATIENCE:?}"))))?;
         match self {
             Self::Every(wanted) => listing::scan(member, &wanted.scope).await,
-            Self::One { key, .. } => Ok(member.entry(key).await?.into_iter().collect()),
+            Self::One { key, .. } => {
+                let entries = member.entry(key).await?.into_iter().collect();
+                let jobs = member.job(key).await?.map(|record| (key.clone(), record)).into_iter().collect();
+                Ok(Listing { entries, jobs, ..Listing::default() })
+            }
         }
     }
 }
 
 impl View {
-    fn answered(&self) -> usize {
+    pub(crate) fn answered(&self) -> usize {
         self.said.iter().filter(|said| said.is_ok()).count()
     }
 
@@ -140,7 +130,9 @@ impl View {
                 by_key.entry(&entry.key).or_insert_with(|| vec![None; self.said.len()])[at] = Some(entry);
             }
         }
-        let mut joints: Vec<Joint<'_>> = by_key.into_values().filter_map(|at| self.joint(at)).collect();
+        let silent = self.said.len() - self.answered();
+        let mut joints: Vec<Joint<'_>> =
+            by_key.into_values().filter_map(|at| Joint::of(at, silent, self.majority)).collect();
         joints.sort_by_key(|joint| {
             let age = joint.entry.held_for.unwrap_or_default();
             (joint.lease_left().is_some(), joint.verdict == Verdict::Minority, Reverse(age))
@@ -148,23 +140,42 @@ impl View {
         joints
     }
 
-    fn joint<'a>(&self, at: Vec<Option<&'a LockEntry>>) -> Option<Joint<'a>> {
-        let count_of = |one: &LockEntry| at.iter().flatten().filter(|other| is_same(one, other)).count();
-        let entry = at.iter().flatten().copied().max_by_key(|entry| count_of(entry))?;
-        let (count, silent) = (count_of(entry), self.said.len() - self.answered());
-        let verdict = match () {
-            () if count >= self.majority => Verdict::Majority,
-            () if count + silent >= self.majority => Verdict::Unknown,
-            () => Verdict::Minority,
-        };
-        Some(Joint { at, entry, count, verdict })
+    /// Puts together what the members have of the one key that they were asked for.
+    pub(crate) fn joint(&self) -> Option<Joint<'_>> {
+        self.joints().pop()
     }
 
-    fn end_of_list(&self) -> End {
+    /// Puts together what the members know: the locks that a majority has, and the newest run of each job. A run that a
+    /// majority has noted is known to one of any majority.
+    pub(crate) fn together(&self) -> Listing {
+        let mut jobs: BTreeMap<&LockKey, &JobRecord> = BTreeMap::new();
+        for (key, record) in self.said.iter().flatten().flat_map(|listing| &listing.jobs) {
+            let newest = jobs.entry(key).or_insert(record);
+            if record.started_ago < newest.started_ago {
+                *newest = record;
+            }
+        }
+        let held = self.joints().into_iter().filter(|joint| joint.verdict == Verdict::Majority);
+        let mut listing = Listing {
+            entries: held.map(|joint| joint.whole()).collect(),
+            jobs: jobs.into_iter().map(|(key, record)| (key.clone(), record.clone())).collect(),
+            truncated: self.is_truncated(),
+            ..Listing::default()
+        };
+        listing.sort_jobs();
+        listing
+    }
+
+    /// Returns who leads or works under the one key that was asked for, if that is known.
+    pub(crate) fn holder(&self) -> Option<LockEntry> {
+        self.together().entries.pop().filter(|entry| entry.state == EntryState::Held)
+    }
+
+    pub(crate) fn end_of_list(&self) -> End {
         if self.answered() >= self.majority { End::Ok } else { End::Unavailable }
     }
 
-    fn end_of(&self, joint: Option<&Joint<'_>>) -> End {
+    pub(crate) fn end_of(&self, joint: Option<&Joint<'_>>) -> End {
         match joint.map(|joint| joint.verdict) {
             Some(Verdict::Majority) => End::Ok,
             Some(Verdict::Unknown) => End::Unavailable,
@@ -172,29 +183,4 @@ impl View {
             Some(Verdict::Minority) | None => End::NotFound,
         }
     }
-}
-
-impl Joint<'_> {
-    fn state(&self) -> &'static str {
-        match self.verdict {
-            Verdict::Majority => self.entry.state.as_str(),
-            Verdict::Minority => "minority",
-            Verdict::Unknown => "unknown",
-        }
-    }
-
-    /// Returns for how much longer so many members have it: until then it is held, or left over. `None` for ever.
-    fn lease_left(&self) -> Option<Duration> {
-        let same = self.at.iter().flatten().filter(|other| is_same(self.entry, other));
-        let mut left: Vec<Duration> = same.map(|entry| entry.holder.ttl_left.unwrap_or(Duration::MAX)).collect();
-        left.sort_unstable_by(|one, other| other.cmp(one));
-        let decides = left.len().min(self.at.len() / 2 + 1);
-        left.get(decides.checked_sub(1)?).copied().filter(|left| *left != Duration::MAX)
-    }
-}
-
-/// Returns whether two members have a lock of the same holder.
-fn is_same(one: &LockEntry, other: &LockEntry) -> bool {
-    let foreign = |entry: &LockEntry| entry.state == EntryState::Foreign;
-    one.holder.owner == other.holder.owner && foreign(one) == foreign(other) && one.foreign_value == other.foreign_value
 }

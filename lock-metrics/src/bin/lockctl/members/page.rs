@@ -7,7 +7,7 @@ use super::{Joint, Verdict, View, is_same};
 use crate::listing::Listing;
 use crate::output::Table;
 use crate::text::{human, visible};
-use crate::{commands, record};
+use crate::{commands, jobs, record};
 
 impl View {
     pub(super) fn list(&self, owners: bool, prefix: &str) -> String {
@@ -45,11 +45,12 @@ impl View {
         if let (true, Some(hint)) = (joints.is_empty(), self.said.iter().flatten().find_map(|said| said.hint(prefix))) {
             text += &format!("\n{hint}");
         }
+        text += &self.together().overdue().map(|overdue| format!("\n{overdue}")).unwrap_or_default();
         text + &self.silent()
     }
 
     /// Says who gave no answer, and what follows from that.
-    fn silent(&self) -> String {
+    pub(crate) fn silent(&self) -> String {
         let mut text = String::new();
         for (node, said) in self.nodes.iter().zip(&self.said) {
             if let Err(error) = said {
@@ -62,7 +63,7 @@ impl View {
         text
     }
 
-    pub(super) fn show(&self, key: &LockKey, joint: Option<&Joint<'_>>, owners: bool) -> String {
+    pub(crate) fn show(&self, key: &LockKey, joint: Option<&Joint<'_>>, owners: bool) -> String {
         let mut table = Table::new(&["MEMBER", "STATE", "HELD FOR", "LEASE LEFT", "CALL SITE", "PROCESS", "OWNER"]);
         for (at, (node, said)) in self.nodes.iter().zip(&self.said).enumerate() {
             let entry = joint.and_then(|joint| joint.at[at]);
@@ -76,7 +77,11 @@ impl View {
                 entry.map_or_else(nothing, |entry| record::cells(entry, owners));
             table.row([node.clone(), state.to_owned(), held_for, left, site, process, owner]);
         }
-        let mut text = format!("{}\n{}{}", table.render(), self.summary(key, joint), self.silent());
+        let mut text = format!("{}\n{}", table.render(), self.summary(key, joint));
+        for (_, job) in self.together().jobs {
+            text += &visible(&format!("\njob  {}", jobs::sentence(&job)));
+        }
+        text += &self.silent();
         let held = joint.filter(|joint| owners && joint.verdict == Verdict::Majority);
         if let Some(command) = held.and_then(|joint| commands::release_command(joint.entry)) {
             text += &commands::release_hint(&command);
@@ -84,7 +89,7 @@ impl View {
         text
     }
 
-    fn summary(&self, key: &LockKey, joint: Option<&Joint<'_>>) -> String {
+    pub(crate) fn summary(&self, key: &LockKey, joint: Option<&Joint<'_>>) -> String {
         let (key, all, majority) = (visible(key.as_str()), self.said.len(), self.majority);
         let Some(joint) = joint else {
             return match self.answered() >= majority {
@@ -124,10 +129,11 @@ impl View {
             "members": self.nodes.iter().zip(&self.said).map(member).collect::<Vec<_>>(),
             "truncated": self.is_truncated(),
             "locks": self.joints().iter().map(lock).collect::<Vec<_>>(),
+            "jobs": jobs::many_json(&self.together()),
         })
     }
 
-    pub(super) fn show_json(&self, key: &LockKey, joint: Option<&Joint<'_>>, owners: bool) -> Value {
+    pub(crate) fn show_json(&self, key: &LockKey, joint: Option<&Joint<'_>>, owners: bool) -> Value {
         let mut document = joint.map_or_else(|| commands::free_json(key), |joint| record::json(joint.entry, owners));
         match joint {
             Some(joint) => {
@@ -137,6 +143,15 @@ impl View {
             None if self.answered() < self.majority => document["state"] = json!("unknown"),
             None => {}
         }
+        for (_, job) in self.together().jobs {
+            document["job"] = jobs::json(&job);
+        }
+        self.identify(&mut document, key, joint, owners);
+        document
+    }
+
+    /// Adds who the members are, and what each has.
+    pub(crate) fn identify(&self, document: &mut Value, key: &LockKey, joint: Option<&Joint<'_>>, owners: bool) {
         let member = |(at, (node, said)): (usize, (&String, &Result<Listing, LockError>))| {
             let mut member = match (said, joint.and_then(|joint| joint.at[at])) {
                 (Err(error), _) => json!({ "state": "no_answer", "error": error.to_string() }),
@@ -148,6 +163,23 @@ impl View {
         };
         document["majority"] = json!(self.majority);
         document["members"] = self.nodes.iter().zip(&self.said).enumerate().map(member).collect();
-        document
+    }
+
+    /// Says which members have processes in their own queue, which members of a quorum are not asked for.
+    pub(crate) fn strays(&self) -> Vec<String> {
+        let queued = |(node, said): (&String, &Result<Listing, LockError>)| {
+            let waiters = said.iter().flat_map(|listing| &listing.entries).map(|entry| entry.waiters).sum::<u64>();
+            let (who, uses) =
+                if waiters == 1 { ("1 process stands", "it uses") } else { ("processes stand", "they use") };
+            let count = if waiters == 1 { String::new() } else { format!("{waiters} ") };
+            (waiters > 0).then(|| {
+                format!(
+                    "{count}{who} in the queue of {}: {uses} that server alone, by its own URL, which this quorum does not \
+                     exclude; give every process the URL of the quorum",
+                    visible(node),
+                )
+            })
+        };
+        self.nodes.iter().zip(&self.said).filter_map(queued).collect()
     }
 }

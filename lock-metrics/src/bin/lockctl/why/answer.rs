@@ -7,6 +7,7 @@ use lock_core::LockKey;
 use lock_core::inspect::{EntryState, LockEntry};
 use serde_json::{Value, json};
 
+use crate::End;
 use crate::commands::{free_json, release_command};
 use crate::jobs;
 use crate::output::Table;
@@ -15,11 +16,12 @@ use crate::text::{human, visible};
 use crate::why::blocked;
 use crate::why::findings::{Callers, Findings, Life};
 use crate::why::view::View;
+use crate::why::votes::Votes;
 
 pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
     let mut table = Table::new(&["", "", ""]);
     let mut line = |name: &str, value: String| table.row([String::new(), name.to_owned(), value]);
-    if let Some(entry) = &found.entry {
+    if let Some(entry) = &found.stored.entry {
         if entry.state == EntryState::Held {
             line("process", process(found));
             if let Some(trace) = found.hold().and_then(|hold| hold.trace.clone()) {
@@ -28,18 +30,27 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
         }
         line("lease", lease(entry));
     }
-    for text in blocked::lines(key, &found.blocked) {
+    for text in found.stored.votes.iter().flat_map(Votes::members) {
+        line("member", text);
+    }
+    if let Some(votes) = &found.stored.votes {
+        line("grants", votes.grants());
+    }
+    for text in found.stored.votes.iter().flat_map(|votes| votes.view.strays()) {
+        line("beware", text);
+    }
+    for text in blocked::lines(key, &found.stored.blocked) {
         line("blocked", text);
     }
-    if let Some(job) = &found.job {
+    if let Some(job) = &found.stored.job {
         line("job", jobs::sentence(job));
     }
     for view in found.strangers() {
-        line("beware", stranger(view, found.entry.as_ref()));
+        line("beware", stranger(view, found.stored.entry.as_ref()));
     }
     let callers = found.callers();
-    line("waiting", waiting(&callers));
-    if let Some(entry) = &found.entry {
+    line("waiting", waiting(&callers, found));
+    if let Some(entry) = &found.stored.entry {
         line("force", force(entry, found));
         if let Some(command) = release_command(entry) {
             line("", command);
@@ -49,11 +60,18 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
         line("unread", format!("{address}: {why}"));
     }
     // The first line of the table is that of its headings, which are empty.
-    visible(&headline(key, found)) + &table.render()
+    let headline = match &found.stored.votes {
+        None => visible(&headline(key, found)),
+        Some(votes) => match votes.held_at() {
+            Some(members) => visible(&headline(key, found)) + &members,
+            None => votes.summary(key),
+        },
+    };
+    headline + &table.render()
 }
 
 fn headline(key: &LockKey, found: &Findings) -> String {
-    let Some(entry) = &found.entry else { return format!("{key} is free") };
+    let Some(entry) = &found.stored.entry else { return format!("{key} is free") };
     let lasted = entry.held_for.map(|age| format!(" for {}", human(age))).unwrap_or_default();
     match (entry.state, &entry.holder.info) {
         (EntryState::Held, Some(info)) => {
@@ -71,7 +89,7 @@ fn headline(key: &LockKey, found: &Findings) -> String {
 }
 
 fn process(found: &Findings) -> String {
-    let entry = found.entry.as_ref();
+    let entry = found.stored.entry.as_ref();
     let ago = entry.and_then(LockEntry::renewed_ago).map(human).unwrap_or_default();
     let mut text = match found.life() {
         Life::Shown => {
@@ -122,11 +140,15 @@ fn stranger(view: &View, entry: Option<&LockEntry>) -> String {
     )
 }
 
-fn waiting(callers: &Callers) -> String {
+fn waiting(callers: &Callers, found: &Findings) -> String {
     let least = if callers.at_least { "at least " } else { "" };
     let sites: Vec<String> =
         callers.sites.iter().map(|(site, (count, hosts))| format!("{count} at {site} on {}", named(hosts))).collect();
     match callers.total {
+        0 if found.stored.votes.is_some() => {
+            let read = if found.views.is_empty() { "" } else { "nobody in the views that were read; " };
+            format!("{read}a quorum keeps no queue: its waiters poll, and only views show them (--live-view)")
+        }
         0 if callers.at_least => "nobody in the store's queue; views that were not read may show callers".to_owned(),
         0 => "nobody in the store's queue or in the views that were read; callers that poll are seen only in views"
             .to_owned(),
@@ -148,6 +170,9 @@ fn named(hosts: &BTreeSet<String>) -> String {
 fn force(entry: &LockEntry, found: &Findings) -> String {
     let token = found.hold().map(|hold| format!(" (its token is {})", hold.token)).unwrap_or_default();
     let free = format!("it is free by itself in {}", record::lease_left(entry));
+    if found.stored.votes.as_ref().is_some_and(|votes| votes.end() == End::Unavailable) {
+        return "not before more members answer: nobody can tell whether it is held, and none is granted".to_owned();
+    }
     match (entry.state, found.life()) {
         (EntryState::Shared, _) => {
             format!("one holder at a time, with the owner that `lockctl show` prints; {free} if nobody renews it")
@@ -171,7 +196,7 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
 }
 
 pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
-    let mut document = found.entry.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, true));
+    let mut document = found.stored.entry.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, true));
     let callers = found.callers();
     let sites =
         callers.sites.iter().map(|(site, (count, hosts))| json!({ "site": site, "callers": count, "hosts": hosts }));
@@ -181,7 +206,7 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
         "longest_seconds": callers.longest.as_secs_f64(),
         "sites": sites.collect::<Vec<_>>(),
     });
-    if let Some(entry) = &found.entry {
+    if let Some(entry) = &found.stored.entry {
         let hold = found.hold();
         document["process"] = json!({
             "life": found.life().as_str(),
@@ -196,8 +221,11 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
         });
         document["force"] = json!({ "advice": force(entry, found), "command": release_command(entry) });
     }
-    document["blocked"] = blocked::json(&found.blocked);
-    document["job"] = found.job.as_ref().map(jobs::json).into();
+    if let Some(votes) = &found.stored.votes {
+        votes.add_to(&mut document, key);
+    }
+    document["blocked"] = blocked::json(&found.stored.blocked);
+    document["job"] = found.stored.job.as_ref().map(jobs::json).into();
     let strangers: Vec<Value> =
         found.strangers().iter().map(|view| json!({ "host": view.host, "pid": view.pid })).collect();
     document["also_believe_to_hold"] = json!(strangers);

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::inspect::{EntryState, LockEntry, Waiter};
-use lock_core::{HolderInfo, JobRecord, Timestamp};
+use lock_core::HolderInfo;
+use lock_core::inspect::EntryState;
 
-use crate::why::blocked::Hop;
+use crate::why::store::Stored;
 use crate::why::view::{Hold, View};
 
 /// Clocks that differ by less agree: views are read over a network.
@@ -14,15 +14,7 @@ const SKEW: f64 = 1.0;
 
 /// Everything that was read about one key.
 pub(crate) struct Findings {
-    /// `None` if it is free.
-    pub(crate) entry: Option<LockEntry>,
-    /// When the entry was read.
-    pub(crate) read_at: Timestamp,
-    pub(crate) queue: Vec<Waiter>,
-    /// What is remembered of the job, if it is the lock of one.
-    pub(crate) job: Option<JobRecord>,
-    /// What its holder waits for, and the holder of that, and so on.
-    pub(crate) blocked: Vec<Hop>,
+    pub(crate) stored: Stored,
     pub(crate) views: Vec<View>,
     /// The addresses of the views that could not be read, and why.
     pub(crate) unread: Vec<(String, String)>,
@@ -68,7 +60,7 @@ pub(crate) struct Callers {
 impl Findings {
     /// Returns the view of the holder's process, if it answered.
     pub(crate) fn holders_view(&self) -> Option<&View> {
-        let info = self.entry.as_ref()?.holder.info.as_ref()?;
+        let info = self.stored.entry.as_ref()?.holder.info.as_ref()?;
         self.views.iter().find(|view| is_of(view, info))
     }
 
@@ -80,13 +72,13 @@ impl Findings {
 
     /// Returns the processes that believe to hold the lock, although the store has it for another or as free.
     pub(crate) fn strangers(&self) -> Vec<&View> {
-        let info = self.entry.as_ref().and_then(|entry| entry.holder.info.as_ref());
+        let info = self.stored.entry.as_ref().and_then(|entry| entry.holder.info.as_ref());
         let is_stranger = |view: &&View| view.hold.is_some() && info.is_none_or(|info| !is_of(view, info));
         self.views.iter().filter(is_stranger).collect()
     }
 
     pub(crate) fn life(&self) -> Life {
-        let Some(entry) = self.entry.as_ref().filter(|entry| entry.state == EntryState::Held) else {
+        let Some(entry) = self.stored.entry.as_ref().filter(|entry| entry.state == EntryState::Held) else {
             return Life::Unknown;
         };
         match self.holders_view() {
@@ -105,23 +97,24 @@ impl Findings {
     /// Returns by how many seconds the clock of the holder's process is ahead of the store's; `None` if that is
     /// not known, 0 if they agree.
     pub(crate) fn skew(&self) -> Option<f64> {
-        let entry = self.entry.as_ref()?;
+        let entry = self.stored.entry.as_ref()?;
         let (time, at) = self.holders_view()?.time;
         let store = seconds(entry.granted_at?) + entry.held_for?.as_secs_f64();
-        let between = at.since(self.read_at).as_secs_f64() - self.read_at.since(at).as_secs_f64();
+        let between = at.since(self.stored.read_at).as_secs_f64() - self.stored.read_at.since(at).as_secs_f64();
         let ahead = time - store - between;
         Some(if ahead.abs() < SKEW { 0.0 } else { ahead })
     }
 
     pub(crate) fn callers(&self) -> Callers {
-        let mut callers = Callers { at_least: !self.unread.is_empty(), ..Callers::default() };
+        let mut callers =
+            Callers { at_least: !self.unread.is_empty() || self.stored.votes.is_some(), ..Callers::default() };
         for view in &self.views {
             callers.at_least |= view.is_cut;
             for wait in &view.waits {
                 callers.add(&wait.site, view.host.as_deref().unwrap_or("?"), wait.age);
             }
         }
-        for waiter in &self.queue {
+        for waiter in &self.stored.queue {
             let Some(info) = &waiter.info else { continue };
             if !self.views.iter().any(|view| is_of(view, info)) {
                 callers.at_least = true;

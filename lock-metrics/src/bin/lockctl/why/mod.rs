@@ -4,12 +4,14 @@
 mod answer;
 mod blocked;
 mod findings;
+mod store;
 mod view;
+mod votes;
 
 use std::collections::BTreeSet;
 
-use lock_core::inspect::{FleetReader, LockEntry};
-use lock_core::{Clock, HolderInfo, LockKey};
+use lock_core::inspect::LockEntry;
+use lock_core::{HolderInfo, LockKey};
 use tokio::task::JoinSet;
 
 use crate::address::Address;
@@ -17,39 +19,38 @@ use crate::output::Output;
 use crate::why::findings::Findings;
 use crate::{End, Failure};
 
+pub(crate) use store::Store;
+
 /// How often a lock that changes hands meanwhile is looked at again.
 const LOOKS: usize = 3;
 
-pub(crate) async fn why(
-    fleet: &FleetReader,
-    key: &LockKey,
-    views: &[Address],
-    out: &mut Output,
-) -> Result<End, Failure> {
-    let mut found = look(fleet, key, views).await?;
-    for _ in 1..LOOKS {
-        let now = fleet.entry(key).await?;
-        if owner(now.as_ref()) == owner(found.entry.as_ref()) {
+pub(crate) async fn why(store: &Store<'_>, key: &LockKey, views: &[Address], out: &mut Output) -> Result<End, Failure> {
+    let mut found = look(store, key, views).await?;
+    // The members were all asked at once, and then nobody else.
+    let looks = if found.stored.votes.is_some() && views.is_empty() { 1 } else { LOOKS };
+    for _ in 1..looks {
+        let now = store.entry(key).await?;
+        if owner(now.as_ref()) == owner(found.stored.entry.as_ref()) {
             break;
         }
-        found = look(fleet, key, views).await?;
+        found = look(store, key, views).await?;
     }
     if out.is_json() {
         out.document(&answer::json(key, &found))?;
     } else {
         out.line(&answer::text(key, &found))?;
     }
-    Ok(if found.entry.is_some() { End::Ok } else { End::NotFound })
+    Ok(match &found.stored.votes {
+        Some(votes) => votes.end(),
+        None if found.stored.entry.is_some() => End::Ok,
+        None => End::NotFound,
+    })
 }
 
-async fn look(fleet: &FleetReader, key: &LockKey, views: &[Address]) -> Result<Findings, Failure> {
-    let entry = fleet.entry(key).await?;
-    let read_at = Clock::system().now();
-    let queue = fleet.waiters(key).await?;
-    let job = fleet.job(key).await?;
-    let blocked = blocked::walk(fleet, key).await?;
-    let infos = entry.iter().filter_map(|entry| entry.holder.info.as_ref());
-    let infos: Vec<&HolderInfo> = infos.chain(queue.iter().filter_map(|waiter| waiter.info.as_ref())).collect();
+async fn look(store: &Store<'_>, key: &LockKey, views: &[Address]) -> Result<Findings, Failure> {
+    let stored = store.read(key).await?;
+    let infos = stored.entry.iter().filter_map(|entry| entry.holder.info.as_ref());
+    let infos: Vec<&HolderInfo> = infos.chain(stored.queue.iter().filter_map(|waiter| waiter.info.as_ref())).collect();
     let mut looks = JoinSet::new();
     for address in addresses(views, &infos) {
         let key = key.as_str().to_owned();
@@ -70,7 +71,7 @@ async fn look(fleet: &FleetReader, key: &LockKey, views: &[Address]) -> Result<F
     let mut known = BTreeSet::new();
     views.retain(|view| known.insert((view.host.clone(), view.pid)));
     unread.sort();
-    Ok(Findings { entry, read_at, queue, job, blocked, views, unread })
+    Ok(Findings { stored, views, unread })
 }
 
 fn addresses(views: &[Address], infos: &[&HolderInfo]) -> BTreeSet<String> {

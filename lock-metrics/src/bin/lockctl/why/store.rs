@@ -1,0 +1,78 @@
+//! What the store says of a key: one server, or the members of a quorum.
+
+use lock_core::inspect::{FleetReader, LockEntry, Topology, Waiter};
+use lock_core::{Clock, JobRecord, LockKey, Timestamp};
+
+use crate::Failure;
+use crate::members::{Joint, Members, Question, Verdict, View};
+use crate::why::blocked::{self, Hop};
+use crate::why::votes::Votes;
+
+/// Whom to ask.
+pub(crate) enum Store<'a> {
+    One(&'a FleetReader),
+    Quorum { members: &'a Members, url: &'a str },
+}
+
+/// What was read.
+pub(crate) struct Stored {
+    /// `None` if it is free.
+    pub(crate) entry: Option<LockEntry>,
+    /// When the entry was read.
+    pub(crate) read_at: Timestamp,
+    pub(crate) queue: Vec<Waiter>,
+    /// What is remembered of the job, if it is the lock of one.
+    pub(crate) job: Option<JobRecord>,
+    /// What its holder waits for, and the holder of that, and so on.
+    pub(crate) blocked: Vec<Hop>,
+    /// What each member says, if the store is a quorum.
+    pub(crate) votes: Option<Votes>,
+}
+
+impl Store<'_> {
+    pub(crate) async fn read(&self, key: &LockKey) -> Result<Stored, Failure> {
+        match self {
+            Self::One(fleet) => {
+                let entry = fleet.entry(key).await?;
+                Ok(Stored {
+                    entry,
+                    read_at: Clock::system().now(),
+                    queue: fleet.waiters(key).await?,
+                    job: fleet.job(key).await?,
+                    blocked: blocked::walk(fleet, key).await?,
+                    votes: None,
+                })
+            }
+            Self::Quorum { members, url } => {
+                // Neither keeps a queue, nor is it told what its holders wait for.
+                let (view, topology) = tokio::join!(look(members, key), Topology::read(url));
+                let topology = topology.map_err(Failure::Url)?;
+                Ok(Stored {
+                    entry: held(&view),
+                    read_at: Clock::system().now(),
+                    queue: Vec::new(),
+                    job: view.together().jobs.pop().map(|(_, job)| job),
+                    blocked: Vec::new(),
+                    votes: Some(Votes { view, topology }),
+                })
+            }
+        }
+    }
+
+    /// Reads again who has it.
+    pub(crate) async fn entry(&self, key: &LockKey) -> Result<Option<LockEntry>, Failure> {
+        Ok(match self {
+            Self::One(fleet) => fleet.entry(key).await?,
+            Self::Quorum { members, .. } => held(&look(members, key).await),
+        })
+    }
+}
+
+async fn look(members: &Members, key: &LockKey) -> View {
+    members.ask(&Question::One { key: key.clone(), owners: true }).await
+}
+
+/// Returns what a majority has, or may have: what fewer have is nobody's.
+fn held(view: &View) -> Option<LockEntry> {
+    view.joint().filter(|joint| joint.verdict != Verdict::Minority).map(|joint| Joint::whole(&joint))
+}
