@@ -90,8 +90,8 @@ use crate::redis::settings::Settings;
 /// `acks` also take `+wait`, `fsync` `+waitaof`; a member of a [`Quorum`](crate::Quorum) takes `+hgetall`,
 /// `~distributed-lock:birth` and `~distributed-lock:members`. In a cluster of version 7 or later,
 /// `+ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub` keep grants from being passed on to every node. Without the
-/// second and third line, waiters poll and renewals find losses. All locks of a server, or of a slot of a cluster, draw their fencing tokens from one key,
-/// whatever their prefix: the last key pattern permits that.
+/// second and third line, waiters poll and renewals find losses. All locks of a server, or of a slot of a cluster, draw
+/// their fencing tokens from one key, whatever their prefix: the last key pattern permits that.
 ///
 /// ```text
 #[doc = include_str!("acl.txt")]

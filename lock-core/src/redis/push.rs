@@ -112,6 +112,7 @@ impl Node {
             }
         }
     }
+
     /// Passes on a message to the inbox of this process.
     pub(super) fn receive(&self, text: &[u8], inbox: &Inbox) {
         if let Some(grant) = steps::granted(text)

@@ -1,14 +1,15 @@
-//! The inboxes of a process in single slots of a cluster: channels of sharded publish/subscribe, which Redis has since 7.0.
+//! The inboxes of a process in single slots of a cluster: channels of sharded publish/subscribe, which Redis has since
+//! 7.0.
 //!
 //! What is sent to the inbox of a process is passed on to every node of the cluster. What is sent to its inbox in a slot
-//! stays at the master of that slot. Scripts ask whether anybody listens there, and else send to the other inbox, to which
-//! the process listens at every master all the time. So a message arrives while an inbox is being opened, after its slot has
-//! moved, where the server refuses such channels, and from and to a process of a version without them.
+//! stays at the master of that slot. Scripts ask whether anybody listens there, and else send to the other inbox, to
+//! which the process listens at every master all the time. So a message arrives while an inbox is being opened, after
+//! its slot has moved, where the server refuses such channels, and from and to a process of a version without them.
 //!
-//! An inbox is open while claims of the process wait in its slot, and for up to a minute after. The connection is one of its
-//! own, because the client takes whatever says `sunsubscribe` for the answer to its next command, also what the server sends by
-//! itself when a slot moves away. Then all answers after it would be those to other commands. Here each is compared
-//! with what was asked, and if it is another, the connection is replaced.
+//! An inbox is open while claims of the process wait in its slot, and for up to a minute after. The connection is one of
+//! its own, because the client takes whatever says `sunsubscribe` for the answer to its next command, also what the
+//! server sends by itself when a slot moves away. Then all answers after it would be those to other commands. Here each
+//! is compared with what was asked, and if it is another, the connection is replaced.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::pending;
@@ -132,8 +133,8 @@ impl Node {
                     if !mem::replace(&mut told, true) {
                         tracing::info!(
                             node = self.name(),
-                            "grants of this master are published to all nodes of the cluster; it takes Redis 7 and \
-                             permission for SSUBSCRIBE and SUNSUBSCRIBE to send them only to who waits",
+                            "grants of this master are published to all nodes of the cluster; to send them only to \
+                             who waits, use Redis 7 and permit SSUBSCRIBE, SUNSUBSCRIBE, SPUBLISH, PUBSUB SHARDNUMSUB",
                         );
                     }
                     clock.sleep_until(clock.now().after(ROUND)).await;
