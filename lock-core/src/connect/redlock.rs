@@ -65,12 +65,23 @@ pub(super) fn parts(url: &str) -> Result<(Vec<String>, String)> {
         _ => return refuse("this is not the URL of a quorum"),
     };
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if address.contains("://") {
+        return refuse(
+            "the URL of the quorum names its members by their hosts, and one scheme for all; members of other kinds \
+                       go into Quorum::of",
+        );
+    }
     let (authority, database) = match address.split_once('/') {
         Some((authority, database)) => (authority, format!("/{database}")),
         None => (address, String::new()),
     };
     if database.contains('@') {
         return refuse("the URL of the quorum has an @ after its hosts; percent-encode the password");
+    }
+    if database.contains(',') {
+        return refuse(
+            "the URL of the quorum has hosts after its database, which is that of all members and comes last",
+        );
     }
     let (login, hosts) = match authority.split_once('@') {
         Some((login, hosts)) => (format!("{login}@"), hosts),
@@ -134,6 +145,8 @@ mod tests {
             ("redlock://a,b,c?restarts=maybe", "forget or remember"),
             ("redlock://a,b,c?maxttl=1s", "no parameter \"maxttl\""),
             ("redlock://a:port,b,c", "cannot be read"),
+            ("redlock://a/1,b/1,c/1", "comes last; write redlock://"),
+            ("redlock://redis://a,redis://:s3cret@b,redis://c", "one scheme for all"),
             ("redis://a,b,c", "not the URL of a quorum"),
         ] {
             let error = Quorum::new(url).unwrap_err();

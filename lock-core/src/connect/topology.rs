@@ -29,6 +29,7 @@ impl Topology {
         for server in &mut topology.servers {
             server.excluded_for = server.excluded_for.filter(|_| !quorum.remembers());
             let other = server.lists.iter().find(|other| !quorum.fits(other));
+            server.disagrees = other.is_some();
             server.problem = server.problem.take().or_else(|| {
                 let other = other?;
                 Some(format!("it also serves a quorum of {} of the members {}", other.majority, other.names.join(", ")))

@@ -40,25 +40,39 @@ pub(super) async fn lists(shared: &Arc<Shared>, within: Duration) {
 pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
     lists(shared, PATIENCE).await;
     shared.admit_list()?;
-    let mut asked = Asked::of(shared.members.iter().map(|member| {
-        let (backend, shared) = (member.backend(), Arc::clone(shared));
-        let name = Arc::clone(&member.name);
+    let mut asked = Asked::of((0..shared.members.len()).map(|member| {
+        let shared = Arc::clone(shared);
         Some(Box::pin(async move {
-            backend.ping_dyn().await?;
-            let member = shared.members.iter().find(|member| member.name == name);
-            match member {
-                Some(member) => member.join(&shared.list).await,
-                None => Ok(()),
-            }
-        }) as BoxFuture<'static, Result<()>>)
+            shared.members[member].backend().ping_dyn().await?;
+            Ok(shared.members[member].join(&shared.list).await)
+        }) as BoxFuture<'static, Result<Result<()>>>)
     }));
-    let (mut up, mut errors) = (0, Vec::new());
-    while let Some((member, answer)) = asked.next().await {
+    let clock = shared.clock();
+    let mut limit = pin!(clock.sleep_until(clock.now().after(PATIENCE)));
+    let (mut up, mut errors, mut refused) = (0, Vec::new(), None);
+    loop {
+        let answer = tokio::select! {
+            biased;
+            answer = asked.next() => answer,
+            () = &mut limit, if refused.is_some() => None,
+        };
         match answer {
-            Ok(()) => up += 1,
-            Err(error) if !error.is_transient() => return Err(error),
-            Err(error) => errors.push(format!("{}: {error}", shared.members[member].name)),
+            None => break,
+            Some((_, Ok(Ok(())))) => up += 1,
+            Some((_, Ok(Err(error)))) if !error.is_transient() => return Err(error),
+            Some((_, Err(error))) if !error.is_transient() => refused = refused.or(Some(error)),
+            Some((member, Ok(Err(error)) | Err(error))) => {
+                errors.push(format!("{}: {error}", shared.members[member].name));
+            }
         }
+    }
+    if let Some(error) = refused {
+        return Err(match up {
+            0 => error,
+            _ => {
+                LockError::misconfigured(format!("{error}; other members of the quorum let us in, so correct this one"))
+            }
+        });
     }
     let (all, majority) = (shared.members.len(), shared.list.majority);
     if up >= majority {

@@ -112,14 +112,17 @@ impl Round {
         if refused.len() > all - majority {
             return Err(refused.swap_remove(0));
         }
-        let advice = if said.iter().any(|why| why.contains("empty data")) {
-            "wait, or run `lockctl quorum init` once if the quorum is new"
-        } else {
-            "bring them back, or correct their addresses"
+        let young = self.count(|ballot| matches!(ballot, Ballot::Uncounted(_)));
+        let could = match answered - young {
+            0 => "none".to_owned(),
+            some => format!("only {some}"),
         };
+        let silent = (said.len() > young).then_some("bring those back that do not answer, or correct their addresses");
+        let young = (young > 0).then_some("wait, or run `lockctl quorum init` once if the quorum is new");
+        let advice: Vec<&str> = silent.into_iter().chain(young).collect();
         Err(LockError::not_executed(format!(
-            "of {all} members {majority} must grant the lock, and only {answered} answered so that they could; \
-             {advice} ({})",
+            "of {all} members {majority} must grant the lock, and {could} can; {} ({})",
+            advice.join("; "),
             said.join("; "),
         )))
     }
@@ -206,7 +209,11 @@ mod tests {
         for (ballots, says) in [
             (vec![held(), failed(), failed()], "b: away; c: away"),
             (vec![held(), failed()], "b: away; c did not answer in time"),
-            (vec![counted(7), Ballot::Uncounted(Duration::from_secs(9)), failed()], "lockctl quorum init"),
+            (
+                vec![counted(7), Ballot::Uncounted(Duration::from_secs(9)), failed()],
+                "only 1 can; bring those back that do not answer, or correct their addresses; wait, or run",
+            ),
+            (vec![Ballot::Uncounted(Duration::from_secs(9)); 3], "none can; wait, or run `lockctl quorum init` once"),
         ] {
             let error = round(3, &ballots).refusal(&names).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");

@@ -57,8 +57,8 @@ impl Shared {
             return Ok(());
         }
         Err(LockError::misconfigured(format!(
-            "a ttl of {ttl:?} exceeds the quorum's max_ttl of {most:?}; use a shorter ttl, or write max_ttl={}s in every \
-             process",
+            "a ttl of {ttl:?} exceeds the quorum's max_ttl of {most:?}; use a shorter ttl, or write ?max_ttl={}s after the \
+             members in the URL of every process",
             ttl.as_secs_f64().ceil(),
         )))
     }

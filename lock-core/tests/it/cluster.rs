@@ -7,6 +7,7 @@ mod failover;
 mod ipv6;
 mod managed;
 mod moves;
+mod open_slots;
 mod reached;
 mod refusing;
 mod schemes;

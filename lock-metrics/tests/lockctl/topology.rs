@@ -150,7 +150,9 @@ async fn a_quorum_and_which_of_its_members_count() {
     let other = MemberList::new(["a", "b"].map(String::from).into(), 2, Duration::from_secs(60));
     let store = RedisStore::new(&servers[2].url()).unwrap();
     store.remember(Some(&other), Duration::from_secs(60)).await.unwrap();
-    assert_says(&lockctl_at(&url, &["topology"]), &["it also serves a quorum of 2 of the members a, b"]);
+    let ended = lockctl_at(&url, &["topology"]);
+    ended.assert_code(3);
+    assert_says(&ended, &["it also serves a quorum of 2 of the members a, b", "name the same members everywhere"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

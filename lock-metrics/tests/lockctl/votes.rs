@@ -139,6 +139,8 @@ async fn why_names_whoever_does_not_use_the_same_quorum() {
     assert!(!ended.stdout.contains("force"), "{ended:?}");
     let json = lockctl_at(&url, &["why", "lock:part", "--json"]).json();
     assert_eq!((&json["state"], &json["force"]), (&"minority".into(), &Value::Null), "{json:#}");
+    // Two of three count, and yet no process gets a lock.
+    assert_eq!((&json["gives_locks"], &json["members"][1]["counts"]), (&false.into(), &true.into()), "{json:#}");
     let disagrees = "free; its vote does not count: it also serves a quorum of 2 of the members a, b";
     assert_eq!(member(&ended, &servers[2]), disagrees);
     guard.release().await.unwrap();

@@ -65,6 +65,8 @@ pub struct Server {
     pub names: Option<String>,
     /// Of a member: the lists of members that it remembers.
     pub lists: Vec<MemberList>,
+    /// Of a member: whether one of those lists does not fit that of the URL. Then no process of that URL is granted a lock.
+    pub disagrees: bool,
     /// Of a member: for how much longer it does not count, because its data are too young. `Duration::MAX` if it has
     /// never been asked for a lock.
     pub excluded_for: Option<Duration>,
@@ -110,6 +112,7 @@ impl Server {
             slots_open: None,
             names: None,
             lists: Vec::new(),
+            disagrees: false,
             excluded_for: None,
             problem: None,
         }

@@ -47,7 +47,7 @@ fn failed(target: &Target, error: &RedisError) -> LockError {
     if error.to_string().contains("unknown command") {
         return LockError::misconfigured(format!(
             "{} is no sentinel; name sentinels in the URL, which listen on port 26379 by default, or write redis:// for \
-             a server without sentinels",
+             a server without sentinels, and redis+cluster:// for a cluster",
             target.node(),
         ));
     }

@@ -98,6 +98,10 @@ pub(crate) fn summary(topology: &Topology) -> String {
     if let Some(majority) = topology.majority {
         let (all, counted) = (topology.servers.len(), topology.servers.iter().filter(|member| counts(member)).count());
         let end = match counted.checked_sub(majority) {
+            _ if disagree(topology) => {
+                "no lock is granted by this list, while another is remembered: name the same members everywhere"
+                    .to_owned()
+            }
             None => format!("no lock is granted, {}", until(&topology.servers, majority)),
             Some(0) => "the next failure ends all locks".to_owned(),
             Some(_) => "a minority may fail".to_owned(),
@@ -135,10 +139,17 @@ fn counts(member: &Server) -> bool {
     member.part == Part::Member && member.problem.is_none() && member.excluded_for.is_none()
 }
 
+/// Whether a list of members is remembered that does not fit that of the URL: then every process is refused.
+fn disagree(topology: &Topology) -> bool {
+    topology.servers.iter().any(|member| member.disagrees)
+}
+
 /// Whether locks can be taken: at every master, or at a majority of the members.
 pub(crate) fn gives_locks(topology: &Topology) -> bool {
     match topology.majority {
-        Some(majority) => topology.servers.iter().filter(|member| counts(member)).count() >= majority,
+        Some(majority) => {
+            !disagree(topology) && topology.servers.iter().filter(|member| counts(member)).count() >= majority
+        }
         None => {
             let mut masters = topology.servers.iter().filter(|server| server.part == Part::Master);
             masters.all(|master| master.problem.is_none())
