@@ -14,6 +14,12 @@ use crate::quorum::shared::Shared;
 /// How long members may take to say which lists are in use.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
+/// How long a majority may take to answer when it is asked whether it is there: less than who asks waits.
+const MAJORITY: Duration = Duration::from_secs(4);
+
+/// How long the others may take, which could refuse us: a minority that hangs keeps nobody.
+const OTHERS: Duration = Duration::from_secs(1);
+
 /// Learns which lists of members are in use, before this process has its own remembered anywhere or asks for a lock:
 /// another list may be known to one member alone, which no majority has to ask.
 pub(super) async fn lists(shared: &Arc<Shared>, within: Duration) {
@@ -47,23 +53,23 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
             Ok(shared.members[member].join(&shared.list).await)
         }) as BoxFuture<'static, Result<Result<()>>>)
     }));
-    let clock = shared.clock();
-    let mut limit = pin!(clock.sleep_until(clock.now().after(PATIENCE)));
-    let (mut up, mut errors, mut refused) = (0, Vec::new(), None);
+    let (all, majority) = (shared.members.len(), shared.list.majority);
+    let (clock, began) = (shared.clock(), shared.clock().now());
+    let (mut up, mut refused) = (0, None);
+    let mut missing = vec![Some("it did not answer in time".to_owned()); all];
     loop {
+        let is_decided = up >= majority || refused.is_some();
         let answer = tokio::select! {
             biased;
             answer = asked.next() => answer,
-            () = &mut limit, if refused.is_some() => None,
+            () = clock.sleep_until(began.after(if is_decided { OTHERS } else { MAJORITY })) => None,
         };
         match answer {
             None => break,
-            Some((_, Ok(Ok(())))) => up += 1,
+            Some((member, Ok(Ok(())))) => (up, missing[member]) = (up + 1, None),
             Some((_, Ok(Err(error)))) if !error.is_transient() => return Err(error),
             Some((_, Err(error))) if !error.is_transient() => refused = refused.or(Some(error)),
-            Some((member, Ok(Err(error)) | Err(error))) => {
-                errors.push(format!("{}: {error}", shared.members[member].name));
-            }
+            Some((member, Ok(Err(error)) | Err(error))) => missing[member] = Some(error.to_string()),
         }
     }
     if let Some(error) = refused {
@@ -74,14 +80,15 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
             }
         });
     }
-    let (all, majority) = (shared.members.len(), shared.list.majority);
     if up >= majority {
         // A member may have answered too late to be known before.
         return shared.admit_list();
     }
+    let missing =
+        shared.members.iter().zip(missing).filter_map(|(member, why)| Some(format!("{}: {}", member.name, why?)));
     Err(LockError::not_executed(format!(
         "only {up} of {all} members answer, and {majority} must; bring them back, or correct their addresses ({})",
-        errors.join("; "),
+        missing.collect::<Vec<_>>().join("; "),
     )))
 }
 

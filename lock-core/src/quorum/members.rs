@@ -78,12 +78,13 @@ impl Member {
         Err(LockError::misconfigured(format!(
             "{} also serves a quorum of {} of the members {}, while ours is {} of {}: two majorities could miss each \
              other, and both grant a lock; write the same list in every process, and add or remove one member at a \
-             time",
+             time; a list that nobody uses any more is forgotten after {:?}",
             self.name,
             other.majority,
             other.names.join(", "),
             list.majority,
             list.names.join(", "),
+            kept(other),
         )))
     }
 

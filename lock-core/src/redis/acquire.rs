@@ -7,7 +7,7 @@ use crate::options::Durability;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
-use crate::redis::keys::{CLOCK, Keys};
+use crate::redis::keys::{CLOCK, Keys, slot_of};
 use crate::redis::node::{Node, Way};
 use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Holding, NodeTake, Taken};
 
@@ -90,7 +90,11 @@ impl Node {
         way: Way,
     ) -> Result<Attempt> {
         if self.is_heard(request) {
-            return self.acquire(request, before, way).await;
+            let attempt = self.acquire(request, before, way).await?;
+            if let (Attempt::Queued { .. }, Some(ticket), false) = (&attempt, &request.ticket, way.asking) {
+                self.slot_inboxes.open(&ticket.inbox, slot_of(&request.claim.key));
+            }
+            return Ok(attempt);
         }
         let unheard = AcquireRequest { ticket: None, ..request.clone() };
         match self.acquire(&unheard, before, way).await? {

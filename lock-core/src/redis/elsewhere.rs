@@ -31,10 +31,15 @@ impl Node {
         }
     }
 
-    /// Asks the server whether it is a replica now.
+    /// Asks the server whether it is a replica, or was one when the connection was opened: it may have been promoted
+    /// since it sent a call elsewhere.
     async fn is_replica(&self) -> Option<bool> {
         let connection = self.pool.connection().await.ok()?;
-        let hello = connection.link.send(&redis::cmd("HELLO")).await.ok()?;
-        Introduction::read(Some(hello), None).is_replica()
+        let mut asking = redis::pipe();
+        asking.cmd("HELLO").cmd("INFO").arg("replication");
+        let mut answers = connection.link.send_all(&asking).await.ok()?.into_iter();
+        let now = Introduction::read(answers.next(), answers.next());
+        let promoted = now.history.is_some() && now.history.as_ref() != connection.link.history();
+        now.is_replica().map(|is_replica| is_replica || promoted)
     }
 }

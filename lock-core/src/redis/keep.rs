@@ -31,6 +31,7 @@ impl Node {
             () = self.follow(inbox) => LockError::unavailable("following the master ended"),
             () = self.rotate_credentials() => LockError::unavailable("renewing the credentials ended"),
             () = self.listen(inbox) => LockError::unavailable("listening for grants ended"),
+            () = self.listen_in_slots(inbox) => LockError::unavailable("listening in slots ended"),
         }
     }
 

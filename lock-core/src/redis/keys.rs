@@ -62,6 +62,17 @@ pub(super) fn inbox_channel(id: &str) -> String {
     format!("{INBOX}{id}")
 }
 
+/// Names the channel of the same process that lies in a slot of a cluster. Scripts make the name from that of the clock.
+pub(super) fn inbox_of_slot(id: &str, slot: u16) -> String {
+    format!("{INBOX}{id}:{{{}}}", number_in(slot))
+}
+
+/// Returns the slot in which a channel lies.
+pub(super) fn slot_of_inbox(channel: &[u8]) -> Option<u16> {
+    let tag = hash_tag(std::str::from_utf8(channel).ok()?)?;
+    Some(slot(tag.as_bytes()))
+}
+
 /// The Redis keys of one lock.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
@@ -368,7 +379,13 @@ mod tests {
         for key in ["a", "lock:user:42", "lock:{user:42}", "{a}:b{c}", "\u{e9}:\u{fc}"] {
             let clock = Keys::of(&LockKey::new(key).unwrap()).unwrap().clock_of_slot();
             assert_eq!(super::slot(hashed(&clock).as_bytes()), super::slot(hashed(key).as_bytes()), "{key} {clock}");
+            // And the inbox of the slot, whose name ends like that of the clock.
+            let of_it = super::slot(hashed(key).as_bytes());
+            let inbox = super::inbox_of_slot("1f", of_it);
+            assert_eq!(inbox.strip_prefix(&super::inbox_channel("1f")), clock.strip_prefix(super::CLOCK));
+            assert_eq!(super::slot_of_inbox(inbox.as_bytes()), Some(of_it));
         }
+        assert_eq!(super::slot_of_inbox(super::REVOKED.as_bytes()), None);
     }
 
     #[cfg(feature = "inspect")]

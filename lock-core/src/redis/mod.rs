@@ -39,6 +39,7 @@ mod script;
 mod sentinel;
 mod settings;
 mod share;
+mod slot_inboxes;
 mod steps;
 mod unsettled;
 mod url;
@@ -73,7 +74,7 @@ use crate::redis::settings::Settings;
 /// Clients of the classic `SET NX PX` protocol in any language exclude it and are excluded by it.
 ///
 /// Each tokio runtime that uses the store gets its own connection, opened at the first call. A
-/// manager adds one that listens.
+/// manager adds one that listens, and one to each master of a cluster at which it waits.
 ///
 /// A server of version 7 or later that permits `CLIENT TRACKING` and `MGET` reports within
 /// milliseconds that a lock was deleted, overwritten, evicted or expired, and reports `FLUSHALL` too.
@@ -87,9 +88,10 @@ use crate::redis::settings::Settings;
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
 /// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
 /// `acks` also take `+wait`, `fsync` `+waitaof`; a member of a [`Quorum`](crate::Quorum) takes `+hgetall`,
-/// `~distributed-lock:birth` and `~distributed-lock:members`. Without the second and third line, waiters poll and
-/// renewals find losses. All locks of a server, or of a slot of a cluster, draw their fencing tokens from one key,
-/// whatever their prefix: the last key pattern permits that.
+/// `~distributed-lock:birth` and `~distributed-lock:members`. In a cluster of version 7 or later,
+/// `+ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub` keep grants from being passed on to every node. Without the
+/// second and third line, waiters poll and renewals find losses. All locks of a server, or of a slot of a cluster, draw
+/// their fencing tokens from one key, whatever their prefix: the last key pattern permits that.
 ///
 /// ```text
 #[doc = include_str!("acl.txt")]

@@ -29,6 +29,7 @@ use crate::redis::renewals::Renewals;
 use crate::redis::repeats::Repeats;
 use crate::redis::rounds::Rounds;
 use crate::redis::script::Eval;
+use crate::redis::slot_inboxes::SlotInboxes;
 use crate::redis::steps;
 
 /// How often there is reason to look at a cluster while one of its masters does not answer.
@@ -83,6 +84,8 @@ pub(super) struct Node {
     refuses: AtomicBool,
     /// Of a master of a cluster: the inboxes that hear its grants.
     hearing: Mutex<Vec<Arc<str>>>,
+    /// Of a master of a cluster: where claims of our processes wait.
+    pub(super) slot_inboxes: SlotInboxes,
     /// Of a master of a cluster: what the last look found.
     found: Mutex<Found>,
 }
@@ -121,6 +124,7 @@ impl Node {
             logged_in: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             hearing: Mutex::default(),
+            slot_inboxes: SlotInboxes::default(),
             found: Mutex::default(),
         }
     }

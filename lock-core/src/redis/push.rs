@@ -90,14 +90,8 @@ impl Node {
                         if let Some((owner, actor, reason)) = steps::revocation(text) {
                             inbox.revoked(owner, actor, reason);
                         }
-                    } else if let Some(grant) = steps::granted(text)
-                        && self.cluster.as_ref().is_none_or(|cluster| cluster.is_news(&grant))
-                    {
-                        inbox.granted(grant);
-                    } else if let Some(owner) = steps::wanted(text) {
-                        inbox.wanted(owner);
-                    } else if let Some(owner) = steps::called(text) {
-                        inbox.ask_again(owner);
+                    } else {
+                        self.receive(text, inbox);
                     }
                 }
                 PushKind::Invalidate => match push.data.first() {
@@ -116,6 +110,19 @@ impl Node {
                 PushKind::Disconnection => return,
                 _ => {}
             }
+        }
+    }
+
+    /// Passes on a message to the inbox of this process.
+    pub(super) fn receive(&self, text: &[u8], inbox: &Inbox) {
+        if let Some(grant) = steps::granted(text)
+            && self.cluster.as_ref().is_none_or(|cluster| cluster.is_news(&grant))
+        {
+            inbox.granted(grant);
+        } else if let Some(owner) = steps::wanted(text) {
+            inbox.wanted(owner);
+        } else if let Some(owner) = steps::called(text) {
+            inbox.ask_again(owner);
         }
     }
 }

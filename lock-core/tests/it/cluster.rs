@@ -11,6 +11,7 @@ mod open_slots;
 mod reached;
 mod refusing;
 mod schemes;
+mod slot_inboxes;
 
 use std::future::IntoFuture;
 use std::pin::pin;

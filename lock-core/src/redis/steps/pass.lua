@@ -51,9 +51,16 @@ local function pass_on(lock, queue, clock, head, value)
   elseif began > now or now - began >= 1000000 then
     return
   end
-  local listening = pcall('PUBSUB', 'NUMSUB', inbox)
-  if listening.err or listening[2] == 0 then
-    return
+  -- As `tell` of queue.lua. The name of a slot's clock ends with a brace, which is byte 125.
+  local slot = string.byte(clock, -1) == 125 and redis.REDIS_VERSION_NUM and match(clock, ':{%d+}$')
+  local publish, listening = 'SPUBLISH', slot and pcall('PUBSUB', 'SHARDNUMSUB', inbox .. slot)
+  if listening and not listening.err and listening[2] > 0 then
+    inbox = inbox .. slot
+  else
+    publish, listening = 'PUBLISH', pcall('PUBSUB', 'NUMSUB', inbox)
+    if listening.err or listening[2] == 0 then
+      return
+    end
   end
   -- As in batch.lua.
   local kept = now % 1000 == 0 and '0' or now % 50 == 0 and '1'
@@ -72,7 +79,7 @@ local function pass_on(lock, queue, clock, head, value)
     return
   end
   local message = heir .. '|' .. id .. '|' .. grant_ttl .. '|' .. stamp .. '|' .. lock
-  local heard = pcall('PUBLISH', inbox, message)
+  local heard = pcall(publish, inbox, message)
   if type(heard) ~= 'number' or heard == 0 then
     -- Not permitted. What follows finds K as it was, and frees it.
     pcall('SET', lock, value, 'PX', 1000)

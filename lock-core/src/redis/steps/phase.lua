@@ -81,7 +81,7 @@ phases = function()
   local function tell_wanted()
     for _, owner in ipairs(call('ZRANGE', QUEUE, '-inf', '(0', 'BYSCORE', 'LIMIT', 0, 64)) do
       local inbox = string.match(call('HGET', WAITERS, owner) or '', '^([^|]+)|')
-      if inbox then
+      if inbox and not tell_in_slot(inbox, 'w|' .. owner .. '|' .. LOCK) then
         pcall('PUBLISH', inbox, 'w|' .. owner .. '|' .. LOCK)
       end
     end
@@ -175,7 +175,7 @@ phases = function()
         local units, limit = terms(mode)
         if not fits(value, used, units, limit) then
           -- Only who can be told may make others wait. Whoever has missed a confirmation is looked for.
-          if reach == '0' and now - tonumber(confirmed) > tonumber(grant_ttl) * 400 and not listens(inbox) then
+          if reach == '0' and now - tonumber(confirmed) > tonumber(grant_ttl) * 400 and not listens(inbox, 'NUMSUB') then
             pass_over()
             reach = '1'
           end

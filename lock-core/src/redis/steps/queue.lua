@@ -159,6 +159,32 @@ local function left_free(freed, now)
   return 0
 end
 
+-- Returns whether anybody listens to a channel.
+local function listens(channel, count)
+  local listening = pcall('PUBSUB', count, channel)
+  return not failed(listening) and listening[2] > 0
+end
+
+-- Sends a message to the inbox that a process has in the slot of K, if it listens there. The node of a cluster
+-- passes it on to no other. Returns how many heard it, or false.
+local function tell_in_slot(inbox, message)
+  -- Its name ends as that of the slot's clock. Versions before 7.0 have no such channels.
+  local slot = redis.REDIS_VERSION_NUM and string.match(CLOCK, ':{%d+}$')
+  local heard = slot and listens(inbox .. slot, 'SHARDNUMSUB') and pcall('SPUBLISH', inbox .. slot, message)
+  return heard and not failed(heard) and heard > 0 and heard
+end
+
+-- Sends a message to a process. Returns whether anybody heard it.
+local function tell(inbox, message)
+  if tell_in_slot(inbox, message) then
+    return true
+  end
+  -- Asked before, because a replica delivers too, to those who still listen there, what was counted for
+  -- nobody here.
+  local heard = listens(inbox, 'NUMSUB') and pcall('PUBLISH', inbox, message)
+  return heard and not failed(heard) and heard > 0
+end
+
 -- Has the first in the queue that can be reached ask again: K is free, and nobody else would tell.
 local function call_next()
   -- What a phase left there has a negative score.
@@ -166,7 +192,8 @@ local function call_next()
   for _, owner in ipairs(failed(owners) and {} or owners) do
     local entry = pcall('HGET', WAITERS, owner)
     local inbox = string.match(type(entry) == 'string' and entry or '', '^([^|]*)|')
-    local heard = inbox and pcall('PUBLISH', inbox, owner .. '|again')
+    local message = owner .. '|again'
+    local heard = inbox and (tell_in_slot(inbox, message) or pcall('PUBLISH', inbox, message))
     if type(heard) == 'number' and heard > 0 then
       return
     end
@@ -200,20 +227,6 @@ local function enter(owner, ticket, floor, tail, now)
   call('HSET', WAITERS, owner, entry)
   call('PEXPIRE', WAITERS, QUEUE_KEPT)
   call('PEXPIRE', QUEUE, QUEUE_KEPT)
-end
-
--- Returns whether a process hears what is sent to its inbox.
-local function listens(inbox)
-  local listening = pcall('PUBSUB', 'NUMSUB', inbox)
-  return not failed(listening) and listening[2] > 0
-end
-
--- Sends a message to an inbox. Returns whether anybody heard it.
-local function tell(inbox, message)
-  -- Asked before, because a replica delivers too, to those who still listen there, what was counted for
-  -- nobody here.
-  local heard = listens(inbox) and pcall('PUBLISH', inbox, message)
-  return heard and not failed(heard) and heard > 0
 end
 
 -- Grants a free K to the first in the queue that can be reached. Returns 'caller' if that is the

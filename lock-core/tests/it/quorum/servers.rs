@@ -64,7 +64,11 @@ async fn a_server_does_not_vote_twice_when_it_is_known_late() {
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{delay} ms: {error}");
         let locks = LockManager::builder_for(&twice).unwrap().build().unwrap();
         for _ in 0..3 {
-            let error = locks.lock("k").with_ttl(TTL).try_acquire().await.unwrap_err();
+            // A vote of the attempt before may arrive late, and hold the lock until it is given back.
+            let Some(error) = locks.lock("k").with_ttl(TTL).try_acquire().await.map(|got| assert!(got.is_none())).err()
+            else {
+                continue;
+            };
             let refused = matches!(error.kind(), LockErrorKind::Misconfigured | LockErrorKind::Unavailable);
             assert!(refused, "{delay} ms: {error}");
         }
@@ -120,9 +124,14 @@ async fn a_member_that_restarts_or_is_flushed_does_not_count_and_is_repaired() {
         assert!(locks.sync("k").await.unwrap().is_in_sync());
         // With another member away, the majority would be one that may have forgotten.
         servers[1].pause();
-        let refused = locks.lock("other").with_ttl(TTL).try_acquire().await.unwrap_err();
         let name = format!("127.0.0.1:{} has begun with empty data", servers[0].port());
-        assert!(refused.to_string().contains(&name), "{refused}");
+        // On a busy machine it may answer too late to say so.
+        let refused = loop {
+            let got = locks.lock("other").with_ttl(TTL).try_acquire().await.map(|got| assert!(got.is_none()));
+            if let Some(refused) = got.err().filter(|refused| refused.to_string().contains(&name)) {
+                break refused;
+            }
+        };
         assert!(refused.to_string().contains("lockctl quorum init"), "{refused}");
         // The lease goes on: the member was repaired, and counts for it.
         tokio::time::sleep(TTL).await;
@@ -252,6 +261,25 @@ async fn what_is_wrong_with_a_member_is_said_when_connecting() {
     for said in ["only 1 of 3 members answer, and 2 must", &two.to_string(), &gone.to_string()] {
         assert!(refused.to_string().contains(said), "{refused}");
     }
+}
+
+#[tokio::test]
+#[limit]
+async fn members_that_hang_are_named_when_connecting_and_a_minority_keeps_nobody() {
+    let servers = servers(3);
+    drop(begin(&servers, "").await);
+    let url = url_of(&ports(&servers), "");
+    servers[2].pause();
+    LockManager::connect(&url).await.unwrap().lock("k").with_wait(LONG).await.unwrap().release().await.unwrap();
+    servers[1].pause();
+    let refused = LockManager::connect(&url).await.unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::Unavailable);
+    for said in ["only 1 of 3 members answer, and 2 must", &format!("{}: it did not answer in time", servers[2].port())]
+    {
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+    servers[1].resume();
+    servers[2].resume();
 }
 
 #[tokio::test]
