@@ -110,8 +110,11 @@ pub(super) async fn view(target: &Target, connection: &mut MultiplexedConnection
     };
     let sentinels = list(sentinels).iter().filter_map(place).collect();
     let is_down = |replica: &Value| field(replica, "flags").is_none_or(|flags| flags.contains("down"));
-    let replicas = list(replicas).iter().filter_map(|replica| Some((place(replica)?, is_down(replica)))).collect();
-    Ok(View { master: Address { host, port }, epoch, sentinels, replicas })
+    let master = Address { host, port };
+    // One that has just been promoted still stands among them.
+    let replicas = list(replicas).iter().filter_map(|replica| Some((place(replica)?, is_down(replica))));
+    let replicas = replicas.filter(|(replica, _)| *replica != master).collect();
+    Ok(View { master, epoch, sentinels, replicas })
 }
 
 fn list(value: &Value) -> &[Value] {
