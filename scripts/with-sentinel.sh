@@ -38,6 +38,9 @@ sentinel down-after-milliseconds mymaster 1000
 sentinel failover-timeout mymaster 5000
 CONF
     start "$port" "$folder/$port.conf" --sentinel
+    # One that had no processor for two seconds would do nothing for half a minute, and then find every replica too old to
+    # take over. Before Redis 7 that cannot be changed.
+    cli "$port" SENTINEL DEBUG tilt-trigger 60000 >/dev/null || true
     hosts="$hosts${hosts:+,}127.0.0.1:$port"
 done
 for sentinel in 3 4 5; do

@@ -110,6 +110,11 @@ impl RedisSentinelsBuilder {
         let sentinels =
             (0..self.sentinels).map(|_| self.sentinel.clone().with_sentinel_config(&config).start()).collect();
         let started = RedisSentinels { servers, sentinels, front };
+        for sentinel in &started.sentinels {
+            // One that had no processor for two seconds would do nothing for half a minute, and then find every
+            // replica too old to take over. Before Redis 7 that cannot be changed.
+            sentinel.command(&["SENTINEL", "DEBUG", "tilt-trigger", "60000"]);
+        }
         let others = format!("\nnum-other-sentinels\n{}\n", self.sentinels - 1);
         let replicas = format!("\nnum-slaves\n{}\n", self.replicas);
         let complete = |sentinel: &RedisServer| {
