@@ -129,6 +129,7 @@ impl Node {
                     // With the first, connections are opened.
                     if before > 0 {
                         self.log_in_again(&credentials).await;
+                        self.slot_inboxes.reopen();
                     }
                     self.logged_in.store(number, Ordering::Relaxed);
                 }

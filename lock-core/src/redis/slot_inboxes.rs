@@ -47,6 +47,7 @@ struct Slots {
     /// With whether a claim has asked for a place since the last round.
     asked: Mutex<HashMap<u16, bool>>,
     added: Notify,
+    credentials: Notify,
 }
 
 /// Why such a connection is over.
@@ -56,7 +57,7 @@ enum Over {
     Idle,
     /// The server does not know such channels, or does not let us use them.
     Refused,
-    /// It broke, or answers what was not asked.
+    /// It broke, answers what was not asked, or has credentials that end.
     Broken,
 }
 
@@ -75,9 +76,15 @@ impl SlotInboxes {
         }
     }
 
+    /// Opens every connection again, with new credentials.
+    pub(super) fn reopen(&self) {
+        lock(&self.0).iter().for_each(|slots| slots.credentials.notify_waiters());
+    }
+
     /// Takes note of the slots of one process, until the result is dropped.
     fn of<'a>(&'a self, inbox: &Inbox) -> Listed<'a> {
-        let slots = Arc::new(Slots { inbox: Arc::clone(inbox.id()), asked: Mutex::default(), added: Notify::new() });
+        let (inbox, asked) = (Arc::clone(inbox.id()), Mutex::default());
+        let slots = Arc::new(Slots { inbox, asked, added: Notify::new(), credentials: Notify::new() });
         lock(&self.0).push(Arc::clone(&slots));
         Listed { all: self, slots }
     }
@@ -189,6 +196,7 @@ impl Node {
         tokio::select! {
             over = keep => over,
             () = self.hear_in_slots(&mut pushes, slots, &open, inbox) => Over::Broken,
+            () = slots.credentials.notified() => Over::Broken,
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use lock_core::testing::{EventLog, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use lock_core::{Credentials, LockErrorKind, LockManager, LockOptions, RedisStore, Renew};
 
-use crate::support::{MS, SECOND, eventually, renewals, take};
+use crate::support::{MS, SECOND, eventually, locks_at, renewals, take};
 
 fn clients(server: &RedisServer, word: &str) -> usize {
     server.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.contains(word)).count()
@@ -139,6 +139,30 @@ async fn every_master_of_a_cluster_is_told_of_new_credentials() {
     let servers: Vec<&RedisServer> = cluster.masters().iter().collect();
     let keys: Vec<String> = (0..3).map(|master| cluster.key_on(master, "lock:")).collect();
     every_connection_logs_in_again(&format!("{}?acks=1", cluster.url()), &servers, &keys).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn who_waits_in_a_cluster_goes_on_listening_with_new_credentials() {
+    let cluster = RedisCluster::start(1);
+    let (master, key) = (&cluster.masters()[0], cluster.key_on(0, "lock:"));
+    user(master, &[">pw-1", ">pw-2", ">pw-3", ">pw-4", ">pw-5", ">pw-6"]);
+    let held = take(&locks_at(&cluster.url()), &key).await;
+    let asked = Arc::new(AtomicU32::new(0));
+    let store = RedisStore::builder(cluster.url()).credentials(passwords(&asked, 5 * SECOND)).build().unwrap();
+    let locks = LockManager::builder(store).build().unwrap();
+    let waiting = tokio::spawn(async move { take(&locks, &key).await.release().await });
+    let listener = || {
+        let clients = master.command(&["CLIENT", "LIST"]);
+        let line = clients.text().lines().find(|line| line.contains(" ssub=1 ") && line.contains("user=app"))?;
+        line.split(' ').next().map(str::to_owned)
+    };
+    eventually("it listens where it waits", || listener().is_some()).await;
+    let first = listener();
+    eventually("over another connection", || listener().is_some_and(|id| Some(&id) != first.as_ref())).await;
+    assert!(asked.load(Ordering::SeqCst) >= 2);
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
