@@ -255,8 +255,9 @@ async fn a_theft_during_an_outage_is_known_after_it() {
     let watch = Stopwatch::start();
     assert_eq!(lost(&guard, "stranded").await, LossReason::Stolen);
     figure(&format!("theft behind a stranded connection, ttl {ttl:?}, renewed every second"), watch.elapsed());
-    // This allows for a renewal, its timeout, and a new connection.
-    watch.assert_within(SECOND + ttl / 6 + 4 * SECOND, "a theft behind a stranded connection");
+    // This allows for a renewal, a timeout over each of the two connections that are stranded, which is where a busy
+    // machine may ask in turn, and a new one.
+    watch.assert_within(SECOND + 2 * (ttl / 6) + 6 * SECOND, "a theft behind a stranded connection");
 }
 
 #[tokio::test]
