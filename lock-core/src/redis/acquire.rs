@@ -7,7 +7,8 @@ use crate::options::Durability;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::error;
 use crate::redis::exchange::{Answer, Call};
-use crate::redis::keys::{CLOCK, Keys, slot_of};
+use crate::redis::hash_slot::slot_of;
+use crate::redis::keys::{CLOCK, Keys};
 use crate::redis::node::{Node, Way};
 use crate::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Holding, NodeTake, Taken};
 

@@ -25,12 +25,12 @@
 
 use std::borrow::Cow;
 use std::io::Write as _;
-use std::sync::LazyLock;
 
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::redis::hash_slot::{hash_tag, number_in, slot, slot_of};
 use crate::redis::value::write_number;
 
 /// How companion names end.
@@ -47,9 +47,6 @@ pub(super) const MEMBERS: &str = "distributed-lock:members";
 
 /// The clock of a server.
 pub(super) const CLOCK: &str = "distributed-lock:clock";
-
-/// How many slots a cluster has.
-pub(super) const SLOTS: usize = 16384;
 
 /// How the names of channels begin.
 pub(super) const INBOX: &str = "distributed-lock:inbox:";
@@ -223,26 +220,6 @@ pub(super) fn clock_of_slot(of: u16) -> String {
     format!("{CLOCK}:{{{}}}", number_in(of))
 }
 
-/// Returns a number that hashes to a slot.
-fn number_in(slot_of_it: u16) -> u32 {
-    static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-        let mut numbers = vec![u32::MAX; SLOTS];
-        let mut missing = SLOTS;
-        for number in 0.. {
-            let found = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
-            if *found == u32::MAX {
-                *found = number;
-                missing -= 1;
-            }
-            if missing == 0 {
-                break;
-            }
-        }
-        numbers
-    });
-    NUMBERS[usize::from(slot_of_it)]
-}
-
 /// Returns whether data of another lock lies at this key, or a clock, so that no lock can.
 #[cfg(feature = "inspect")]
 pub(super) fn is_reserved(key: &str) -> bool {
@@ -270,41 +247,6 @@ fn is_of_server(key: &str) -> bool {
 
 fn is_companion(key: &str, name: &str) -> bool {
     key.strip_suffix(name).is_some_and(|rest| rest.ends_with(":@") || rest.ends_with("}@"))
-}
-
-/// Returns the slot of a key.
-pub(super) fn slot_of(key: &LockKey) -> u16 {
-    slot(hash_tag(key.as_str()).unwrap_or(key.as_str()).as_bytes())
-}
-
-/// Returns the slot of the hashed part of a key: its CRC-16 (XMODEM) modulo the number of slots.
-fn slot(hashed: &[u8]) -> u16 {
-    /// What a byte alone adds.
-    const BYTES: [u16; 256] = {
-        let mut bytes = [0; 256];
-        let (mut byte, mut high) = (0, 0_u16);
-        while byte < bytes.len() {
-            let mut crc = high;
-            let mut bit = 0;
-            while bit < 8 {
-                crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-                bit += 1;
-            }
-            bytes[byte] = crc;
-            byte += 1;
-            high = high.wrapping_add(1 << 8);
-        }
-        bytes
-    };
-    let next = |crc: u16, byte: &u8| (crc << 8) ^ BYTES[usize::from((crc >> 8) as u8 ^ byte)];
-    hashed.iter().fold(0, next) % 16384
-}
-
-/// Returns the part of a key that Redis Cluster hashes, if that is not the whole key: the text between
-/// the first `{` and the next `}`, unless it is empty.
-fn hash_tag(key: &str) -> Option<&str> {
-    let (tag, _) = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'))?;
-    Some(tag).filter(|tag| !tag.is_empty())
 }
 
 #[cfg(test)]

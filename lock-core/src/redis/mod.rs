@@ -18,6 +18,7 @@ mod elsewhere;
 mod error;
 mod exchange;
 mod greeting;
+mod hash_slot;
 mod history;
 mod inline_task;
 #[cfg(feature = "inspect")]
@@ -40,6 +41,7 @@ mod sentinel;
 mod settings;
 mod share;
 mod slot_inboxes;
+mod slot_push;
 mod steps;
 mod unsettled;
 mod url;

@@ -10,7 +10,7 @@ use crate::backend::Grant;
 use crate::fencing::FencingToken;
 use crate::owner::OwnerId;
 use crate::redis::clock::Floor;
-use crate::redis::keys::SLOTS;
+use crate::redis::hash_slot::SLOTS;
 
 /// How many grants are remembered, to recognise their copies.
 const COPIES: usize = 64;

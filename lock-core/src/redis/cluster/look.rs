@@ -14,7 +14,7 @@ use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::Notice;
 use crate::redis::cluster::Cluster;
 use crate::redis::cluster::slots::Topology;
-use crate::redis::keys::SLOTS;
+use crate::redis::hash_slot::SLOTS;
 use crate::redis::node::Node;
 use crate::redis::url::Address;
 

@@ -16,7 +16,7 @@ use crate::owner::Holder;
 use crate::redis::cluster::Cluster;
 use crate::redis::cluster::redirect::Refusal;
 use crate::redis::cluster::watch::Stop;
-use crate::redis::keys::slot_of;
+use crate::redis::hash_slot::slot_of;
 use crate::redis::node::{Node, Way};
 use crate::redis::url::Address;
 

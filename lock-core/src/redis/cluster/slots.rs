@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
-use crate::redis::keys::SLOTS;
+use crate::redis::hash_slot::SLOTS;
 use crate::redis::url::Address;
 
 impl Address {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::redis::keys::SLOTS;
+use crate::redis::hash_slot::SLOTS;
 use crate::redis::node::Node;
 use crate::redis::url::Address;
 
