@@ -73,9 +73,29 @@ fn facts(section: &str) -> Vec<String> {
 
 fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
-    let local = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
+    let local = targets.filter(|target| !target.contains("://"));
     // The links between the two READMEs differ on purpose.
     local.filter(|target| !target.starts_with("README.")).map(str::to_owned).collect()
+}
+
+/// The names that headings have in links.
+fn sections(page: &str) -> Vec<String> {
+    let headings = prose(page);
+    let headings = headings
+        .lines()
+        .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
+    let name = |heading: &str| -> String {
+        let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        kept.map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() }).collect()
+    };
+    headings.map(name).collect()
+}
+
+fn pages_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let pages = files.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "md"));
+    pages.chain(folders.iter().flat_map(|folder| pages_below(folder))).collect()
 }
 
 #[test]
@@ -86,14 +106,18 @@ fn every_link_leads_somewhere() {
             .map(|name| root().join(name))
             .to_vec();
     pages.extend(["examples/README.md", "benches/README.md", "dashboards/README.md"].map(|name| root().join(name)));
-    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    pages.extend(docs.filter(|path| path.extension().is_some_and(|ending| ending == "md")));
+    pages.extend(pages_below(&root().join("docs")));
+    pages.extend(pages_below(&root().join("dashboards/runbooks")));
     for page in pages {
         let text = std::fs::read_to_string(&page).unwrap();
         for link in links(&prose(&text)) {
-            let file = link.split('#').next().unwrap();
-            let target = page.parent().unwrap().join(file);
+            let (file, section) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
             assert!(target.exists(), "{} links to {link}", page.display());
+            if !section.is_empty() {
+                let sections = sections(&std::fs::read_to_string(&target).unwrap());
+                assert!(sections.contains(&section.to_owned()), "{} links to {link}: {sections:?}", page.display());
+            }
         }
     }
 }

@@ -319,13 +319,14 @@ async fn a_grant_takes_two_rounds_at_most() {
     assert!((150..=300).contains(&votes), "never more than two rounds: {votes}");
 }
 
-/// The rules of `docs/operations.md`.
+/// The rules of `docs/operations/quorum.md`.
 #[tokio::test]
 #[limit]
 async fn the_documented_permissions_are_enough_for_a_quorum_and_each_is_needed() {
     let rules = include_str!("../../../src/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
     let more = ["+hgetall", "~distributed-lock:birth", "~distributed-lock:members"];
-    let operations = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md")).unwrap();
+    let operations =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations/quorum.md")).unwrap();
     for rule in more {
         assert!(operations.contains(&format!("`{rule}`")), "{rule}");
     }
