@@ -2,6 +2,7 @@
 //! and a semaphore that is resized under load.
 
 mod neighbours;
+mod wrong_state;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ local function acquire(now)
   if failed(value) then
     return refusal(value, LOCK)
   end
-  if is_of(value, 'shared') then
+  if phase_of(value) then
     return phases().take({ owner, ttl, tail, ticket, floor, 'x' }, ended, now)
   end
   local freed = false

@@ -19,7 +19,7 @@ local function free(head, keep)
   if failed(value) then
     return mistyped(value) and 0 or 'e' .. value.err
   end
-  if is_of(value, 'shared') then
+  if phase_of(value) then
     return phases().free(owner, keep, time())
   end
   local waiting = call('EXISTS', QUEUE) == 1
@@ -44,7 +44,7 @@ local function free(head, keep)
     if left_free(freed and value, now) == 0 then
       move_on('', now)
     else
-      call_next()
+      call_next(now)
     end
   end
   return freed and 1 or 0

@@ -31,12 +31,16 @@ local function join()
     value = string.rep(' ', 32) .. '|' .. (token or '') .. '|' .. tail
   elseif byte(value, 33) == 124 and sub(value, 1, 6) == 'shared' and last[2] and byte(last[2]) == 45 then
     -- The queue has nobody but holders.
-    used, token = tonumber(sub(value, 7, 32)), string.match(value, '^[^|]*|([%d-]+)|')
+    local ms, seq, number
+    used, ms, seq, number = string.match(value, '^shared0000000000(%d+)|(%d+)%-(%d+)%-(%d+)|')
+    used = used and ms - LAST_MS <= 0 and seq - LAST_SEQ <= 0 and number - 127 <= 0 and tonumber(used)
+    token = used and ms .. '-' .. seq .. '-' .. number
   end
   if not used or used + units > tonumber(limit) then
     return
   end
-  local ends = text(-(math.floor(now / 1000) + ttl))
+  local now_ms = math.floor(now / 1000)
+  local ends = text(-(now_ms + ttl))
   -- Whoever has a place is not new.
   if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then
     return
@@ -48,7 +52,8 @@ local function join()
     -- K ends with the last lease of all.
     local longest = begins and ends or call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
     value = string.format('shared%026d', used + units) .. sub(value, 33)
-    set = pcall('SET', lock, value, 'PXAT', sub(longest, 2), begins and 'NX' or 'XX')
+    -- Whether a lease of more than a day can be, phase.lua finds out.
+    set = -longest - now_ms <= 86400000 + ttl and pcall('SET', lock, value, 'PXAT', sub(longest, 2), begins and 'NX' or 'XX')
   end
   if type(set) ~= 'table' or set.err then
     pcall('ZREM', queue, owner)

@@ -26,7 +26,7 @@ local function pass_on(lock, queue, clock, head, value)
     return false
   end
   -- A claim has one owner. Only one whose answers were lost stands in the queue of its own lock.
-  if heir == owner then
+  if heir == owner or #heir ~= 32 then
     return
   end
   local waiters = sub(queue, 1, -6) .. 'waiters'

@@ -7,7 +7,7 @@
 -- `inbox|stamp|confirmed|reach|grant_ttl|s units/limit|floor|ttl|host|pid|site|lock name`.
 --
 -- A claim shares K as long as K is a phase and its own lease lies ahead. Without K the phase is over: whoever
--- grants next takes out of the queue what is left.
+-- grants next takes out of the queue what is left. A phase is over only when nobody shares it, whatever K counts.
 --
 -- No window of `queue.lua` opens while K is in a phase or passes on from one, and one that is open ends with it.
 --
@@ -27,46 +27,80 @@ phases = function()
     return tonumber(units), tonumber(limit)
   end
 
+  -- How many leases are looked at when units are counted.
+  local COUNTED = 1000
+
   local function fits(value, used, units, limit)
     used = value and used or not value and 0
     return not units and not value or units and used and used + units <= limit
   end
 
-  local function units_of(owner)
-    local entry = pcall('HGET', WAITERS, owner)
-    return tonumber(string.match(type(entry) == 'string' and entry or '', '^[^|]*|%d+|%d+|%d|%d+|s(%d+)/') or 1)
+  -- Returns the units of a claim, or nothing if they cannot be read.
+  local function units_of(owner, now)
+    local entry = read_entry(owner, now)
+    return entry and entry.units
   end
 
-  -- Takes out the holders whose score lies from `least` up to 0: those whose lease is over, or all. Returns how
-  -- many units they had.
-  local function take_out(least)
-    local units = 0
+  -- Takes out the holders whose score lies from `least` up to 0: those whose lease is over, or all. Returns how many
+  -- there were, and the units that are known of them.
+  local function take_out(least, now)
+    local ended, units = 0, 0
     while true do
       local gone = pcall('ZRANGE', QUEUE, least, '(0', 'BYSCORE', 'LIMIT', 0, 64)
       if failed(gone) or #gone == 0 then
-        return units
+        return ended, units
       end
       for _, owner in ipairs(gone) do
-        units = units + units_of(owner)
+        ended, units = ended + 1, units + (units_of(owner, now) or 0)
         leave(owner)
       end
     end
   end
 
-  -- When the last lease of the phase ends, server ms.
-  local function phase_end()
-    return -tonumber(call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')[2])
+  -- Returns when the last lease of the phase ends, server ms, or nothing if nobody shares K. Takes out who cannot share
+  -- it: no claim has such a name, or such a lease.
+  local function phase_end(now)
+    local now_ms, ends = math.floor(now / 1000), nil
+    for _ = 1, 64 do
+      local owner, score = unpack(call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES'))
+      ends = -(tonumber(score) or 0)
+      if ends <= 0 then
+        return
+      end
+      if is_owner(owner) and ends <= EXACT and (ends - now_ms <= DAY / 1000 or units_of(owner, now)) then
+        return ends
+      end
+      leave(owner)
+    end
+    return math.min(ends, now_ms + DAY / 1000)
   end
 
-  local function write(used, value)
+  -- Counts what those have whose leases run. Returns the units, at least one each, and whether all are known.
+  local function count(now)
+    local owners = call('ZRANGE', QUEUE, '-inf', text(-math.floor(now / 1000) - 1), 'BYSCORE', 'LIMIT', 0, COUNTED)
+    local sum, certain = 0, #owners < COUNTED
+    for _, owner in ipairs(owners) do
+      local units = units_of(owner, now)
+      sum, certain = sum + (units or 1), certain and units
+    end
+    return sum, certain
+  end
+
+  -- Writes K. Returns its value, or false if the phase is over, and what was refused.
+  local function write(used, value, now)
+    local ends = phase_end(now)
+    if not ends then
+      call('DEL', LOCK)
+      return false
+    end
     value = string.format('shared%026d', used) .. string.sub(value, 33)
-    local set = pcall('SET', LOCK, value, 'PXAT', text(phase_end()))
+    local set = pcall('SET', LOCK, value, 'PXAT', text(ends))
     return value, failed(set) and refusal(set, LOCK)
   end
 
   -- Queue and waiters outlive the longest lease.
   local function outlive(now)
-    local left = phase_end() - math.floor(now / 1000)
+    local left = (phase_end(now) or 0) - math.floor(now / 1000)
     for _, key in ipairs({ QUEUE, WAITERS }) do
       if call('PTTL', key) < left + 1000 then
         call('PEXPIRE', key, text(math.max(left, 0) + QUEUE_KEPT))
@@ -87,38 +121,48 @@ phases = function()
     end
   end
 
-  -- Takes units out of the phase. Returns K's value and the units in use.
-  local function give_back(units, value, used)
-    used = used - units
-    if used <= 0 then
-      call('DEL', LOCK)
-      return false
+  -- Takes units out of the phase. If that may not be all, or K would be free, counts those that stay. Returns K's value
+  -- and the units in use, or false if nobody shares it any more.
+  local function give_back(units, certain, value, used, now)
+    used = used - (units or 0)
+    if not units or not certain or used <= 0 then
+      local sum, all = count(now)
+      used = all and sum or math.max(used, sum)
     end
-    return (write(used, value)), used
+    value = write(used, value, now)
+    return value, value and used
   end
 
   -- Reads K without the holders whose lease is over. Returns its value, the units in use if it is a phase, and
   -- whether there were any: then the queue must move on, whatever else is done.
   local function look(now)
     local value = read_lock()
-    if failed(value) or not is_of(value, 'shared') then
+    if failed(value) then
       return value
     end
-    local used = tonumber(string.sub(value, 7, 32))
-    local ended = take_out(text(-math.floor(now / 1000)))
-    if ended > 0 then
-      value, used = give_back(ended, value, used)
+    local used = phase_of(value)
+    if not used then
+      return value
     end
-    return value, used, ended > 0
+    local ended, units = take_out(text(-math.floor(now / 1000)), now)
+    ended = ended > 0
+    if ended then
+      -- One whose lease is over may never have been counted.
+      value, used = give_back(units, false, value, used, now)
+    elseif not phase_end(now) and call('PTTL', LOCK) < 0 then
+      call('DEL', LOCK)
+      value, used, ended = false, nil, true
+    end
+    return value, used, ended
   end
 
   -- Lets a claim share K. Returns the token, K's value and the units in use, or false and why not.
   local function join(owner, ttl, units, floor, tail, now, value, used)
     local token
     if value then
-      token = string.match(value, '^[^|]*|([%d-]+)|')
+      token = select(2, phase_of(value))
     else
-      take_out('-inf')
+      take_out('-inf', now)
       local id, refused = draw(floor, now)
       if not id then
         return false, refused
@@ -132,7 +176,7 @@ phases = function()
     end
     call('ZADD', QUEUE, text(-(math.floor(now / 1000) + tonumber(ttl))), owner)
     local refused
-    value, refused = write(used + units, value)
+    value, refused = write(used + units, value, now)
     if refused then
       if place then
         call('ZADD', QUEUE, place, owner)
@@ -150,7 +194,7 @@ phases = function()
   -- for whom K is not free, or false; then K's value and the units in use.
   local function walk(caller, now, value, used)
     if not value then
-      take_out('-inf')
+      take_out('-inf', now)
     end
     local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK + 1, 'WITHSCORES')
     if failed(owners) then
@@ -159,24 +203,19 @@ phases = function()
     local batch = false
     for at = 1, math.min(#owners, 2 * WALK), 2 do
       local owner = owners[at]
-      local entry = pcall('HGET', WAITERS, owner)
-      local inbox, stamp, confirmed, reach, grant_ttl, rest =
-        string.match(type(entry) == 'string' and entry or '', '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|(.*)$')
-      local mode, floor, tail = string.match(rest or '', '^([s%d/]-)|?(%d+%-%d+)|(.*)$')
-      local function pass_over()
-        call('HSET', WAITERS, owner, table.concat({ inbox, stamp, confirmed, '1', grant_ttl, rest }, '|'))
-      end
+      local entry = read_entry(owner, now)
       if owner == caller then
         return 'caller', value, used
-      elseif not floor or now - tonumber(confirmed) > tonumber(grant_ttl) * 1000 then
-        -- Three confirmations are missing: its process is gone.
+      elseif not entry or entry.gone then
         leave(owner)
       else
-        local units, limit = terms(mode)
+        local units, limit, grant_ttl = entry.units, entry.limit, entry.grant_ttl
         if not fits(value, used, units, limit) then
-          -- Only who can be told may make others wait. Whoever has missed a confirmation is looked for.
-          if reach == '0' and now - tonumber(confirmed) > tonumber(grant_ttl) * 400 and not listens(inbox, 'NUMSUB') then
-            pass_over()
+          -- Only who can be told may make others wait. Whoever has missed a confirmation is looked for, and whoever
+          -- confirms before it is time.
+          local since, reach = now - entry.confirmed, entry.reach
+          if reach == '0' and (since > grant_ttl * 400 or since < 0) and not listens(entry.inbox, 'NUMSUB') then
+            pass_over(owner, entry)
             reach = '1'
           end
           if reach ~= '1' then
@@ -185,9 +224,9 @@ phases = function()
         else
           local token, new_value, new_used
           if units then
-            token, new_value, new_used = join(owner, grant_ttl, units, floor, tail, now, value, used)
+            token, new_value, new_used = join(owner, grant_ttl, units, entry.floor, entry.tail, now, value, used)
           else
-            token, new_value = grant(owner, grant_ttl, floor, tail, now)
+            token, new_value = grant(owner, grant_ttl, entry.floor, entry.tail, now)
           end
           if not token and new_value == 'c' then
             -- It knows of a token that can never be exceeded, and hears of it when it asks again.
@@ -195,15 +234,18 @@ phases = function()
           elseif not token then
             -- Memory is full, say. K stays as it is, and so does the queue.
             return false, value, used
-          elseif not tell(inbox, table.concat({ owner, token, grant_ttl, stamp, LOCK }, '|')) and reach ~= '2' then
-            -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
+          elseif
+            not tell(entry.inbox, table.concat({ owner, token, grant_ttl, entry.stamp, LOCK }, '|'))
+            and entry.reach ~= '2'
+          then
+            -- Nobody listens.
             call('ZADD', QUEUE, owners[at + 1], owner)
             if value then
-              value = write(used, value)
+              value = write(used, value, now)
             else
               call('DEL', LOCK)
             end
-            pass_over()
+            pass_over(owner, entry)
           elseif units then
             value, used, batch = new_value, new_used, true
           else
@@ -222,7 +264,7 @@ phases = function()
     local ends = math.floor(now / 1000) + tonumber(ttl)
     if -tonumber(call('ZSCORE', QUEUE, owner)) < ends then
       call('ZADD', QUEUE, text(-ends), owner)
-      write(used, value)
+      write(used, value, now)
     end
     outlive(now)
   end
@@ -242,12 +284,12 @@ phases = function()
       local token, refused = draw(floor, now)
       return token and 'g' .. token or refused
     end
-    if holds(owner, used) then
+    if units and holds(owner, used) then
       raise(owner, ttl, now, value, used)
       if moved then
         walk('', now, value, used)
       end
-      return (wanted() and 'w' or 'j') .. string.match(value, '^[^|]*|([%d-]+)|')
+      return (wanted() and 'w' or 'j') .. select(2, phase_of(value))
     end
     if fits(value, used, units, limit) then
       local ended
@@ -312,9 +354,9 @@ phases = function()
         call('DEL', LOCK)
         value, moved = false, true
       elseif ended and holds(ended, used) then
-        local units = units_of(ended)
+        local units = units_of(ended, now)
         leave(ended)
-        value, used = give_back(units, value, used)
+        value, used = give_back(units, true, value, used, now)
         moved = true
       end
       if ended then
@@ -347,12 +389,12 @@ phases = function()
         call('ZADD', QUEUE, text(-(math.floor(now / 1000) + keep)), kept)
         call('HSET', WAITERS, kept, entry or '')
         leave(owner)
-        value = write(used, value)
+        value = write(used, value, now)
         outlive(now)
       elseif freed then
-        local units = units_of(owner)
+        local units = units_of(owner, now)
         leave(owner)
-        value, used = give_back(units, value, used)
+        value, used = give_back(units, true, value, used, now)
       else
         leave(owner)
       end
@@ -389,10 +431,10 @@ phases = function()
       -- Without the time since when it passes on: that begins anew behind the phase.
       local tail = string.match(value or '', '^[^|]*|[^|]*|(%d+|[^|]*|%d+|[^|]*|[^|]*)') or ''
       local units, left = terms(mode), math.max(call('PTTL', LOCK), tonumber(ttl))
-      take_out('-inf')
+      take_out('-inf', now)
       call('ZADD', QUEUE, text(-(math.floor(now / 1000) + left)), owner)
       local refused
-      value, refused = write(units, string.rep(' ', 32) .. '|' .. token .. '|' .. tail)
+      value, refused = write(units, string.rep(' ', 32) .. '|' .. token .. '|' .. tail, now)
       if refused then
         call('ZREM', QUEUE, owner)
         return refused

@@ -6,7 +6,8 @@
 --          `|passing`, if K passed on from another claim: since when it has, server us
 --          the queue of K: owners by order of arrival, a sorted set
 --          the waiters of K: by owner, all that a grant needs, a hash of
---          `inbox|stamp|confirmed|reach|grant_ttl|floor|ttl|host|pid|site|lock name`
+--          `inbox|stamp|confirmed|reach|grant_ttl|floor|ttl|host|pid|site|lock name`,
+--          with `s units/limit|` before the floor for a claim that shares K
 --          reach is 0 at first, 1 once passed over, 2 when it asked again after that;
 --          and by the name `others`, `window|foreign`: until when K is left free, and until when a client of
 --          another library is expected, both server us
@@ -14,6 +15,8 @@
 -- Returns  what the step says that follows.
 --
 -- Atomic, because the next claim must not change between freeing a lock and granting it.
+--
+-- Anybody may have written what lies in these keys. What cannot be read counts for nothing, and goes.
 
 -- The lock that is worked on.
 local LOCK, QUEUE, WAITERS
@@ -34,6 +37,12 @@ local EXPECTED = 30000000
 local KNOWN_PASSES, KNOWN_WINDOW = 100000, 20000
 local UNKNOWN_PASSES, UNKNOWN_WINDOW = 1000000, 10000
 
+-- Numbers are exact up to this one.
+local EXACT = 9007199254740992
+-- The greatest number of a token beside that of `clock.lua`; the most units there can be; how far ahead of the server's
+-- time the queue may reach, us; and the longest entry.
+local LAST_NUMBER, MOST_UNITS, DAY, LONGEST_ENTRY = 127, 4294967295, 86400000000, 2048
+
 -- What the next value of K ends with.
 local PASSING
 
@@ -47,12 +56,67 @@ end
 
 -- How long K stays, ms. Beyond 2^53 Lua would not write it as an integer.
 local function time_left()
-  return text(math.min(call('PTTL', LOCK), 9007199254740992))
+  return text(math.min(call('PTTL', LOCK), EXACT))
 end
 
 -- Returns whether a value begins with this owner and a bar, which is byte 124.
 local function is_of(value, owner)
   return value and string.byte(value, 33) == 124 and string.find(value, owner, 1, true) == 1
+end
+
+-- Reads a phase of `phase.lua`: the units in use, and its token. Returns nothing for any other value, also for one that
+-- only looks like it: that belongs to somebody else, as all do that are not ours.
+local function phase_of(value)
+  local used, ms, seq, number = string.match(value or '', '^shared(%d+)|(%d+)%-(%d+)%-(%d+)|')
+  if not used or #used ~= 26 or tonumber(used) > EXACT then
+    return
+  end
+  if tonumber(ms) <= LAST_MS and tonumber(seq) <= LAST_SEQ and tonumber(number) <= LAST_NUMBER then
+    return tonumber(used), table.concat({ ms, seq, number }, '-')
+  end
+end
+
+-- Returns whether a member of the queue can be the owner of a claim.
+local function is_owner(name)
+  return #name == 32 and not string.find(name, '%X')
+end
+
+-- Reads what the waiters of K know of a claim. Returns nothing if it cannot be.
+local function read_entry(owner, now)
+  local text = is_owner(owner) and pcall('HGET', WAITERS, owner)
+  if type(text) ~= 'string' or #text > LONGEST_ENTRY then
+    return
+  end
+  local inbox, stamp, confirmed, reach, grant_ttl, mode, floor, tail =
+    string.match(text, '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|([s%d/]-)|?(%d+%-%d+)|(.*)$')
+  local units, limit = string.match(mode or '', '^s(%d+)/(%d+)$')
+  units, limit = tonumber(units), tonumber(limit)
+  if not inbox or tonumber(grant_ttl) > HOUR or tonumber(confirmed) > now + HOUR * 1000 then
+    return
+  end
+  if mode ~= '' and not (units and units > 0 and units <= limit and limit <= MOST_UNITS) then
+    return
+  end
+  return {
+    inbox = inbox,
+    stamp = stamp,
+    confirmed = confirmed,
+    -- Whether three confirmations are missing: its process is gone.
+    gone = now - confirmed > grant_ttl * 1000,
+    reach = reach,
+    grant_ttl = grant_ttl,
+    units = units,
+    limit = limit,
+    floor = floor,
+    tail = tail,
+    known = mode == '' and floor or mode .. '|' .. floor,
+  }
+end
+
+-- Writes that a claim was passed over: it keeps its place, and is granted anyway once it asks again.
+local function pass_over(owner, entry)
+  local words = { entry.inbox, entry.stamp, entry.confirmed, '1', entry.grant_ttl, entry.known, entry.tail }
+  call('HSET', WAITERS, owner, table.concat(words, '|'))
 end
 
 -- Only ever raises the expiry of K.
@@ -103,11 +167,12 @@ local function sweep()
   end
 end
 
--- Reads until when K is left free, and until when a client of another library is expected.
-local function others()
+-- Reads until when K is left free, and until when a client of another library is expected. Neither can be far ahead.
+local function others(now)
   local known = pcall('HGET', WAITERS, OTHERS)
   local window, foreign = string.match(type(known) == 'string' and known or '', '^(%d+)|(%d+)$')
-  return tonumber(window) or 0, tonumber(foreign) or 0
+  window, foreign = tonumber(window) or 0, tonumber(foreign) or 0
+  return window, foreign - now <= EXPECTED and foreign or 0
 end
 
 -- By pcall: what cannot be written is not observed.
@@ -121,7 +186,7 @@ end
 
 -- Notes that a client of another library has K.
 local function meet(now)
-  local window, foreign = others()
+  local window, foreign = others(now)
   if window ~= 0 or foreign - now < EXPECTED / 2 then
     expect(0, now + EXPECTED, now)
   end
@@ -130,7 +195,7 @@ end
 -- Returns for how long K is left free, us. `freed` is its value if it was freed just now, in order to pass on.
 local function left_free(freed, now)
   PASSING = ''
-  local window, foreign = others()
+  local window, foreign = others(now)
   -- Not for longer, because a clock that stepped back must not keep K free.
   if not freed and now < window and window - now <= KNOWN_WINDOW then
     return window - now
@@ -149,7 +214,7 @@ local function left_free(freed, now)
   local known = now < foreign
   -- A value of ours; anything else tells nothing.
   local since, passing = string.match(freed, '^%x+|(%d+)|%d+|[^|]*|%d+|[^|]*|[^|]*|?(%d*)$')
-  local began = tonumber(passing) or known and since and since * 1000 or now
+  local began = math.min(tonumber(passing) or known and since and since * 1000 or now, now)
   if now - began >= (known and KNOWN_PASSES or UNKNOWN_PASSES) then
     local time = known and KNOWN_WINDOW or UNKNOWN_WINDOW
     expect(now + time, foreign, now)
@@ -186,14 +251,12 @@ local function tell(inbox, message)
 end
 
 -- Has the first in the queue that can be reached ask again: K is free, and nobody else would tell.
-local function call_next()
+local function call_next(now)
   -- What a phase left there has a negative score.
   local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK)
   for _, owner in ipairs(failed(owners) and {} or owners) do
-    local entry = pcall('HGET', WAITERS, owner)
-    local inbox = string.match(type(entry) == 'string' and entry or '', '^([^|]*)|')
-    local message = owner .. '|again'
-    local heard = inbox and (tell_in_slot(inbox, message) or pcall('PUBLISH', inbox, message))
+    local entry, message = read_entry(owner, now), owner .. '|again'
+    local heard = entry and (tell_in_slot(entry.inbox, message) or pcall('PUBLISH', entry.inbox, message))
     if type(heard) == 'number' and heard > 0 then
       return
     end
@@ -211,7 +274,8 @@ local function enter(owner, ticket, floor, tail, now)
     return refusal(place, QUEUE)
   end
   local reach = '0'
-  if known and place then
+  -- Nobody who shares K asks for a place: what a negative score is of is over.
+  if known and place and tonumber(place) >= 0 then
     reach = string.match(known, '^[^|]*|[^|]*|[^|]*|(%d)') or '0'
     -- It asked again after it was passed over: it lives, and will learn of a grant by asking.
     if reach == '1' then
@@ -219,8 +283,9 @@ local function enter(owner, ticket, floor, tail, now)
     end
   else
     sweep()
-    local tail_of_queue = call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]
-    call('ZADD', QUEUE, math.max(now, (tonumber(tail_of_queue) or 0) + 1), owner)
+    local last = tonumber(call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]) or 0
+    -- Nobody can have come so much later.
+    call('ZADD', QUEUE, last > now + DAY and now or math.max(now, last + 1), owner)
     call('PEXPIRE', QUEUE, QUEUE_KEPT)
   end
   local entry = table.concat({ inbox, stamp, text(now), reach, grant_ttl, floor, tail }, '|')
@@ -240,18 +305,15 @@ local function move_on(caller, now)
     if owner == caller then
       return 'caller'
     end
-    local entry = pcall('HGET', WAITERS, owner)
-    local inbox, stamp, confirmed, reach, grant_ttl, floor, tail =
-      string.match(type(entry) == 'string' and entry or '', '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|([%d-]+)|(.*)$')
-    if not inbox and string.find(type(entry) == 'string' and entry or '', '^[^|]*|%d+|%d+|%d|%d+|s') then
+    local entry = read_entry(owner, now)
+    if entry and entry.units then
       local ended = phases().walk(caller, now, false)
       return call('EXISTS', LOCK) == 1 and 'granted' or ended
     end
-    if not inbox or now - tonumber(confirmed) > tonumber(grant_ttl) * 1000 then
-      -- Three confirmations are missing: its process is gone.
+    if not entry or entry.gone then
       leave(owner)
     else
-      local token, refused = grant(owner, grant_ttl, floor, tail, now)
+      local token, refused = grant(owner, entry.grant_ttl, entry.floor, entry.tail, now)
       if refused == 'c' then
         -- It knows of a token that can never be exceeded, and hears of it when it asks again.
         leave(owner)
@@ -259,12 +321,11 @@ local function move_on(caller, now)
         -- Memory is full, say. K stays free, and the queue as it is.
         return false
       else
-        local message = table.concat({ owner, token, grant_ttl, stamp, LOCK }, '|')
-        if not tell(inbox, message) and reach ~= '2' then
-          -- Nobody listens: it keeps its place, and is granted anyway once it asks again.
+        local message = table.concat({ owner, token, entry.grant_ttl, entry.stamp, LOCK }, '|')
+        if not tell(entry.inbox, message) and entry.reach ~= '2' then
+          -- Nobody listens.
           call('DEL', LOCK)
-          entry = table.concat({ inbox, stamp, confirmed, '1', grant_ttl, floor, tail }, '|')
-          call('HSET', WAITERS, owner, entry)
+          pass_over(owner, entry)
         else
           leave(owner)
           return 'granted'

@@ -32,22 +32,30 @@ end
 
 -- Takes a claim out of the phase that it shares, if nobody waits and no lease is over. Otherwise returns false.
 local function leave(lock, queue, owner, units)
-  local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')
-  if value.err or string.byte(value, 33) ~= 124 or sub(value, 1, 6) ~= 'shared' or not tonumber(last[2]) then
+  local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -2, -1, 'WITHSCORES')
+  if value.err or string.byte(value, 33) ~= 124 or sub(value, 1, 6) ~= 'shared' or not last[2] then
     return false
   end
+  local used = tonumber(string.match(value, '^shared0000000000(%d+)|%d+%-%d+%-%d+|'))
+  -- What does not agree with who is there, phase.lua counts.
+  if not used or used < units or (used == units) == (last[4] ~= nil) then
+    return false
+  end
+  used = used - units
+  local first = used > 0 and redis.call('ZRANGE', queue, 0, 1, 'WITHSCORES')
+  local longest = first and -(first[1] == owner and first[4] or first[2]) or 0
   local time = redis.call('TIME')
-  -- A waiter's score is positive. The last of the holders is the one whose lease ends first.
-  if -last[2] <= time[1] * 1000 + math.floor(time[2] / 1000) or pcall('ZREM', queue, owner) ~= 1 then
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  -- A waiter's score is positive. The last of the holders is the one whose lease ends first. Whether one of more than a
+  -- day can be, phase.lua finds out.
+  if -last[#last] <= now or longest - now > 86400000 or pcall('ZREM', queue, owner) ~= 1 then
     return false
   end
   local waiters = string.gsub(queue, 'queue$', 'waiters')
   pcall('HDEL', waiters, owner)
-  local used = tonumber(sub(value, 7, 32)) - units
-  local longest = used > 0 and redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
-  if longest then
+  if used > 0 then
     value = string.format('shared%026d', used) .. sub(value, 33)
-    pcall('SET', lock, value, 'PXAT', sub(longest, 2))
+    pcall('SET', lock, value, 'PXAT', string.format('%d', longest))
   else
     redis.call('DEL', lock)
   end

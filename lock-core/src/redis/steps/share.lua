@@ -35,7 +35,7 @@ elseif step == 'downgrade' then
   return phases().renew(owner, ttl, now)
 end
 local list, value = { now }, read_lock()
-if not failed(value) and is_of(value, 'shared') then
+if not failed(value) and phase_of(value) then
   local holders = call('ZRANGE', QUEUE, '-inf', '(0', 'BYSCORE', 'WITHSCORES')
   for at = 1, #holders, 2 do
     list[#list + 1] = holders[at]

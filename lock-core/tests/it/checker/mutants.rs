@@ -6,24 +6,24 @@ use crate::checker::scripts::Swaps;
 #[rustfmt::skip]
 pub(super) const ALL: &[(&str, Swaps)] = &[
     ("holders whose lease is over are taken out", &[
-        ("local ended = take_out(text(-math.floor(now / 1000)))", "local ended = 0"),
+        ("local ended, units = take_out(text(-math.floor(now / 1000)), now)", "local ended, units = 0, 0"),
     ]),
     ("a lease that is over frees its units", &[
-        ("value, used = give_back(ended, value, used)", "value, used = give_back(0, value, used)"),
+        ("give_back(units, false, value, used, now)", "give_back(0, true, value, used, now)"),
     ]),
     ("a lease that has just ended is over", &[
-        ("take_out(text(-math.floor(now / 1000)))", "take_out(text(-math.floor(now / 1000) + 100))"),
+        ("take_out(text(-math.floor(now / 1000)), now)", "take_out(text(-math.floor(now / 1000) + 100), now)"),
     ]),
-    ("K lasts as long as the last lease, after a departure", &[("'PXAT', text(phase_end())", "'PX', '30'")]),
+    ("K lasts as long as the last lease, after a departure", &[("'PXAT', text(ends)", "'PX', '30'")]),
     ("whoever joins raises the expiry of K", &[
         ("'PXAT', sub(longest, 2), begins and 'NX' or 'XX')",
          "begins and 'PXAT' or 'XX', begins and sub(longest, 2) or 'KEEPTTL')"),
     ]),
     ("a renewal raises the expiry of K", &[
-        ("call('ZADD', QUEUE, text(-ends), owner)\n      write(used, value)", "call('ZADD', QUEUE, text(-ends), owner)"),
+        ("call('ZADD', QUEUE, text(-ends), owner)\n      write(used, value, now)", "call('ZADD', QUEUE, text(-ends), owner)"),
     ]),
     ("what is left of a phase does not count in the next", &[
-        ("if not value then\n      take_out('-inf')\n    end", ""), ("else\n      take_out('-inf')\n", "else\n"),
+        ("if not value then\n      take_out('-inf', now)\n    end", ""), ("else\n      take_out('-inf', now)\n", "else\n"),
     ]),
     ("nobody passes a writer that can be told", &[("return 'blocked', value, used\n          end", "end")]),
     ("newcomers look whether somebody waits", &[("last[2] and byte(last[2]) == 45 then", "last[2] then")]),
@@ -40,9 +40,9 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
         ("walk('', now, value, used)\n      return freed and 1 or 0", "return freed and 1 or 0"),
     ]),
     ("whoever leaves looks whether somebody waits", &[
-        ("-last[2] <= time[1] * 1000 + math.floor(time[2] / 1000) or pcall('ZREM'", "pcall('ZREM'"),
+        ("-last[#last] <= now or longest", "longest"),
     ]),
-    ("leases that are over move the queue on", &[("return value, used, ended > 0", "return value, used, false")]),
+    ("leases that are over move the queue on", &[("return value, used, ended\n", "return value, used, false\n")]),
     ("a downgrade moves the queue on", &[
         ("walk('', now, value, units)\n      return wanted() and 2 or 1", "return wanted() and 2 or 1"),
     ]),
@@ -50,17 +50,17 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
         ("used + units > tonumber(limit)", "used + units > limit + 1"),
         ("used and used + units <= limit", "used and used + units <= limit + 1"),
     ]),
-    ("only a phase can be joined", &[("not is_of(value, 'shared') then\n      return value\n", "not is_of(value, 'shared') then\n      return value, value and 0 or nil\n")]),
+    ("only a phase can be joined", &[("if not used then\n      return value\n", "if not used then\n      return value, value and 0 or nil\n")]),
     ("the token of a phase is above all before it", &[("used, token = id and 0, id and id .. '-0'", "used, token = 0, '1-0-0'")]),
     ("whoever leaves without a queue frees its units", &[
-        ("tonumber(sub(value, 7, 32)) - units", "tonumber(sub(value, 7, 32)) - 0"),
+        ("used = used - units\n  local first", "local first"),
     ]),
     ("a repeat takes no units again", &[
         ("if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then", "if failed(pcall('ZADD', queue, ends, owner)) then"),
     ]),
     ("queue and waiters outlast a lease", &[("ttl + QUEUE_KEPT", "50")]),
     ("who could not be told has no units", &[
-        ("value = write(used, value)\n            else", "value, used = new_value, new_used\n            else"),
+        ("value = write(used, value, now)\n            else", "value, used = new_value, new_used\n            else"),
     ]),
 ];
 
