@@ -12,10 +12,12 @@
 
 use std::env;
 use std::error::Error;
+use std::future::{Future, ready};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{FencingGate, FencingToken, LockManager, Renew, StaleToken};
+use tokio::sync::oneshot;
 
 /// The resource. In real life, this is a database or a separate service, which has the gate.
 #[derive(Debug, Default)]
@@ -26,8 +28,11 @@ struct Document {
 
 impl Document {
     /// Writes, unless a later holder has already written.
-    fn write(&self, token: FencingToken, text: &str) -> Result<(), StaleToken> {
-        // Checked and written in one step, as a database would do in one transaction.
+    ///
+    /// What takes time comes first and holds nothing of the document: whoever is frozen there keeps nobody out. Check and
+    /// write come last and are one step, as they are in one statement of a database (`docs/fencing.md`).
+    async fn write(&self, token: FencingToken, text: &str, work: impl Future) -> Result<(), StaleToken> {
+        work.await;
         let mut current = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         self.gate.admit(token)?;
         text.clone_into(&mut current);
@@ -54,15 +59,21 @@ async fn pause_too_long(locks: &LockManager) -> Result<(), Box<dyn Error>> {
 
     // Without the watchdog the lease ends after 300 ms, whatever happens: as if we were paused.
     let first = locks.lock("document:7").with_ttl(Duration::from_millis(300)).with_renew(Renew::Off).await?;
-    document.write(first.token(), "the first holder was here")?;
-    println!("the first holder falls asleep ...");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    document.write(first.token(), "the first holder was here", ready(())).await?;
 
-    let second = locks.lock("document:7").await?;
-    document.write(second.token(), "the second holder was here")?;
-
-    println!("... and wakes up, sure to hold the lock");
-    let Err(refusal) = document.write(first.token(), "the first holder again") else {
+    println!("the first holder begins to write, and is frozen ...");
+    let (wake, woken) = oneshot::channel();
+    let frozen = document.write(first.token(), "the first holder again", woken);
+    let successor = async {
+        let second = locks.lock("document:7").await?;
+        document.write(second.token(), "the second holder was here", ready(())).await?;
+        println!("... and the first wakes up, sure to hold the lock");
+        wake.send(()).map_err(|()| "nobody is frozen")?;
+        Ok::<_, Box<dyn Error>>(second)
+    };
+    let (refused, second) = tokio::join!(frozen, successor);
+    let second = second?;
+    let Err(refusal) = refused else {
         return Err("the stale write went through".into());
     };
     println!("refused: {refusal}");

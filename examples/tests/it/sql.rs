@@ -45,14 +45,15 @@ fn program(names: &[&str]) -> PathBuf {
     found.unwrap_or_else(|| panic!("{names:?} is missing; install it with: sh scripts/need-databases.sh"))
 }
 
-/// Prepares to run a server's program. Servers refuse to run as root.
-fn unprivileged(program: &Path) -> Command {
+/// Prepares to run a server's program with a folder of its own. Servers refuse to run as root.
+fn unprivileged(program: &Path, folder: &Path) -> Command {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new(program);
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    command.env("LC_ALL", "C").env("HOME", "/nonexistent");
+    // Two servers that are made at a time would delete each other's files in /tmp.
+    command.env("LC_ALL", "C").env("HOME", "/nonexistent").env("TMPDIR", folder);
     command
 }
 

@@ -16,12 +16,12 @@ impl Mariadb {
     fn start() -> Self {
         let folder = folder();
         let data = format!("--datadir={}", folder.path().join("data").display());
-        let made = unprivileged(&program(&["mariadb-install-db"]))
+        let made = unprivileged(&program(&["mariadb-install-db"]), folder.path())
             .args(["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"])
             .output()
             .unwrap();
         assert!(made.status.success(), "{made:?}");
-        let server = unprivileged(&program(&["mariadbd"]))
+        let server = unprivileged(&program(&["mariadbd"]), folder.path())
             .args(["--no-defaults", &data, "--skip-networking", "--innodb-flush-log-at-trx-commit=0"])
             .arg(format!("--socket={}", folder.path().join("s").display()))
             .arg(format!("--pid-file={}", folder.path().join("pid").display()))
@@ -58,9 +58,8 @@ impl Drop for Mariadb {
     }
 }
 
-#[test]
-#[limit(180)]
-fn mariadb_refuses_whoever_is_not_the_newest_holder() {
+/// A server with the tables of the page, its statements, and how a transaction begins and ends.
+fn prepared() -> (Mariadb, String, [String; 2]) {
     let mut page = statements("mysql");
     let mariadb = Mariadb::start();
     let schema = [take(&mut page, "schema"), take(&mut page, "fence schema")].join("\n");
@@ -73,7 +72,37 @@ fn mariadb_refuses_whoever_is_not_the_newest_holder() {
         prepare("admits", &take(&mut page, "fence admits")),
     ]
     .concat();
+    let ends = [take(&mut page, "begin"), take(&mut page, "commit")];
     assert!(page.is_empty(), "statements that nothing runs: {page:?}");
+    (mariadb, prepared, ends)
+}
+
+fn fence(token: i64) -> String {
+    format!(
+        "SET @name = 'account:7', @token = {token}; EXECUTE fence USING @name, @token; EXECUTE admits USING @token, @name;"
+    )
+}
+
+#[test]
+#[limit(180)]
+fn a_holder_that_freezes_in_mid_transaction_blocks_nobody_in_mariadb() {
+    let (mariadb, prepared, [begin, commit]) = prepared();
+    let (mut one, mut two) = (mariadb.session(&prepared), mariadb.session(&prepared));
+    assert_eq!(one.run(&format!("{begin} {}", fence(10))), ["1"]);
+    one.freeze();
+    eventually("the successor is admitted", || {
+        // An error ends the client: a lock wait time-out, should the machine stand still.
+        let mut two = mariadb.session(&prepared);
+        two.send(&format!("{begin} {} {commit}", fence(20)));
+        two.answers_unless_ended().is_some_and(|answers| answers == ["1"]).then_some(())
+    });
+    assert_eq!(two.run(&format!("{begin} {} ROLLBACK;", fence(10))), ["0"], "the older one");
+}
+
+#[test]
+#[limit(180)]
+fn mariadb_refuses_whoever_is_not_the_newest_holder() {
+    let (mariadb, prepared, _) = prepared();
     let open = || mariadb.session(&prepared);
     let (mut one, mut two) = (open(), open());
 
@@ -89,11 +118,6 @@ fn mariadb_refuses_whoever_is_not_the_newest_holder() {
     assert_eq!(two.run(&write(i64::MAX, 120)), ["1"]);
     assert_eq!(one.run("SELECT balance, fence FROM account;"), [format!("120\t{}", i64::MAX)]);
 
-    let fence = |token: i64| {
-        format!(
-            "SET @name = 'account:7', @token = {token}; EXECUTE fence USING @name, @token; EXECUTE admits USING @token, @name;"
-        )
-    };
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         let begin = format!("SET TRANSACTION ISOLATION LEVEL {level}; BEGIN; SELECT COUNT(*) FROM account;");
         one.run("DELETE FROM fence;");

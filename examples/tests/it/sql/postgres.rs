@@ -16,13 +16,13 @@ impl Postgres {
     fn start() -> Self {
         let folder = folder();
         let data = folder.path().join("data");
-        let made = unprivileged(&program(&["initdb"]))
+        let made = unprivileged(&program(&["initdb"]), folder.path())
             .args(["-U", "test", "-A", "trust", "--no-sync", "-D"])
             .arg(&data)
             .output()
             .unwrap();
         assert!(made.status.success(), "{made:?}");
-        let server = unprivileged(&program(&["postgres"]))
+        let server = unprivileged(&program(&["postgres"]), folder.path())
             .args(["-c", "listen_addresses=", "-c", "fsync=off", "-D"])
             .arg(&data)
             .arg("-k")
@@ -58,19 +58,60 @@ impl Drop for Postgres {
     }
 }
 
-#[test]
-#[limit(180)]
-fn postgresql_refuses_whoever_is_not_the_newest_holder() {
+/// A server with the tables of the page, its statements, and how a transaction begins.
+fn prepared() -> (Postgres, String, String) {
     let mut page = statements("postgresql");
     let postgres = Postgres::start();
     let schema = [take(&mut page, "schema"), take(&mut page, "fence schema")].join("\n");
     postgres.session(&schema).run("INSERT INTO account (id, balance) VALUES (7, 0);");
     let prepared = format!(
-        "PREPARE write (bigint, bigint, bigint) AS {}\nPREPARE fence (text, bigint) AS {}",
+        "PREPARE write (bigint, bigint, bigint) AS {}\nPREPARE fence (text, bigint) AS {}\n\
+         PREPARE enter (text, bigint, bigint, bigint) AS {}",
         take(&mut page, "write one row"),
-        take(&mut page, "fence")
+        take(&mut page, "fence"),
+        take(&mut page, "fence and write"),
     );
+    let begin = take(&mut page, "begin");
     assert!(page.is_empty(), "statements that nothing runs: {page:?}");
+    (postgres, prepared, begin)
+}
+
+#[test]
+#[limit(180)]
+fn a_holder_that_freezes_in_mid_transaction_blocks_nobody_in_postgresql() {
+    let (postgres, prepared, begin) = prepared();
+    let open = || postgres.session(&prepared);
+    let (mut one, mut two) = (open(), open());
+
+    // One statement: frozen after it, nothing is held.
+    assert_eq!(one.run("EXECUTE enter ('account:7', 10, 7, 100);"), ["INSERT 0 1"]);
+    one.freeze();
+    assert_eq!(two.run("EXECUTE enter ('account:7', 20, 7, 200);"), ["INSERT 0 1"]);
+    assert_eq!(two.run("EXECUTE enter ('account:7', 19, 7, 999);"), ["INSERT 0 0"], "refused, and nothing written");
+
+    // Frozen before the fence, among rows of its own.
+    let mut one = open();
+    assert_eq!(one.run("EXECUTE fence ('account:7', 30);"), ["30", "INSERT 0 1"], "the stamp");
+    one.run(&format!("{begin} INSERT INTO entry VALUES (7, 300, 30);"));
+    one.freeze();
+    assert_eq!(two.run("EXECUTE fence ('account:7', 40);"), ["40", "INSERT 0 1"], "no row is in the way");
+
+    // Frozen between the fence and the commit: the server frees the row, however often the successor has to ask.
+    let mut one = open();
+    let fenced = one.run(&format!("{begin} EXECUTE fence ('account:7', 50);"));
+    assert_eq!(fenced[fenced.len() - 2..], ["50", "INSERT 0 1"]);
+    one.freeze();
+    eventually("the successor is admitted", || {
+        let answers = two.run(&format!("{begin} EXECUTE fence ('account:7', 60); COMMIT;"));
+        answers.contains(&"60".to_owned()).then_some(())
+    });
+    assert_eq!(two.run("SELECT sum(amount) FROM entry;"), ["300"], "what was frozen has not been written");
+}
+
+#[test]
+#[limit(180)]
+fn postgresql_refuses_whoever_is_not_the_newest_holder() {
+    let (postgres, prepared, _) = prepared();
     let open = || postgres.session(&prepared);
     let (mut one, mut two) = (open(), open());
 

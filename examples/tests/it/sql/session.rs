@@ -28,19 +28,32 @@ impl Session {
     /// Waits for the answers to the last statements: the rows, and the client's message about each
     /// statement.
     pub(super) fn answers(&mut self) -> Vec<String> {
+        self.answers_unless_ended().expect("the session goes on")
+    }
+
+    /// The same, or `None` where the client has ended instead.
+    pub(super) fn answers_unless_ended(&mut self) -> Option<Vec<String>> {
         let end = format!("answered {}", self.asked);
         let mut answers = Vec::new();
         loop {
             let mut line = String::new();
-            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the session ended after {answers:?}");
+            if self.stdout.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
             let line = line.trim();
             if line == end {
-                return answers;
+                return Some(answers);
             }
             if !line.is_empty() {
                 answers.push(line.to_owned());
             }
         }
+    }
+
+    /// Stops the client where it is, like a process that is frozen. Its connection stays.
+    pub(super) fn freeze(&self) {
+        let stopped = Command::new("kill").args(["-STOP", &self.child.id().to_string()]).status().unwrap();
+        assert!(stopped.success());
     }
 
     pub(super) fn run(&mut self, sql: &str) -> Vec<String> {
