@@ -183,10 +183,12 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
             ));
         }
         _ => {
-            return Err(LockError::misconfigured(format!(
-                "no lock store has the URL scheme {scheme:?}; use memory://, redis://host:6379 (Redis or Valkey), rediss://…, \
-                 redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or redlock://host,host,host",
-            )));
+            // What stands before the colon may be a user and a password.
+            return Err(LockError::misconfigured(
+                "the URL of the store begins with no scheme that there is; use memory://, redis://host:6379 (Redis or Valkey), \
+                 rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
+                 redlock://host,host,host",
+            ));
         }
     };
     Ok(match key_prefix {

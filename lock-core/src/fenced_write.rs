@@ -10,6 +10,9 @@ const SCRIPT: &str = include_str!("fenced_write.lua");
 /// The first word of the error with which Redis refuses a stale token.
 const STALE: &str = "STALETOKEN";
 
+/// A hundred years: of much longer times Redis says that they are no expiry.
+const FOR_EVER_MS: u128 = 100 * 365 * 86_400_000;
+
 /// One write to a key in Redis that happens only if no newer fencing token has been seen there.
 ///
 /// The newest token is kept in a key beside the one that is written, in the same slot of a cluster (except for
@@ -81,7 +84,8 @@ impl FencedWrite {
     #[must_use]
     pub fn eval_args(&self) -> Vec<Vec<u8>> {
         notify_all(&Notice::FencingChecked { token: self.token });
-        let remember = self.remember.map_or_else(String::new, |time| time.as_millis().max(1).to_string());
+        let remember =
+            self.remember.map_or_else(String::new, |time| time.as_millis().clamp(1, FOR_EVER_MS).to_string());
         let mut args = vec![SCRIPT.into(), b"2".to_vec(), self.key.clone(), self.token_key()];
         args.extend([self.token.to_string().into_bytes(), remember.into_bytes()]);
         args.extend(self.command.iter().cloned());

@@ -13,7 +13,8 @@ pub(crate) fn check_key_prefix(prefix: &str) -> Result<()> {
     let bad = |c: char| matches!(c, ':' | '{' | '}' | '%') || c.is_whitespace() || c.is_control();
     match prefix.strip_suffix(':') {
         Some(name) if !name.is_empty() && !name.contains(bad) => Ok(()),
-        _ => Err(LockError::misconfigured(format!("{prefix:?} is no key prefix: {RULE}"))),
+        // It may come from a URL, where a password can stand in its place.
+        _ => Err(LockError::misconfigured(format!("the key_prefix cannot be one: {RULE}"))),
     }
 }
 
@@ -36,6 +37,11 @@ pub(crate) fn take_parameter(url: &str, name: &str) -> Result<(String, Option<St
         query.split('&').partition(|parameter| parameter.split('=').next() == Some(name));
     let value = match named.as_slice() {
         [] => return Ok((url.to_owned(), None)),
+        [one] if one.contains('@') => {
+            return Err(LockError::misconfigured(format!(
+                "there is an @ in the {name} of the URL, as when a password contains ?; percent-encode the password",
+            )));
+        }
         [one] => one.split_once('=').map_or("", |(_, value)| value).to_owned(),
         _ => return Err(LockError::misconfigured(format!("the URL names more than one {name}; keep one"))),
     };

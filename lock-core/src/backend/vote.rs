@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
+use crate::options::MAX_TTL;
 use crate::owner::Holder;
 
 /// The answer to [`LockBackend::vote`](crate::LockBackend::vote).
@@ -78,7 +79,8 @@ impl MemberList {
     pub fn from_text(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '|');
         let majority = parts.next()?.parse().ok()?;
-        let max_ttl = Duration::from_millis(parts.next()?.parse().ok()?);
+        // Nobody of ours writes more, and a server would not count for as long.
+        let max_ttl = Duration::from_millis(parts.next()?.parse().ok()?).min(MAX_TTL);
         Some(Self::new(parts.next()?.split(',').map(str::to_owned).collect(), majority, max_ttl))
     }
 }

@@ -1,7 +1,5 @@
 //! `redlock://`: a quorum of Redis servers from one URL.
 
-use std::time::Duration;
-
 use crate::backend::AnyBackend;
 use crate::error::{LockError, Result};
 use crate::options::parse_duration;
@@ -37,14 +35,19 @@ impl Quorum {
         let mut quorum = Self::of(members)?;
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             quorum = match parameter.split_once('=').unwrap_or((parameter, "")) {
-                ("max_ttl", value) => match parse_duration(value).ok().filter(|ttl| *ttl >= LEAST_MAX_TTL) {
-                    Some(max_ttl) => quorum.with_max_ttl(max_ttl),
+                // What cannot be read may be a password.
+                ("max_ttl", value) => match parse_duration(value).ok().map(|max_ttl| quorum.with_max_ttl(max_ttl)) {
+                    Some(bounded) => bounded?,
                     None => return refuse("max_ttl is a time of at least 1s, such as 60s"),
                 },
                 ("restarts", "forget") => quorum.with_restarts(Restarts::Forget),
                 ("restarts", "remember") => quorum.with_restarts(Restarts::Remember),
                 ("restarts", _) => return refuse("restarts is forget or remember"),
-                (name, _) => return refuse(&format!("the URL of a quorum has no parameter {name:?}")),
+                _ => {
+                    return refuse(
+                        "the URL of a quorum takes key_prefix, max_ttl and restarts, and no other parameter",
+                    );
+                }
             };
         }
         Ok(quorum)
@@ -103,9 +106,6 @@ pub(super) fn parts(url: &str) -> Result<(Vec<String>, String)> {
     Ok((members, query.to_owned()))
 }
 
-/// The least bound of a ttl.
-const LEAST_MAX_TTL: Duration = Duration::from_secs(1);
-
 #[cfg(test)]
 mod tests {
     use lock_core::testing::limit;
@@ -141,9 +141,10 @@ mod tests {
             ("redlock://u:s3cret@a,u:s3cret@b,c", "one user for all members"),
             ("redlock://:s3/cret@a,b,c", "percent-encode"),
             ("redlock://a,b,c?max_ttl=1", "such as 60s"),
-            ("redlock://a,b,c?max_ttl=10ms", "such as 60s"),
+            ("redlock://a,b,c?max_ttl=10ms", "between 1s and 30 days"),
+            ("redlock://a,b,c?max_ttl=31d", "between 1s and 30 days"),
             ("redlock://a,b,c?restarts=maybe", "forget or remember"),
-            ("redlock://a,b,c?maxttl=1s", "no parameter \"maxttl\""),
+            ("redlock://a,b,c?s3cret=1s", "no other parameter"),
             ("redlock://a:port,b,c", "cannot be read"),
             ("redlock://a/1,b/1,c/1", "comes last; write redlock://"),
             ("redlock://redis://a,redis://:s3cret@b,redis://c", "one scheme for all"),

@@ -58,10 +58,11 @@ impl FromStr for Durability {
             _ => None,
         };
         read.ok_or_else(|| {
-            LockError::misconfigured(format!(
-                "{text:?} is no durability; write acks=1 (replicas that must confirm, 1 to 255, or all), fsync=local or \
+            // It may come from a URL, where a password can stand in its place.
+            LockError::misconfigured(
+                "this is no durability; write acks=1 (replicas that must confirm, 1 to 255, or all), fsync=local or \
                  fsync=1 (disks of replicas too), or master",
-            ))
+            )
         })
     }
 }

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use crate::backend::{AnyBackend, MemberList};
 use crate::error::{LockError, Result};
+use crate::options::{MAX_TTL, MIN_RENEWED_TTL};
 use crate::quorum::health::Rounds;
 use crate::quorum::members::{Member, MemberTime};
 use crate::quorum::shared::Shared;
@@ -158,9 +159,18 @@ impl Quorum {
 
     /// Bounds the ttl of every lock, and with it for how long a member that lost its data does not count. Default one
     /// minute.
-    #[must_use]
-    pub fn with_max_ttl(self, max_ttl: Duration) -> Self {
-        self.edit(|shared| shared.list.max_ttl = max_ttl)
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for less than a second, and for more than
+    /// 30 days.
+    pub fn with_max_ttl(self, max_ttl: Duration) -> Result<Self> {
+        if !(MIN_RENEWED_TTL..=MAX_TTL).contains(&max_ttl) {
+            return Err(LockError::misconfigured(format!(
+                "a max_ttl of {max_ttl:?} is out of bounds; use between {MIN_RENEWED_TTL:?} and 30 days, for example 60s",
+            )));
+        }
+        Ok(self.edit(|shared| shared.list.max_ttl = max_ttl))
     }
 
     /// Says whether members may lose data when they restart.

@@ -1,7 +1,7 @@
 //! How to reach a server, where a URL cannot say it.
 
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,11 @@ use crate::redis::RedisStore;
 use crate::redis::credentials::{Credentials, Provider};
 use crate::redis::settings::Settings;
 use crate::redis::url::with_addresses;
+
+/// In less no connection opens, over a network.
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(10);
+
+const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
 ///
@@ -32,11 +37,17 @@ use crate::redis::url::with_addresses;
 /// # }
 /// ```
 #[must_use = "a builder does nothing until it is built"]
-#[derive(Debug)]
 pub struct RedisStoreBuilder {
     url: String,
     addresses: Vec<String>,
     settings: Settings,
+}
+
+/// Hides the URL, which may have a password in any of its parts, and the addresses, of which each may be a whole URL.
+impl fmt::Debug for RedisStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStoreBuilder").finish_non_exhaustive()
+    }
 }
 
 impl RedisStore {
@@ -106,7 +117,7 @@ impl RedisStoreBuilder {
     }
 
     /// Limits how long opening a connection may take, including name lookup, handshakes and login. Default
-    /// 5 s.
+    /// 5 s, at least 10 ms, at most an hour.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_within = timeout;
         self
@@ -126,13 +137,16 @@ impl RedisStoreBuilder {
                  LockManager::builder",
             ));
         }
-        if connect_within.is_zero() {
-            return Err(LockError::misconfigured("a connect_timeout of zero never connects; use for example 5s"));
+        if !(MIN_CONNECT_TIMEOUT..=MAX_CONNECT_TIMEOUT).contains(connect_within) {
+            return Err(LockError::misconfigured(format!(
+                "a connect_timeout of {connect_within:?} is out of bounds; use between {MIN_CONNECT_TIMEOUT:?} and an hour, \
+                 for example 5s",
+            )));
         }
         if client_name.is_empty() || !client_name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(LockError::misconfigured(format!(
-                "{client_name:?} cannot be a client_name; Redis takes printable characters without spaces",
-            )));
+            return Err(LockError::misconfigured(
+                "the client_name cannot be one; Redis takes printable characters without spaces",
+            ));
         }
         #[cfg(feature = "tls")]
         if let Some(redis::TlsCertificates { client_tls, root_cert }) = &self.settings.certificates {

@@ -11,6 +11,7 @@ use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::credentials::Provider;
 use crate::redis::error;
 use crate::redis::settings::Settings;
+use crate::redis::url::is_host;
 
 /// How long the operating system waits for a peer that acknowledges nothing. Without this limit, a
 /// link that silently drops everything would look alive for a quarter of an hour.
@@ -34,8 +35,7 @@ pub(super) struct Target {
 impl Target {
     /// Reads a URL. Opens nothing.
     ///
-    /// No error repeats any part of the URL but its scheme: a password that should have been
-    /// percent-encoded can end up in any other part.
+    /// No error repeats any part of the URL: a password that should have been percent-encoded can end up in any.
     pub(super) fn parse(url: &str, settings: Settings) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(misconfigured(format!("this is not a URL of a Redis server; {SUPPORTED}")));
@@ -48,7 +48,7 @@ impl Target {
                     "rediss:// needs TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
                 ));
             }
-            _ => return Err(misconfigured(format!("the Redis store does not serve {scheme:?} URLs; {SUPPORTED}"))),
+            _ => return Err(misconfigured(format!("the Redis store does not serve URLs of this scheme; {SUPPORTED}"))),
         }
         if rest.ends_with("#insecure") {
             return Err(misconfigured(
@@ -69,6 +69,14 @@ impl Target {
                 "the Redis URL cannot be read; percent-encode special characters of user and password; {SUPPORTED}"
             ))
         })?;
+        if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } = info.addr()
+            && !is_host(host)
+        {
+            return Err(misconfigured(format!(
+                "the Redis URL names a host that cannot be one; percent-encode special characters of user and password; \
+                 {SUPPORTED}"
+            )));
+        }
         Self::of(info, settings)
     }
 
@@ -80,6 +88,12 @@ impl Target {
             return Err(misconfigured(
                 "the Redis URL names several hosts, and redis:// is for one server; write redis+sentinel://host,host/service, \
                  redis+cluster://host,host or redlock://host,host,host",
+            ));
+        }
+        if is_socket && address.contains(['@', '=', '&']) {
+            return Err(misconfigured(
+                "the path of the socket in the Redis URL contains @, = or &, as when the ? before its parameters is missing; \
+                 percent-encode them",
             ));
         }
         // Which of RESP2 and RESP3 is spoken is not a choice here, but other clients read the same URL.
@@ -271,7 +285,8 @@ mod tests {
             ("", "redis://host:port/db"),
             ("localhost:6379", "redis://host:port/db"),
             ("memory://", "redis+unix:///path"),
-            ("http://s3cret@h", "does not serve \"http\""),
+            ("http://s3cret@h", "URLs of this scheme"),
+            ("s3cret://h", "URLs of this scheme"),
             ("redis://", "cannot be read"),
             ("redis://:s3/cret@h", "percent-encode"),
             ("redis://s3cret?@h", "percent-encode"),
@@ -283,6 +298,8 @@ mod tests {
             ("redis://h?db=3", "redis://host:6379/1"),
             ("redis://h?keyprefix=s3cret", "key_prefix"),
             ("unix:///run/redis.sock?s3=1", "db, user and pass"),
+            ("redis://s3cret!", "cannot be one"),
+            ("unix:///run/redis.sock&pass=s3cret", "the ? before"),
             ("redis://h/-1", "count from 0"),
         ] {
             let error = parse(url).unwrap_err();

@@ -26,10 +26,15 @@ impl Address {
             },
         };
         let port = port.map_or(Some(default_port), |port| port.parse().ok())?;
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
-        let is_host = !host.is_empty() && host.chars().all(fits);
-        (is_host && port > 0).then(|| Self { host: host.to_owned(), port })
+        (is_host(host) && port > 0).then(|| Self { host: host.to_owned(), port })
     }
+}
+
+/// Returns whether a text can be a host: a name, or an address without brackets. What cannot may be a password, and is
+/// shown nowhere.
+pub(super) fn is_host(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    !text.is_empty() && text.chars().all(fits)
 }
 
 impl fmt::Display for Address {

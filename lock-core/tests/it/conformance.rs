@@ -19,7 +19,7 @@ mod quorum {
     fn store() -> impl Fn() -> Quorum {
         let members = ["a", "b", "c"].map(|name| AnyBackend::new(MemoryStore::new()).named(name));
         // One rule takes a lock for a day.
-        move || Quorum::of(members.clone()).unwrap().with_max_ttl(Duration::from_secs(24 * 3600))
+        move || Quorum::of(members.clone()).unwrap().with_max_ttl(Duration::from_secs(24 * 3600)).unwrap()
     }
 
     lock_core::conformance_tests!(store);
@@ -48,8 +48,9 @@ mod quorum_of_servers {
     fn store() -> impl Fn() -> Quorum {
         let servers = [(); 3].map(|()| RedisServer::start());
         let members = servers.each_ref().map(|server| format!("127.0.0.1:{}", server.port())).join(",");
-        let quorum =
-            move || Quorum::new(&format!("redlock://{members}")).unwrap().with_max_ttl(Duration::from_secs(24 * 3600));
+        let quorum = move || {
+            Quorum::new(&format!("redlock://{members}")).unwrap().with_max_ttl(Duration::from_secs(24 * 3600)).unwrap()
+        };
         tokio::runtime::Runtime::new().unwrap().block_on(quorum().init()).unwrap();
         move || {
             let _ = &servers;

@@ -54,6 +54,8 @@ mod redis_builder;
 #[cfg(feature = "redis")]
 mod redis_store;
 #[cfg(feature = "redis")]
+mod secrets;
+#[cfg(feature = "redis")]
 mod sentinel;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;

@@ -91,7 +91,7 @@ async fn a_holder_that_loses_its_majority_stops_at_its_deadline() {
 async fn a_member_that_lost_its_data_does_not_count_until_every_lease_has_ended() {
     let stores = stores(3);
     let max_ttl = 12 * SECOND;
-    let [one, two] = [(); 2].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(max_ttl)));
+    let [one, two] = [(); 2].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(max_ttl).unwrap()));
     // The first holds the lock at a and b, the second reaches b and c: the majorities meet at b.
     one.set([2], Network::Refuses);
     two.set([0], Network::Refuses);

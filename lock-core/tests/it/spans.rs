@@ -42,7 +42,7 @@ struct Told {
 
 /// Collects what this thread reports, from a level on.
 #[derive(Clone)]
-struct Collector(Arc<Collected>);
+pub(crate) struct Collector(Arc<Collected>);
 
 struct Collected {
     level: Level,
@@ -52,7 +52,7 @@ struct Collected {
 }
 
 impl Collector {
-    fn install(level: Level) -> (Self, DefaultGuard) {
+    pub(crate) fn install(level: Level) -> (Self, DefaultGuard) {
         // With a single subscriber, tracing asks only the thread that comes to a call site first, and
         // remembers its answer for all. With two it asks each subscriber.
         static OTHER: OnceLock<Dispatch> = OnceLock::new();
@@ -64,6 +64,11 @@ impl Collector {
 
     fn told(&self) -> MutexGuard<'_, HashMap<u64, Told>> {
         self.0.told.lock().unwrap()
+    }
+
+    /// Returns all that was told, as text.
+    pub(crate) fn everything(&self) -> String {
+        format!("{:?}", self.told())
     }
 
     fn add(&self, metadata: &'static Metadata<'static>, fields: Fields) -> u64 {

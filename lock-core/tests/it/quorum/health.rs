@@ -72,7 +72,7 @@ async fn a_member_that_does_not_answer_is_away_and_the_holds_without_it_are_degr
 async fn a_member_that_lost_its_data_is_excluded_for_the_longest_ttl_and_told_of_what_it_held() {
     use MemberState::{Counted, Excluded};
     let stores = stores(3);
-    let process = process_with(&stores, |quorum| quorum.with_max_ttl(12 * SECOND));
+    let process = process_with(&stores, |quorum| quorum.with_max_ttl(12 * SECOND).unwrap());
     let reports = Reports::default();
     process.locks.observe(reports.clone());
     let guard = take(&process.locks).await.unwrap();

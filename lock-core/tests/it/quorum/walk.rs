@@ -91,7 +91,8 @@ fn nothing_goes_wrong_on_random_walks() {
             let mut random = fastrand::Rng::with_seed(seed);
             let stores = stores(if random.bool() { 3 } else { 5 });
             let max_ttl = Duration::from_secs(2);
-            let processes = [(); PROCESSES].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(max_ttl)));
+            let processes =
+                [(); PROCESSES].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(max_ttl).unwrap()));
             let section: Rc<RefCell<Section>> = Rc::default();
             let work = processes.iter().enumerate().map(|(me, process)| {
                 tokio::task::spawn_local(work(me, process.locks.clone(), Rc::clone(&section), seed))
