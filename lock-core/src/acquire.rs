@@ -91,6 +91,8 @@ pub(crate) struct Acquire {
     until: Timestamp,
     /// The last holder that stood in the way.
     holder: Option<Holder>,
+    /// Why the store could not be asked the last time, if it could not.
+    out_of_reach: Option<LockError>,
     /// Whether its first event was sent, and its last was not.
     under_way: bool,
     /// From the turn on, so that a shutdown waits for what it may take.
@@ -101,7 +103,8 @@ impl Acquire {
     /// Prepares an acquire. Its budget has not begun.
     fn new(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
         let (span, never) = (Span::none(), Timestamp::NEVER);
-        Self { handle, spec, span, started: never, until: never, holder: None, under_way: false, claiming: None }
+        let (holder, out_of_reach, claiming) = (None, None, None);
+        Self { handle, spec, span, started: never, until: never, holder, out_of_reach, under_way: false, claiming }
     }
 
     /// Prepares an acquire whose budget begins now.
@@ -233,8 +236,6 @@ impl Acquire {
             Begun::Pending(pending) => ClaimGuard::resume(*pending, turn),
         };
         let mut refusals = 0;
-        // Why the store could not be asked the last time, if it could not.
-        let mut out_of_reach = None;
         // The turn may have come from a holder who lost it to the shutdown.
         if self.engine().is_closed() {
             return Err(LockError::shut_down());
@@ -267,7 +268,7 @@ impl Acquire {
                     now
                 }
                 Ok(Answer::Taken { holder, queued }) => {
-                    out_of_reach = None;
+                    self.out_of_reach = None;
                     // A holder of the classic protocol does not announce its release: it is polled.
                     let told = queued && holder.info.is_some();
                     refusals = if told { 0 } else { refusals + 1 };
@@ -288,7 +289,7 @@ impl Acquire {
                     // A store that was left no time to answer is not to blame.
                     let cut_short = waited && error.is_ambiguous() && now >= self.until;
                     if !cut_short {
-                        out_of_reach = Some(error);
+                        self.out_of_reach = Some(error);
                     }
                     now.after(poll_pause(refusals, None))
                 }
@@ -299,7 +300,7 @@ impl Acquire {
                 Ok(Some((success, now))) => return self.take(guard, success, GrantPath::Granted, now),
                 Ok(None) => {}
                 Err(Interrupted::TimedOut) if again_at < self.until => {}
-                Err(why) => return Err(self.interrupted(why, out_of_reach)),
+                Err(why) => return Err(self.interrupted(why)),
             }
             now = self.engine().clock.now();
         }
@@ -332,8 +333,8 @@ impl Acquire {
 
     /// The error of a wait that ended without a grant. If the store could not be asked the last time,
     /// that is the reason.
-    fn interrupted(&self, why: Interrupted, last_error: Option<LockError>) -> LockError {
-        match (why, last_error) {
+    fn interrupted(&mut self, why: Interrupted) -> LockError {
+        match (why, self.out_of_reach.take()) {
             (Interrupted::Closed, _) => LockError::shut_down(),
             (Interrupted::TimedOut, Some(error)) => error,
             (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),

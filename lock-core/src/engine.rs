@@ -232,7 +232,7 @@ impl Engine {
     }
 
     /// The error of a command that was not answered in time.
-    fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
+    pub(crate) fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
         let node = self.backend.node_dyn(self.backend.lane_dyn(key));
         LockError::unavailable(format!(
             "{node} did not answer within {waited:.1?}; check that it is up, that both ends use TLS or \

@@ -144,7 +144,13 @@ impl JointAcquire {
             Ok(Verdict::Held(index, holder)) => {
                 return Outcome::Refused(index, Some(holder.clone()), LockError::busy(Some(holder)));
             }
-            Err(error) if waits && error.kind() == LockErrorKind::Unavailable => return Outcome::Apart,
+            Err(error) if waits && error.kind() == LockErrorKind::Unavailable => {
+                // If each of them waits in vain then, for what this attempt left to be undone, that is the reason.
+                for acquire in &mut self.acquires {
+                    acquire.out_of_reach = Some(error.clone());
+                }
+                return Outcome::Apart;
+            }
             Err(error) => {
                 let named = specs.iter().position(|spec| Some(&spec.events.key) == error.key());
                 return Outcome::Refused(named.unwrap_or(0), None, error);

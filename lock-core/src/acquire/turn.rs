@@ -65,7 +65,11 @@ impl Acquire {
             let holder = waiter.holder().and_then(|holder| holder.describe(now));
             self.holder = holder.or(self.holder.take());
         }
-        turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why, None))
+        if self.holder.is_some() {
+            // It is taken, whatever the store said before.
+            self.out_of_reach = None;
+        }
+        turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why))
     }
 
     /// Takes the place in this process of who holds a lease. A reader lets in the others that wait.

@@ -114,7 +114,13 @@ impl AnyStripe {
         let keys = self.candidates()?;
         let engine = self.striped.manager.engine();
         let started = engine.clock.now();
-        let tried = self.try_each(&keys, caller).await;
+        // One budget over all: who waits queues for what the tries have left of it, which is half at least.
+        let tries_end = match self.options.wait {
+            Wait::None => started.after(self.options.command_timeout()),
+            Wait::AtMost(limit) => started.after(limit / 2),
+            Wait::Forever => Timestamp::NEVER,
+        };
+        let tried = self.try_each(&keys, caller, tries_end).await;
         let refused = match (tried, self.options.wait) {
             (Ok(guard), _) => return Ok(guard),
             (Err(error), Wait::None) => return Err(error),
@@ -127,7 +133,6 @@ impl AnyStripe {
         let home = segments.home(&stripes, count, engine.clock.now()).ok_or_else(LockError::no_stripes)?;
         let _waiting = segments.of(home, count).wait();
         let wait = match self.options.wait {
-            // One budget over both.
             Wait::AtMost(limit) => Wait::AtMost(limit.saturating_sub(engine.clock.now().since(started))),
             other => other,
         };
@@ -135,7 +140,7 @@ impl AnyStripe {
         let others = async {
             loop {
                 engine.timer.sleep_until(engine.clock.now().after(LOOK_AGAIN)).await;
-                match self.try_each(&keys, caller).await {
+                match self.try_each(&keys, caller, Timestamp::NEVER).await {
                     Err(error) if error.is_transient() => {}
                     other => return other,
                 }
@@ -151,10 +156,18 @@ impl AnyStripe {
                 self.note(&guard, engine.clock.now());
                 Ok(guard)
             }
-            // The tries had used the budget up, so the store was left no time to answer.
-            Err(error) if error.kind() == LockErrorKind::Unavailable && is_hurried(wait) => {
+            // The tries had used the budget up, so the store, which answered them, was left no time to answer.
+            Err(error)
+                if error.kind() == LockErrorKind::Unavailable
+                    && refused.kind() == LockErrorKind::Busy
+                    && is_hurried(wait) =>
+            {
                 let waited = engine.clock.now().since(started);
                 Err(LockError::timeout(waited, refused.holder().cloned()).with_key(&self.name()?))
+            }
+            // It waited for its own try, which the store has not answered yet.
+            Err(error) if error.kind() == LockErrorKind::Timeout && error.holder().is_none() && is_away(&refused) => {
+                Err(refused)
             }
             Err(error) => Err(error),
         }
@@ -178,8 +191,8 @@ impl AnyStripe {
         Ok(free)
     }
 
-    /// Tries the stripes that may be free, one after the other.
-    async fn try_each(&self, keys: &[LockKey], caller: Caller) -> Result<LockGuard> {
+    /// Tries the stripes that may be free, one after the other, until a moment.
+    async fn try_each(&self, keys: &[LockKey], caller: Caller, until: Timestamp) -> Result<LockGuard> {
         let (segments, count) = (&self.striped.segments, self.striped.count);
         let engine = self.striped.manager.engine();
         let gate = &self.striped.manager.handle().gate;
@@ -192,7 +205,15 @@ impl AnyStripe {
             if gate.is_open(key) {
                 continue;
             }
-            match self.request(key.clone(), Wait::None).start(caller)?.await {
+            let asked_at = engine.clock.now();
+            let tried = tokio::select! {
+                biased;
+                tried = self.request(key.clone(), Wait::None).start(caller)? => tried,
+                () = engine.timer.sleep_until(until) => {
+                    return Err(self.out_of_time(key, engine.clock.now().since(asked_at), refused));
+                }
+            };
+            match tried {
                 Ok(guard) => {
                     self.note(&guard, engine.clock.now());
                     return Ok(guard);
@@ -205,6 +226,22 @@ impl AnyStripe {
             }
         }
         Err(refused)
+    }
+
+    /// The error of tries that ended before all stripes were tried. `waited` is for how long the last got no answer.
+    fn out_of_time(&self, key: &LockKey, waited: Duration, refused: LockError) -> LockError {
+        if waited >= FAIR_TIME {
+            return self.striped.manager.engine().no_answer(key, waited).with_key(key);
+        }
+        if self.options.wait == Wait::None {
+            // Nobody knows whether one of the others is free.
+            return LockError::unavailable(format!(
+                "not all of the {} stripes could be tried in time; use fewer, or wait for one",
+                self.striped.count,
+            ))
+            .with_key(key);
+        }
+        refused
     }
 
     fn note(&self, guard: &LockGuard, now: Timestamp) {
@@ -223,6 +260,11 @@ impl AnyStripe {
             None => request,
         }
     }
+}
+
+/// Whether the store could not be asked.
+fn is_away(refused: &LockError) -> bool {
+    refused.kind() == LockErrorKind::Unavailable
 }
 
 /// Whether a store that does not answer in this time is not to blame.

@@ -9,6 +9,8 @@ mod background;
 mod bad_input;
 mod blocking;
 #[cfg(feature = "redis")]
+mod budgets;
+#[cfg(feature = "redis")]
 mod cancellation;
 #[cfg(feature = "redis")]
 mod checker;
