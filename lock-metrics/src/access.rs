@@ -7,6 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{HOST, HeaderMap};
+use hyper::http::Version;
 use hyper::http::uri::{Authority, Uri};
 
 /// What a listener answers, and to which callers.
@@ -48,6 +49,15 @@ fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
+/// Returns whether a request shows that a proxy has passed it on: by what proxies add, or by the HTTP/1.0 that nginx
+/// speaks by default.
+pub(crate) fn is_forwarded(version: Version, headers: &HeaderMap) -> bool {
+    let is_added = |name: &str| {
+        matches!(name, "forwarded" | "via" | "x-real-ip" | "x-client-ip") || name.starts_with("x-forwarded")
+    };
+    version < Version::HTTP_11 || headers.keys().any(|name| is_added(name.as_str()))
+}
+
 impl Access {
     /// Returns whether metrics may be served. They contain no keys: if the listener was bound to a
     /// network on purpose, every caller that reaches it may have them, under any host name.
@@ -55,12 +65,14 @@ impl Access {
         !self.bound.ip().to_canonical().is_loopback() || self.is_own_name(uri, headers)
     }
 
-    /// Returns whether keys may be served to the address `caller`, which connected to our address
-    /// `reached`: if both are the same, the caller is on this machine.
-    pub(crate) fn allows_keys(&self, uri: &Uri, headers: &HeaderMap, caller: IpAddr, reached: IpAddr) -> bool {
-        let (caller, reached) = (caller.to_canonical(), reached.to_canonical());
-        let near = caller.is_loopback() || caller == reached || caller == self.bound.ip();
-        (near || self.allowed.allows(caller)) && self.is_own_name(uri, headers)
+    /// Returns whether keys may be served to the address `caller`, which connected to our address `reached`: if both
+    /// are the same, the caller is on this machine. No address was reached by a caller for whom a proxy on this machine
+    /// asks.
+    pub(crate) fn allows_keys(&self, uri: &Uri, headers: &HeaderMap, caller: IpAddr, reached: Option<IpAddr>) -> bool {
+        let caller = caller.to_canonical();
+        let is_near =
+            |reached: IpAddr| caller.is_loopback() || caller == reached.to_canonical() || caller == self.bound.ip();
+        (reached.is_some_and(is_near) || self.allowed.allows(caller)) && self.is_own_name(uri, headers)
     }
 
     /// Returns whether the request was meant for this machine, by a name that nobody else can point
@@ -91,10 +103,11 @@ impl Access {
 mod tests {
     use std::net::{IpAddr, SocketAddr};
 
-    use hyper::header::{HOST, HeaderMap, HeaderValue};
+    use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+    use hyper::http::Version;
     use hyper::http::uri::Uri;
 
-    use super::{Access, Allowed};
+    use super::{Access, Allowed, is_forwarded};
 
     fn access(bound: &str) -> Access {
         Access { bound: bound.parse::<SocketAddr>().unwrap(), allowed: Allowed::default() }
@@ -110,7 +123,7 @@ mod tests {
 
     fn sees_keys_at(access: &Access, hosts: &[&str], caller: &str, reached: &str) -> bool {
         let [caller, reached] = [caller, reached].map(|address| address.parse::<IpAddr>().unwrap());
-        access.allows_keys(&Uri::from_static("/locks"), &headers(hosts), caller, reached)
+        access.allows_keys(&Uri::from_static("/locks"), &headers(hosts), caller, Some(reached))
     }
 
     #[test]
@@ -144,8 +157,8 @@ mod tests {
     fn a_name_in_the_target_counts_too() {
         let (loopback, own) = (access("127.0.0.1:1"), headers(&["localhost"]));
         let caller = IpAddr::from([127, 0, 0, 1]);
-        assert!(!loopback.allows_keys(&Uri::from_static("http://evil.example/locks"), &own, caller, caller));
-        assert!(loopback.allows_keys(&Uri::from_static("http://localhost/locks"), &own, caller, caller));
+        assert!(!loopback.allows_keys(&Uri::from_static("http://evil.example/locks"), &own, caller, Some(caller)));
+        assert!(loopback.allows_keys(&Uri::from_static("http://localhost/locks"), &own, caller, Some(caller)));
     }
 
     #[test]
@@ -160,6 +173,22 @@ mod tests {
         let all = &Access { allowed: Allowed { all: true, ..Allowed::default() }, ..open.clone() };
         assert!(sees_keys(all, &["10.0.0.5"], "10.0.0.9"));
         assert!(!sees_keys(all, &["evil.example"], "10.0.0.9"), "a browser may still be tricked");
+    }
+
+    #[test]
+    fn a_proxy_on_this_machine_is_not_the_caller() {
+        let header =
+            |name: &'static str| HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static("x"))]);
+        for name in ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"] {
+            assert!(is_forwarded(Version::HTTP_11, &header(name)), "{name}");
+        }
+        assert!(is_forwarded(Version::HTTP_10, &headers(&["localhost"])));
+        assert!(!is_forwarded(Version::HTTP_11, &headers(&["localhost"])));
+        let (path, own, caller) = (Uri::from_static("/locks"), headers(&["localhost"]), IpAddr::from([127, 0, 0, 1]));
+        assert!(!access("127.0.0.1:1").allows_keys(&path, &own, caller, None));
+        // Unless this machine was allowed by its address.
+        let allowed = Allowed { networks: vec![(caller, 8)], ..Allowed::default() };
+        assert!(Access { allowed, ..access("127.0.0.1:1") }.allows_keys(&path, &own, caller, None));
     }
 
     #[test]

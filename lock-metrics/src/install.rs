@@ -95,6 +95,10 @@ impl Builder {
     /// through a user's browser. [`with_live_view_for`](Self::with_live_view_for) lets a network in. On
     /// loopback the same rule applies to the metrics.
     ///
+    /// A proxy on the same machine asks for others. What shows that it was passed on (`Forwarded`, `Via`, `X-Forwarded-…`,
+    /// `X-Real-IP`, HTTP/1.0) gets no live view, unless that machine is allowed by its address. A proxy that shows nothing
+    /// cannot be told from a caller of this machine: do not let one lead to `/locks`.
+    ///
     /// There is no authentication, so bind it to loopback (`([127, 0, 0, 1], 9090)`) unless the
     /// network is yours. Port 0 lets the system choose; [`MetricsHandle::listener`] returns the
     /// choice. An application with its own HTTP server serves [`MetricsHandle::render`] there

@@ -4,10 +4,12 @@
 //! has no working time-outs and no cap on connections, and dies with the runtime that happened to
 //! call `install`. It is not a hand-written server either, because HTTP is not ours to write.
 
+use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -26,16 +28,16 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
-use crate::access::{Access, Allowed};
+use crate::access::{Access, Allowed, is_forwarded};
 use crate::openmetrics::TEXT_TYPE;
 use crate::shared::Shared;
 use crate::view::LIVE_VIEW_CSP;
 
-/// Connections served at a time; more wait in the kernel.
-const MAX_CONNECTIONS: usize = 16;
-/// The limit for a client that connects and sends nothing.
+/// Connections open at a time. One more takes the place of another.
+const MAX_CONNECTIONS: usize = 64;
+/// The limit for a client that connects and sends no whole head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The limit for a client that does not read its answer.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -97,16 +99,42 @@ impl Prepared {
 
 async fn serve(socket: TcpListener, site: Arc<Site>, mut stopped: oneshot::Receiver<Infallible>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(socket) else { return };
-    let mut connections = JoinSet::new();
+    let (mut connections, mut open) = (JoinSet::new(), Vec::new());
     loop {
         tokio::select! {
             _ = &mut stopped => return,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, caller)) => drop(connections.spawn(connection(stream, caller.ip(), Arc::clone(&site)))),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, caller)) => {
+                    make_room(&mut open);
+                    let (caller, asked) = (caller.ip(), Arc::<AtomicBool>::default());
+                    let task = connections.spawn(connection(stream, caller, Arc::clone(&site), Arc::clone(&asked)));
+                    open.push(Open { caller, asked, task });
+                }
                 Err(_) => pause().await,
             }
         }
+    }
+}
+
+/// A connection that is open.
+struct Open {
+    caller: IpAddr,
+    /// Whether it has sent a whole request.
+    asked: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+/// Closes one connection if there are too many: rather one that has asked nothing yet, then one of the caller that has
+/// most of them, then the oldest. So nobody keeps the others out by connecting often, or by sending or reading slowly.
+fn make_room(open: &mut Vec<Open>) {
+    open.retain(|one| !one.task.is_finished());
+    let of = |caller| open.iter().filter(|one| one.caller == caller).count();
+    let first_to_go = |(at, one): &(usize, &Open)| (one.asked.load(Ordering::Relaxed), Reverse(of(one.caller)), *at);
+    if open.len() >= MAX_CONNECTIONS
+        && let Some((at, _)) = open.iter().enumerate().min_by_key(first_to_go)
+    {
+        open.remove(at).task.abort();
     }
 }
 
@@ -116,9 +144,10 @@ async fn pause() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this runtime belongs to the listener")]
-async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>) {
+async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>, asked: Arc<AtomicBool>) {
     let reached = stream.local_addr().map_or(site.access.bound.ip(), |address| address.ip());
     let service = service_fn(move |request: Request<Incoming>| {
+        asked.store(true, Ordering::Relaxed);
         let site = Arc::clone(&site);
         async move {
             let page = match site.route(&request, caller, reached) {
@@ -179,11 +208,14 @@ impl Site {
         }
         let allowed = match page {
             Page::Metrics => self.access.allows_metrics(uri, headers),
-            Page::View | Page::Json => self.access.allows_keys(uri, headers, caller, reached),
+            Page::View | Page::Json => {
+                let is_direct = !is_forwarded(request.version(), headers);
+                self.access.allows_keys(uri, headers, caller, is_direct.then_some(reached))
+            }
         };
         if !allowed {
-            let hint = "this is only for callers on the same machine that ask for localhost or an address of it; allow a \
-                        network with Builder::with_live_view_for, a name with Builder::with_live_view_name, or serve it from \
+            let hint = "this is only for callers on the same machine, not through a proxy, that ask for localhost or an \
+                        address of it; allow a network with Builder::with_live_view_for, a name with Builder::with_live_view_name, or serve it from \
                         the application's own router\n";
             return Err(Box::new(plain(StatusCode::FORBIDDEN, hint)));
         }

@@ -1,7 +1,7 @@
 //! Tests the listener as an unknown client would use it.
 
 use lock_core::LockEventKind;
-use lock_core::testing::limit;
+use lock_core::testing::{Stopwatch, limit};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -212,6 +212,48 @@ fn rubbish_and_silence_do_not_stop_it() {
     let (head, _) = ask(address, "GET", "/metrics");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     drop(silent);
+}
+
+#[test]
+#[limit]
+fn connections_that_never_ask_keep_nobody_out() {
+    let (_metrics, address) = serve();
+    let mut kept = Vec::new();
+    let watch = Stopwatch::start();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // It may have had to make room for another already.
+        let _ = stream.write_all(b"GET");
+        kept.push(stream);
+        if kept.len() % 50 == 0 {
+            let (head, _) = ask(address, "GET", "/metrics");
+            assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        }
+    }
+    // Each of them may stay for three seconds.
+    watch.assert_within(Duration::from_secs(1), "four scrapes");
+}
+
+#[test]
+#[limit]
+fn a_proxy_on_this_machine_shows_the_live_view_to_nobody() {
+    let (_metrics, address) = serve();
+    let ask = |path: &str, version: &str, more: &str| {
+        talk(address, &format!("GET {path} HTTP/{version}\r\nHost: localhost\r\n{more}\r\n"))
+    };
+    for path in ["/locks", "/locks.json"] {
+        for (version, more) in [
+            ("1.1", "X-Forwarded-For: 203.0.113.7\r\n"),
+            ("1.1", "Forwarded: for=203.0.113.7\r\n"),
+            ("1.1", "Via: 1.1 web-1\r\n"),
+            ("1.0", ""),
+        ] {
+            let answer = ask(path, version, more);
+            assert!(answer.contains(" 403 ") && answer.contains("not through a proxy"), "{path} {more}: {answer}");
+        }
+        assert!(ask(path, "1.1", "").contains(" 200 "));
+    }
+    assert!(ask("/metrics", "1.1", "X-Forwarded-For: 203.0.113.7\r\n").contains(" 200 "), "it has no keys");
 }
 
 #[test]
