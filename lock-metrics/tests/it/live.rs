@@ -108,6 +108,33 @@ fn a_stuck_lock_is_reported_once_and_so_is_its_end() {
     assert_eq!((lines.len(), logged("lock:job:fine", 0).len()), (2, 0));
 }
 
+/// Every shard has a lock that is stuck, which has the sampler look at its young ones too.
+#[test]
+#[limit]
+fn only_what_is_older_than_its_own_threshold_is_called_stuck() {
+    LazyLock::force(&LOG);
+    let metrics = builder().with_sample_interval(Duration::from_millis(10)).build().unwrap();
+    let observer = metrics.observer();
+    for number in 0..200 {
+        for (attempt, key, stuck_after) in [
+            (2 * number, format!("lock:job:young-{number}"), Duration::from_secs(7200)),
+            (2 * number + 1, format!("lock:job:old-{number}"), Duration::ZERO),
+        ] {
+            let mut acquire = Acquire::new(&observer, attempt, "lock:job:<id>", &key);
+            acquire.stuck_after = stuck_after;
+            acquire.take();
+        }
+    }
+    for number in 0..200 {
+        logged(&format!("lock:job:old-{number}\""), 1);
+    }
+    assert_eq!(logged("lock:job:young-", 0), [""; 0]);
+    for row in metrics.live_locks() {
+        let LiveState::Held { stuck, .. } = row.state else { continue };
+        assert_eq!(stuck, row.key.as_str().contains("old"), "{}", row.key);
+    }
+}
+
 #[test]
 #[limit]
 fn a_panicking_subscriber_does_not_end_the_sampler() {
