@@ -192,6 +192,39 @@ fn consul_797_and_2489_every_signal_reaches_the_command() {
 
 #[test]
 #[limit]
+fn what_nohup_ignores_stays_ignored_by_both() {
+    let server = RedisServer::start();
+    let mut shell = Command::new("sh");
+    let line = "trap '' HUP INT; exec \"$0\" run backup -- sh -c 'kill -HUP $$; kill -INT $$; echo on; exec sleep 600'";
+    shell.args(["-c", line]).arg(env!("CARGO_BIN_EXE_lockctl")).env("LOCK_URL", server.url());
+    let mut child = shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut run = Run { child, stdout };
+    assert_eq!(run.line(), "on", "the command ignores them");
+    run.signal("HUP");
+    run.signal("INT");
+    run.signal("TERM");
+    // The command was ended by the last: the others reached nobody.
+    run.end().assert_code(128 + 15);
+}
+
+#[test]
+#[limit]
+fn a_wait_covers_a_server_that_stands_still() {
+    let server = RedisServer::start();
+    server.pause();
+    for wait in ["300ms", "1s"] {
+        let watch = Stopwatch::start();
+        let ended = lockctl(&server, &["run", "k", "--wait", wait, "--", "true"]);
+        watch.assert_within(Duration::from_millis(1500), wait);
+        ended.assert_code(69);
+        assert!(ended.stderr.contains("did not answer"), "{ended:?}");
+    }
+    server.resume();
+}
+
+#[test]
+#[limit]
 fn consul_2022_the_group_is_ended_when_the_lock_is_lost_not_the_shell_alone() {
     let server = RedisServer::start();
     let mut run = start(&server, &["--", "sh", "-c", FAMILY]);

@@ -66,7 +66,7 @@ Environment of the command:
   LOCK_DEADLINE  until when the lock is held if lockctl renews it no more, in ms since 1970
 
 The command gets a process group of its own, and every signal that would end lockctl: HUP, INT, QUIT, TERM,
-USR1, USR2. When the lock is lost, and when the command has ended and left processes behind, the group gets
+USR1, USR2. What lockctl was started to ignore, as by nohup, both ignore (on Linux). When the lock is lost, and when the command has ended and left processes behind, the group gets
 TERM, and KILL once --grace is over; only then is the lock released. If lockctl itself is killed the group is
 killed with it, and if it is stopped for longer than the lease, the group is ended when the lease is.
 

@@ -72,7 +72,8 @@ async fn under_lock(url: &str, wanted: &Run) -> u8 {
 }
 
 async fn take(url: &str, wanted: &Run) -> Result<(LockManager, LockGuard), LockError> {
-    let locks = LockManager::connect(url).await?;
+    // Connected to by the request, whose wait covers that too.
+    let locks = LockManager::builder_for(url)?.build()?;
     let program = wanted.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
     let site = format!("lockctl run {}", program.unwrap_or_default().to_string_lossy());
     // The manager adds the namespace, and the key may have been given with it.
