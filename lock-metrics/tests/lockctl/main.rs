@@ -6,6 +6,8 @@ mod cluster;
 mod generated;
 mod jobs;
 mod members;
+#[cfg(unix)]
+mod mistakes;
 mod others;
 mod program;
 mod quorum;

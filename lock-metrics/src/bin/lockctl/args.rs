@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::env::VarError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,14 +8,14 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use lock_core::{LockKey, OwnerId, Wait};
+use lock_core::{LockError, LockKey, OwnerId, Wait};
 
 use crate::address::Address;
-use crate::values;
+use crate::output::Output;
+use crate::{End, values};
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
-const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 
 const MORE: &str = "\
 Exit codes:
@@ -79,8 +80,10 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
-    /// The Redis server, or any node of a cluster: `redis://user:password@host:port/db` (only the host is needed), rediss:// or
-    /// redis+unix:///path; or the members of a quorum: redlock://host,host,host [env: LOCK_URL] [default: redis://127.0.0.1:6379]
+    /// The store of the locks: `redis://user:password@host:port/db` (only the host is needed) for one server or any node of a
+    /// cluster, redis+unix:///path, redis+sentinel://host,…/service, redis+cluster://host,…, redlock://host,host,host for a quorum;
+    /// rediss://, rediss+sentinel://, rediss+cluster:// and redlocks:// over TLS, with the authorities of this machine or of the
+    /// file that SSL_CERT_FILE names [env: LOCK_URL]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -243,6 +246,14 @@ pub(crate) struct Run {
     )]
     pub(crate) wait: Wait,
 
+    /// Do not wait: the same as `--wait none`
+    #[arg(short = 'n', long, conflicts_with = "wait")]
+    pub(crate) nonblock: bool,
+
+    /// Share the lock with others that take it so, as readers do
+    #[arg(short = 's', long)]
+    pub(crate) shared: bool,
+
     /// What to do if it stays taken: `fail` with code 75, or `skip` the command with code 0
     #[arg(long, value_name = "WHAT", default_value = "fail", value_enum)]
     pub(crate) on_busy: OnBusy,
@@ -301,19 +312,23 @@ pub(crate) struct Scope {
 
 impl Args {
     /// Returns the URL of the store, with the namespace of the environment if it names none.
-    pub(crate) fn url(&self) -> String {
-        let variable = |name: &str| {
-            let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
-            Some(value.to_string_lossy().into_owned())
+    pub(crate) fn url(&self) -> Result<String, LockError> {
+        let url = match &self.url {
+            Some(url) => url.clone(),
+            // There is no fall-back: what is seen on another store than the one that is meant looks like an answer.
+            None => variable(URL)?.ok_or_else(|| {
+                LockError::misconfigured(
+                    "no store is named, such as redis://127.0.0.1:6379 for a Redis on this machine",
+                )
+            })?,
         };
-        let url = self.url.clone().or_else(|| variable(URL)).unwrap_or_else(|| DEFAULT_URL.to_owned());
-        match variable(PREFIX) {
+        Ok(match variable(PREFIX)? {
             Some(prefix) if !url.contains("key_prefix=") => {
                 let joint = if url.contains('?') { '&' } else { '?' };
                 format!("{url}{joint}key_prefix={prefix}")
             }
             _ => url,
-        }
+        })
     }
 
     /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.
@@ -324,31 +339,49 @@ impl Args {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
             _ => {
                 // A misplaced URL is quoted in the message, with its password.
-                eprint!("{}", without_credentials(&error.to_string()));
+                let text = without_credentials(&error.to_string());
+                if std::env::args_os().any(|argument| argument == "--json") {
+                    let _ = Output::new(true).failure(text.lines().next().unwrap_or_default(), End::Usage as u8);
+                }
+                eprint!("{text}");
                 std::process::exit(2);
             }
         })
     }
 }
 
-/// Takes out what stands between the scheme and the host of URLs.
-fn without_credentials(text: &str) -> String {
-    let mut clean = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        clean.push_str(before);
-        let end = after.find(char::is_whitespace).unwrap_or(after.len());
-        // A password may itself contain an @.
-        rest = match after[..end].rfind('@') {
-            Some(at) => {
-                clean.push_str("…@");
-                &after[at + 1..]
-            }
-            None => after,
-        };
+/// Reads a variable as the library does: one that is empty counts as not set.
+fn variable(name: &str) -> Result<Option<String>, LockError> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(LockError::misconfigured(format!("{name} is not text"))),
     }
-    clean + rest
+}
+
+/// Takes out of URLs what stands before the host and after it, also of those whose scheme is missing or none.
+fn without_credentials(text: &str) -> String {
+    const SCHEMES: [&str; 5] = ["redis", "unix", "redlock", "memory", "http"];
+    let hidden = |word: &str| {
+        let start = word.find(|c: char| !matches!(c, '\'' | '"' | '=' | '(')).unwrap_or(0);
+        let (before, rest) = word.split_at(start);
+        let address = match rest.find("://") {
+            Some(at) if SCHEMES.iter().any(|scheme| rest.starts_with(scheme)) => at + 3,
+            Some(_) => return format!("{before}…{}", &rest[rest.trim_end().len()..]),
+            None => 0,
+        };
+        let (scheme, rest) = rest.split_at(address);
+        let (rest, end) = match rest.find('?').filter(|_| address > 0) {
+            Some(at) => (&rest[..at], format!("…{}", &rest[rest.trim_end().len()..])),
+            None => (rest, String::new()),
+        };
+        // A password may itself contain an @.
+        match rest.rfind('@') {
+            Some(at) => format!("{before}{scheme}…{}{end}", &rest[at..]),
+            None => format!("{before}{scheme}{rest}{end}"),
+        }
+    };
+    text.split_inclusive(char::is_whitespace).map(hidden).collect()
 }
 
 #[cfg(test)]
@@ -364,7 +397,10 @@ mod tests {
 
     #[test]
     fn messages_carry_no_credentials() {
-        let text = "unexpected 'redis://u:p@ss@host:1/2' and redis://host and rediss://:x@h";
-        assert_eq!(without_credentials(text), "unexpected 'redis://…@host:1/2' and redis://host and rediss://…@h");
+        let text = "unexpected 'redis://u:p@ss@host:1/2' and redis://host and rediss://:x@h\nor 's3cret@h:1' and :x@h, \
+                    'x://h' and\nredis://h?acks=x or redis://a?acks=x@h";
+        let clean = "unexpected 'redis://…@host:1/2' and redis://host and rediss://…@h\nor '…@h:1' and …@h, \
+                     '… and\nredis://h… or redis://a…";
+        assert_eq!(without_credentials(text), clean);
     }
 }

@@ -71,8 +71,13 @@ impl Listing {
             text.push_str("; the scan ended early, raise --max-keys to see the rest");
         }
         text += &self.overdue().map(|overdue| format!("\n{overdue}")).unwrap_or_default();
-        if let (true, Some(hint)) = (self.entries.is_empty(), self.hint(fleet.key_prefix())) {
-            text.push_str(&format!("\n{hint}"));
+        match (self.left_out.0, self.hint(fleet.key_prefix())) {
+            (0, _) | (_, None) => {}
+            (_, Some(hint)) if self.entries.is_empty() => text.push_str(&format!("\n{hint}")),
+            (1, _) => text.push_str("\n1 string may be a lock of another client; --prefix shows it"),
+            (count, _) => {
+                text.push_str(&format!("\n{count} strings may be locks of other clients; --prefix shows them"))
+            }
         }
         text
     }

@@ -48,6 +48,9 @@ enum End {
     Refused = 4,
 }
 
+/// What to do about a URL.
+const SET_IT: &str = " (set it with --url or LOCK_URL)";
+
 /// Why a command could not go on.
 enum Failure {
     /// The URL makes no sense.
@@ -83,7 +86,13 @@ fn main() -> ExitCode {
         #[cfg(unix)]
         Action::Run(wanted) => {
             audit::print_to_stderr();
-            run::run(&args.url(), wanted)
+            match args.url() {
+                Ok(url) => run::run(&url, wanted),
+                Err(error) => {
+                    complain(&format!("{error}{SET_IT}"));
+                    ExitCode::from(End::Usage as u8)
+                }
+            }
         }
         _ => ExitCode::from(ask(args) as u8),
     }
@@ -110,26 +119,30 @@ fn ask(args: Args) -> End {
         }
     };
     let mut out = Output::new(args.json);
-    match runtime.block_on(act(&args.url(), args.action, &mut out)) {
-        Ok(end) => end,
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => End::Ok,
-        Err(Failure::Output(error)) => {
-            complain(&format!("cannot write the output: {error}"));
-            End::Unavailable
-        }
-        Err(Failure::Url(error)) => {
-            complain(&format!("{error} (set it with --url or LOCK_URL)"));
-            End::Usage
-        }
+    let done = match args.url() {
+        Ok(url) => runtime.block_on(act(&url, args.action, &mut out)),
+        Err(error) => Err(Failure::Url(error)),
+    };
+    let (end, text) = match done {
+        Ok(end) => return end,
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return End::Ok,
+        Err(Failure::Output(error)) => (End::Unavailable, format!("cannot write the output: {error}")),
+        Err(Failure::Url(error)) => (End::Usage, format!("{error}{SET_IT}")),
         Err(Failure::Lock(error)) => {
-            complain(&error.to_string());
-            match error.kind() {
+            let end = match error.kind() {
                 LockErrorKind::InvalidKey => End::Usage,
                 LockErrorKind::Misconfigured => End::Refused,
                 _ => End::Unavailable,
-            }
+            };
+            (end, error.to_string())
         }
+    };
+    if out.is_json() {
+        // Whoever cannot read it reads the exit code.
+        let _ = out.failure(&text, end as u8);
     }
+    complain(&text);
+    end
 }
 
 async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure> {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::text::visible;
 
@@ -35,6 +35,11 @@ impl Output {
     /// Writes a JSON document, indented so that people can read it too.
     pub(crate) fn document(&mut self, document: &Value) -> io::Result<()> {
         self.line(&safe(&format!("{document:#}")))
+    }
+
+    /// Writes why there is no result, and the exit code.
+    pub(crate) fn failure(&mut self, error: &str, exit_code: u8) -> io::Result<()> {
+        self.document(&json!({ "error": error, "exit_code": exit_code }))
     }
 
     /// Writes a document on one line, for a stream of documents.

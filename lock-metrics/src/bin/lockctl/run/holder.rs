@@ -5,18 +5,20 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, UNIX_EPOCH};
 
-use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, LossReason, ReleaseOutcome};
+use lock_core::{
+    LockError, LockErrorKind, LockGuard, LockManager, LockManagerBuilder, LossReason, ReleaseOutcome, Wait,
+};
 use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::args::{OnBusy, Run};
-use crate::complain;
 use crate::run::command::{self, Target};
 use crate::run::sentinel::Sentinel;
 use crate::run::signals::Signals;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, UNAVAILABLE};
 use crate::text::visible;
+use crate::{SET_IT, complain};
 
 /// How long remaining processes may take to end after they were killed, and how long the release
 /// may take.
@@ -31,6 +33,14 @@ pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
         complain("memory:// is a store of this process alone; name the Redis server with --url or LOCK_URL");
         return ExitCode::from(2);
     }
+    // Connects with the request, whose wait covers that too.
+    let locks = match LockManager::builder_for(url).and_then(LockManagerBuilder::build) {
+        Ok(locks) => locks,
+        Err(error) => {
+            complain(&format!("{error}{SET_IT}"));
+            return ExitCode::from(2);
+        }
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -38,10 +48,10 @@ pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
             return ExitCode::from(UNAVAILABLE);
         }
     };
-    ExitCode::from(runtime.block_on(under_lock(url, wanted)))
+    ExitCode::from(runtime.block_on(under_lock(&locks, wanted)))
 }
 
-async fn under_lock(url: &str, wanted: &Run) -> u8 {
+async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
     // Before anything else, so that no signal is missed.
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
@@ -53,10 +63,10 @@ async fn under_lock(url: &str, wanted: &Run) -> u8 {
     let taken = tokio::select! {
         biased;
         signal = signals.next() => return killed_by(signal.as_raw()),
-        taken = take(url, wanted) => taken,
+        taken = take(locks, wanted) => taken,
     };
-    let (locks, guard) = match taken {
-        Ok(taken) => taken,
+    let guard = match taken {
+        Ok(guard) => guard,
         Err(error) => return refused(&error, wanted.on_busy),
     };
     let code = match start(wanted, &guard) {
@@ -71,22 +81,21 @@ async fn under_lock(url: &str, wanted: &Run) -> u8 {
     code
 }
 
-async fn take(url: &str, wanted: &Run) -> Result<(LockManager, LockGuard), LockError> {
-    // Connected to by the request, whose wait covers that too.
-    let locks = LockManager::builder_for(url)?.build()?;
+async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError> {
     let program = wanted.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
     let site = format!("lockctl run {}", program.unwrap_or_default().to_string_lossy());
     // The manager adds the namespace, and the key may have been given with it.
     let key = wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned();
-    let mut request = locks.lock(key).with_ttl(wanted.ttl).with_wait(wanted.wait).with_site(site.leak());
+    let wait = if wanted.nonblock { Wait::None } else { wanted.wait };
+    let request = if wanted.shared { locks.read(key) } else { locks.lock(key) };
+    let mut request = request.with_ttl(wanted.ttl).with_wait(wait).with_site(site.leak());
     if let Some(limit) = wanted.max_hold {
         request = request.with_max_hold(limit);
     }
     if let Some(least) = wanted.min_hold {
         request = request.with_min_hold(least);
     }
-    let guard = request.acquire().await?;
-    Ok((locks, guard))
+    request.acquire().await
 }
 
 fn refused(error: &LockError, on_busy: OnBusy) -> u8 {
@@ -160,9 +169,8 @@ impl Running {
                 biased;
                 reason = guard.lost(), if lost.is_none() => {
                     lost = Some(reason);
-                    if ended.is_none() {
-                        complain(&visible(&format!("the lock {} was lost: {reason}; ending the command", guard.key())));
-                    }
+                    let what = if ended.is_none() { "the command" } else { "what the command left behind" };
+                    complain(&visible(&format!("the lock {} was lost: {reason}; ending {what}", guard.key())));
                     self.target.signal(Signal::TERM);
                     kill_at = kill_at.or(Some(Instant::now() + grace));
                 }
@@ -171,7 +179,8 @@ impl Running {
                     if !self.target.is_left() {
                         break;
                     }
-                    complain("the command has ended and left processes behind; ending them, then the lock is released");
+                    let then = if lost.is_none() { "; the lock is released when they have ended" } else { "" };
+                    complain(&format!("the command has ended and left processes behind, which get TERM{then}"));
                     self.target.signal(Signal::TERM);
                     kill_at = kill_at.or(Some(Instant::now() + grace));
                 }
@@ -183,7 +192,11 @@ impl Running {
                 }
                 _ = look.tick(), if ended.is_some() => {
                     let is_over = give_up_at.is_some_and(|at| at <= Instant::now());
-                    if is_over || !self.target.is_left() {
+                    let is_left = self.target.is_left();
+                    if is_over && is_left {
+                        complain("processes of the command do not end, although they were killed; they are left alone");
+                    }
+                    if is_over || !is_left {
                         break;
                     }
                 }
