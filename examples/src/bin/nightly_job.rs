@@ -10,7 +10,7 @@
 //! well before the next night. If the host dies, or the job fails, it has not run: any host may start it again. Each report is written under
 //! the fencing token of its lock, and an older one never replaces a newer one.
 //!
-//! Without `LOCK_URL` the lock is limited to this process: then the job always runs.
+//! Without `LOCK_URL` it ends with an error: every host would run the job. To try it alone: `LOCK_URL=memory://`.
 
 use std::env;
 use std::error::Error;
@@ -67,8 +67,7 @@ fn save(folder: &Path, token: FencingToken, lines: &str) -> std::io::Result<Path
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = env::args_os().nth(1).map_or_else(env::temp_dir, PathBuf::from);
-    let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
-    let locks = LockManager::connect(&url).await?;
+    let locks = LockManager::from_env().await?;
     locks.clone().install()?;
     let written = tokio::select! {
         written = write_report(&folder) => written,

@@ -8,7 +8,8 @@
 //! open http://127.0.0.1:8080/locks                           # who holds what, and who waits
 //! ```
 //!
-//! `LISTEN` sets another address. Without `LOCK_URL` the locks are limited to this process.
+//! `LISTEN` sets another address. Without `LOCK_URL` it does not start: its instances would not exclude each other. To try
+//! it alone: `LOCK_URL=memory://`.
 
 use std::env;
 use std::error::Error;
@@ -41,8 +42,7 @@ async fn change_cart(Path(id): Path<u64>) -> String {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let metrics = lock_metrics::install()?;
-    let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
-    let locks = LockManager::connect(&url).await?;
+    let locks = LockManager::from_env().await?;
     locks.clone().install()?;
 
     // The key of a cart's lock is made from the path; a request waits for it for at most 5 s, the

@@ -41,3 +41,12 @@ fn a_store_that_is_away_is_an_error_that_says_so() {
         ended.assert_failure(1, "127.0.0.1:1");
     }
 }
+
+/// Instances with locks of their own would exclude nobody, and look as if they did.
+#[test]
+#[limit]
+fn what_runs_in_a_fleet_does_not_start_without_a_store() {
+    for program in [env!("CARGO_BIN_EXE_nightly_job"), env!("CARGO_BIN_EXE_web_service")] {
+        run(program, &[], &[]).assert_failure(1, "LOCK_URL is not set");
+    }
+}

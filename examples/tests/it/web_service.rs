@@ -50,7 +50,7 @@ pub(crate) fn charge_at_once(server: &str) {
 #[test]
 #[limit]
 fn charges_one_request_at_a_time_and_stops_cleanly() {
-    let (mut program, server) = serve(&[]);
+    let (mut program, server) = serve(&[("LOCK_URL", "memory://")]);
     charge_at_once(&server);
     assert_eq!(http(&server, "POST", "/users/nobody/charge").0, 400);
     let (status, answer) = http(&server, "PUT", "/carts/7");
