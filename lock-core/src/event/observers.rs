@@ -2,9 +2,13 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::event::{LockEvent, LockObserver, Notice};
+
+/// How often an observer that is added is told the state at most, if that goes on changing.
+const TELLINGS: usize = 8;
 
 /// An append-only list of observers, so that the order of registration does not matter.
 #[derive(Default)]
@@ -12,12 +16,15 @@ pub(crate) struct Observers {
     first: Tail,
     /// What an observer that is added later must know, by node.
     lasting: Mutex<Vec<Lasting>>,
+    /// How often that has changed.
+    changes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Tail(OnceLock<(Arc<dyn LockObserver>, Box<Tail>)>);
 
 /// What was last reported about a node, and holds until the next report.
+#[derive(Clone)]
 struct Lasting {
     node: Box<str>,
     up: Option<bool>,
@@ -28,29 +35,38 @@ struct Lasting {
 
 impl Observers {
     pub(crate) const fn new() -> Self {
-        Self { first: Tail(OnceLock::new()), lasting: Mutex::new(Vec::new()) }
+        Self { first: Tail(OnceLock::new()), lasting: Mutex::new(Vec::new()), changes: AtomicU64::new(0) }
     }
 
     pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
-        // Until the end, so that it does not get the old state after the new one.
-        let lasting = self.lasting();
-        for Lasting { node, up, policy, replicas } in lasting.iter() {
-            let told = [
-                up.map(|up| Notice::Connection { node, up }),
-                policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
-                replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
-            ];
-            for notice in told.iter().flatten() {
-                shielded(|| observer.on_notice(notice));
-            }
-        }
         let mut tail = &self.first;
-        let mut entry = (observer, Box::default());
+        let mut entry = (Arc::clone(&observer), Box::default());
         while let Err(back) = tail.0.set(entry) {
             entry = back;
             match tail.0.get() {
                 Some((_, next)) => tail = next,
                 None => return,
+            }
+        }
+        // It may hear of what changes meanwhile before it is told how it was, and is told again then. Nothing is locked
+        // while it is called: it may come back to us, or take its time.
+        for _ in 0..TELLINGS {
+            let (lasting, changes) = {
+                let lasting = self.lasting();
+                (lasting.clone(), self.changes.load(Ordering::Relaxed))
+            };
+            for Lasting { node, up, policy, replicas } in &lasting {
+                let told = [
+                    up.map(|up| Notice::Connection { node, up }),
+                    policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
+                    replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
+                ];
+                for notice in told.iter().flatten() {
+                    shielded(|| observer.on_notice(notice));
+                }
+            }
+            if self.changes.load(Ordering::Relaxed) == changes {
+                return;
             }
         }
     }
@@ -76,18 +92,19 @@ impl Observers {
     }
 
     fn tell(&self, notice: &Notice<'_>) {
-        let _lasting = self.remember(notice);
+        self.remember(notice);
         self.for_each(|observer| observer.on_notice(notice));
     }
 
-    /// Keeps lasting states, and makes observers that are added meanwhile wait.
-    fn remember(&self, notice: &Notice<'_>) -> Option<MutexGuard<'_, Vec<Lasting>>> {
+    /// Keeps lasting states.
+    fn remember(&self, notice: &Notice<'_>) {
         let (Notice::Connection { node, .. } | Notice::EvictionPolicy { node, .. } | Notice::Replication { node, .. }) =
             notice
         else {
-            return None;
+            return;
         };
         let mut lasting = self.lasting();
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let known = lasting.iter().position(|known| *known.node == **node);
         let at = known.unwrap_or_else(|| {
             lasting.push(Lasting { node: (*node).into(), up: None, policy: None, replicas: None });
@@ -101,7 +118,6 @@ impl Observers {
             }
             _ => {}
         }
-        Some(lasting)
     }
 
     fn lasting(&self) -> MutexGuard<'_, Vec<Lasting>> {
@@ -139,6 +155,8 @@ pub(crate) fn notify_all(notice: &Notice<'_>) {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
+
+    use lock_core::testing::limit;
 
     use super::Observers;
     use crate::event::{LockEvent, LockEventKind, LockObserver, Notice};
@@ -189,5 +207,35 @@ mod tests {
         assert_eq!(*late.0.lock().unwrap(), ["a true", "a allkeys-lru", "b false"]);
         observers.tell(&Notice::Connection { node: "b", up: true });
         assert_eq!(late.0.lock().unwrap().last().unwrap(), "b true");
+    }
+
+    /// Comes back to us from the middle of a notice.
+    struct Reentrant(Arc<Observers>, Notes);
+
+    impl LockObserver for Reentrant {
+        fn on_event(&self, _: &LockEvent<'_>) {}
+
+        fn on_notice(&self, notice: &Notice<'_>) {
+            if let Notice::Connection { node: "a", .. } = notice {
+                self.0.tell(&Notice::Connection { node: "b", up: true });
+                self.0.add(Arc::new(self.1.clone()));
+            }
+        }
+    }
+
+    #[test]
+    #[limit]
+    fn nothing_is_locked_while_an_observer_is_called() {
+        let (observers, late) = (Arc::new(Observers::new()), Notes::default());
+        observers.add(Arc::new(Reentrant(Arc::clone(&observers), late.clone())));
+        observers.tell(&Notice::Connection { node: "a", up: true });
+        assert_eq!(*late.0.lock().unwrap(), ["a true", "b true", "a true"]);
+        // One that is added is told of a change that comes while it is told how it was.
+        let observers = Arc::new(Observers::new());
+        observers.tell(&Notice::Connection { node: "a", up: true });
+        observers.add(Arc::new(Reentrant(Arc::clone(&observers), Notes::default())));
+        let last = Notes::default();
+        observers.add(Arc::new(last.clone()));
+        assert_eq!(*last.0.lock().unwrap(), ["a true", "b true"]);
     }
 }
