@@ -101,6 +101,9 @@ impl RedisStoreBuilder {
     /// Gets credentials from `provider` instead of the URL: before a connection is opened, and again before
     /// they expire, when every open connection logs in again. If the server refuses credentials, the provider
     /// is asked again too.
+    ///
+    /// It runs in a thread of its own and may take its time: connections that need its answer wait 4 s for it, then
+    /// fail and ask again beside it; connections that are open stay so, and locks that are held are renewed.
     pub fn credentials<F, Fut>(mut self, provider: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,

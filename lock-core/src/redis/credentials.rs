@@ -4,10 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, Result};
@@ -74,14 +76,32 @@ impl fmt::Debug for Credentials {
 
 type Asked = Pin<Box<dyn Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send>>;
 
+/// How long the answer of a provider is waited for. Then whoever comes next asks again, beside it. Less than connecting
+/// may take, so that callers learn what they wait for.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// How long a provider may take to answer at all.
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// How many questions may be unanswered at a time.
+const UNANSWERED: usize = 8;
+
 /// Gives credentials, and remembers the last ones while they are good.
-pub(super) struct Provider {
+///
+/// The application's function runs in a thread of its own, and nothing of ours is locked meanwhile: one that hangs, or
+/// blocks its thread, holds up nobody but those who need its answer, and them for a while only.
+pub(super) struct Provider(Arc<Shared>);
+
+struct Shared {
     ask: Box<dyn Fn() -> Asked + Send + Sync>,
-    /// Held while the provider is asked, so that connections that open together ask once.
-    asking: AsyncMutex<()>,
     given: Mutex<Given>,
     changed: Notify,
+    /// How many threads wait for the application.
+    unanswered: AtomicUsize,
 }
+
+/// What becomes of a question: nothing yet, or credentials and how many were given up to these.
+type Outcome = Option<Result<(u64, Credentials)>>;
 
 /// What the provider has given.
 #[derive(Default)]
@@ -90,6 +110,8 @@ struct Given {
     times: u64,
     /// The last credentials, unless they were refused, and when to ask again.
     last: Option<(Credentials, Timestamp)>,
+    /// When the provider was last asked, and what comes of it.
+    asked: Option<(Timestamp, watch::Receiver<Outcome>)>,
 }
 
 impl Provider {
@@ -99,7 +121,8 @@ impl Provider {
         Fut: Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
         let ask = Box::new(move || Box::pin(provider()) as Asked);
-        Self { ask, asking: AsyncMutex::new(()), given: Mutex::default(), changed: Notify::new() }
+        let (given, changed, unanswered) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
+        Self(Arc::new(Shared { ask, given, changed, unanswered }))
     }
 
     /// Returns credentials to log in with.
@@ -109,34 +132,43 @@ impl Provider {
 
     /// Returns credentials to log in with, and how many were given up to these.
     async fn numbered(&self) -> Result<(u64, Credentials)> {
-        let _asking = self.asking.lock().await;
-        let now = Clock::system().now();
-        {
-            let given = self.given();
+        let clock = Clock::system();
+        let now = clock.now();
+        let mut outcome = {
+            let mut given = self.0.given();
             if let Some((last, _)) = given.last.as_ref().filter(|(_, until)| now < *until) {
                 return Ok((given.times, last.clone()));
             }
-        }
-        let credentials = (self.ask)().await.map_err(|error| {
-            LockError::not_executed(
-                "the provider of the Redis credentials failed; its own error is the source of this one",
-            )
-            .with_source(std::io::Error::other(error))
-        })?;
-        let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| now.after(time / 5 * 4));
-        let number = {
-            let mut given = self.given();
-            given.last = Some((credentials.clone(), until));
-            given.times += 1;
-            given.times
+            // Connections that open together ask once.
+            let waits = |(at, outcome): &&(Timestamp, watch::Receiver<Outcome>)| {
+                now.since(*at) < PATIENCE && outcome.borrow().is_none() && outcome.has_changed().is_ok()
+            };
+            match given.asked.as_ref().filter(waits) {
+                Some((_, outcome)) => outcome.clone(),
+                None => {
+                    let outcome = self.0.clone().ask(now)?;
+                    given.asked = Some((now, outcome.clone()));
+                    outcome
+                }
+            }
         };
-        self.changed.notify_waiters();
-        Ok((number, credentials))
+        tokio::select! {
+            biased;
+            known = outcome.wait_for(Option::is_some) => match known.as_deref() {
+                Ok(Some(known)) => known.clone(),
+                Ok(None) | Err(_) => {
+                    Err(LockError::not_executed("the provider of the Redis credentials panicked, or its runtime has ended"))
+                }
+            },
+            () = clock.sleep_until(now.after(PATIENCE)) => Err(LockError::not_executed(format!(
+                "the provider of the Redis credentials has not answered within {PATIENCE:?}; it is asked again",
+            ))),
+        }
     }
 
     /// Forgets credentials that were refused, so that the next connection asks for others.
     pub(super) fn forget(&self, refused: &Credentials) {
-        let mut given = self.given();
+        let mut given = self.0.given();
         if given.last.as_ref().is_some_and(|(credentials, _)| credentials == refused) {
             given.last = None;
         }
@@ -148,10 +180,10 @@ impl Provider {
     /// So all servers that share a provider learn of the next, whichever of them asked for them.
     pub(super) async fn after(&self, number: u64) -> Result<(u64, Credentials)> {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
+            let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
             let (times, until) = {
-                let given = self.given();
+                let given = self.0.given();
                 (given.times, given.last.as_ref().map_or(Timestamp::NEVER, |(_, until)| *until))
             };
             if times != number {
@@ -169,9 +201,63 @@ impl Provider {
             }
         }
     }
+}
 
+impl Shared {
     fn given(&self) -> MutexGuard<'_, Given> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the application, on the current runtime but in a thread that nobody else needs.
+    fn ask(self: Arc<Self>, now: Timestamp) -> Result<watch::Receiver<Outcome>> {
+        let runtime =
+            Handle::try_current().map_err(|_| LockError::misconfigured("credentials take a tokio runtime"))?;
+        let failed = |why: &str| LockError::not_executed(format!("the provider of the Redis credentials {why}"));
+        if self.unanswered.load(Ordering::Relaxed) >= UNANSWERED {
+            return Err(failed("has left earlier questions unanswered, and is asked again when it has answered one"));
+        }
+        let (publish, outcome) = watch::channel(None);
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let asking = Asking(self);
+        let ask = move || {
+            let answer = runtime.block_on(async {
+                let clock = Clock::system();
+                tokio::select! {
+                    answer = (asking.0.ask)() => answer.map_err(|error| {
+                        failed("failed; its own error is the source of this one").with_source(std::io::Error::other(error))
+                    }),
+                    () = clock.sleep_until(now.after(AT_MOST)) => Err(failed("has not answered within a minute")),
+                }
+            });
+            let _ = publish.send(Some(answer.map(|credentials| asking.0.take(credentials, now))));
+        };
+        let begun = std::thread::Builder::new().name("lock-credentials".to_owned()).spawn(ask);
+        begun
+            .map(drop)
+            .map_err(|error| failed("cannot be asked, since no thread can be started").with_source(error))?;
+        Ok(outcome)
+    }
+
+    /// Takes note of what the application gave when it was asked `then`.
+    fn take(&self, credentials: Credentials, then: Timestamp) -> (u64, Credentials) {
+        let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| then.after(time / 5 * 4));
+        let number = {
+            let mut given = self.given();
+            given.last = Some((credentials.clone(), until));
+            given.times += 1;
+            given.times
+        };
+        self.changed.notify_waiters();
+        (number, credentials)
+    }
+}
+
+/// A question that the application has not answered.
+struct Asking(Arc<Shared>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

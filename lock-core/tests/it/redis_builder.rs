@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lock_core::testing::{EventLog, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
+use lock_core::testing::{EventLog, FaultProxy, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use lock_core::{Credentials, LockErrorKind, LockManager, LockOptions, RedisStore, Renew};
 
 use crate::support::{MS, SECOND, eventually, locks_at, renewals, take};
@@ -203,6 +203,49 @@ async fn refused_credentials_are_asked_for_again() {
     let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     assert!(chain.map(ToString::to_string).any(|text| text == "no token"), "{error:?}");
     assert!(!format!("{:?}", Credentials::new("s3cret").with_username("app")).contains("s3cret"));
+}
+
+/// One that hangs, and one that blocks its thread, when it is asked for the second time.
+#[tokio::test]
+#[limit]
+async fn a_provider_that_never_answers_is_asked_again_and_holds_nobody_up() {
+    for blocks in [false, true] {
+        let server = RedisServer::start();
+        user(&server, &[">pw"]);
+        let between = FaultProxy::start(server.port());
+        let (asked, events) = (Arc::new(AtomicU32::new(0)), EventLog::default());
+        let times = Arc::clone(&asked);
+        let provider = move || {
+            let number = times.fetch_add(1, Ordering::SeqCst);
+            if number == 1 && blocks {
+                loop {
+                    std::thread::park();
+                }
+            }
+            async move {
+                if number == 1 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(Credentials::new("pw").with_username("app").valid_for(SECOND))
+            }
+        };
+        let store = RedisStore::builder(between.url()).credentials(provider).build().unwrap();
+        let locks = LockManager::builder(store).observer(events.clone()).build().unwrap();
+        let guard = locks.lock("held").with_ttl(30 * SECOND).with_renew(Renew::Every(200 * MS)).await.unwrap();
+        eventually("it is asked before they end", || asked.load(Ordering::SeqCst) >= 2).await;
+        // Whoever connects now takes what it will give next, and the lock goes on being renewed.
+        between.kill_connections();
+        let before = events.count("Renewed");
+        take_patiently(&locks, "k").await;
+        eventually("the lock is renewed", || events.count("Renewed") > before).await;
+        assert!(asked.load(Ordering::SeqCst) >= 3, "it was asked again");
+        guard.ensure_held().unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+async fn take_patiently(locks: &LockManager, key: &str) {
+    locks.lock(key).with_wait(60 * SECOND).await.unwrap().release().await.unwrap();
 }
 
 /// Returns the addresses of servers, as something that looks them up would give them.
