@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use lock_core::testing::limit;
 use lock_core::{
-    Deadlock, LockError, LockErrorKind, LockEvent, LockManager, LockObserver, LockRequest, MemoryStore, Notice, Wait,
+    Blocked, Deadlock, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver,
+    LockRequest, MemoryStore, Notice, Wait,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -133,6 +134,35 @@ fn threads_that_wait_for_each_other_are_found_too() {
     let ends = [job("a", "b"), job("b", "a")].map(|thread| thread.join().unwrap().unwrap_err().kind());
     let victims = ends.iter().filter(|kind| **kind == LockErrorKind::WouldDeadlock).count();
     assert_eq!(victims, 1, "{ends:?}");
+}
+
+/// Whoever holds the other lock published that it waits, and waits no longer: nothing moves between two looks but its
+/// stamp.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_cycle_of_which_one_member_has_not_published_again_is_no_deadlock() {
+    let (store, told) = (MemoryStore::new(), Told::default());
+    let [locks, other] = [(); 2].map(|()| {
+        let manager = LockManager::builder(store.clone()).drive_on_current_runtime();
+        manager.observer(told.clone()).build().unwrap()
+    });
+    let held = other.lock("b").await.unwrap();
+    let holder = store.holder(held.key()).await.unwrap().unwrap();
+    let waits_for = LockKey::new("a").unwrap();
+    let then = Blocked::new(holder.owner.unwrap(), held.token(), u64::MAX / 2, waits_for);
+    let key = held.key().clone();
+    let publishing = tokio::spawn(async move {
+        loop {
+            store.set_blocked(&key, Some(&then)).await.unwrap();
+            sleep(100 * MS).await;
+        }
+    });
+    let inner = locks.lock("b").with_wait(20 * SECOND);
+    let ended: Result<(), LockError> = locks.lock("a").run(async |_| inner.run(async |_| Ok(())).await).await;
+    assert_eq!(ended.unwrap_err().kind(), LockErrorKind::Timeout);
+    assert!(told.0.lock().unwrap().is_empty());
+    publishing.abort();
+    held.release().await.unwrap();
 }
 
 /// What really is: which task holds what, and what it waits for.

@@ -4,10 +4,13 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
-use lock_core::testing::{EventLog, RedisServer, Reply, limit};
-use lock_core::{FencingGate, LockErrorKind, LossReason, ReleaseOutcome};
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, limit};
+use lock_core::{
+    AcquireRequest, Attempt, Claim, FencingGate, HolderInfo, LockBackend, LockErrorKind, LockKey, LossReason,
+    RedisStore, ReleaseOutcome,
+};
 
-use crate::support::{Scratch, eventually, locks, lost, pttl, renewals, take, watched};
+use crate::support::{SECOND, Scratch, eventually, locks, lost, pttl, renewals, take, watched};
 
 /// A server whose wall clock can be moved.
 struct Movable {
@@ -88,4 +91,30 @@ async fn a_jump_back_keeps_leases_and_the_order_of_tokens() {
     assert!(left <= 30_000, "a lease that is taken after the jump is as long as any, {left} ms");
     drop(next);
     eventually("it is free", || pttl(&movable.server, "k") == -2).await;
+}
+
+/// A deadline counts by the clock of the server, which is an hour behind ours.
+#[tokio::test]
+#[limit]
+async fn an_attempt_that_arrives_late_takes_nothing_although_the_clock_is_behind() {
+    let movable = Movable::start();
+    movable.jump(-3600).await;
+    let between = FaultProxy::start(movable.server.port());
+    let store = RedisStore::new(&between.url()).unwrap();
+    let ask = |key: &str| {
+        let claim = Claim::new(LockKey::new(key).unwrap(), 600 * SECOND);
+        let mut request = AcquireRequest::new(claim, HolderInfo::new("host", 1, "site"));
+        // By the script: one without it has no deadline.
+        (request.repeated, request.execute_within) = (true, SECOND);
+        request
+    };
+    let mut patient = ask("in time");
+    patient.execute_within = 60 * SECOND;
+    let in_time = store.try_acquire(&patient).await;
+    assert!(matches!(in_time, Ok(Attempt::Granted { .. })), "{in_time:?}");
+    // What is written while this holds arrives that much later.
+    between.delay(Direction::ToServer, 2 * SECOND);
+    let late = store.try_acquire(&ask("late")).await;
+    assert!(!matches!(late, Ok(Attempt::Granted { .. })), "{late:?}");
+    assert_eq!(pttl(&movable.server, "late"), -2);
 }

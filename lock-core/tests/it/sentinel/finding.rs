@@ -1,6 +1,6 @@
 //! How the master is found, and what is said when it is not.
 
-use lock_core::testing::{RedisSentinels, RedisServer, limit};
+use lock_core::testing::{RedisSentinels, RedisServer, Reply, limit};
 use lock_core::{LockErrorKind, LockManager, LockOptions, RedisStore};
 
 use super::follow;
@@ -83,6 +83,30 @@ async fn one_sentinel_that_refuses_us_stands_in_nobodys_way() {
     let locks = follow(&servers).await;
     take(&locks, "k").await.release().await.unwrap();
     assert!(!exists(&servers.servers()[0], "k"));
+}
+
+/// Its writes would be refused, but what it says of locks may be old.
+#[tokio::test]
+#[limit]
+async fn a_server_that_the_sentinels_name_is_not_used_while_it_is_a_replica() {
+    let servers = RedisSentinels::start();
+    let (replica, url) = (&servers.servers()[1], servers.url());
+    let port = replica.port().to_string();
+    for sentinel in servers.sentinels() {
+        for words in [
+            &["REMOVE", "mymaster"][..],
+            &["MONITOR", "mymaster", "127.0.0.1", &port, "2"],
+            &["SET", "mymaster", "down-after-milliseconds", "600000"],
+        ] {
+            assert_eq!(sentinel.command(&[&["SENTINEL"], words].concat()), Reply::Text("OK".to_owned()));
+        }
+    }
+    let (kind, text) = refusal(&url).await;
+    assert_eq!(kind, LockErrorKind::Unavailable);
+    assert!(text.contains("is a replica, although its sentinels name it"), "{text}");
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    let locks = LockManager::connect(&url).await.unwrap();
+    take(&locks, "k").await.release().await.unwrap();
 }
 
 #[test]
