@@ -35,10 +35,10 @@ impl Place {
     }
 
     /// Returns how many replicas there are that could take over, if anybody knows them all.
-    pub(super) fn replicas(&self) -> Option<u64> {
+    pub(super) fn replicas(&self) -> Result<u64> {
         match self {
-            Self::Fixed(_) => None,
-            Self::Sentinels(sentinels) => Some(sentinels.replicas()),
+            Self::Fixed(_) => Err(all_of_unknown()),
+            Self::Sentinels(sentinels) => sentinels.replicas(),
         }
     }
 
@@ -94,11 +94,6 @@ impl Place {
                 Ok(listening)
             }
         }
-    }
-
-    /// Returns whether the address can change.
-    pub(super) fn may_move(&self) -> bool {
-        matches!(self, Self::Sentinels(_))
     }
 
     /// Follows the server from address to address, as far as it is told. Never returns.

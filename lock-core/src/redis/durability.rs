@@ -5,11 +5,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::backend::{Claim, Renewal};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::key::LockKey;
 use crate::options::{Durability, command_timeout};
-use crate::redis::discovery::all_of_unknown;
 use crate::redis::hash_slot::slot_of;
 use crate::redis::keys::{CLOCK, clock_of_slot};
 use crate::redis::link::Link;
@@ -21,13 +20,31 @@ impl Node {
     ///
     /// Every error but a mistake leaves open what arrived where.
     pub(super) async fn confirm(&self, link: &Link, claim: &Claim, within: Duration) -> Result<()> {
-        let Some(wanted) = self.wanted(claim.durability)? else { return Ok(()) };
+        let Some(mut wanted) = self.wanted(claim.durability)? else { return Ok(()) };
+        // Sooner than the caller gives up, so that it learns why.
+        let within = within / 8 * 7;
+        let end = Clock::system().now().after(within);
+        loop {
+            self.confirm_by(link, claim, wanted, within, end).await?;
+            match self.wanted(claim.durability)? {
+                // One that can take over by now need not be among those that have confirmed.
+                Some(now) if now.replicas > wanted.replicas && !now.every => wanted = now,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn confirm_by(
+        &self,
+        link: &Link,
+        claim: &Claim,
+        wanted: Wanted,
+        within: Duration,
+        end: Timestamp,
+    ) -> Result<()> {
         let markers = || self.markers(link, &claim.key);
         let mut outcome = self.rounds.join(&Handle::current(), wanted, markers);
         let clock = Clock::system();
-        // Sooner than the caller gives up, so that it learns why.
-        let within = within / 8 * 7;
-        let end = clock.now().after(within);
         let confirmed = tokio::select! {
             biased;
             known = outcome.wait_for(Option::is_some) => match known.as_deref() {
@@ -57,8 +74,15 @@ impl Node {
         }
     }
 
-    /// Turns renewals that are not confirmed into errors.
+    /// Turns renewals that are not confirmed into errors, and losses of which only a replica tells.
     pub(super) async fn confirm_renewals(&self, link: &Link, claims: &[Claim], renewals: &mut [Result<Renewal>]) {
+        if renewals.contains(&Ok(Renewal::Lost))
+            && let Err(error) = self.check_master(link, "renew").await
+        {
+            for renewal in renewals.iter_mut().filter(|renewal| **renewal == Ok(Renewal::Lost)) {
+                *renewal = Err(error.clone());
+            }
+        }
         let mut asked: Vec<(Durability, Result<()>)> = vec![(Durability::Master, Ok(()))];
         for (claim, renewal) in claims.iter().zip(renewals) {
             if !matches!(renewal, Ok(Renewal::Renewed)) {
@@ -84,13 +108,11 @@ impl Node {
         let (replicas, on_disk) = match durability {
             Durability::Master => return Ok(None),
             Durability::Acks(replicas) => (u64::from(replicas), None),
-            Durability::AllReplicas => match self.replicas() {
-                Some(replicas) => (replicas.max(1), None),
-                None => return Err(all_of_unknown()),
-            },
+            Durability::AllReplicas => (self.replicas()?.max(1), None),
             Durability::Fsync { local, replicas } => (u64::from(replicas), Some(local)),
         };
-        Ok(Some(Wanted { replicas, on_disk }))
+        let every = durability == Durability::AllReplicas && self.cluster.is_some();
+        Ok(Some(Wanted { replicas, on_disk, every }))
     }
 
     /// Names the keys of which a round writes as many as the server takes: a node of a cluster takes only those of

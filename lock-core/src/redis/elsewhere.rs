@@ -1,8 +1,11 @@
-//! What a caller of one server is told when another node of its cluster serves the key.
+//! Answers of a server that is no longer the one to ask: a replica, or a node of a cluster that does not serve the key.
+
+use redis::RedisError;
 
 use crate::error::{LockError, Result};
 use crate::redis::cluster::redirect::Refusal;
 use crate::redis::introduction::Introduction;
+use crate::redis::link::Link;
 use crate::redis::node::Node;
 
 impl Node {
@@ -13,7 +16,7 @@ impl Node {
     pub(super) async fn explain<T>(&self, answer: Result<T>) -> Result<T> {
         let Err(error) = &answer else { return answer };
         let Some(Refusal::Moved(to)) = Refusal::of(error) else { return answer };
-        match Box::pin(self.is_replica()).await {
+        match Box::pin(self.asks_a_replica()).await {
             Some(false) => Err(LockError::misconfigured(format!(
                 "{} is one node of a cluster, and {to} serves this key; write redis+cluster:// in the URL, or \
                  rediss+cluster:// for TLS, to reach every node",
@@ -31,15 +34,41 @@ impl Node {
         }
     }
 
-    /// Asks the server whether it is a replica, or was one when the connection was opened: it may have been promoted
-    /// since it sent a call elsewhere.
-    async fn is_replica(&self) -> Option<bool> {
+    async fn asks_a_replica(&self) -> Option<bool> {
         let connection = self.pool.connection().await.ok()?;
-        let mut asking = redis::pipe();
-        asking.cmd("HELLO").cmd("INFO").arg("replication");
-        let mut answers = connection.link.send_all(&asking).await.ok()?.into_iter();
-        let now = Introduction::read(answers.next(), answers.next());
-        let promoted = now.history.is_some() && now.history.as_ref() != connection.link.history();
-        now.is_replica().map(|is_replica| is_replica || promoted)
+        is_replica(&connection.link).await.ok()?
     }
+
+    /// Makes sure that it was a master that answered over a connection that something is *not held*.
+    ///
+    /// Whatever a write would be needed for, a replica refuses. But it has only what it was sent, which is nothing while
+    /// it begins to follow another master: there a lock is not held that is.
+    pub(super) async fn check_master(&self, link: &Link, op: &str) -> Result<()> {
+        if self.cluster.is_some() {
+            // Its replicas send callers elsewhere.
+            return Ok(());
+        }
+        match is_replica(link).await {
+            Ok(Some(true)) => {
+                self.pool.retire();
+                Err(LockError::not_executed(format!(
+                    "{} is a replica, or was one, which need not know every lock; wait for the failover to end",
+                    self.name(),
+                )))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.failed(op, &error)),
+        }
+    }
+}
+
+/// Asks the server whether it is a replica, or was one when the connection was opened: it may have been promoted since
+/// it answered. `None` if it does not tell.
+async fn is_replica(link: &Link) -> std::result::Result<Option<bool>, RedisError> {
+    let mut asking = redis::pipe();
+    asking.cmd("HELLO").cmd("INFO").arg("replication");
+    let mut answers = link.send_all(&asking).await?.into_iter();
+    let now = Introduction::read(answers.next(), answers.next());
+    let promoted = now.history.is_some() && now.history.as_ref() != link.history();
+    Ok(now.is_replica().map(|is_replica| is_replica || promoted))
 }

@@ -31,7 +31,12 @@ pub(super) fn number_in(slot_of_it: u16) -> u32 {
 
 /// Returns the slot of a key.
 pub(super) fn slot_of(key: &LockKey) -> u16 {
-    slot(hash_tag(key.as_str()).unwrap_or(key.as_str()).as_bytes())
+    slot_of_name(key.as_str())
+}
+
+/// Returns the slot of whatever has this name.
+pub(super) fn slot_of_name(name: &str) -> u16 {
+    slot(hash_tag(name).unwrap_or(name).as_bytes())
 }
 
 /// Returns the slot of the hashed part of a key: its CRC-16 (XMODEM) modulo the number of slots.

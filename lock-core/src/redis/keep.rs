@@ -55,9 +55,7 @@ impl Node {
                     if std::mem::replace(&mut failovers, self.pool.history.changes()) != failovers {
                         inbox.notice(&Notice::Failover { node });
                         tracing::warn!(node, "the server has another history than before: it may have lost locks");
-                        if let Some(repeats) = &self.repeats {
-                            repeats.send(link, node).await;
-                        }
+                        self.taken_over.notify_one();
                     }
                     (was_up, told_down) = (true, false);
                     let opened_at = clock.now();
@@ -71,6 +69,16 @@ impl Node {
                         tokio::select! {
                             () = &mut ended => break,
                             _ = retirements.changed() => break,
+                            () = self.taken_over.notified() => {
+                                tokio::select! {
+                                    () = self.repeat_releases() => continue,
+                                    () = &mut ended => {}
+                                    _ = retirements.changed() => {}
+                                }
+                                // On the next connection.
+                                self.taken_over.notify_one();
+                                break;
+                            }
                             () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => {}
                         }
                         if let Ok(connection) = self.pool.connection().await {

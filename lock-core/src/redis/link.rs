@@ -46,6 +46,7 @@ pub(super) struct Link {
     connection: MultiplexedConnection,
     /// Counts the connections of the store: what was sent on one is not ordered with another.
     pub(super) generation: u64,
+    /// When it was begun to open it: what was known of the server before need not be true of this one.
     pub(super) opened_at: Timestamp,
     /// The server's clock, as last read on this connection.
     pub(super) time: ServerTime,
@@ -79,6 +80,7 @@ impl Link {
     pub(super) fn new(
         connection: MultiplexedConnection,
         generation: u64,
+        opened_at: Timestamp,
         time: ServerTime,
         gone: watch::Receiver<()>,
         client: Option<ClientId>,
@@ -86,7 +88,7 @@ impl Link {
         Self {
             connection,
             generation,
-            opened_at: Clock::system().now(),
+            opened_at,
             time,
             silent_since: AtomicU64::new(0),
             first_cancelled: AtomicU64::new(0),

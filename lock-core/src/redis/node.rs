@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::RedisError;
+use tokio::sync::Notify;
 
 use crate::backend::{AcquireRequest, Inbox};
 use crate::clock::Clock;
@@ -65,8 +66,10 @@ pub(super) struct Node {
     floor: Floor,
     pub(super) collisions: Collisions,
     pub(super) renewals: Renewals,
-    /// What to free again if another server takes over, where that can happen.
-    pub(super) repeats: Option<Repeats>,
+    /// What to free again if another server takes over.
+    pub(super) repeats: Arc<Repeats>,
+    /// Notified when it has taken over, so that it may not have heard of that.
+    pub(super) taken_over: Notify,
     pub(super) rounds: Arc<Rounds>,
     /// Where a lock must have arrived before it counts, if its request does not say.
     pub(super) durability: Durability,
@@ -109,7 +112,8 @@ impl Node {
 
     fn new(place: Place, durability: Durability, cluster: Option<Arc<Common>>) -> Self {
         Self {
-            repeats: place.may_move().then(Repeats::default),
+            repeats: cluster.as_ref().map_or_else(Arc::default, |cluster| Arc::clone(&cluster.repeats)),
+            taken_over: Notify::new(),
             rounds: Rounds::new(place.clone()),
             pool: Pool::new(place),
             listeners: ChangeListeners::default(),
@@ -159,13 +163,22 @@ impl Node {
 
     /// Returns slots that this master of a cluster served when it was looked at.
     pub(super) fn settled_slots(&self) -> impl Iterator<Item = u16> + use<> {
-        let found = self.found().slots;
-        found.into_iter().flat_map(|(first, last)| [first, last])
+        let ends = self.found().ends();
+        ends.into_iter().flat_map(|(first, last)| [first, last])
     }
 
-    /// Returns how many replicas there are that could take over, if anybody knows them all.
-    pub(super) fn replicas(&self) -> Option<u64> {
-        if self.cluster.is_some() { Some(self.found().replicas) } else { self.pool.place().replicas() }
+    /// Returns whether a key is served here, as far as is known.
+    pub(super) fn serves(&self, key: &LockKey) -> bool {
+        self.cluster.is_none() || self.found().has(slot_of(key))
+    }
+
+    /// Returns how many replicas there are that could take over, if anybody knows them all. A master of a cluster is
+    /// asked in each round; this is how many it had.
+    pub(super) fn replicas(&self) -> Result<u64> {
+        if self.cluster.is_none() {
+            return self.pool.place().replicas();
+        }
+        Ok(self.rounds.replicas().unwrap_or_else(|| self.found().replicas))
     }
 
     /// Notes that it may be gone, and has the cluster find out.

@@ -100,17 +100,22 @@ impl Pool {
         if let Some(open) = self.slots.open(runtime.id(), Clock::system().now()) {
             return Ok(open);
         }
-        let mut outcome = self.outcome(&runtime);
-        if let Some(known) = outcome.borrow().as_ref() {
-            return known.clone();
+        for may_repeat in [true, false] {
+            let mut outcome = self.outcome(&runtime);
+            let opened = match outcome.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(known)) => known.clone(),
+                Ok(None) | Err(_) => Err(LockError::not_executed(format!(
+                    "the tokio runtime that was connecting to {} is shutting down; ask from one that keeps running",
+                    self.node(),
+                ))),
+            };
+            // The server was found to be no master while it was opened: another one leads elsewhere.
+            let is_retired = |open: &Arc<Coalescer>| !self.slots.serves(&open.link, Clock::system().now());
+            if !may_repeat || !opened.as_ref().is_ok_and(is_retired) {
+                return opened;
+            }
         }
-        match outcome.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(known)) => known.clone(),
-            Ok(None) | Err(_) => Err(LockError::not_executed(format!(
-                "the tokio runtime that was connecting to {} is shutting down; ask from one that keeps running",
-                self.node(),
-            ))),
-        }
+        Err(LockError::not_executed("no connection is worth using"))
     }
 
     fn outcome(&self, runtime: &Handle) -> watch::Receiver<Outcome> {
@@ -148,13 +153,14 @@ impl Pool {
         let history = Arc::clone(&self.history);
         // A runtime without I/O or timers panics at the first socket: in a task of its own, so that
         // the panic becomes an answer and does not end the caller.
+        let opened_at = Clock::system().now();
         let opening = runtime.spawn(async move { place.open(presence).await });
         let node = self.node().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
                 Ok(Ok(Greeting { connection, time, client, cluster, history: found, moves })) => {
                     history.observe(found.as_ref());
-                    let link = Link::new(connection, generation, time, gone, client).to(found, moves);
+                    let link = Link::new(connection, generation, opened_at, time, gone, client).to(found, moves);
                     if cluster {
                         link.note_cluster();
                     }

@@ -26,6 +26,7 @@ impl Node {
         let (mut was_open, mut missed, mut pause) = (None, false, BACKOFF.0);
         loop {
             let mut retirements = self.pool.retirements();
+            let begun = clock.now();
             match self.pool.place().listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
                     self.pool.history.observe(listening.history.as_ref());
@@ -33,7 +34,7 @@ impl Node {
                     let (_open, gone) = watch::channel(());
                     let time = ServerTime::new(0, clock.now());
                     let (connection, client) = (listening.connection, listening.client);
-                    let link = Link::new(connection, self.pool.number(), time, gone, client);
+                    let link = Link::new(connection, self.pool.number(), begun, time, gone, client);
                     let link = link.to(listening.history, listening.moves);
                     let moved = link.ended();
                     let opened = Opened::new(&self.listeners, link, listening.tracks);

@@ -1,24 +1,42 @@
 //! The end of a claim, and what must come first: settling an attempt that nobody awaits any more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Freed, Release};
 use crate::clock::Clock;
-use crate::error::{LockError, Result};
+use crate::error::{LockError, LockErrorKind, Result};
 use crate::owner::OwnerId;
 use crate::redis::coalesce::{Coalescer, Flush};
 use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::{CLOCK, clock_of};
 use crate::redis::link::Link;
 use crate::redis::node::{Node, Way};
+use crate::redis::share::all;
 use crate::redis::steps::{self, Holding};
 use crate::redis::unsettled::{Sent, Unsettled};
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How many locks are freed together that were freed before. The server does nothing else meanwhile.
+const BATCH: usize = 32;
+
+/// How often it is tried to free them again, and how long to wait between.
+const TRIES: (usize, Duration) = (5, Duration::from_secs(1));
+
 impl Node {
     pub(super) async fn free(&self, op: &str, release: &Release, way: Way) -> Result<Freed> {
+        let (freed, connection) = self.free_once(op, release, way).await?;
+        if freed == Freed::NotHeld {
+            Box::pin(self.check_master(&connection.link, op)).await?;
+        }
+        self.freed(release);
+        Ok(freed)
+    }
+
+    /// Frees a lock, also one that was freed before. Whoever does not hold it need not ask whether a replica said so.
+    pub(super) async fn free_once(&self, op: &str, release: &Release, way: Way) -> Result<(Freed, Arc<Coalescer>)> {
         let (lock, owner) = (&release.claim.key, release.claim.owner);
         self.check(lock)?;
         if !release.keep_for.is_zero() {
@@ -49,15 +67,39 @@ impl Node {
         };
         let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(op))?;
         let freed = freed.map_err(|text| self.script_failed(op, &text))?;
-        self.freed(release);
-        Ok(freed)
+        Ok((freed, connection))
     }
 
     /// Takes note of a claim that was freed.
     pub(super) fn freed(&self, release: &Release) {
-        if let Some(repeats) = &self.repeats {
-            repeats.note(release);
+        self.repeats.note(release);
+    }
+
+    /// Frees again what was freed lately, on a server that has taken over. Ids are never used twice, so nobody else's
+    /// lock is freed.
+    pub(super) async fn repeat_releases(&self) {
+        let clock = Clock::system();
+        let mut claims = self.repeats.live(clock.now());
+        claims.retain(|claim| self.serves(&claim.key));
+        for _ in 0..TRIES.0 {
+            let mut failed = Vec::new();
+            for batch in claims.chunks(BATCH) {
+                let releases: Vec<Release> = batch.iter().cloned().map(Release::new).collect();
+                let freed =
+                    all(releases.iter().map(|release| self.free_once("release", release, Way::default()))).await;
+                // Nothing else passes by itself.
+                let again = |error| matches!(error, Some(LockErrorKind::Unavailable));
+                let kinds = freed.into_iter().map(|freed| freed.err().map(|error| error.kind()));
+                failed
+                    .extend(batch.iter().zip(kinds).filter(|(_, error)| again(*error)).map(|(claim, _)| claim.clone()));
+            }
+            if failed.is_empty() {
+                return;
+            }
+            claims = failed;
+            clock.sleep_until(clock.now().after(TRIES.1)).await;
         }
+        tracing::debug!(node = self.name(), count = claims.len(), "releases before a failover cannot be repeated");
     }
 
     /// Makes sure that the server executes no further attempt or renewal of a claim, or executes it before
@@ -118,7 +160,7 @@ impl Node {
 }
 
 /// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
-async fn by_itself(connection: &std::sync::Arc<Coalescer>, release: &Release, flush: Flush, way: Way) -> Answer {
+async fn by_itself(connection: &Arc<Coalescer>, release: &Release, flush: Flush, way: Way) -> Answer {
     let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
     loop {
         let cluster = connection.link.is_cluster();

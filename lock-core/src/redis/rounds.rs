@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +18,11 @@ use crate::backend::Inbox;
 use crate::clock::Clock;
 use crate::error::{LockError, Result};
 use crate::event::Notice;
+use crate::redis::cluster::slots::Topology;
 use crate::redis::discovery::Place;
 use crate::redis::error;
+use crate::redis::hash_slot::slot_of_name;
+use crate::redis::link::Link;
 use crate::redis::pool::Pool;
 
 /// How long one round waits for confirmations, in ms.
@@ -47,6 +51,8 @@ pub(super) struct Wanted {
     pub(super) replicas: u64,
     /// Whether disks must have it, and not only memories: on the master, if that is true.
     pub(super) on_disk: Option<bool>,
+    /// Whether these must be all replicas that a master of a cluster has in the end, and not only as many as it had.
+    pub(super) every: bool,
 }
 
 /// The rounds of one server.
@@ -57,11 +63,19 @@ pub(super) struct Rounds {
     gathering: Mutex<Gathering>,
     /// Who is told of each round, once there is somebody.
     told: Mutex<Option<Inbox>>,
+    /// How many replicas the last round found that asked; 0 before.
+    replicas: AtomicU64,
 }
 
 impl Rounds {
     pub(super) fn new(place: Place) -> Arc<Self> {
-        Arc::new(Self { pool: Pool::new(place), gathering: Mutex::default(), told: Mutex::default() })
+        let (gathering, told) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { pool: Pool::new(place), gathering, told, replicas: AtomicU64::new(0) })
+    }
+
+    /// Returns how many replicas a round has found, if one has asked.
+    pub(super) fn replicas(&self) -> Option<u64> {
+        Some(self.replicas.load(Ordering::Relaxed)).filter(|replicas| *replicas > 0)
     }
 
     /// Reports every round from now on.
@@ -115,10 +129,25 @@ impl Rounds {
         self.pool.send_to_all(command).await
     }
 
-    /// Makes one round. Returns the history of the server that confirmed it.
-    async fn round(&self, wanted: Wanted, markers: &[String]) -> Result<Option<Arc<str>>> {
+    /// Makes one round, and another for replicas that have come meanwhile. Returns the history of the server that
+    /// confirmed it.
+    async fn round(&self, mut wanted: Wanted, markers: &[String]) -> Result<Option<Arc<str>>> {
         let connection = self.pool.connection().await?;
         let link = &connection.link;
+        loop {
+            let (local, confirmed, needed) = self.count(link, wanted, markers).await?;
+            if confirmed >= needed && (local || wanted.on_disk != Some(true)) {
+                return Ok(link.history().cloned());
+            }
+            if needed <= wanted.replicas {
+                return Err(self.too_few(Wanted { replicas: needed, ..wanted }, confirmed));
+            }
+            wanted.replicas = needed;
+        }
+    }
+
+    /// Asks whether the disk of the server has what it has executed, and how many replicas; returns how many must.
+    async fn count(&self, link: &Link, wanted: Wanted, markers: &[String]) -> Result<(bool, u64, u64)> {
         let mut asking = redis::pipe();
         for marker in markers {
             asking.cmd("XADD").arg(marker).arg("MAXLEN").arg("~").arg(1).arg("*").arg("k").arg("v");
@@ -127,18 +156,20 @@ impl Rounds {
             None => asking.cmd("WAIT").arg(wanted.replicas).arg(ROUND),
             Some(local) => asking.cmd("WAITAOF").arg(u8::from(local)).arg(wanted.replicas).arg(ROUND),
         };
+        if wanted.every {
+            // Executed after the wait, so that nobody is missing who has come during it.
+            asking.cmd("CLUSTER").arg("SLOTS");
+            asking.cmd("INFO").arg("replication");
+        }
         let node = self.pool.node();
         let clock = Clock::system();
-        let answers = tokio::select! {
+        let mut answers = tokio::select! {
             biased;
             answers = link.send_all(&asking) => answers.map_err(|error| error::executing(node, "confirm", &error))?,
             () = clock.sleep_until(clock.now().after(SILENCE)) => return Err(self.unconfirmed(wanted, SILENCE)),
         };
+        let after = answers.split_off((markers.len() + 1).min(answers.len()));
         let Some((answer, written)) = answers.split_last() else { return Err(error::unreadable(node, "confirm")) };
-        let refusal = |answer: &Value| match answer {
-            Value::ServerError(error) => Some(RedisError::from(error.clone())),
-            _ => None,
-        };
         let refusals: Vec<RedisError> = written.iter().filter_map(refusal).collect();
         // One write is enough.
         let why = if refusals.len() == written.len() { refusals.first().cloned() } else { None };
@@ -153,17 +184,25 @@ impl Rounds {
             },
             _ => return Err(error::unreadable(node, "confirm")),
         };
-        let replicas = u64::try_from(replicas).unwrap_or(0);
-        if replicas < wanted.replicas || (!local && wanted.on_disk == Some(true)) {
-            return Err(self.too_few(wanted, replicas));
+        let confirmed = u64::try_from(replicas).unwrap_or(0);
+        if !wanted.every {
+            return Ok((local, confirmed, wanted.replicas));
         }
-        Ok(link.history().cloned())
+        let taken = markers.iter().zip(written).find(|(_, answer)| refusal(answer).is_none());
+        let slot = taken.map(|(marker, _)| slot_of_name(marker));
+        if let Some(error) = after.iter().find_map(refusal) {
+            return Err(error::executing(node, "count its replicas", &error));
+        }
+        let known = slot.and_then(|slot| every_replica(&after, slot, self.pool.target().host()));
+        let known = known.ok_or_else(|| error::unreadable(node, "count its replicas"))?.max(1);
+        self.replicas.store(known, Ordering::Relaxed);
+        Ok((local, confirmed, known))
     }
 
     /// The error of a round in which the server counted too few.
     fn too_few(&self, wanted: Wanted, confirmed: u64) -> LockError {
         let node = self.pool.node();
-        let Wanted { replicas, on_disk } = wanted;
+        let Wanted { replicas, on_disk, .. } = wanted;
         if replicas == 0 {
             return self.without_disk("in time");
         }
@@ -178,7 +217,7 @@ impl Rounds {
     pub(super) fn unconfirmed(&self, wanted: Wanted, within: Duration) -> LockError {
         let node = self.pool.node();
         let within = format!("within {} ms", within.as_millis());
-        let Wanted { replicas, on_disk } = wanted;
+        let Wanted { replicas, on_disk, .. } = wanted;
         if replicas == 0 {
             return self.without_disk(&within);
         }
@@ -215,6 +254,23 @@ impl Rounds {
         }
         error::executing(node, "confirm", error)
     }
+}
+
+fn refusal(answer: &Value) -> Option<RedisError> {
+    if let Value::ServerError(error) = answer { Some(error.clone().into()) } else { None }
+}
+
+/// Reads how many replicas a master has that could take over, out of `CLUSTER SLOTS` and `INFO replication`: as many as
+/// the cluster knows, or as follow it already. `None` if either makes no sense.
+fn every_replica(answers: &[Value], slot: u16, asked: &str) -> Option<u64> {
+    let [slots, info] = answers else { return None };
+    let known = Topology::read(slots, asked)?.replicas_in(slot)?;
+    let info: String = redis::from_redis_value(info.clone()).ok()?;
+    let connected: u64 = info.lines().find_map(|line| line.strip_prefix("connected_slaves:"))?.trim().parse().ok()?;
+    let each: Vec<&str> = info.lines().filter(|line| line.starts_with("slave") && line.contains(":ip=")).collect();
+    // One that receives its first copy of the data has nothing to take over with.
+    let without_data = each.iter().filter(|line| !line.contains("state=online")).count() as u64;
+    Some(known.max(connected.checked_sub(without_data)?))
 }
 
 /// Makes one round after the other while somebody waits. It belongs to none of them.

@@ -5,6 +5,7 @@
 
 mod hear;
 mod one;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::redis::connect::Target;
 use crate::redis::sentinel::one::{View, ask, within};
+use crate::redis::sentinel::told::Told;
 use crate::redis::settings::Settings;
 use crate::redis::url::{Address, Nat, Several};
 
@@ -54,10 +56,8 @@ struct State {
     /// The sentinels that others know, besides those of the URL.
     others: BTreeSet<Address>,
     believed: Option<Belief>,
-    /// The replicas that the newest decision was made with.
-    replicas: BTreeSet<Address>,
-    /// The replicas that each sentinel took for down when it was last asked.
-    down: BTreeMap<Address, BTreeSet<Address>>,
+    /// What they tell of replicas.
+    told: Told,
     /// When the sentinels were last asked, and what came of it.
     looked: Option<(Timestamp, Result<Arc<Target>>)>,
     /// Sentinels that refuse us and were warned of.
@@ -67,6 +67,8 @@ struct State {
 /// Where the master is, as far as is known.
 #[derive(Debug)]
 struct Belief {
+    /// As the sentinels name it.
+    announced: Address,
     target: Arc<Target>,
     /// The number of the decision that made it the master.
     epoch: u64,
@@ -206,22 +208,26 @@ impl Sentinels {
     }
 
     async fn look_now(&self) -> Result<Arc<Target>> {
-        let all = self.all();
-        let most = all.len() / 2 + 1;
-        let mut asking = JoinSet::new();
-        for address in all {
-            let target = self.sentinel.sibling(&address.host, address.port)?;
-            let service = self.service.clone();
-            asking.spawn(async move { (address, within(&target, ask(&target, &service)).await) });
-        }
+        let (mut asking, mut asked) = (JoinSet::new(), BTreeSet::new());
         let (mut views, mut failures) = (Vec::new(), BTreeMap::new());
-        while views.len() < most
-            && let Some(asked) = asking.join_next().await
-        {
-            match asked {
+        let mut all = self.all();
+        loop {
+            for address in all.difference(&asked) {
+                let target = self.sentinel.sibling(&address.host, address.port)?;
+                let (address, service) = (address.clone(), self.service.clone());
+                asking.spawn(async move { (address, within(&target, ask(&target, &service)).await) });
+            }
+            asked.extend(all.iter().cloned());
+            if views.len() > all.len() / 2 {
+                break;
+            }
+            let Some(answer) = asking.join_next().await else { break };
+            match answer {
                 Ok((address, Ok(view))) => {
-                    self.note_down(&address, &view);
+                    self.note(&address, &view);
                     views.push(view);
+                    // Of those that are named first by others, most are needed too.
+                    all.extend(self.others(&views));
                 }
                 Ok((address, Err(error))) => {
                     self.warn_of(&address, &error);
@@ -278,14 +284,18 @@ impl Sentinels {
         }
     }
 
-    /// Remembers the sentinels that others know.
+    /// Returns the sentinels that others know, besides those of the URL.
+    fn others(&self, views: &[View]) -> BTreeSet<Address> {
+        let known = views.iter().filter_map(|view| view.sentinels.as_ref().ok()).flatten();
+        known.map(|address| self.nat.reach(address.clone())).filter(|address| !self.named.contains(address)).collect()
+    }
+
+    /// Remembers the sentinels that others know, unless nobody tells.
     fn learn(&self, views: &[View]) {
-        let known: BTreeSet<Address> = views
-            .iter()
-            .flat_map(|view| &view.sentinels)
-            .map(|address| self.nat.reach(address.clone()))
-            .filter(|address| !self.named.contains(address))
-            .collect();
+        if views.iter().all(|view| view.sentinels.is_err()) {
+            return;
+        }
+        let known = self.others(views);
         let mut state = self.state();
         if state.others != known {
             state.others = known;
@@ -297,23 +307,20 @@ impl Sentinels {
     /// Takes a decision of the sentinels into account, unless a newer one is known and holds. Returns where the
     /// master is.
     fn believe(&self, view: View) -> Result<Arc<Target>> {
-        let View { master, epoch, replicas, .. } = view;
-        let address = self.nat.reach(master);
+        let View { master: announced, epoch, .. } = view;
+        let address = self.nat.reach(announced.clone());
         let target = Arc::new(self.master.sibling(&address.host, address.port)?);
         let mut state = self.state();
-        if state.believed.as_ref().is_none_or(|belief| epoch >= belief.epoch) {
-            state.replicas = replicas.into_iter().map(|(replica, _)| replica).collect();
-        }
         if let Some(belief) = &mut state.believed {
             if epoch < belief.epoch && !belief.doubted {
                 return Ok(Arc::clone(&belief.target));
             }
             if belief.target.node() == target.node() {
-                (belief.epoch, belief.doubted) = (epoch, false);
+                (belief.announced, belief.epoch, belief.doubted) = (announced, epoch, false);
                 return Ok(Arc::clone(&belief.target));
             }
         }
-        let before = state.believed.replace(Belief { target: Arc::clone(&target), epoch, doubted: false });
+        let before = state.believed.replace(Belief { announced, target: Arc::clone(&target), epoch, doubted: false });
         drop(state);
         if let Some(before) = before {
             let (from, to) = (before.target.node(), target.node());
@@ -323,21 +330,15 @@ impl Sentinels {
         Ok(target)
     }
 
-    /// Remembers which replicas a sentinel takes for down.
-    fn note_down(&self, sentinel: &Address, view: &View) {
-        let down = view.replicas.iter().filter(|(_, down)| *down).map(|(replica, _)| replica.clone()).collect();
-        self.state().down.insert(sentinel.clone(), down);
+    /// Remembers what a sentinel says of replicas.
+    fn note(&self, sentinel: &Address, view: &View) {
+        self.state().told.note(sentinel, view);
     }
 
-    /// Returns how many replicas could take over: all but those that most sentinels take for down. What fewer say may
-    /// be said by one that is cut off together with us, while the others make that replica the master.
-    pub(super) fn replicas(&self) -> u64 {
+    /// Returns how many replicas could take over.
+    pub(super) fn replicas(&self) -> Result<u64> {
         let (all, state) = (self.all(), self.state());
-        let say_down = |replica: &Address| {
-            let says = |sentinel: &&Address| state.down.get(sentinel).is_some_and(|down| down.contains(replica));
-            all.iter().filter(says).count()
-        };
-        state.replicas.iter().filter(|replica| say_down(replica) <= all.len() / 2).count() as u64
+        state.told.count(&all, state.believed.as_ref().map(|belief| &belief.announced))
     }
 
     fn believed(&self) -> Option<Arc<Target>> {
@@ -361,5 +362,31 @@ impl Sentinels {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sentinels;
+    use crate::redis::sentinel::one::View;
+    use crate::redis::settings::Settings;
+    use crate::redis::url::Address;
+
+    #[test]
+    fn a_decision_older_than_the_one_that_is_known_counts_only_while_that_is_in_doubt() {
+        let sentinels = Sentinels::parse("redis+sentinel://h/mymaster", Settings::default()).unwrap();
+        let told = |port, epoch| {
+            let master = Address { host: "m".to_owned(), port };
+            let view = View { master, epoch, sentinels: Ok(Vec::new()), replicas: Ok(Vec::new()) };
+            sentinels.believe(view).unwrap().node().to_owned()
+        };
+        assert_eq!(told(1, 1), "m:1");
+        assert_eq!(told(2, 2), "m:2");
+        assert_eq!(told(1, 1), "m:2", "one that was cut off has not heard of it");
+        assert_eq!(told(2, 2), "m:2");
+        let known = sentinels.believed().unwrap();
+        sentinels.doubt(&known);
+        assert_eq!(told(1, 1), "m:1", "nobody is there");
+        assert_eq!(told(2, 2), "m:2");
     }
 }

@@ -32,7 +32,9 @@ impl Node {
     async fn read_raised(&self, op: &str, answer: &Value, claim: &Claim, connection: &Coalescer) -> Result<Renewal> {
         let raised = share::renewed(answer).ok_or_else(|| self.unreadable(op))?;
         let raised = raised.map_err(|text| self.script_failed(op, &text).with_key(&claim.key))?;
-        if raised != Renewal::Lost {
+        if raised == Renewal::Lost {
+            self.check_master(&connection.link, op).await?;
+        } else {
             self.confirm(&connection.link, claim, command_timeout(claim.ttl)).await?;
         }
         Ok(raised)
@@ -94,7 +96,7 @@ impl Node {
 }
 
 /// Awaits all of some calls, which leave together.
-async fn all<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+pub(super) async fn all<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut calls: Vec<_> = calls.map(|call| (Box::pin(call), None)).collect();
     poll_fn(|cx| {
         let mut pending = false;

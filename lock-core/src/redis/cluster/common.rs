@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -11,6 +11,7 @@ use crate::fencing::FencingToken;
 use crate::owner::OwnerId;
 use crate::redis::clock::Floor;
 use crate::redis::hash_slot::SLOTS;
+use crate::redis::repeats::Repeats;
 
 /// How many grants are remembered, to recognise their copies.
 const COPIES: usize = 64;
@@ -23,6 +24,8 @@ pub(in crate::redis) struct Common {
     delivered: Mutex<VecDeque<(OwnerId, FencingToken)>>,
     /// Notified when something is wrong with a master.
     trouble: Notify,
+    /// What was freed lately, for whoever takes over.
+    pub(in crate::redis) repeats: Arc<Repeats>,
 }
 
 impl Default for Common {
@@ -31,6 +34,7 @@ impl Default for Common {
             floors: (0..SLOTS).map(|_| Floor::default()).collect(),
             delivered: Mutex::default(),
             trouble: Notify::new(),
+            repeats: Arc::default(),
         }
     }
 }

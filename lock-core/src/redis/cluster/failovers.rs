@@ -25,19 +25,21 @@ impl Failovers {
     }
 
     /// Takes note of the masters that a look found. One that was none before has taken over if another is none any
-    /// more; otherwise it was added.
-    pub(super) fn found(&self, masters: BTreeSet<u16>) {
+    /// more; otherwise it was added. Returns those that have taken over.
+    pub(super) fn found(&self, masters: BTreeSet<u16>) -> Vec<u16> {
         let mut state = self.lock();
         let before = mem::replace(&mut state.masters, masters);
         if before.is_subset(&state.masters) {
-            return;
+            return Vec::new();
         }
-        for lane in state.masters.difference(&before).copied().collect::<Vec<_>>() {
+        let taken_over: Vec<u16> = state.masters.difference(&before).copied().collect();
+        for lane in &taken_over {
             state.count += 1;
             let number = state.count;
-            state.by_lane.insert(lane, number);
-            state.untold.push(lane);
+            state.by_lane.insert(*lane, number);
+            state.untold.push(*lane);
         }
+        taken_over
     }
 
     /// Returns which failover made a lane a master, 0 if none did.

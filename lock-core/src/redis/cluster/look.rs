@@ -174,7 +174,8 @@ impl Cluster {
                 node.note_found(topology.found_of(address));
             }
         }
-        self.failovers.found(lanes.values().copied().collect());
+        let taken_over = self.failovers.found(lanes.values().copied().collect());
+        taken_over.iter().filter_map(|lane| self.table.node(*lane)).for_each(|node| node.taken_over.notify_one());
         let first = self.table.is_empty();
         let changed = self.table.set((0..=u16::MAX).zip(topology.each_slot(|master| lanes.get(master).copied())));
         if changed > 0 {

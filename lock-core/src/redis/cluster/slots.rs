@@ -33,12 +33,24 @@ pub(in crate::redis) struct Topology {
 }
 
 /// What a look at the cluster finds of a master.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::redis) struct Found {
-    /// The first and the last slot that it serves.
-    pub(in crate::redis) slots: Option<(u16, u16)>,
+    /// The slots that it serves, from the first to the last of each row.
+    slots: Vec<(u16, u16)>,
     /// How many replicas it has that could take over.
     pub(in crate::redis) replicas: u64,
+}
+
+impl Found {
+    /// Returns the first and the last slot that it serves.
+    pub(in crate::redis) fn ends(&self) -> Option<(u16, u16)> {
+        Some((self.slots.first()?.0, self.slots.last()?.1))
+    }
+
+    /// Returns whether it serves a slot.
+    pub(in crate::redis) fn has(&self, slot: u16) -> bool {
+        self.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
+    }
 }
 
 impl Topology {
@@ -74,11 +86,20 @@ impl Topology {
     /// Returns what is known of a master.
     pub(super) fn found_of(&self, master: &Address) -> Found {
         let Some(place) = self.place_of(master) else { return Found::default() };
-        let serves = |slot: &Option<u16>| *slot == Some(place);
-        let number = |at: usize| u16::try_from(at).ok();
-        let first = self.by_slot.iter().position(serves).and_then(number);
-        let last = self.by_slot.iter().rposition(serves).and_then(number);
-        Found { slots: first.zip(last), replicas: self.masters[usize::from(place)].1 }
+        let mut slots: Vec<(u16, u16)> = Vec::new();
+        for (slot, _) in (0..).zip(&self.by_slot).filter(|(_, by)| **by == Some(place)) {
+            match slots.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => slots.push((slot, slot)),
+            }
+        }
+        Found { slots, replicas: self.masters[usize::from(place)].1 }
+    }
+
+    /// Returns how many replicas could take over from the master of a slot, unless no master serves it.
+    pub(in crate::redis) fn replicas_in(&self, slot: u16) -> Option<u64> {
+        let place = (*self.by_slot.get(usize::from(slot))?)?;
+        Some(self.masters[usize::from(place)].1)
     }
 
     fn place_of(&self, master: &Address) -> Option<u16> {
@@ -189,6 +210,9 @@ mod tests {
         let named: Vec<&Address> = topology.masters().into_iter().collect();
         assert_eq!(named, [&address("10.0.0.1", 7000), &address("redis-2.internal", 7000)]);
         assert_eq!(topology.unserved(), 1);
+        let found = topology.found_of(&address("redis-2.internal", 7000));
+        assert_eq!((found.ends(), found.replicas), (Some((100, 16382)), 0));
+        assert_eq!([99, 100, 16382, 16383].map(|slot| found.has(slot)), [false, true, true, false]);
     }
 
     #[test]

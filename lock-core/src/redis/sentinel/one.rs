@@ -21,10 +21,10 @@ pub(super) struct View {
     pub(super) master: Address,
     /// The number of the decision that made it the master.
     pub(super) epoch: u64,
-    /// The other sentinels that it knows.
-    pub(super) sentinels: Vec<Address>,
-    /// The replicas that it knows, and whether it takes each for down.
-    pub(super) replicas: Vec<(Address, bool)>,
+    /// The other sentinels that it knows, or why it does not tell.
+    pub(super) sentinels: Result<Vec<Address>>,
+    /// The replicas that it knows, and whether it takes each for down; or why it does not tell.
+    pub(super) replicas: Result<Vec<(Address, bool)>>,
 }
 
 /// The messages of a sentinel after which it is asked again: about the master, and about replicas that come and go.
@@ -105,16 +105,35 @@ pub(super) async fn view(target: &Target, connection: &mut MultiplexedConnection
     let pair: Option<(String, u16)> = redis::from_redis_value(address.clone()).ok();
     let epoch = field(master, "config-epoch").and_then(|epoch| epoch.parse().ok());
     let (Some((host, port)), Some(epoch)) = (pair, epoch) else { return Err(unreadable(target)) };
-    let place = |known: &Value| {
-        Some(Address { host: field(known, "ip")?, port: field(known, "port")?.parse().ok().filter(|port| *port > 0)? })
-    };
-    let sentinels = list(sentinels).iter().filter_map(place).collect();
-    let is_down = |replica: &Value| field(replica, "flags").is_none_or(|flags| flags.contains("down"));
-    let master = Address { host, port };
-    // One that has just been promoted still stands among them.
-    let replicas = list(replicas).iter().filter_map(|replica| Some((place(replica)?, is_down(replica))));
-    let replicas = replicas.filter(|(replica, _)| *replica != master).collect();
-    Ok(View { master, epoch, sentinels, replicas })
+    let others = each(target, "SENTINELS", sentinels, place);
+    let followers = each(target, "REPLICAS", replicas, |replica| {
+        // One that does not say that it is down could take over.
+        Some((place(replica)?, field(replica, "flags").is_some_and(|flags| flags.contains("down"))))
+    });
+    Ok(View { master: Address { host, port }, epoch, sentinels: others, replicas: followers })
+}
+
+/// Reads where a server is of which a sentinel tells.
+fn place(known: &Value) -> Option<Address> {
+    Some(Address { host: field(known, "ip")?, port: field(known, "port")?.parse().ok().filter(|port| *port > 0)? })
+}
+
+/// Reads a list, all of it or nothing: who counts the rest of it counts too few.
+fn each<T>(target: &Target, command: &str, answer: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<Vec<T>> {
+    match answer {
+        Value::Array(items) => items.iter().map(read).collect::<Option<_>>().ok_or_else(|| unreadable(target)),
+        Value::ServerError(error) => {
+            let error = failed(target, &error.clone().into());
+            if error.kind() != LockErrorKind::Misconfigured {
+                return Err(error);
+            }
+            Err(LockError::misconfigured(format!(
+                "{error}; acks=all counts what SENTINEL {command} names: permit it, or write the number of replicas, as in \
+                 acks=1",
+            )))
+        }
+        _ => Err(unreadable(target)),
+    }
 }
 
 fn list(value: &Value) -> &[Value] {

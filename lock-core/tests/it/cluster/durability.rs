@@ -81,6 +81,28 @@ async fn every_replica_that_the_cluster_knows_is_asked_and_one_at_least() {
     take(&locks, &guarded).await.release().await.unwrap();
 }
 
+/// The cluster was looked at before it came, and is looked at again only after half a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_replica_that_came_after_the_last_look_is_one_of_all() {
+    let cluster = RedisCluster::start(1);
+    let name = cluster.key_on(0, "lock:");
+    let first = cluster.start_replica_of(0);
+    let locks = locks(&cluster, "acks=all").await;
+    take(&locks, &name).await.release().await.unwrap();
+    let second = cluster.start_replica_of(0);
+    assert_eq!(cluster.masters()[0].command(&["WAIT", "2", "60000"]), Reply::Int(2), "it follows");
+    second.pause();
+    let error = locks.lock(&name).with_ttl(3 * SECOND).without_waiting().try_acquire().await.unwrap_err();
+    // Refused while it was counted, or before.
+    let uncounted = error.to_string().contains("did not confirm within");
+    assert!(uncounted || error.to_string().contains("1 of 2 replicas"), "{error}");
+    second.resume();
+    let guard = take(&locks, &name).await;
+    assert!(has(&first, &name) && has(&second, &name), "every replica has it");
+    guard.release().await.unwrap();
+}
+
 /// The write that a confirmation needs goes to another slot of the same master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockManager, LockObserver, LossReason, Notice, RedisStore, ReleaseOutcome};
 
-use crate::support::{MS, SECOND, Scratch, Worker, bounded, eventually, exists, locks_at, take};
+use crate::support::{MS, SECOND, Scratch, Worker, bounded, eventually, exists, locked_keys, locks_at, take};
 
 /// Makes a replica the master, without asking anybody.
 pub(super) fn take_over(replica: &RedisServer) {
@@ -147,16 +147,7 @@ async fn a_grant_that_the_new_master_does_not_know_is_lost_by_the_failover() {
     locks.observe(Failovers(Arc::clone(&failovers)));
     let kept = take(&locks, &kept).await;
     synced(&cluster.masters()[0], &replica).await;
-    // It can no longer log in at its master.
-    for words in [
-        ["CONFIG", "SET", "masteruser", "nobody"],
-        ["CONFIG", "SET", "masterauth", "x"],
-        ["CLIENT", "KILL", "TYPE", "master"],
-    ] {
-        replica.command(&words);
-    }
-    let info = || replica.command(&["INFO", "replication"]).text().to_owned();
-    eventually("nothing reaches the replica any more", || info().contains("master_link_status:down")).await;
+    cut_off(&replica).await;
     let lost = take(&locks, &lost).await;
     cluster.kill(0);
     take_over(&replica);
@@ -171,6 +162,48 @@ async fn a_grant_that_the_new_master_does_not_know_is_lost_by_the_failover() {
     assert_eq!(failovers.load(Ordering::SeqCst), 1);
     kept.release().await.unwrap();
     next.release().await.unwrap();
+}
+
+/// Lets nothing reach a replica any more: it can no longer log in at its master.
+async fn cut_off(replica: &RedisServer) {
+    for words in [
+        ["CONFIG", "SET", "masteruser", "nobody"],
+        ["CONFIG", "SET", "masterauth", "x"],
+        ["CLIENT", "KILL", "TYPE", "master"],
+    ] {
+        replica.command(&words);
+    }
+    let info = || replica.command(&["INFO", "replication"]).text().to_owned();
+    eventually("nothing reaches the replica any more", || info().contains("master_link_status:down")).await;
+}
+
+/// The last releases never reached the replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn what_a_failover_revived_is_freed_again() {
+    let mut cluster = RedisCluster::start(3);
+    let replica = cluster.start_replica_of(0);
+    let locks = locks_at(&cluster.url());
+    let mut guards = Vec::new();
+    for prefix in ["a:", "b:", "c:"] {
+        guards.push(locks.lock(cluster.key_on(0, prefix)).with_ttl(600 * SECOND).await.unwrap());
+    }
+    let elsewhere = locks.lock(cluster.key_on(1, "lock:")).with_ttl(600 * SECOND).await.unwrap();
+    synced(&cluster.masters()[0], &replica).await;
+    cut_off(&replica).await;
+    let keys: Vec<String> = guards.iter().map(|guard| guard.key().as_str().to_owned()).collect();
+    for guard in guards {
+        assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    }
+    assert!(keys.iter().all(|key| !exists(&cluster.masters()[0], key)));
+    cluster.kill(0);
+    take_over(&replica);
+    let promoted = Stopwatch::start();
+    // Their leases are much longer.
+    eventually("all of them are free", || locked_keys(&replica).is_empty()).await;
+    bounded("what was freed before a failover is free again, cluster", promoted.elapsed(), SECOND);
+    elsewhere.ensure_held().unwrap();
+    elsewhere.release().await.unwrap();
 }
 
 /// Counts the failovers that a manager reports.

@@ -1,10 +1,18 @@
 //! A replica takes over without having received the last grants.
 
-use lock_core::testing::{FaultProxy, RedisServer, Reply, limit};
-use lock_core::{Freed, LockBackend, OwnerId, ReleaseOutcome, Renewal};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 
-use crate::redis_store::{claim, granted, release, store};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, limit};
+use lock_core::{
+    Freed, LockBackend, LockError, LockManager, LockOptions, OwnerId, RedisStore, Release, ReleaseOutcome, Renewal,
+};
+
+use crate::redis_store::{acquire, claim, granted, release, store, token};
 use crate::support::{SECOND, eventually, locks, locks_at, pttl, take, watched};
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A counter would give the token of the last grant, which the replica has not received, a second
 /// time.
@@ -100,4 +108,132 @@ async fn connections_to_a_server_that_is_no_master_any_more_are_left() {
     eventually("it waits", || new.command(&["ZCARD", "{held}@queue"]) == Reply::Int(1)).await;
     assert_eq!(held.release().await, Ok(ReleaseOutcome::Released));
     waiter.await.unwrap().unwrap();
+}
+
+/// A replica that begins to follow another master has nothing, and needs no write to say that nothing is held.
+#[tokio::test]
+#[limit]
+async fn what_a_replica_does_not_know_is_neither_freed_nor_lost() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let address = FaultProxy::start(old.port());
+    let stores = [(); 2].map(|()| RedisStore::new(&address.url()).unwrap());
+    let [renewed, freed] = ["renewed", "freed"].map(claim);
+    granted(&stores[0], &renewed).await;
+    granted(&stores[1], &freed).await;
+    new.command(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    let heard = || new.command(&["EXISTS", "renewed", "freed"]) == Reply::Int(2);
+    eventually("the replica has heard of the locks", heard).await;
+    new.command(&["REPLICAOF", "NO", "ONE"]);
+    address.lead_to(new.port());
+    // As while it receives the data of the new master.
+    old.command(&["FLUSHALL"]);
+    old.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let until_known = async |ask: &mut dyn FnMut() -> BoxFuture<'static, Result<bool, LockError>>| loop {
+        match ask().await {
+            Ok(known) => return known,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    };
+    let [one, two] = stores.map(Arc::new);
+    let renew = &mut || -> BoxFuture<'static, _> {
+        let (one, claim) = (Arc::clone(&one), renewed.clone());
+        Box::pin(async move { one.renew(&[claim]).await.remove(0).map(|renewal| renewal == Renewal::Renewed) })
+    };
+    assert!(until_known(renew).await, "it is held on the new master");
+    let free = &mut || -> BoxFuture<'static, _> {
+        let (two, release) = (Arc::clone(&two), Release::new(freed.clone()));
+        Box::pin(async move { two.release(&release).await.map(|freed| freed == Freed::Released) })
+    };
+    assert!(until_known(free).await, "it was held on the new master");
+    assert_eq!(new.command(&["EXISTS", "renewed", "freed"]), Reply::Int(1));
+}
+
+/// The last release reached only the server that was replaced.
+#[tokio::test]
+#[limit]
+async fn what_was_freed_on_a_server_that_is_replaced_behind_its_address_is_freed_again() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let address = FaultProxy::start(old.port());
+    new.command(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    let locks = locks_at(&address.url());
+    let guard = locks.lock("k").with_ttl(600 * SECOND).await.unwrap();
+    eventually("the replica has heard of it", || new.command(&["EXISTS", "k"]) == Reply::Int(1)).await;
+    new.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    address.lead_to(new.port());
+    assert_eq!(new.command(&["EXISTS", "k"]), Reply::Int(1), "nobody has told it");
+    take(&locks, "another").await.release().await.unwrap();
+    eventually("it is freed again", || new.command(&["EXISTS", "k"]) == Reply::Int(0)).await;
+}
+
+/// It leads to the server that was master when it was begun.
+#[test]
+#[limit]
+fn a_connection_that_was_begun_before_its_server_was_left_is_left_too() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let address = FaultProxy::start(old.port());
+    let store = Arc::new(RedisStore::new(&address.url()).unwrap());
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let here = runtime();
+    here.block_on(granted(&store, &claim("warm")));
+    // What is written while this holds arrives that much later.
+    address.delay(Direction::ToServer, 3 * SECOND);
+    let before = address.connections();
+    let late = std::thread::spawn({
+        let store = Arc::clone(&store);
+        move || runtime().block_on(acquire(&store, &claim("late")))
+    });
+    here.block_on(eventually("it is being opened", || address.connections() > before));
+    std::thread::sleep(SECOND / 5);
+    address.resume();
+    old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    address.lead_to(new.port());
+    // Refused, so what leads to this server is left.
+    here.block_on(async { acquire(&store, &claim("refused")).await.unwrap_err() });
+    token(late.join().unwrap().unwrap());
+    assert_eq!(new.command(&["EXISTS", "late"]), Reply::Int(1));
+}
+
+/// Both answer at one address: what one of them executed, a replica of the other cannot confirm.
+#[tokio::test]
+#[limit]
+async fn a_confirmation_by_a_server_of_another_history_is_none() {
+    let (first, second) = (RedisServer::start(), RedisServer::builder().with("repl-diskless-sync-delay", "0").start());
+    let replica = RedisServer::builder().with("replicaof", &format!("127.0.0.1 {}", second.port())).start();
+    let follows = || replica.command(&["INFO", "replication"]).text().contains("master_link_status:up");
+    eventually("the replica follows", follows).await;
+    let address = FaultProxy::start(first.port());
+    let options = LockOptions::default().with_ttl(30 * SECOND).with_wait(30 * SECOND);
+    let locks = LockManager::connect_with(&format!("{}?acks=1", address.url()), options).await.unwrap();
+    address.lead_to(second.port());
+    let guard = take(&locks, "k").await;
+    assert_eq!(replica.command(&["EXISTS", "k"]), Reply::Int(1), "it was granted, so the replica has it");
+    guard.release().await.unwrap();
+}
+
+/// An attempt that is held up in the network on one connection, while its claim ends on another.
+#[test]
+#[limit]
+fn an_attempt_that_arrives_after_its_claim_has_ended_takes_nothing() {
+    let server = RedisServer::start();
+    let address = FaultProxy::start(server.port());
+    let store = Arc::new(RedisStore::new(&address.url()).unwrap());
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let [one, two] = [runtime(), runtime()];
+    for runtime in [&one, &two] {
+        let warm = claim("warm");
+        runtime.block_on(granted(&store, &warm));
+        assert_eq!(runtime.block_on(release(&store, &warm)), Freed::Released);
+    }
+    let ended = claim("k");
+    // What is written while this holds arrives that much later.
+    address.delay(Direction::ToServer, 3 * SECOND);
+    let given_up = one.block_on(async { tokio::time::timeout(SECOND / 5, acquire(&store, &ended)).await });
+    assert!(given_up.is_err(), "{given_up:?}");
+    address.resume();
+    assert_eq!(two.block_on(release(&store, &ended)), Freed::NotHeld);
+    // When it would have arrived.
+    std::thread::sleep(4 * SECOND);
+    assert_eq!(server.command(&["EXISTS", "k"]), Reply::Int(0), "nobody holds it, and nobody would free it");
 }

@@ -225,6 +225,54 @@ async fn all_are_those_that_the_sentinels_know() {
     servers.servers()[2].resume();
 }
 
+/// What may not be asked is not none: with no replicas, one confirmation would be enough.
+#[tokio::test]
+#[limit]
+async fn replicas_that_sentinels_may_not_name_are_not_none() {
+    let servers = RedisSentinels::builder().with_replicas(2).start();
+    let options = LockOptions::default().with_ttl(3 * SECOND).without_waiting();
+    let url = format!("{}?acks=all", servers.url());
+    let connect = || LockManager::connect_with(&url, options.clone());
+    let forbid = |sentinels: std::ops::Range<usize>, rule: &str| {
+        for sentinel in &servers.sentinels()[sentinels] {
+            assert_eq!(sentinel.command(&["ACL", "SETUSER", "default", rule]), Reply::Text("OK".to_owned()), "{rule}");
+        }
+    };
+    for (command, rule) in [("REPLICAS", "sentinel|replicas"), ("SENTINELS", "sentinel|sentinels")] {
+        // Two tell, which are most of them.
+        forbid(0..1, &format!("-{rule}"));
+        let guard = connect().await.unwrap().lock("most").with_wait(30 * SECOND).await.unwrap();
+        guard.release().await.unwrap();
+        forbid(1..3, &format!("-{rule}"));
+        servers.servers()[2].pause();
+        let locks = connect().await.unwrap();
+        let error = locks.lock("k").await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains(&format!("SENTINEL {command}")), "{error}");
+        assert!(error.to_string().contains("acks=1"), "{error}");
+        eventually("it is undone", || !exists(&servers.servers()[0], "k")).await;
+        take_with(&locks, Durability::Acks(1)).await;
+        servers.servers()[2].resume();
+        forbid(0..3, &format!("+{rule}"));
+    }
+}
+
+/// The old master could take over again, so it counts: until Sentinel has made it a replica, nothing is granted.
+#[tokio::test]
+#[limit]
+async fn after_a_failover_all_includes_the_server_that_was_replaced() {
+    let servers = RedisSentinels::start();
+    let options = LockOptions::default().with_ttl(30 * SECOND).with_wait(50 * SECOND);
+    let locks = LockManager::connect_with(&format!("{}?acks=all", servers.url()), options).await.unwrap();
+    take(&locks, "k").await.release().await.unwrap();
+    assert_eq!(servers.fail_over(), 1);
+    let promoted = Stopwatch::start();
+    let guard = take(&locks, "after").await;
+    bounded("grant with acks=all after a planned failover", promoted.elapsed(), 20 * SECOND);
+    assert!(servers.servers().iter().all(|server| exists(server, "after")), "both servers have it");
+    guard.release().await.unwrap();
+}
+
 async fn take_with(locks: &LockManager, durability: Durability) {
     let guard = locks.lock("fewer").with_wait(30 * SECOND).with_durability(durability).await.unwrap();
     guard.release().await.unwrap();
