@@ -15,3 +15,15 @@ struct Fencing;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/testing.md")]
 struct Testing;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/tutorial.md")]
+struct Tutorial;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/keys.md")]
+struct Keys;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/troubleshooting.md")]
+struct Troubleshooting;

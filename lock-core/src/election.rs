@@ -99,8 +99,8 @@ impl Election {
     /// If the leadership is lost, `work` is dropped at its next await, and this campaigns again: `work` then starts
     /// anew, with the next term. A store that is away is waited for. If `work` panics, this process resigns.
     ///
-    /// Under `tokio::spawn` write `async move |term|`: the compiler cannot see that the future of a closure that
-    /// borrows may cross threads.
+    /// Under `tokio::spawn` write `async move |term|`, as in the second example. A closure that borrows does not compile there:
+    /// *implementation of `Send` is not general enough* is a limit of the compiler, which cannot see that its future may cross threads.
     ///
     /// The running code finds its lock by [`current_lock`](crate::current_lock): `ensure_held` before a step that
     /// must not happen twice.
@@ -123,6 +123,29 @@ impl Election {
     /// # let locks = LockManager::in_memory();
     /// let done = locks.elect("migration").run(async |term| term.get() > 0).await?;
     /// assert!(done);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// In a task of its own, `async move`:
+    ///
+    /// ```
+    /// # use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// # use lock_core::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// # let counter = Arc::new(AtomicU64::new(0));
+    /// let (election, count) = (locks.elect("billing"), counter.clone());
+    /// let task = tokio::spawn(async move {
+    ///     election
+    ///         .run(async move |_term| {
+    ///             count.fetch_add(1, Ordering::Relaxed);
+    ///         })
+    ///         .await
+    /// });
+    /// task.await.unwrap()?;
+    /// assert_eq!(counter.load(Ordering::Relaxed), 1);
     /// # Ok(())
     /// # }
     /// ```

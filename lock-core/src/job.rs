@@ -129,6 +129,17 @@ impl Job {
 
     /// Runs `body` unless the job runs elsewhere or has run: then returns `None`.
     ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use lock_core::{LockError, LockManager};
+    /// # fn demo(locks: LockManager) {
+    /// tokio::spawn(async move {
+    ///     let report = locks.lock("cron:report").at_most_every(Duration::from_secs(3600));
+    ///     report.run(async move |guard| Ok::<_, LockError>(guard.token())).await
+    /// });
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// What `body` returns, and what [`LockRequest::run`] fails with, except that a taken lock is no error.

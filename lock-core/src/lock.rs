@@ -195,6 +195,21 @@ impl LockRequest {
     /// # }
     /// ```
     ///
+    /// In a task of its own; `async move` where the body takes what it uses along:
+    ///
+    /// ```no_run
+    /// # use lock_core::{LockError, LockManager};
+    /// # fn demo(locks: LockManager, name: String) {
+    /// tokio::spawn(async move {
+    ///     let nightly = locks.lock("nightly").run(async move |guard| {
+    ///         println!("{name} under token {}", guard.token());
+    ///         Ok::<_, LockError>(())
+    ///     });
+    ///     nightly.await
+    /// });
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the body and releases the lock in the background.

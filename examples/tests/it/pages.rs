@@ -36,33 +36,75 @@ fn prose(page: &str) -> String {
     outside.collect::<Vec<_>>().join("\n")
 }
 
+/// Pages in two languages.
+const TWINS: [(&str, &str); 4] = [
+    ("README.md", "README.zh-CN.md"),
+    ("docs/choosing-a-ttl.md", "docs/zh-CN/choosing-a-ttl.md"),
+    ("docs/which-lock.md", "docs/zh-CN/which-lock.md"),
+    ("docs/operations.md", "docs/zh-CN/operations.md"),
+];
+
 #[test]
 #[limit]
-fn the_readme_is_short_and_says_the_same_in_both_languages() {
-    let (english, chinese) = (page("README.md"), page("README.zh-CN.md"));
-    assert!(english.lines().count() < 120, "{} lines", english.lines().count());
-    assert_eq!(blocks(&english), blocks(&chinese), "the code of both must be the same");
-    let levels = |page: &str| -> Vec<usize> {
-        let headings = prose(page);
-        headings
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            .map(|(mark, _)| mark)
-            .filter(|mark| !mark.is_empty() && mark.bytes().all(|byte| byte == b'#'))
-            .map(str::len)
-            .collect()
-    };
-    assert_eq!(levels(&english), levels(&chinese), "the sections of both must be the same");
-    // Figures, names and links too, in any order within a section.
-    for (english, chinese) in prose(&english).split("\n## ").zip(prose(&chinese).split("\n## ")) {
-        assert_eq!(facts(english), facts(chinese), "in {:?}", english.lines().next());
+fn the_readme_is_short() {
+    let lines = page("README.md").lines().count();
+    assert!(lines < 120, "{lines} lines");
+}
+
+#[test]
+#[limit]
+fn a_page_says_the_same_in_both_languages() {
+    for (name, twin) in TWINS {
+        let (english, chinese) = (page(name), page(twin));
+        assert_eq!(blocks(&english), blocks(&chinese), "{name}: the code of both must be the same");
+        let levels = |page: &str| -> Vec<usize> {
+            let headings = prose(page);
+            headings
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .map(|(mark, _)| mark)
+                .filter(|mark| !mark.is_empty() && mark.bytes().all(|byte| byte == b'#'))
+                .map(str::len)
+                .collect()
+        };
+        assert_eq!(levels(&english), levels(&chinese), "{name}: the sections of both must be the same");
+        // Figures, names and links too, in any order within a section.
+        for (english, chinese) in prose(&english).split("\n## ").zip(prose(&chinese).split("\n## ")) {
+            assert_eq!(facts(english), facts(chinese), "{name}, in {:?}", english.lines().next());
+        }
+    }
+}
+
+#[test]
+#[limit]
+fn chinese_pages_have_full_width_punctuation_and_one_word_for_a_token() {
+    let han = |letter: char| ('\u{4e00}'..='\u{9fff}').contains(&letter);
+    for (_, twin) in TWINS {
+        let text = prose(&page(twin));
+        // Code and link targets stay as they are.
+        let words: String = text.split('`').step_by(2).collect::<Vec<_>>().join("~");
+        let words: String = words.split("](").enumerate().fold(String::new(), |whole, (at, part)| {
+            whole + if at == 0 { part } else { part.split_once(')').map_or("", |(_, rest)| rest) }
+        });
+        let letters: Vec<char> = words.chars().collect();
+        for pair in letters.windows(2) {
+            let half = |letter: char| ",:;!?()".contains(letter);
+            assert!(!(han(pair[0]) && half(pair[1]) || half(pair[0]) && han(pair[1])), "{twin}: {pair:?}");
+        }
+        assert!(!text.contains("隔离令牌"), "{twin}: 防护令牌");
+        if let Some(first) = text.find("防护令牌") {
+            assert!(text[first..].starts_with("防护令牌（fencing token）"), "{twin}: the first use names the English");
+        }
     }
 }
 
 /// The parts that do not change with the language: code, link targets and table cells with numbers.
 fn facts(section: &str) -> Vec<String> {
     let mut facts: Vec<String> = section.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    facts.extend(links(section));
+    // The same page in either language, by its name: sections are called otherwise.
+    let names =
+        links(section).into_iter().filter_map(|link| link.rsplit('/').next()?.split('#').next().map(str::to_owned));
+    facts.extend(names.filter(|name| !name.is_empty()));
     let rows = section.lines().filter(|line| line.starts_with('|'));
     let cells = rows.flat_map(|row| row.split('|').skip(2)).map(|cell| cell.trim().to_owned());
     facts
@@ -120,4 +162,61 @@ fn every_link_leads_somewhere() {
             }
         }
     }
+}
+
+/// The sources below a folder, with texts that go over several lines put together.
+fn sources(folder: &Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.push_str(&sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for line in text.lines().map(str::trim) {
+                match line.strip_suffix('\\') {
+                    Some(beginning) => all.push_str(beginning),
+                    None => all.push_str(&format!("{line}\n")),
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+#[limit]
+fn the_texts_under_troubleshooting_are_those_of_the_source() {
+    let sources = ["lock-core/src", "lock-macros/src"].map(|folder| sources(&root().join(folder))).concat();
+    // The compiler's own.
+    let others = ["implementation of Send is not general enough"];
+    let page = page("docs/troubleshooting.md");
+    let with_texts = page.split("## No message at all").next().unwrap();
+    let cells = with_texts.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let texts: Vec<&str> =
+        cells.flat_map(|cell| cell.split('`').step_by(2)).filter(|text| !others.contains(text)).collect();
+    assert!(texts.len() > 40, "{texts:?}");
+    for text in texts {
+        // The compiler's messages put a type of the caller between backticks.
+        let found = sources.contains(text) || text.split("LockError").all(|part| sources.contains(part.trim()));
+        assert!(found, "{text:?} is nowhere in the source");
+    }
+}
+
+/// The manifest of the tutorial names our crates as they are.
+#[test]
+#[limit]
+fn the_manifest_of_the_tutorial_fits_the_crates() {
+    let manifests: Vec<String> = blocks(&page("docs/tutorial.md"))
+        .into_iter()
+        .filter(|(kind, _)| kind == "toml")
+        .map(|(_, text)| text)
+        .collect();
+    assert!(manifests[0].starts_with("[package]\nname = \"orders\"\n"), "{manifests:?}");
+    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    for name in ["lock-core", "lock-metrics"] {
+        let line = manifests.iter().flat_map(|text| text.lines()).find(|line| line.starts_with(name)).unwrap();
+        assert_eq!(line, format!("{name} = {version:?}"));
+    }
+    assert!(manifests[0].contains("edition = \"2024\"") && manifests[0].contains("\"rt-multi-thread\""));
 }

@@ -100,6 +100,16 @@ impl AnyStripe {
 
     /// Runs `body` under a stripe, as [`LockRequest::run`].
     ///
+    /// ```no_run
+    /// # use lock_core::{LockError, LockManager};
+    /// # fn demo(locks: LockManager) {
+    /// tokio::spawn(async move {
+    ///     let stock = locks.striped("stock:42", 16);
+    ///     stock.any().run(async move |guard| Ok::<_, LockError>(guard.stripe())).await
+    /// });
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the body and releases the lock in the background.

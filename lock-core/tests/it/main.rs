@@ -38,6 +38,8 @@ mod lockstep;
 #[cfg(feature = "redis")]
 mod loss;
 mod machinery;
+#[cfg(feature = "redis")]
+mod migrating;
 mod modes;
 #[cfg(feature = "redis")]
 mod modes_on_redis;
@@ -70,5 +72,7 @@ mod support;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "redis")]
+mod upgrading;
 #[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
 mod web;
