@@ -47,8 +47,8 @@ impl LockRequest {
 
     /// Makes this the lock of a job that runs once for the time at which it was scheduled, however late it starts.
     ///
-    /// The run has a key of its own, `cron:report@1763776800` with the whole seconds since 1970, which stays taken for
-    /// a week after the start. So a scheduler that is hours behind still runs each time once. A fire time that is more
+    /// The run has a key of its own, `cron:report#@1763776800` with the whole seconds since 1970, which stays taken for
+    /// a week after the start. (`#` is encoded in values of a template, so no other lock's key can be that of a run.) So a scheduler that is hours behind still runs each time once. A fire time that is more
     /// than six days old is refused, since nobody remembers whether it ran, and so is one more than a day ahead.
     ///
     /// `time` is a `SystemTime` or what converts to one, as the times of `chrono` and `time` do. Every instance must
@@ -99,7 +99,7 @@ impl LockRequest {
             ));
         }
         self.for_a_job(None)
-            .with_key_suffix(&format!("@{}", fire.as_secs()))
+            .with_key_suffix(&format!("#@{}", fire.as_secs()))
             .without_waiting()
             .with_min_hold(REMEMBERED)
     }

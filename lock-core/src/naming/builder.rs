@@ -15,7 +15,7 @@ use crate::key::{LockKey, LockLabel};
 /// |---|---|
 /// | `%` | imitate an encoded character |
 /// | `{` `}` | move the lock to another slot of a cluster |
-/// | `#` | imitate a stripe of [`Striped`](crate::Striped) |
+/// | `#` | imitate a stripe of [`Striped`](crate::Striped), or a run of [`Job`](crate::Job) |
 /// | control characters | garble logs and terminals |
 /// | delimiters of the template's text | imitate another key of the template: `("a:b")` and `("a", "b")` |
 ///

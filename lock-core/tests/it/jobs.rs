@@ -5,7 +5,9 @@ mod remembered;
 use std::time::{Duration, SystemTime};
 
 use lock_core::testing::{TestLocks, limit};
-use lock_core::{Job, LockError, LockErrorKind, LockEvent, LockEventKind, LockManager, MemoryStore};
+use lock_core::{
+    Job, KeyBuilder, LockError, LockErrorKind, LockEvent, LockEventKind, LockKey, LockManager, MemoryStore,
+};
 use tokio::time::{advance, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -189,6 +191,32 @@ async fn nothing_runs_if_the_key_cannot_be_kept_and_that_does_not_count() {
     store.set_away(false);
     sleep(SECOND).await;
     assert!(store.is_empty());
+}
+
+/// A lock for each recipient, whose names come from outside.
+fn mail(to: &str) -> LockKey {
+    KeyBuilder::new("mail:<to>").text("mail:").segment("to", to).finish().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn no_value_of_a_key_is_taken_for_a_run() {
+    let (_, instances) = instances(2);
+    let noon = SystemTime::now();
+    let seconds = noon.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert_eq!(mail("ann@example.org").as_str(), "mail:ann@example.org", "as every other client writes it");
+    let lookalikes = ["@", "#", "#@", ":", "%23@"].map(|mark| format!("ann{mark}{seconds}"));
+    let mut held = Vec::new();
+    for to in &lookalikes {
+        held.push(instances[1].lock(mail(to)).without_waiting().await.unwrap());
+    }
+    let ann = || run(instances[0].lock(mail("ann")).once_at(noon));
+    assert_eq!(ann().await.unwrap(), Some(()), "nobody else has what is hers");
+    assert_eq!(ann().await.unwrap(), None);
+    for to in &lookalikes {
+        assert_eq!(run(instances[0].lock(mail(to)).once_at(noon)).await.unwrap(), Some(()), "{to}");
+    }
+    drop(held);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, limit};
-use lock_core::{LockError, LockErrorKind, LockManager, Striped};
+use lock_core::{KeyBuilder, LockError, LockErrorKind, LockManager, Striped};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -39,6 +39,21 @@ async fn ids_of_one_stripe_exclude_each_other() {
     assert!(is_taken(users.lock(other)).await);
     drop(all);
     assert_eq!(locks.lock("users#x").await.unwrap().stripe(), None);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn no_value_of_a_key_is_taken_for_a_stripe() {
+    let locks = LockManager::for_tests();
+    let stock = |id: &str| KeyBuilder::new("stock:<id>").text("stock:").segment("id", id).finish().unwrap();
+    let all = locks.striped(stock("42"), 8).all().await.unwrap();
+    for stripe in 0..8 {
+        assert!(is_taken(locks.lock(format!("stock:42#{stripe}"))).await, "they lie there");
+        for value in [format!("42#{stripe}"), format!("42%23{stripe}")] {
+            assert!(!is_taken(locks.lock(stock(&value))).await, "{value}");
+        }
+    }
+    all.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

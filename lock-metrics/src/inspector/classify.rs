@@ -22,7 +22,14 @@ struct Pattern {
 #[derive(Clone, Debug)]
 enum Shape {
     Prefix(String),
-    Template(Vec<Piece>),
+    Template(Template),
+}
+
+#[derive(Clone, Debug)]
+struct Template {
+    pieces: Vec<Piece>,
+    /// What a value is encoded in, beside what it always is.
+    delimiters: Vec<char>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +37,8 @@ enum Piece {
     Text(String),
     /// One or more characters that are allowed in an encoded value.
     Value,
+    /// One or more characters.
+    Raw,
 }
 
 impl Classes {
@@ -40,7 +49,7 @@ impl Classes {
 
     /// Counts keys that were rendered from a template under this name.
     pub(super) fn add_template(&mut self, template: &str, name: &str) {
-        self.add(name, Shape::Template(pieces(template)));
+        self.add(name, Shape::Template(Template::new(template)));
     }
 
     /// Counts keys that begin with this prefix under this name.
@@ -55,7 +64,7 @@ impl Classes {
         });
         let literal = match &shape {
             Shape::Prefix(prefix) => prefix.len(),
-            Shape::Template(pieces) => pieces.iter().map(Piece::literal).sum(),
+            Shape::Template(template) => template.pieces.iter().map(Piece::literal).sum(),
         };
         let at = self.patterns.partition_point(|known| known.literal >= literal);
         self.patterns.insert(at, Pattern { name: number, shape, literal });
@@ -76,9 +85,16 @@ impl Shape {
     fn fits(&self, key: &str) -> bool {
         match self {
             Self::Prefix(prefix) => key.starts_with(prefix),
-            Self::Template(pieces) => fits(pieces, key.as_bytes()),
+            Self::Template(template) => template.fits(key) || base(key).is_some_and(|base| template.fits(base)),
         }
     }
+}
+
+/// Returns the key without the number of a stripe, or the time of a job's run.
+fn base(key: &str) -> Option<&str> {
+    let (base, number) = key.rsplit_once('#')?;
+    let number = number.strip_prefix('@').unwrap_or(number);
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(base)
 }
 
 impl Piece {
@@ -87,36 +103,57 @@ impl Piece {
     }
 }
 
-/// Follows every path through the pieces at once, so that no key takes long, whatever the template.
-fn fits(pieces: &[Piece], key: &[u8]) -> bool {
-    let mut ends = vec![false; key.len() + 1];
-    ends[0] = true;
-    for piece in pieces {
-        let mut next = vec![false; key.len() + 1];
-        match piece {
-            Piece::Text(text) => {
+impl Template {
+    /// The delimiters are those by which `lock_core::KeyBuilder` encodes values.
+    fn new(template: &str) -> Self {
+        let pieces = pieces(template);
+        let mut delimiters = Vec::new();
+        let is_value = |at: Option<usize>| at.and_then(|at| pieces.get(at)).is_some_and(|piece| piece.literal() == 0);
+        for (at, piece) in pieces.iter().enumerate() {
+            let Piece::Text(text) = piece else { continue };
+            let (after, before) = (is_value(at.checked_sub(1)), is_value(Some(at + 1)));
+            let last = text.chars().count() - 1;
+            delimiters.extend(text.chars().enumerate().filter_map(|(i, c)| {
+                let touches = i == 0 && after || i == last && before;
+                (!c.is_alphanumeric() && (touches || !matches!(c, '-' | '_' | '.'))).then_some(c)
+            }));
+            // What separates two values is never in them.
+            let ends = |c: &char| !matches!(c, '%' | '0'..='9' | 'A'..='F');
+            if after && before && !text.chars().any(|c| ends(&c) && delimiters.contains(&c)) {
+                delimiters.extend(text.chars().find(ends));
+            }
+        }
+        Self { pieces, delimiters }
+    }
+
+    /// Follows every path through the pieces at once, so that no key takes long, whatever the template.
+    fn fits(&self, key: &str) -> bool {
+        let mut ends = vec![false; key.len() + 1];
+        ends[0] = true;
+        for piece in &self.pieces {
+            let mut next = vec![false; key.len() + 1];
+            if let Piece::Text(text) = piece {
                 for start in (0..key.len()).filter(|start| ends[*start]) {
-                    if key[start..].starts_with(text.as_bytes()) {
+                    if key.as_bytes()[start..].starts_with(text.as_bytes()) {
                         next[start + text.len()] = true;
                     }
                 }
-            }
-            Piece::Value => {
+            } else {
                 let mut inside = false;
-                for at in 0..key.len() {
-                    inside = (inside || ends[at]) && is_of_value(key[at]);
-                    next[at + 1] = inside;
+                for (at, c) in key.char_indices() {
+                    inside = (inside || ends[at]) && (*piece == Piece::Raw || self.may_be_in_a_value(c));
+                    next[at + c.len_utf8()] = inside;
                 }
             }
+            ends = next;
         }
-        ends = next;
+        ends[key.len()]
     }
-    ends[key.len()]
-}
 
-/// The characters that an encoded value may contain.
-fn is_of_value(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b'-' | b'%')
+    /// Returns whether an encoded value may contain a character. `%` begins one that is encoded.
+    fn may_be_in_a_value(&self, c: char) -> bool {
+        c == '%' || !(c.is_control() || matches!(c, '{' | '}' | '#') || self.delimiters.contains(&c))
+    }
 }
 
 /// Parses a template: `<…>` is a value, `<<` and `>>` are brackets.
@@ -134,17 +171,19 @@ fn pieces(template: &str) -> Vec<Piece> {
                 if !text.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut text)));
                 }
-                pieces.push(Piece::Value);
-                let mut depth = 1;
+                let (mut depth, mut inside) = (1, String::new());
                 // An expression may contain brackets itself.
                 while depth > 0 {
-                    match chars.next() {
-                        Some('<') => depth += 1,
-                        Some('>') => depth -= 1,
-                        Some(_) => {}
-                        None => break,
+                    let Some(c) = chars.next() else { break };
+                    match c {
+                        '<' => depth += 1,
+                        '>' => depth -= 1,
+                        _ => {}
                     }
+                    inside.push(c);
                 }
+                let raw = inside.ends_with(":raw>") && !inside.ends_with("::raw>");
+                pieces.push(if raw { Piece::Raw } else { Piece::Value });
             }
             c => text.push(c),
         }
@@ -157,6 +196,8 @@ fn pieces(template: &str) -> Vec<Piece> {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::KeyBuilder;
+
     use super::{Classes, Piece, pieces};
 
     #[test]
@@ -184,17 +225,65 @@ mod tests {
         assert_eq!(name("lock:user:42:mail"), "mail");
         assert_eq!(name("lock:order:42"), "any");
         assert_eq!(name("lock:user:"), "rest");
-        assert_eq!(name("lock:user:4 2"), "rest");
+        assert_eq!(name("lock:user:4 2"), "user");
+        assert_eq!(name("lock:user:4{2"), "rest");
         assert_eq!(name("legacy:x"), "rest");
         assert_eq!(name("elsewhere"), "other");
         assert_eq!(classes.names().len(), 5);
     }
 
     #[test]
+    fn every_key_that_a_template_renders_is_its_own() {
+        let values = ["42", "ann@example.org", "a b", "a/b", "ünï", "x:y", "7-b", "a{b}", "50%", "a#1", "_", "·", "\n"];
+        let render = |template, text: [&str; 3], one, two: Option<&str>| {
+            let key = KeyBuilder::new(template).text(text[0]).segment("one", one).text(text[1]);
+            two.map_or(key, |two| {
+                KeyBuilder::new(template).text(text[0]).segment("one", one).text(text[1]).segment("two", two)
+            })
+            .text(text[2])
+            .finish()
+            .unwrap()
+        };
+        for one in values {
+            for (template, text) in [
+                ("cart:<one>", ["cart:", "", ""]),
+                ("order-<one>", ["order-", "", ""]),
+                ("nightly-report:<one>.txt", ["nightly-report:", ".txt", ""]),
+                ("{<one>}:x", ["{", "}:x", ""]),
+                ("s·<one>", ["s·", "", ""]),
+            ] {
+                let mut classes = Classes::new();
+                classes.add_template(template, "it");
+                let key = render(template, text, one, None);
+                for key in [key.as_str(), &format!("{key}#7"), &format!("{key}#@1763776800")] {
+                    assert_eq!(classes.of(key), 1, "{template} {key}");
+                }
+            }
+            for two in values {
+                for (template, text) in [
+                    ("a:<one>:<two>", ["a:", ":", ""]),
+                    ("<one>x<two>", ["", "x", ""]),
+                    ("<one>-<two>!", ["", "-", "!"]),
+                ] {
+                    let mut classes = Classes::new();
+                    classes.add_template(template, "it");
+                    let key = render(template, text, one, Some(two));
+                    assert_eq!(classes.of(key.as_str()), 1, "{template} {key}");
+                }
+            }
+        }
+        let mut classes = Classes::new();
+        classes.add_template("cart:<name:raw>", "it");
+        assert_eq!((classes.of("cart:x:y"), classes.of("cart:")), (1, 0));
+        classes.add_template("{<tenant>}:x", "that");
+        assert_eq!((classes.of("{a}b}:x"), classes.of("{a%7D}:x")), (0, 2));
+    }
+
+    #[test]
     fn no_template_takes_long() {
         let mut classes = Classes::new();
         classes.add_template(&"<a>".repeat(40), "many");
-        let key = "x".repeat(511) + ":";
+        let key = "x".repeat(511) + "{";
         assert_eq!(classes.of(&key), 0);
         assert_eq!(classes.of(&"x".repeat(512)), 1);
     }
