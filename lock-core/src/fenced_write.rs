@@ -75,8 +75,9 @@ impl FencedWrite {
         });
         match tag {
             // Redis hashes what is in the first braces, which stays the same.
-            Some(()) => [key, &b":token"[..]].concat(),
-            None => [&b"{"[..], key, b"}:token"].concat(),
+            Some(()) => [key, &b":@token"[..]].concat(),
+            // It ends differently, so that `a` and `{a}` have each their own.
+            None => [&b"{"[..], key, b"}@token"].concat(),
         }
     }
 

@@ -64,6 +64,19 @@ fn what_keeps_the_token_is_in_the_slot_of_the_key() {
 
 #[test]
 #[limit]
+fn each_key_has_a_token_of_its_own() {
+    let server = RedisServer::start();
+    let keys = ["a", "{a}", "{{a}}", "a:", "{a}:", "a}", "{a", "x{a}", "{}a", "{}", "{a}@", "{a}:@"];
+    for (number, key) in (1..).zip(keys) {
+        let write = |number, value| FencedWrite::new(key, token(number), "SET").arg(value);
+        // The last key had the greatest token of all before it.
+        assert_eq!(refused(&send(&server, &write(100 - number, "new"))), None, "{key}");
+        assert_eq!(refused(&send(&server, &write(99 - number, "old"))), Some((99 - number, 100 - number)), "{key}");
+    }
+}
+
+#[test]
+#[limit]
 fn the_token_is_forgotten_on_request_and_nonsense_is_an_error() {
     let server = RedisServer::start();
     let write = set(token(7), "x").remember_for(600 * SECOND);
