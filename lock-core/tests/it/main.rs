@@ -76,3 +76,5 @@ mod tls;
 mod upgrading;
 #[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
 mod web;
+#[cfg(feature = "inspect")]
+mod wrong_state;
