@@ -8,6 +8,7 @@ use redis::{ErrorKind, RedisError};
 
 use crate::error::LockError;
 use crate::redis::keys;
+use crate::redis::wrong_type::WrongType;
 
 /// Describes a failed attempt to connect. Nothing was sent, so nothing was executed.
 pub(super) fn connecting(node: &str, error: &RedisError) -> LockError {
@@ -73,14 +74,15 @@ pub(super) fn unreadable(node: &str, op: &str) -> LockError {
 
 /// Describes a key that holds something other than a lock, or a clock key that holds no clock.
 pub(super) fn mistyped(name: &str) -> LockError {
-    let (expected, advice) = if name.starts_with(keys::CLOCK) {
-        ("stream", "delete it, and find out who writes to it")
+    let advice = if keys::is_reserved(name) {
+        "delete it, and find out who writes to it"
     } else {
-        ("string", "choose another key, or delete it")
+        "choose another key, or delete it"
     };
     LockError::misconfigured(format!(
-        "the Redis key {name:?} holds another type than a {expected}, so no lock can be taken; {advice}",
+        "the Redis key {name:?} holds another type than this library writes there, so no lock can be taken; {advice}",
     ))
+    .with_source(WrongType)
 }
 
 /// Describes a clock from which no token can be drawn. Nothing is taken.
@@ -117,7 +119,13 @@ const CODES: &[(&str, Meaning)] = &[
     ("ASK", Meaning::NotExecuted("another node of the cluster is taking over the key's slot; try again later")),
     ("BUSY", Meaning::NotExecuted("it is busy running a script; stop it with SCRIPT KILL")),
     ("MASTERDOWN", Meaning::NotExecuted("it is a replica without its master; wait for the failover to end")),
-    ("WRONGTYPE", Meaning::Misconfigured("the key holds another type than a string; choose another key, or delete it")),
+    (
+        "WRONGTYPE",
+        Meaning::Misconfigured(
+            "one of the keys of the lock, or the clock, holds another type than this library writes there; TYPE tells \
+             which, and whoever may use it is told",
+        ),
+    ),
     ("NOPERM", FORBIDDEN),
     ("NOAUTH", Meaning::Misconfigured("it asks for a password; put it into the URL, as in redis://:password@host")),
     ("WRONGPASS", Meaning::Misconfigured("user or password is wrong; correct them in the URL, percent-encoded")),
@@ -171,7 +179,10 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     let text = |advice: &str| format!("{node} refused to {op}: {advice} ({name})");
     Some(match meaning {
         Meaning::NotExecuted(advice) => LockError::not_executed(text(advice)),
-        Meaning::Misconfigured(advice) => LockError::misconfigured(text(advice)),
+        Meaning::Misconfigured(advice) => {
+            let error = LockError::misconfigured(text(advice));
+            if name == "WRONGTYPE" { error.with_source(WrongType) } else { error }
+        }
     })
 }
 

@@ -23,6 +23,7 @@ use crate::key::LockKey;
 use crate::prefix::take_key_prefix;
 use crate::redis::inspect::servers::{Answer, Servers, within};
 use crate::redis::node::Node;
+use crate::redis::wrong_type::WrongType;
 use crate::redis::{RedisStore, error, keys, steps, value};
 
 pub use entry::{EntryState, LockEntry};
@@ -143,12 +144,13 @@ impl FleetReader {
     pub async fn entry(&self, key: &LockKey) -> Result<Option<LockEntry>> {
         keys::Keys::of(key)?;
         let store = self.servers.reachable().await?;
-        let found = self.read(&store, std::slice::from_ref(key)).await?;
-        match found.into_iter().next() {
+        let found = self.read(&store, std::slice::from_ref(key)).await;
+        let found = match self.told(found, key).await?.into_iter().next() {
             Some(Found::Entry(entry)) => Ok(Some(*entry)),
             Some(Found::Mistyped) => Err(error::mistyped(key.as_str())),
             Some(Found::Nothing) | None => Ok(None),
-        }
+        };
+        self.told(found, key).await
     }
 
     /// Lists the waiters in the server's queue for a key, in order of arrival.
@@ -162,7 +164,7 @@ impl FleetReader {
     /// Safe: it only reads.
     pub async fn waiters(&self, key: &LockKey) -> Result<Vec<Waiter>> {
         keys::Keys::of(key)?;
-        waiters::read(&self.servers, key).await
+        self.told(waiters::read(&self.servers, key).await, key).await
     }
 
     /// Lists everybody who has a lock, in the order in which their leases end: one holder, or all that share it.
@@ -179,7 +181,7 @@ impl FleetReader {
     pub async fn holders(&self, key: &LockKey) -> Result<Vec<FleetHolder>> {
         let Some(entry) = self.entry(key).await? else { return Ok(Vec::new()) };
         match entry.state {
-            EntryState::Shared => holders::read(&self.servers, &entry).await,
+            EntryState::Shared => self.told(holders::read(&self.servers, &entry).await, key).await,
             _ => Ok(vec![FleetHolder::alone(entry)]),
         }
     }
@@ -195,8 +197,20 @@ impl FleetReader {
     /// Safe: it only reads.
     pub async fn job(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let from = self.servers.reachable().await?;
-        let found = jobs::read(&self.servers, &from, std::slice::from_ref(key)).await?;
-        Ok(found.into_iter().next().map(|(_, record)| record))
+        let found = jobs::read_one(&self.servers, &from, key).await;
+        self.told(found, key).await
+    }
+
+    /// Names the key that is of another type, if a failure is about one.
+    async fn told<T>(&self, answer: Result<T>, key: &LockKey) -> Result<T> {
+        let error = match answer {
+            Err(error) if WrongType::is_of(&error) => error,
+            told => return told,
+        };
+        let Ok(keeper) = self.servers.keeper_of(key).await else { return Err(error) };
+        Err(within(&keeper, "say what lies there", async { Ok(keeper.name_the_type(error.clone(), key).await) })
+            .await
+            .unwrap_or(error))
     }
 
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.

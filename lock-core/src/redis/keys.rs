@@ -221,7 +221,6 @@ pub(super) fn clock_of_slot(of: u16) -> String {
 }
 
 /// Returns whether data of another lock lies at this key, or a clock, so that no lock can.
-#[cfg(feature = "inspect")]
 pub(super) fn is_reserved(key: &str) -> bool {
     is_of_server(key) || COMPANIONS.into_iter().any(|name| is_companion(key, name))
 }

@@ -47,6 +47,7 @@ mod unsettled;
 mod url;
 mod value;
 mod vote;
+mod wrong_type;
 
 pub use builder::RedisStoreBuilder;
 pub use credentials::Credentials;
@@ -171,7 +172,18 @@ impl RedisStore {
             Servers::One(node) => Box::pin(node.explain(answer)).await,
             Servers::Cluster(_) => answer,
         };
-        answer.map_err(|error| error.with_key(key))
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(Box::pin(self.name_the_type(error, key)).await.with_key(key)),
+        }
+    }
+
+    /// Names the key that is of another type, if a failure is about one.
+    async fn name_the_type(&self, error: LockError, key: &LockKey) -> LockError {
+        match &self.servers {
+            Servers::One(node) => node.name_the_type(error, key).await,
+            Servers::Cluster(cluster) => cluster.name_the_type(error, key).await,
+        }
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests. In a cluster
@@ -276,10 +288,18 @@ impl LockBackend for RedisStore {
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        match &self.servers {
+        let attempt = match &self.servers {
             Servers::One(node) => node.explain(node.acquire_all(requests).await).await,
             Servers::Cluster(cluster) => Box::pin(cluster.acquire_all(requests)).await,
+        };
+        let mut error = match attempt {
+            Ok(attempt) => return Ok(attempt),
+            Err(error) => error,
+        };
+        for request in requests {
+            error = Box::pin(self.name_the_type(error, &request.claim.key)).await;
         }
+        Err(error)
     }
 
     async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {

@@ -10,6 +10,7 @@ mod foreign;
 mod native;
 mod pass;
 mod renewal;
+mod wrong_type;
 
 use std::time::Duration;
 

@@ -128,7 +128,19 @@ async fn show_tells_all_of_one_lock_and_how_to_release_it() {
     let ended = lockctl(&server, &["show", "hash"]);
     // This has nothing to do with reaching the server.
     ended.assert_code(4);
-    assert!(ended.stderr.contains("another type than a string"), "{ended:?}");
+    assert!(ended.stderr.contains("\"hash\" holds a hash, another type than a string"), "{ended:?}");
+
+    // What lies beside a lock is not the lock.
+    server.command(&["SET", "shared", &format!("shared{}1|7-0-0|1|h|1|s|", "0".repeat(25)), "PX", "60000"]);
+    server.command(&["RPUSH", "{shared}@queue", "x"]);
+    let expected = "a".repeat(32);
+    for args in [&["waiters", "shared"][..], &["release", "shared", "--expect-owner", &expected, "--reason", "a test"]]
+    {
+        let ended = lockctl(&server, args);
+        ended.assert_code(4);
+        assert!(ended.stderr.contains("\"{shared}@queue\" holds a list"), "{ended:?}");
+        assert!(ended.stderr.contains("delete that key") && !ended.stderr.contains("another key"), "{ended:?}");
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use crate::redis::cluster::watch::Stop;
 use crate::redis::hash_slot::slot_of;
 use crate::redis::node::{Node, Way};
 use crate::redis::url::Address;
+use crate::redis::wrong_type::WrongType;
 
 /// How many redirections are followed at once. Then a pause comes before each.
 const AT_ONCE: usize = 5;
@@ -96,6 +97,15 @@ impl Cluster {
     pub(in crate::redis) async fn free(&self, op: &'static str, release: &Release) -> Result<Freed> {
         let (slot, within) = (slot_of(&release.claim.key), command_timeout(release.claim.ttl));
         self.routed(slot, within, |node, way| Box::pin(node.free(op, release, way))).await
+    }
+
+    /// Names the key that is of another type, if an error is about one.
+    pub(in crate::redis) async fn name_the_type(&self, error: LockError, key: &LockKey) -> LockError {
+        if !WrongType::is_of(&error) {
+            return error;
+        }
+        let found = self.routed(slot_of(key), READ_WITHIN, |node, _| Box::pin(node.other_type(key))).await;
+        found.ok().flatten().unwrap_or(error)
     }
 
     pub(in crate::redis) async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {

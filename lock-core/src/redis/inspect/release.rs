@@ -58,7 +58,7 @@ impl FleetReader {
             Err(error) => Err(error.clone()),
         };
         self.audit(&store, key, Some(owner), actor, reason, &freed);
-        freed
+        self.told(freed, key).await
     }
 
     /// Takes a lock away from a client of another library: deletes the key if it holds exactly this
@@ -82,7 +82,7 @@ impl FleetReader {
             Err(error) => Err(error.clone()),
         };
         self.audit(&store, key, None, actor, reason, &freed);
-        freed
+        self.told(freed, key).await
     }
 
     fn audit(
