@@ -45,6 +45,8 @@ pub(crate) struct Engine {
     pub(crate) observers: Arc<Observers>,
     /// The newest fencing token seen for any key: the floor of the next.
     pub(crate) newest_token: AtomicU64,
+    /// Whether a lease of this process has shared its lock.
+    pub(crate) shares: AtomicBool,
     /// Background work for the keeper.
     jobs: UnboundedSender<BoxFuture<'static, ()>>,
     /// Background work that must not be lost when the program ends.
@@ -105,6 +107,7 @@ impl Engine {
             handoff,
             observers,
             newest_token: AtomicU64::new(0),
+            shares: AtomicBool::new(false),
             jobs,
             pending: Pending::default(),
             room: Room::default(),

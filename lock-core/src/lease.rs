@@ -198,6 +198,18 @@ impl Lease {
         self.claim.clone().with_mode(self.mode())
     }
 
+    /// Returns the claim as a renewal names it.
+    pub(crate) fn claim_to_renew(&self) -> Claim {
+        let claim = self.claim();
+        if !claim.mode.is_shared() {
+            return claim;
+        }
+        // All who share a lock have the first number of the grant, or the last one that was given of an exclusive one.
+        let given = u64::from(self.downgraded.get().is_none());
+        let token = FencingToken::new(self.state().token.get() + given);
+        claim.with_token(token)
+    }
+
     pub(crate) fn mode(&self) -> Mode {
         self.downgraded.get().copied().unwrap_or(self.claim.mode)
     }

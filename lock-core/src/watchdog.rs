@@ -1,6 +1,7 @@
 //! The watchdog: renews leases in batches, and declares them lost by the clock.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::{Claim, Renewal};
@@ -94,7 +95,7 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     let failovers = engine.failovers(&first.claim.key);
     let ask = |lease: &Arc<Lease>| {
         let asked = Question::about(lease, sent_at, failovers);
-        (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim() })
+        (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim_to_renew() })
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
     let command = Arc::clone(&engine.backend).renew_dyn(claims);
@@ -208,7 +209,7 @@ pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
 /// Prolongs a lease to `by` from now. Ends it if the store says that the key is not ours.
 pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration) -> Result<()> {
     let key = &lease.claim.key;
-    let mut claim = lease.claim();
+    let mut claim = lease.claim_to_renew();
     claim.ttl = by;
     let sent_at = engine.clock.now();
     let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
@@ -234,6 +235,7 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
 /// there is an answer or the lease is over: in between, nobody knows which of the two it is.
 pub(crate) async fn downgrade(engine: &Arc<Engine>, lease: &Arc<Lease>, mode: Mode) -> Result<()> {
     let key = &lease.claim.key;
+    engine.shares.store(true, Ordering::Relaxed);
     let token = lease.begin_downgrade(mode, engine.clock.now());
     loop {
         let sent_at = engine.clock.now();

@@ -26,19 +26,31 @@ pub struct Claim {
     pub mode: Mode,
     /// Where a grant and each renewal must have arrived before it is answered.
     pub durability: Durability,
+    /// The token under which it shares its lock, for a renewal; zero if that is not known. A claim whose lock was lost, and
+    /// that is granted again by a server which knows nothing of that, has another one, and its renewal is answered
+    /// [`Lost`](Renewal::Lost).
+    pub token: FencingToken,
 }
 
 impl Claim {
     /// Makes an exclusive claim with a fresh identity.
     #[must_use]
     pub fn new(key: LockKey, ttl: Duration) -> Self {
-        Self { key, owner: OwnerId::random(), ttl, mode: Mode::Exclusive, durability: Durability::Master }
+        let token = FencingToken::default();
+        Self { key, owner: OwnerId::random(), ttl, mode: Mode::Exclusive, durability: Durability::Master, token }
     }
 
     /// Says how the claim shares its key.
     #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Says under which token the claim shares its lock.
+    #[must_use]
+    pub fn with_token(mut self, token: FencingToken) -> Self {
+        self.token = token;
         self
     }
 

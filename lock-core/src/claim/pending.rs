@@ -121,6 +121,9 @@ impl PendingClaim {
 
     /// Turns the granted claim into its lease.
     pub(super) fn into_lease(self, spec: &LockSpec, success: Success, now: Timestamp) -> Arc<Lease> {
+        if self.claim.mode.is_shared() {
+            self.engine.shares.store(true, Ordering::Relaxed);
+        }
         // No grant is on its way for a claim that never queued. Who shares a lock hears there that somebody waits for it.
         let listener = self.listener.filter(|_| self.may_have_queued || self.claim.mode.is_shared());
         if let Some(listener) = &listener {
@@ -133,8 +136,7 @@ impl PendingClaim {
             sent_at: success.sent_at,
             granted_for: success.granted_for,
             wanted: success.wanted,
-            // A key that others join and leave changes all the time: that says nothing about this lease.
-            push_loss: self.engine.backend.capabilities_dyn().push_loss && !self.claim.mode.is_shared(),
+            push_loss: self.engine.backend.capabilities_dyn().push_loss,
             unsettled_until: unsettled,
             failovers: self.failovers,
             listener,

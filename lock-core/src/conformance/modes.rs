@@ -59,6 +59,10 @@ pub async fn shared_phase(store: impl LockBackend) {
     assert!(refused(store, &after).await, "no writer beside readers");
     assert_eq!(store.renew(&[one.clone(), two.clone()]).await, [Ok(Renewal::Renewed), Ok(Renewal::Renewed)]);
     assert_eq!(store.renew(std::slice::from_ref(&after)).await, [Ok(Renewal::Lost)], "a stranger must not renew");
+    let of = |token: FencingToken| one.clone().with_token(token);
+    let other = FencingToken::new(phase.get() + FencingToken::PER_GRANT);
+    assert_eq!(store.renew(&[of(phase)]).await, [Ok(Renewal::Renewed)]);
+    assert_eq!(store.renew(&[of(other)]).await, [Ok(Renewal::Lost)], "it holds it in another phase than it believes");
     let holders = store.holders(&key).await.unwrap_or_else(|error| panic!("{error}"));
     let mut owners: Vec<_> = holders.iter().filter_map(|holder| holder.owner).collect();
     owners.sort_by_key(|owner| *owner != one.owner);

@@ -1,6 +1,8 @@
 //! What the keeper does about the store's own reports, and about leases to renew.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::Message;
@@ -33,17 +35,24 @@ impl Keeper {
                 }
             }
             Message::Suspect(key) => {
-                let mut leases = Vec::new();
+                let shares = self.engine.upgrade().is_some_and(|engine| engine.shares.load(Ordering::Relaxed));
+                let (mut leases, mut shared) = (Vec::new(), HashSet::new());
                 let mut next = Some(Message::Suspect(key));
                 // All reports that have arrived by now, in batches. A key that nobody here holds is only looked up.
                 while let Some(Message::Suspect(key)) = &next {
-                    if let Some(HolderHint::Here(hold)) = self.gate.holder(key)
-                        && let Some(hold) = hold.upgrade()
-                        && hold.lease().state().suspected()
-                    {
-                        leases.push(Arc::clone(hold.lease()));
+                    let hold =
+                        if let Some(HolderHint::Here(hold)) = self.gate.holder(key) { hold.upgrade() } else { None };
+                    match hold.map(|hold| Arc::clone(hold.lease())).filter(|lease| !lease.mode().is_shared()) {
+                        Some(lease) if lease.state().suspected() => leases.push(lease),
+                        Some(_) => {}
+                        // Several leases of this process may share it, of which nobody is the holder.
+                        None => drop(shares.then(|| shared.insert(key.clone()))),
                     }
                     next = self.mail.messages.try_recv().ok();
+                }
+                if !shared.is_empty() {
+                    let of_those = |lease: &Arc<Lease>| shared.contains(&lease.claim.key) && lease.state().suspected();
+                    leases.extend(watchdog::leases(&self.timer).into_iter().filter(of_those));
                 }
                 self.inspect(leases, PACE);
                 if let Some(other) = next {

@@ -115,7 +115,9 @@ impl State {
 
     pub(super) fn renew_shared(&mut self, claim: &Claim, now: Timestamp) -> Renewal {
         let ended = self.take_out(&claim.key, now);
-        let confirmed = self.confirm_shared(claim, now);
+        let known = claim.token != FencingToken::default();
+        let other = self.phases.get(&claim.key).is_some_and(|phase| known && phase.token != claim.token);
+        let confirmed = if other { None } else { self.confirm_shared(claim, now) };
         if ended {
             self.move_on(&claim.key, now, None);
         }

@@ -157,6 +157,7 @@ impl Node {
                 ended,
                 deadline: link.time.deadline(now, left),
                 floor: self.floor_of(&request.claim.key).at_least(request.floor, link.time.estimate(now)),
+                history: link.history().map(|history| &**history),
             };
             let shares = request.claim.mode.is_shared() || before.is_some_and(|before| before.claim.mode.is_shared());
             let call = if shares { steps::share::take(&call) } else { call.call() };

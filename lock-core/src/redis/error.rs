@@ -117,6 +117,7 @@ const CODES: &[(&str, Meaning)] = &[
     ("TRYAGAIN", Meaning::NotExecuted("the slot is being moved; try again")),
     ("MOVED", Meaning::NotExecuted("another node of the cluster serves this key; try again when the nodes agree")),
     ("ASK", Meaning::NotExecuted("another node of the cluster is taking over the key's slot; try again later")),
+    ("CLEARING", Meaning::NotExecuted("very many leases of this lock have ended and are being taken out; try again")),
     ("BUSY", Meaning::NotExecuted("it is busy running a script; stop it with SCRIPT KILL")),
     ("MASTERDOWN", Meaning::NotExecuted("it is a replica without its master; wait for the failover to end")),
     (

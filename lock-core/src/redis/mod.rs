@@ -82,6 +82,7 @@ use crate::redis::settings::Settings;
 /// A server of version 7 or later that permits `CLIENT TRACKING` and `MGET` reports within
 /// milliseconds that a lock was deleted, overwritten, evicted or expired, and reports `FLUSHALL` too.
 /// That covers every lock that has been held for a fifth of a second, with or without renewal.
+/// A lock that others join and leave all the time, as readers and permits do, is looked at less and less often then.
 /// Otherwise, and while the listening connection is down, the next renewal finds out.
 ///
 /// # Permissions

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
-use redis::Value;
+use redis::{Pipeline, Value};
 
 use crate::backend::{Claim, Renewal};
 use crate::error::Result;
@@ -48,10 +48,33 @@ impl Node {
         let alone: Vec<Claim> = claims.iter().filter(|claim| !claim.mode.is_shared()).cloned().collect();
         let sharing =
             claims.iter().filter(|claim| claim.mode.is_shared()).map(|claim| self.renew_shared(claim, Way::default()));
-        let (alone, sharing) = tokio::join!(self.renew_alone(&alone), all(sharing));
+        let (alone, mut sharing) = tokio::join!(self.renew_alone(&alone), all(sharing));
+        let shared: Vec<&Claim> = claims.iter().filter(|claim| claim.mode.is_shared()).collect();
+        self.track(&shared, &mut sharing).await;
         let (mut alone, mut sharing) = (alone.into_iter(), sharing.into_iter());
         let answer = |claim: &Claim| if claim.mode.is_shared() { sharing.next() } else { alone.next() };
         claims.iter().map(answer).map(|answer| answer.unwrap_or_else(|| Err(self.unreadable("renew")))).collect()
+    }
+
+    /// Has the server report the next change to locks that are shared. Renewals do not: their script reads the queue too,
+    /// and runs on another connection. Whatever lies there now is what will be watched, so a claim is renewed once more
+    /// if that is not its phase.
+    async fn track(&self, claims: &[&Claim], answers: &mut [Result<Renewal>]) {
+        let Some(listener) = self.listeners.current() else { return };
+        let mut message = Pipeline::with_capacity(claims.len());
+        for claim in claims {
+            message.cmd("GETRANGE").arg(claim.key.as_str()).arg(0).arg(511);
+        }
+        let unanswered = listener.unanswered();
+        let Ok(values) = listener.link.send_all(&message).await else { return };
+        unanswered.answered();
+        for ((claim, answer), value) in claims.iter().zip(answers).zip(&values) {
+            if matches!(answer, Ok(Renewal::Renewed | Renewal::Wanted))
+                && matches!(value, Value::BulkString(value) if !share::may_hold(value, claim))
+            {
+                *answer = self.renew_shared(claim, Way::default()).await;
+            }
+        }
     }
 
     /// Makes an exclusive claim one that shares its lock.
@@ -70,8 +93,17 @@ impl Node {
     pub(super) async fn read_holders(&self, key: &LockKey, way: Way) -> Result<Vec<Holder>> {
         let keys = self.keys_of(key)?;
         let op = "look at the holders";
-        let (answer, _) = self.share(op, &keys, way, |clock| share::list(&keys, clock)).await?;
-        let sharers = share::listed(&answer).ok_or_else(|| self.unreadable(op))?;
+        let (mut sharers, mut listed) = (Vec::new(), 0);
+        loop {
+            let (answer, _) = self.share(op, &keys, way, |clock| share::list(&keys, clock, listed)).await?;
+            let (some, count) = share::listed(&answer).ok_or_else(|| self.unreadable(op))?;
+            sharers.extend(some);
+            listed += count;
+            // Those at the end of the list are the ones whose leases are over.
+            if count < share::PAGE || some_ended(&sharers, listed) {
+                break;
+            }
+        }
         if sharers.is_empty() { Ok(self.read_holder(key, way).await?.into_iter().collect()) } else { Ok(sharers) }
     }
 
@@ -93,6 +125,11 @@ impl Node {
             }
         }
     }
+}
+
+/// Returns whether some of those who were listed hold nothing any more.
+fn some_ended(sharers: &[Holder], listed: usize) -> bool {
+    sharers.len() < listed
 }
 
 /// Awaits all of some calls, which leave together.

@@ -1,6 +1,7 @@
 //! Readers, writers and permits on a real server: processes that are killed and stopped, clients of other libraries,
 //! and a semaphore that is resized under load.
 
+mod heard;
 mod neighbours;
 mod wrong_state;
 

@@ -9,6 +9,8 @@ mod fleet;
 mod foreign;
 mod native;
 mod pass;
+mod phases;
+mod refused;
 mod renewal;
 mod wrong_type;
 

@@ -48,7 +48,7 @@ local function acquire(now)
     end
     if not value and ticket ~= '' and call('EXISTS', QUEUE) == 1 then
       -- It enters before the lock moves on, and behind all others.
-      local refused = enter(owner, ticket, floor, tail, now)
+      local refused = enter(owner, ticket, floor, tail, now, QUEUE_KEPT)
       if refused then
         return refused
       end
@@ -56,19 +56,19 @@ local function acquire(now)
   end
   if is_of(value, owner) then
     -- A repeat: its answer may have been lost.
-    raise_expiry(ttl)
-    leave(owner)
     local token, refused = draw(floor, now)
-    return token and 'g' .. token or refused
+    refused = not token and refused or raise_expiry(ttl)
+    leave(owner)
+    return refused or 'g' .. token
   end
   local free_for = value and 0 or left_free(freed, now)
   if not value and free_for == 0 then
     local waiting = call('EXISTS', QUEUE) == 1
     if not waiting or move_on(owner, now) ~= 'granted' then
-      if waiting then
+      local token, refused = grant(owner, ttl, floor, tail, now)
+      if token and waiting then
         leave(owner)
       end
-      local token, refused = grant(owner, ttl, floor, tail, now)
       return token and 'g' .. token or refused
     end
     value = read_lock()
@@ -77,7 +77,7 @@ local function acquire(now)
   end
   local state = 'h'
   if ticket ~= '' then
-    local refused = enter(owner, ticket, floor, tail, now)
+    local refused = enter(owner, ticket, floor, tail, now, QUEUE_KEPT)
     if refused then
       return refused
     end

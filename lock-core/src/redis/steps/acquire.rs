@@ -35,6 +35,8 @@ pub(crate) struct Acquire<'a> {
     pub(crate) deadline: u64,
     /// The token must exceed it.
     pub(crate) floor: FencingToken,
+    /// The name of the history of the server's data, if it is known.
+    pub(crate) history: Option<&'a str>,
 }
 
 impl Acquire<'_> {

@@ -42,7 +42,7 @@ for number = 1, count do
     if free_for > 0 then
       return { now, number, 'h' .. text(math.ceil(free_for / 1000)) .. '|' }
     end
-    waited_for[number] = call('EXISTS', QUEUE) == 1
+    waited_for[number] = call('EXISTS', QUEUE) == 1 or nil
     if waited_for[number] and move_on(owner, now) == 'granted' then
       value = read_lock()
     end
@@ -65,22 +65,27 @@ end
 local taken = {}
 for number = 1, count do
   local owner, ttl, tail = turn_to_lock(number)
+  -- Or a repeat: its answer may have been lost.
+  local why
   if ours[number] then
-    -- A repeat: its answer may have been lost.
-    raise_expiry(ttl)
+    why = raise_expiry(ttl)
   else
-    if waited_for[number] then
-      leave(owner)
+    why = take(owner, ttl, tail, now)
+    if not why then
+      taken[#taken + 1] = LOCK
     end
-    local why = take(owner, ttl, tail, now)
-    if why then
-      -- Those before it were free, and are again.
-      for _, lock in ipairs(taken) do
-        call('DEL', lock)
-      end
-      return { now, number, why }
-    end
-    taken[#taken + 1] = LOCK
   end
+  if why then
+    -- Those before it were free, and are again.
+    for _, lock in ipairs(taken) do
+      if failed(pcall('DEL', lock)) then
+        why = HALFWAY
+      end
+    end
+    return { now, number, why }
+  end
+end
+for number in pairs(waited_for) do
+  leave((turn_to_lock(number)))
 end
 return { now, 0, token }

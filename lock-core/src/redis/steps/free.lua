@@ -23,9 +23,7 @@ local function free(head, keep)
     return phases().free(owner, keep, time())
   end
   local waiting = call('EXISTS', QUEUE) == 1
-  if waiting then
-    leave(owner)
-  end
+  local refused = waiting and leave(owner)
   local freed = is_of(value, owner)
   if freed then
     if keep > 0 then
@@ -38,6 +36,10 @@ local function free(head, keep)
       return 1
     end
     call('DEL', LOCK)
+  end
+  if refused and not mistyped(refused) then
+    -- Nobody can be taken out of the queue, so nobody is granted anything: it would be the first for ever.
+    return freed and 1 or 'e' .. refused.err
   end
   if waiting and (freed or not value) then
     local now = time()

@@ -16,7 +16,7 @@ local QUEUE_KEPT = 30000
 
 -- Nearly always nobody waits, and it fits. Then eight commands do.
 local function join()
-  local owner, ttl, deadline, tail, ticket, floor, mode, ended = unpack(ARGV, 2)
+  local owner, ttl, deadline, tail, ticket, floor, mode, history, ended = unpack(ARGV, 2)
   local units, limit = string.match(mode, '^s(%d+)/(%d+)$')
   local lock, queue, waiters = unpack(KEYS)
   local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')
@@ -24,20 +24,36 @@ local function join()
   if ended or not units or failed(value) or failed(last) or now > tonumber(deadline) then
     return
   end
-  local begins, used, token = value == '' and not last[1], nil, nil
+  local begins, used, token, field = value == '' and not last[1], nil, nil, nil
   if begins then
     local id = draw(floor, now)
     used, token = id and 0, id and id .. '-0'
-    value = string.rep(' ', 32) .. '|' .. (token or '') .. '|' .. tail
+    field = history == '' and token or (token or '') .. '-' .. history
+    value = string.rep(' ', 32) .. '|' .. (field or '') .. '|' .. tail
   elseif byte(value, 33) == 124 and sub(value, 1, 6) == 'shared' and last[2] and byte(last[2]) == 45 then
     -- The queue has nobody but holders.
-    local ms, seq, number
-    used, ms, seq, number = string.match(value, '^shared0000000000(%d+)|(%d+)%-(%d+)%-(%d+)|')
+    local ms, seq, number, drawn_in
+    used, ms, seq, number, drawn_in = string.match(value, '^shared0000000000(%d+)|(%d+)%-(%d+)%-(%d+)%-?(%d*)')
     used = used and ms - LAST_MS <= 0 and seq - LAST_SEQ <= 0 and number - 127 <= 0 and tonumber(used)
     token = used and ms .. '-' .. seq .. '-' .. number
+    if drawn_in ~= '' and history ~= '' and drawn_in ~= history then
+      -- Perhaps it outlived a failover.
+      return
+    end
   end
-  if not used or used + units > tonumber(limit) then
+  if not used or not token or used + units > tonumber(limit) then
     return
+  end
+  if not begins then
+    local left = pcall('PTTL', waiters)
+    if failed(left) then
+      return
+    elseif left < ttl + 1000 then
+      local kept = text(ttl + QUEUE_KEPT)
+      if failed(pcall('PEXPIRE', queue, kept)) or failed(pcall('PEXPIRE', waiters, kept)) then
+        return
+      end
+    end
   end
   local now_ms = math.floor(now / 1000)
   local ends = text(-(now_ms + ttl))
@@ -45,24 +61,29 @@ local function join()
   if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then
     return
   end
-  local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
-  local entry = { inbox or '', stamp or '0', text(now), '0', grant_ttl or '0', mode, floor, tail }
-  local set = pcall('HSET', waiters, owner, table.concat(entry, '|'))
+  local set = begins and pcall('PEXPIRE', queue, text(ttl + QUEUE_KEPT))
   if not failed(set) then
-    -- K ends with the last lease of all.
-    local longest = begins and ends or call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+    local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
+    local entry = { inbox or '', stamp or '0', text(now), '0', grant_ttl or '0', mode, floor, tail }
+    set = pcall('HSET', waiters, owner, table.concat(entry, '|'))
+  end
+  if begins and not failed(set) then
+    set = pcall('PEXPIRE', waiters, text(ttl + QUEUE_KEPT))
+  end
+  if not failed(set) then
+    -- K ends with the last lease of all. It is written last: without it nothing is held.
+    local longest = begins and ends or (pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')[2] or ends)
     value = string.format('shared%026d', used + units) .. sub(value, 33)
     -- Whether a lease of more than a day can be, phase.lua finds out.
     set = -longest - now_ms <= 86400000 + ttl and pcall('SET', lock, value, 'PXAT', sub(longest, 2), begins and 'NX' or 'XX')
   end
   if type(set) ~= 'table' or set.err then
-    pcall('ZREM', queue, owner)
     pcall('HDEL', waiters, owner)
+    if failed(pcall('ZREM', queue, owner)) then
+      -- It was let in by a ZADD.
+      pcall(begins and 'DEL' or 'ZADD', queue, unpack(begins and {} or { 0, owner }))
+    end
     return
-  end
-  if begins or call('PTTL', waiters) < ttl + 1000 then
-    call('PEXPIRE', queue, ttl + QUEUE_KEPT)
-    call('PEXPIRE', waiters, ttl + QUEUE_KEPT)
   end
   return { now, 'j' .. token }
 end

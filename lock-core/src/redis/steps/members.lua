@@ -17,20 +17,28 @@ if list == 'vouch' then
   redis.call('SET', KEYS[2], history .. '|0')
   return {}
 end
-if list ~= '' then
-  redis.call('HSET', KEYS[1], list, string.format('%d', now + keep_for))
-end
 local known, lists, latest = redis.call('HGETALL', KEYS[1]), {}, 0
 for i = 1, #known, 2 do
   local ends = tonumber(known[i + 1]) or 0
-  if ends > now then
+  if known[i] == list then
+    latest = math.max(latest, ends)
+  elseif ends > now then
     lists[#lists + 1] = known[i]
     latest = math.max(latest, ends)
   else
     redis.call('HDEL', KEYS[1], known[i])
   end
 end
-if latest > 0 and list ~= '' then
-  redis.call('PEXPIRE', KEYS[1], latest - now)
+if list ~= '' then
+  lists[#lists + 1] = list
+  local lasts = string.format('%d', math.max(latest - now, keep_for))
+  -- Before there is anything without an expiry, it is known whether it may have one.
+  local there = redis.call('PEXPIRE', KEYS[1], lasts) == 1
+  redis.call('HSET', KEYS[1], list, string.format('%d', now + keep_for))
+  local refused = not there and redis.pcall('PEXPIRE', KEYS[1], lasts)
+  if type(refused) == 'table' then
+    redis.call('DEL', KEYS[1])
+    return refused
+  end
 end
 return lists

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::backend::{Claim, Grant};
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::mode::Mode;
 use crate::options::Durability;
@@ -22,7 +23,8 @@ pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
     let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
     let stamp = parts.next()?.parse().ok()?;
     let key = LockKey::new(parts.next()?).ok()?;
-    Some(Grant::new(Claim { key, owner, ttl, mode, durability: Durability::Master }, token, stamp))
+    let of = FencingToken::default();
+    Some(Grant::new(Claim { key, owner, ttl, mode, durability: Durability::Master, token: of }, token, stamp))
 }
 
 /// Reads `w|owner|key`: somebody waits for a lock that this owner shares.

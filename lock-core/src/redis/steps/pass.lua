@@ -81,9 +81,8 @@ local function pass_on(lock, queue, clock, head, value)
   local message = heir .. '|' .. id .. '|' .. grant_ttl .. '|' .. stamp .. '|' .. lock
   local heard = pcall(publish, inbox, message)
   if type(heard) ~= 'number' or heard == 0 then
-    -- Not permitted. What follows finds K as it was, and frees it.
-    pcall('SET', lock, value, 'PX', 1000)
-    return
+    -- Not permitted. What follows finds K as it was, and frees it. If that cannot be, the next one finds that it has K.
+    return pcall('SET', lock, value, 'PX', 1000).err and next_value or nil
   end
   pcall('ZREM', queue, owner, heir)
   pcall('HDEL', waiters, owner, heir)

@@ -23,6 +23,8 @@ local LOCK, QUEUE, WAITERS
 
 -- How many entries one move looks at; what follows is the next one's work.
 local WALK = 32
+-- How many entries one script takes out at most: while it runs, the server serves nobody else.
+local MOST = 4096
 -- Nothing outlives its processes: a queue that nobody confirms goes away.
 local QUEUE_KEPT = 30000
 
@@ -54,9 +56,10 @@ local function read_lock()
   return (value ~= '' or call('EXISTS', LOCK) == 1) and value
 end
 
--- How long K stays, ms. Beyond 2^53 Lua would not write it as an integer.
+-- How long K stays, ms; -1 if that is not known. Beyond 2^53 Lua would not write it as an integer.
 local function time_left()
-  return text(math.min(call('PTTL', LOCK), EXACT))
+  local left = pcall('PTTL', LOCK)
+  return failed(left) and '-1' or text(math.min(left, EXACT))
 end
 
 -- Returns whether a value begins with this owner and a bar, which is byte 124.
@@ -64,15 +67,17 @@ local function is_of(value, owner)
   return value and string.byte(value, 33) == 124 and string.find(value, owner, 1, true) == 1
 end
 
--- Reads a phase of `phase.lua`: the units in use, and its token. Returns nothing for any other value, also for one that
+-- Reads a phase of `phase.lua`: the units in use, its token, the number of the history in which that was drawn, and the
+-- token of before, both empty if there is none. Returns nothing for any other value, also for one that
 -- only looks like it: that belongs to somebody else, as all do that are not ours.
 local function phase_of(value)
-  local used, ms, seq, number = string.match(value or '', '^shared(%d+)|(%d+)%-(%d+)%-(%d+)|')
+  local used, ms, seq, number, drawn_in, first =
+    string.match(value or '', '^shared(%d+)|(%d+)%-(%d+)%-(%d+)%-?(%d*)%-?([%d-]*)|')
   if not used or #used ~= 26 or tonumber(used) > EXACT then
     return
   end
   if tonumber(ms) <= LAST_MS and tonumber(seq) <= LAST_SEQ and tonumber(number) <= LAST_NUMBER then
-    return tonumber(used), table.concat({ ms, seq, number }, '-')
+    return tonumber(used), table.concat({ ms, seq, number }, '-'), drawn_in, first
   end
 end
 
@@ -81,10 +86,9 @@ local function is_owner(name)
   return #name == 32 and not string.find(name, '%X')
 end
 
--- Reads what the waiters of K know of a claim. Returns nothing if it cannot be.
-local function read_entry(owner, now)
-  local text = is_owner(owner) and pcall('HGET', WAITERS, owner)
-  if type(text) ~= 'string' or #text > LONGEST_ENTRY then
+-- Reads this text, which the waiters of K know of a claim. Returns nothing if it cannot be.
+local function read_entry_of(owner, text, now)
+  if not is_owner(owner) or type(text) ~= 'string' or #text > LONGEST_ENTRY then
     return
   end
   local inbox, stamp, confirmed, reach, grant_ttl, mode, floor, tail =
@@ -113,17 +117,21 @@ local function read_entry(owner, now)
   }
 end
 
+local function read_entry(owner, now)
+  return read_entry_of(owner, is_owner(owner) and pcall('HGET', WAITERS, owner), now)
+end
+
 -- Writes that a claim was passed over: it keeps its place, and is granted anyway once it asks again.
 local function pass_over(owner, entry)
   local words = { entry.inbox, entry.stamp, entry.confirmed, '1', entry.grant_ttl, entry.known, entry.tail }
-  call('HSET', WAITERS, owner, table.concat(words, '|'))
+  pcall('HSET', WAITERS, owner, table.concat(words, '|'))
 end
 
--- Only ever raises the expiry of K.
+-- Only ever raises the expiry of K. Returns why it could not, if so.
 local function raise_expiry(ttl)
-  if call('PTTL', LOCK) < tonumber(ttl) then
-    call('PEXPIRE', LOCK, ttl)
-  end
+  local left = pcall('PTTL', LOCK)
+  local raised = not failed(left) and left < tonumber(ttl) and pcall('PEXPIRE', LOCK, ttl) or left
+  return failed(raised) and refusal(raised, LOCK)
 end
 
 -- Writes K. Returns false, or why not.
@@ -146,23 +154,51 @@ local function grant(owner, ttl, floor, tail, now)
   return token
 end
 
--- By pcall: whatever has become of the queue, a lock must be freed.
+-- By pcall: whatever has become of the queue, a lock must be freed. Returns what was refused, if anything.
 local function leave(owner)
-  if pcall('ZREM', QUEUE, owner) == 1 then
+  local left = pcall('ZREM', QUEUE, owner)
+  if left == 1 then
     pcall('HDEL', WAITERS, owner)
   end
+  return failed(left) and left
+end
+
+-- Writes to the queue or the waiters, which then last so long, ms. Returns why it could not: then nothing was written.
+-- A user may lack PEXPIRE: that is known before there is anything without an expiry.
+local function put(kept, command, key, ...)
+  kept = text(math.min(kept, LAST_MS))
+  local lasts = pcall('PEXPIRE', key, kept)
+  local written = failed(lasts) and lasts or pcall(command, key, ...)
+  if not failed(written) and lasts == 0 then
+    -- It was not there.
+    lasts = pcall('PEXPIRE', key, kept)
+    if failed(lasts) then
+      pcall('DEL', key)
+      written = lasts
+    end
+  end
+  return failed(written) and refusal(written, key)
 end
 
 -- Takes out what is known of claims that stand in no queue any more: somebody deleted it, or HDEL was
--- not permitted for a while.
-local function sweep()
+-- not permitted for a while. If that is more than one script may look at, a part of it.
+local function sweep(now)
   local known, waiting = pcall('HLEN', WAITERS), pcall('ZCARD', QUEUE)
   local others = type(pcall('HGET', WAITERS, OTHERS)) == 'string' and 1 or 0
-  if type(known) == 'number' and type(waiting) == 'number' and known - others > waiting then
-    for _, owner in ipairs(call('HKEYS', WAITERS)) do
-      if owner ~= OTHERS and not call('ZSCORE', QUEUE, owner) then
-        pcall('HDEL', WAITERS, owner)
-      end
+  if type(known) ~= 'number' or type(waiting) ~= 'number' or known - others <= waiting then
+    return
+  end
+  local owners, step = nil, 1
+  if known <= MOST then
+    owners = pcall('HKEYS', WAITERS)
+  else
+    -- Any number is a cursor: this time here, next time elsewhere.
+    owners, step = pcall('HSCAN', WAITERS, text(now % 4294967296), 'COUNT', MOST / 4), 2
+    owners = failed(owners) and {} or owners[2]
+  end
+  for at = 1, failed(owners) and 0 or #owners, step do
+    if owners[at] ~= OTHERS and pcall('ZSCORE', QUEUE, owners[at]) == false then
+      pcall('HDEL', WAITERS, owners[at])
     end
   end
 end
@@ -177,10 +213,9 @@ end
 
 -- By pcall: what cannot be written is not observed.
 local function expect(window, foreign, now)
-  local written = pcall('HSET', WAITERS, OTHERS, text(window) .. '|' .. text(foreign))
-  local kept = math.ceil((math.max(window, foreign) - now) / 1000)
-  if not failed(written) and call('PTTL', WAITERS) < kept then
-    call('PEXPIRE', WAITERS, kept)
+  local kept, lasts = math.ceil((math.max(window, foreign) - now) / 1000), pcall('PTTL', WAITERS)
+  if not failed(lasts) then
+    put(math.max(kept, lasts), 'HSET', WAITERS, OTHERS, text(window) .. '|' .. text(foreign))
   end
 end
 
@@ -263,8 +298,9 @@ local function call_next(now)
   end
 end
 
--- Puts a claim at the tail, or confirms its place. Returns what was refused, if anything.
-local function enter(owner, ticket, floor, tail, now)
+-- Puts a claim at the tail, or confirms its place, in a queue that is kept for so long, ms, if nobody confirms it.
+-- Returns what was refused, if anything.
+local function enter(owner, ticket, floor, tail, now, kept)
   local stamp, grant_ttl, inbox = string.match(ticket, '^(%d+)|(%d+)|(.*)$')
   local known, place = pcall('HGET', WAITERS, owner), pcall('ZSCORE', QUEUE, owner)
   if failed(known) then
@@ -273,7 +309,7 @@ local function enter(owner, ticket, floor, tail, now)
   if failed(place) then
     return refusal(place, QUEUE)
   end
-  local reach = '0'
+  local reach, score = '0', nil
   -- Nobody who shares K asks for a place: what a negative score is of is over.
   if known and place and tonumber(place) >= 0 then
     reach = string.match(known, '^[^|]*|[^|]*|[^|]*|(%d)') or '0'
@@ -282,16 +318,23 @@ local function enter(owner, ticket, floor, tail, now)
       reach = '2'
     end
   else
-    sweep()
+    sweep(now)
     local last = tonumber(call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]) or 0
     -- Nobody can have come so much later.
-    call('ZADD', QUEUE, last > now + DAY and now or math.max(now, last + 1), owner)
-    call('PEXPIRE', QUEUE, QUEUE_KEPT)
+    score = last > now + DAY and now or math.max(now, last + 1)
   end
   local entry = table.concat({ inbox, stamp, text(now), reach, grant_ttl, floor, tail }, '|')
-  call('HSET', WAITERS, owner, entry)
-  call('PEXPIRE', WAITERS, QUEUE_KEPT)
-  call('PEXPIRE', QUEUE, QUEUE_KEPT)
+  local refused = put(kept, 'HSET', WAITERS, owner, entry)
+  if not refused and score then
+    refused = put(kept, 'ZADD', QUEUE, score, owner)
+    if refused then
+      pcall('HDEL', WAITERS, owner)
+    end
+  elseif not refused then
+    local lasts = pcall('PEXPIRE', QUEUE, text(kept))
+    refused = failed(lasts) and refusal(lasts, QUEUE)
+  end
+  return refused
 end
 
 -- Grants a free K to the first in the queue that can be reached. Returns 'caller' if that is the
@@ -322,9 +365,8 @@ local function move_on(caller, now)
         return false
       else
         local message = table.concat({ owner, token, entry.grant_ttl, entry.stamp, LOCK }, '|')
-        if not tell(entry.inbox, message) and entry.reach ~= '2' then
+        if not tell(entry.inbox, message) and entry.reach ~= '2' and not failed(pcall('DEL', LOCK)) then
           -- Nobody listens.
-          call('DEL', LOCK)
           pass_over(owner, entry)
         else
           leave(owner)

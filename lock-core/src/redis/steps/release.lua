@@ -36,13 +36,16 @@ local function leave(lock, queue, owner, units)
   if value.err or string.byte(value, 33) ~= 124 or sub(value, 1, 6) ~= 'shared' or not last[2] then
     return false
   end
-  local used = tonumber(string.match(value, '^shared0000000000(%d+)|%d+%-%d+%-%d+|'))
+  local used = tonumber(string.match(value, '^shared0000000000(%d+)|%d+%-%d+%-%d+[%d-]*|'))
   -- What does not agree with who is there, phase.lua counts.
   if not used or used < units or (used == units) == (last[4] ~= nil) then
     return false
   end
   used = used - units
-  local first = used > 0 and redis.call('ZRANGE', queue, 0, 1, 'WITHSCORES')
+  local first = used > 0 and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES')
+  if first and not first[2] then
+    return false
+  end
   local longest = first and -(first[1] == owner and first[4] or first[2]) or 0
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -55,11 +58,12 @@ local function leave(lock, queue, owner, units)
   pcall('HDEL', waiters, owner)
   if used > 0 then
     value = string.format('shared%026d', used) .. sub(value, 33)
+    -- If that is refused, too much is in use until K ends.
     pcall('SET', lock, value, 'PXAT', string.format('%d', longest))
-  else
-    redis.call('DEL', lock)
+    return 1
   end
-  return 1
+  local freed = pcall('DEL', lock)
+  return type(freed) == 'table' and 'e' .. freed.err or 1
 end
 
 local answers, turn_to, free = {}

@@ -47,22 +47,43 @@ fn mode(mode: Mode) -> String {
 pub(crate) fn take(acquire: &Acquire<'_>) -> Eval {
     step(acquire.keys, acquire.clock, "take").with(|arguments| {
         acquire.write(arguments, |arguments| {
-            arguments.arg(mode(acquire.request.claim.mode));
+            arguments.arg(mode(acquire.request.claim.mode)).arg(acquire.history.map_or_else(String::new, number));
         });
     })
 }
 
+/// Returns the number by which phases know the history of a server.
+fn number(history: &str) -> String {
+    let number = history.get(..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    number.map_or_else(String::new, |number| number.to_string())
+}
+
+/// Writes the token of a phase.
+fn of_phase(token: FencingToken) -> String {
+    format!("{}-{}", Draw::of(token), token.get() % FencingToken::PER_GRANT)
+}
+
 pub(crate) fn renew(keys: &Keys, clock: &str, claim: &Claim) -> Eval {
     step(keys, clock, "renew").with(|arguments| {
+        let known = claim.token != FencingToken::default();
         arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl));
+        arguments.arg(if known { of_phase(claim.token) } else { String::new() });
     })
 }
 
+/// Returns whether what lies at a lock is the phase of a claim, or the claim's alone.
+pub(crate) fn may_hold(value: &[u8], claim: &Claim) -> bool {
+    let text = String::from_utf8_lossy(value);
+    let mut parts = text.split('|');
+    let (head, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let known = claim.token != FencingToken::default();
+    head == claim.owner.to_hex() || head.starts_with("shared") && (!known || token.contains(&of_phase(claim.token)))
+}
+
 pub(crate) fn downgrade(keys: &Keys, clock: &str, claim: &Claim, token: FencingToken) -> Eval {
-    let number = token.get() % FencingToken::PER_GRANT;
     step(keys, clock, "downgrade").with(|arguments| {
         arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(mode(claim.mode));
-        arguments.arg(format!("{}-{number}", Draw::of(token)));
+        arguments.arg(of_phase(token));
     })
 }
 
@@ -84,12 +105,18 @@ pub(crate) fn token(text: &[u8]) -> Option<FencingToken> {
     Some(FencingToken::new(Draw::read(draw.as_bytes())?.token()?.get() + number))
 }
 
-pub(crate) fn list(keys: &Keys, clock: &str) -> Eval {
-    step(keys, clock, "list")
+/// How many holders one step lists.
+pub(crate) const PAGE: usize = 512;
+
+/// Lists holders, without the first of them.
+pub(crate) fn list(keys: &Keys, clock: &str, without: usize) -> Eval {
+    step(keys, clock, "list").with(|arguments| {
+        arguments.arg(without);
+    })
 }
 
-/// Reads who shares a lock. `None` if it makes no sense.
-pub(crate) fn listed(answer: &Value) -> Option<Vec<Holder>> {
+/// Reads who shares a lock, and how many were listed, some of which may have gone. `None` if it makes no sense.
+pub(crate) fn listed(answer: &Value) -> Option<(Vec<Holder>, usize)> {
     let Value::Array(parts) = answer else { return None };
     let (Value::Int(now), holders) = parts.split_first()? else { return None };
     let now_ms = *now / 1000;
@@ -108,5 +135,6 @@ pub(crate) fn listed(answer: &Value) -> Option<Vec<Holder>> {
         Some((left > 0).then_some(holder))
     };
     let holders: Option<Vec<_>> = holders.chunks(3).map(read).collect();
-    Some(holders?.into_iter().flatten().collect())
+    let (holders, listed) = (holders?, parts.len() / 3);
+    Some((holders.into_iter().flatten().collect(), listed))
 }

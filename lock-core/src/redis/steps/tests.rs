@@ -1,3 +1,5 @@
+mod refusals;
+
 use std::time::Duration;
 
 use redis::Value;

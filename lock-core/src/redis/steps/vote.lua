@@ -32,7 +32,7 @@ local function vote(now)
   end
   if mine then
     -- A repeat, or the second round.
-    raise_expiry(ttl)
+    refused = raise_expiry(ttl)
   else
     refused = take(owner, ttl, tail, now)
   end

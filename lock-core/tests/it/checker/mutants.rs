@@ -6,7 +6,7 @@ use crate::checker::scripts::Swaps;
 #[rustfmt::skip]
 pub(super) const ALL: &[(&str, Swaps)] = &[
     ("holders whose lease is over are taken out", &[
-        ("local ended, units = take_out(text(-math.floor(now / 1000)), now)", "local ended, units = 0, 0"),
+        ("local ended, units, refused = take_out(text(-math.floor(now / 1000)), now)", "local ended, units, refused = 0, 0"),
     ]),
     ("a lease that is over frees its units", &[
         ("give_back(units, false, value, used, now)", "give_back(0, true, value, used, now)"),
@@ -20,10 +20,11 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
          "begins and 'PXAT' or 'XX', begins and sub(longest, 2) or 'KEEPTTL')"),
     ]),
     ("a renewal raises the expiry of K", &[
-        ("call('ZADD', QUEUE, text(-ends), owner)\n      write(used, value, now)", "call('ZADD', QUEUE, text(-ends), owner)"),
+        ("return (select(3, write(used, value, used, now)))", "return"),
     ]),
     ("what is left of a phase does not count in the next", &[
-        ("if not value then\n      take_out('-inf', now)\n    end", ""), ("else\n      take_out('-inf', now)\n", "else\n"),
+        ("local more = not value and select(3, take_out('-inf', now))", "local more = false"),
+        ("local refused = select(3, take_out('-inf', now))\n      if refused then\n        return false", "local refused\n      if refused then\n        return false"),
     ]),
     ("nobody passes a writer that can be told", &[("return 'blocked', value, used\n          end", "end")]),
     ("newcomers look whether somebody waits", &[("last[2] and byte(last[2]) == 45 then", "last[2] then")]),
@@ -37,14 +38,14 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
         ("walk('', now, value, used)\n        return (wanted()", "return (wanted()"),
     ]),
     ("whoever leaves moves the queue on", &[
-        ("walk('', now, value, used)\n      return freed and 1 or 0", "return freed and 1 or 0"),
+        ("walk('', now, value, used)\n      return refused and 'e'", "return refused and 'e'"),
     ]),
     ("whoever leaves looks whether somebody waits", &[
         ("-last[#last] <= now or longest", "longest"),
     ]),
-    ("leases that are over move the queue on", &[("return value, used, ended\n", "return value, used, false\n")]),
+    ("leases that are over move the queue on", &[("return value, used, ended, refused\n", "return value, used, false, refused\n")]),
     ("a downgrade moves the queue on", &[
-        ("walk('', now, value, units)\n      return wanted() and 2 or 1", "return wanted() and 2 or 1"),
+        ("walk('', now, value, used)\n      return wanted() and 2 or 1", "return wanted() and 2 or 1"),
     ]),
     ("units stay within the limit", &[
         ("used + units > tonumber(limit)", "used + units > limit + 1"),
@@ -60,7 +61,7 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
     ]),
     ("queue and waiters outlast a lease", &[("ttl + QUEUE_KEPT", "50")]),
     ("who could not be told has no units", &[
-        ("value = write(used, value, now)\n            else", "value, used = new_value, new_used\n            else"),
+        ("value, used = write(used, new_value, new_used, now)\n", "value, used = new_value, new_used\n"),
     ]),
 ];
 
