@@ -102,6 +102,15 @@ impl RedisCluster {
         self.masters[master].kill();
     }
 
+    /// Starts a master again that was ended. It has its place in the cluster, and no data.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&mut self, master: usize) {
+        self.masters[master].restart();
+    }
+
     /// Returns a key with this prefix whose slot was on a master at the start.
     ///
     /// # Panics

@@ -232,6 +232,15 @@ impl RedisSentinels {
         self.servers[server].kill();
     }
 
+    /// Starts a server again that was ended, without its data.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&mut self, server: usize) {
+        self.servers[server].restart();
+    }
+
     /// Makes another server the master, as an operator would, and waits until every sentinel knows. Returns which.
     ///
     /// # Panics

@@ -3,182 +3,193 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_core::testing::{Direction, Record, Reply};
+use lock_core::testing::{Direction, FaultProxy, Reply};
 
-use crate::{LONGEST_LEASE, PROCESSES, World};
+use crate::refusal::{Refusal, assert_answers};
+use crate::topology::{Change, Topology, ok};
+use crate::{LONGEST_LEASE, PROCESSES, TTL, World};
 
-/// Numbers are those of processes.
+/// The connections of a process to one address, or to all of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    process: usize,
+    address: Option<usize>,
+}
+
+/// Numbers are those of processes and servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     Kill(usize),
     Stop(usize),
-    Hold(usize, Direction),
-    Delay(usize, u64),
-    Disconnect(usize),
-    Strand(usize),
-    Refuse(usize),
-    DropReplies(usize, u64),
-    Cut(usize, Direction, usize),
-    PauseServer,
-    ForgetScripts,
-    KillClients,
-    Deny(&'static str),
-    Full,
-    Flush,
-    Restart,
-    /// How long connections stay open to the server that was master: for good if there is no time.
-    FailOver(Option<Duration>),
+    Hold(Line, Direction),
+    Delay(Line, u64),
+    Disconnect(Line),
+    Strand(Line),
+    Unreachable(Line),
+    DropReplies(Line, u64),
+    Cut(Line, Direction, usize),
+    PauseServer(usize),
+    ForgetScripts(usize),
+    KillClients(usize),
+    Refuse(usize, Refusal),
+    Change(Change),
 }
 
-/// What a permission may take away.
-const DENIED: [&str; 10] = [
-    "-multi",
-    "-xadd",
-    "-evalsha",
-    "-@scripting",
-    "-publish",
-    "-subscribe",
-    "-mget",
-    "-client|tracking",
-    "-set",
-    "-pexpire",
-];
-
 impl Fault {
-    pub(crate) fn any(random: &mut Rng, may_forget: bool) -> Self {
-        match random.u8(0..if may_forget { 14 } else { 8 }) {
-            0..3 => Self::of_process(random.usize(..PROCESSES), random),
-            3 => Self::PauseServer,
-            4 => Self::ForgetScripts,
-            5 => Self::KillClients,
-            6 => Self::Deny(DENIED[random.usize(..DENIED.len())]),
-            7 => Self::Full,
-            8 | 9 => Self::Flush,
-            10 | 11 => Self::Restart,
-            _ => Self::FailOver(random.bool().then(|| Duration::from_millis(random.u64(0..3_000)))),
+    pub(crate) fn any(random: &mut Rng, servers: &dyn Topology, may_change: bool) -> Self {
+        let serving = servers.serving();
+        let server = serving[random.usize(..serving.len())];
+        match random.u8(0..if may_change { 16 } else { 8 }) {
+            0 | 1 => Self::of_process(random.usize(..PROCESSES), random, servers),
+            2 => Self::PauseServer(server),
+            3 => Self::ForgetScripts(server),
+            4 => Self::KillClients(server),
+            5..8 => Self::Refuse(server, Refusal::any(random, servers.may_be_demoted())),
+            _ => Self::Change(servers.any_change(random)),
         }
     }
 
     /// One that may strike beside another: it leaves the servers alone, and the process of the other.
-    pub(crate) fn beside(other: Self, random: &mut Rng) -> Self {
+    pub(crate) fn beside(other: Self, random: &mut Rng, servers: &dyn Topology) -> Self {
         let process = random.usize(..PROCESSES - 1);
         let after = other.process().is_some_and(|taken| process >= taken);
-        Self::of_process(process + usize::from(after), random)
+        Self::of_process(process + usize::from(after), random, servers)
     }
 
-    fn of_process(process: usize, random: &mut Rng) -> Self {
+    fn of_process(process: usize, random: &mut Rng, servers: &dyn Topology) -> Self {
         let direction = if random.bool() { Direction::ToServer } else { Direction::ToClient };
+        let address = random.bool().then(|| random.usize(..servers.addresses()));
+        let line = Line { process, address };
         match random.u8(0..9) {
             0 => Self::Kill(process),
             1 => Self::Stop(process),
-            2 => Self::Hold(process, direction),
-            3 => Self::Delay(process, random.u64(1..60)),
-            4 => Self::Disconnect(process),
-            5 => Self::Strand(process),
-            6 => Self::Refuse(process),
-            7 => Self::DropReplies(process, random.u64(1..5)),
-            _ => Self::Cut(process, direction, random.usize(1..2_000)),
+            2 => Self::Hold(line, direction),
+            3 => Self::Delay(line, random.u64(1..60)),
+            4 => Self::Disconnect(line),
+            5 => Self::Strand(line),
+            6 => Self::Unreachable(line),
+            7 => Self::DropReplies(line, random.u64(1..5)),
+            _ => Self::Cut(line, direction, random.usize(1..2_000)),
         }
     }
 
     fn process(self) -> Option<usize> {
         match self {
-            Self::Kill(process)
-            | Self::Stop(process)
-            | Self::Hold(process, _)
-            | Self::Delay(process, _)
-            | Self::Disconnect(process)
-            | Self::Strand(process)
-            | Self::Refuse(process)
-            | Self::DropReplies(process, _)
-            | Self::Cut(process, ..) => Some(process),
+            Self::Kill(process) | Self::Stop(process) => Some(process),
+            Self::Hold(line, _)
+            | Self::Delay(line, _)
+            | Self::Disconnect(line)
+            | Self::Strand(line)
+            | Self::Unreachable(line)
+            | Self::DropReplies(line, _)
+            | Self::Cut(line, ..) => Some(line.process),
             _ => None,
         }
     }
 
-    /// Whether the server loses what it knew.
-    pub(crate) fn forgets(self) -> bool {
-        matches!(self, Self::Flush | Self::Restart | Self::FailOver(_))
+    pub(crate) fn name(self) -> String {
+        let first = |text: String| text.split(['(', ' ']).next().unwrap_or_default().to_owned();
+        match self {
+            Self::Change(change) => first(format!("{change:?}")),
+            Self::Refuse(_, refusal) => first(format!("{refusal:?}")),
+            fault => first(format!("{fault:?}")),
+        }
     }
 
-    pub(crate) fn name(self) -> String {
-        let full = format!("{self:?}");
-        full.split('(').next().unwrap_or_default().to_owned()
+    /// How long it lasts: what refuses outlasts the leases of most.
+    pub(crate) fn length(self, random: &mut Rng) -> Duration {
+        if matches!(self, Self::Refuse(..)) {
+            return TTL + Duration::from_millis(random.u64(200..2_500));
+        }
+        let longest = if random.bool() { 300 } else { 3_000 };
+        Duration::from_millis(random.u64(5..longest))
     }
 
     pub(crate) async fn begin(self, world: &mut World) {
-        let proxy = |process: usize| &world.fleet.member(process).proxy;
         match self {
             Self::Kill(process) => {
                 let pid = world.fleet.kill(process).await;
                 world.recorder.killed(pid);
             }
             Self::Stop(process) => world.fleet.stop_one(process),
-            Self::Hold(process, direction) => proxy(process).black_hole(direction),
-            Self::Delay(process, ms) => {
+            Self::Hold(line, direction) => line.each(world, |proxy| proxy.black_hole(direction)),
+            Self::Delay(line, ms) => line.each(world, |proxy| {
                 for direction in [Direction::ToServer, Direction::ToClient] {
-                    proxy(process).delay(direction, Duration::from_millis(ms));
+                    proxy.delay(direction, Duration::from_millis(ms));
                 }
-            }
-            Self::Disconnect(process) => proxy(process).kill_connections(),
-            Self::Strand(process) => proxy(process).strand_connections(),
-            Self::Refuse(process) => {
-                proxy(process).refuse(true);
-                proxy(process).kill_connections();
-            }
-            Self::DropReplies(process, count) => proxy(process).drop_replies(count),
-            Self::Cut(process, direction, bytes) => proxy(process).cut_after(direction, bytes),
-            Self::PauseServer => world.servers.master().pause(),
-            Self::ForgetScripts => order(world, &["SCRIPT", "FLUSH"]),
-            Self::KillClients => {
-                let reply = world.servers.master().command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            }),
+            Self::Disconnect(line) => line.each(world, FaultProxy::kill_connections),
+            Self::Strand(line) => line.each(world, FaultProxy::strand_connections),
+            Self::Unreachable(line) => line.each(world, |proxy| {
+                proxy.refuse(true);
+                proxy.kill_connections();
+            }),
+            Self::DropReplies(line, count) => line.each(world, |proxy| proxy.drop_replies(count)),
+            Self::Cut(line, direction, bytes) => line.each(world, |proxy| proxy.cut_after(direction, bytes)),
+            Self::PauseServer(place) => world.servers.server(place).pause(),
+            Self::ForgetScripts(place) => ok(world.servers.server(place), &["SCRIPT", "FLUSH"]),
+            Self::KillClients(place) => {
+                let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+                let reply = world.servers.server(place).command(&kill);
                 assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
             }
-            Self::Deny(what) => order(world, &["ACL", "SETUSER", "default", what]),
-            Self::Full => order(world, &["CONFIG", "SET", "maxmemory", "1"]),
-            Self::Flush | Self::Restart => {}
-            Self::FailOver(_) => world.servers.cut_replication().await,
+            Self::Refuse(place, refusal) => refusal.begin(world.servers.server(place)),
+            Self::Change(change) => {
+                let from = world.recorder.now();
+                world.servers.begin(change);
+                world.forgotten_from(change, from);
+            }
         }
     }
 
     pub(crate) async fn end(self, world: &mut World) {
-        let from = world.recorder.now();
         match self {
-            Self::Kill(process) => world.fleet.replace(process).await,
+            Self::Kill(process) => world.fleet.replace(process, &*world.servers).await,
             Self::Stop(process) => world.fleet.resume_one(process),
-            Self::PauseServer => world.servers.master().resume(),
-            Self::Deny(_) => order(world, &["ACL", "SETUSER", "default", "+@all"]),
-            Self::Full => order(world, &["CONFIG", "SET", "maxmemory", "0"]),
-            Self::Flush => order(world, &["FLUSHALL"]),
-            Self::Restart => world.servers.restart().await,
-            Self::FailOver(stay_open) => {
-                world.servers.fail_over().await;
-                world.fleet.lead_to(world.servers.port());
-                forgiven_from(world, from);
-                let Some(stay_open) = stay_open else { return };
-                tokio::time::sleep(stay_open).await;
-                return world.fleet.disconnect();
+            Self::PauseServer(place) => world.servers.server(place).resume(),
+            Self::Refuse(place, refusal) => {
+                assert_answers(world.servers.server(place), &format!("{refusal:?}"));
+                refusal.end(world.servers.server(place));
+                assert_answers(world.servers.server(place), &format!("after {refusal:?}"));
             }
-            Self::Hold(process, _)
-            | Self::Delay(process, _)
-            | Self::Refuse(process)
-            | Self::DropReplies(process, _)
-            | Self::Cut(process, ..) => world.fleet.member(process).proxy.resume(),
-            Self::Disconnect(_) | Self::Strand(_) | Self::ForgetScripts | Self::KillClients => {}
-        }
-        if self.forgets() {
-            forgiven_from(world, from);
+            Self::Change(change) => {
+                let from = world.recorder.now();
+                world.servers.end(change);
+                world.fleet.lead_to(&*world.servers);
+                world.forgotten_from(change, from);
+                if change == Change::Usurp && world.random.bool() {
+                    // For a while connections stay open to the server that was master, or for good.
+                    let stay_open = Duration::from_millis(world.random.u64(0..3_000));
+                    tokio::time::sleep(stay_open).await;
+                    world.fleet.disconnect();
+                }
+            }
+            Self::Hold(line, _)
+            | Self::Delay(line, _)
+            | Self::Unreachable(line)
+            | Self::DropReplies(line, _)
+            | Self::Cut(line, ..) => line.each(world, FaultProxy::resume),
+            Self::Disconnect(_) | Self::Strand(_) | Self::ForgetScripts(_) | Self::KillClients(_) => {}
         }
     }
 }
 
-/// Writes down that leases of before may meet others, until the last of them is over.
-fn forgiven_from(world: &World, from: u64) {
-    let until = world.recorder.now() + u64::try_from(LONGEST_LEASE.as_nanos()).unwrap();
-    world.recorder.record(&Record::Excuse { from, until });
+impl Line {
+    fn each(self, world: &World, strike: impl Fn(&FaultProxy)) {
+        let proxies = world.fleet.proxies(self.process);
+        match self.address {
+            Some(address) => strike(&proxies[address]),
+            None => proxies.iter().for_each(strike),
+        }
+    }
 }
 
-fn order(world: &World, words: &[&str]) {
-    let reply = world.servers.master().command(words);
-    assert_eq!(reply, Reply::Text("OK".to_owned()), "{words:?}");
+impl World {
+    /// Writes down that leases of before may meet others, until the last of them is over.
+    fn forgotten_from(&mut self, change: Change, from: u64) {
+        if self.servers.forgets(change) {
+            let until = self.recorder.now() + u64::try_from(LONGEST_LEASE.as_nanos()).unwrap();
+            self.excuse(from, until);
+        }
+    }
 }

@@ -2,25 +2,34 @@
 
 mod caller;
 mod executor;
+mod role;
 mod section;
 
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::testing::{Record, Recorder};
-use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver, RedisStore};
+use lock_core::{AnyBackend, LockEvent, LockEventKind, LockManager, LockObserver, Quorum, RedisStore};
 
 use crate::resource::Resource;
 use crate::{Args, orders, say};
 use executor::{Executor, block_on};
 
+const MS: Duration = Duration::from_millis(1);
+
 /// What the callers of this process share.
 struct Shared {
     locks: LockManager,
     recorder: Recorder,
+    /// What the history has no records of, a line for each hold and each run of a job.
+    notes: File,
+    /// Whether there are readers and permits.
+    shares: bool,
     resource: Resource,
     keys: u64,
     over: AtomicBool,
@@ -33,43 +42,77 @@ impl Shared {
         *self.tally.lock().unwrap().entry(what.to_owned()).or_default() += 1;
     }
 
+    fn note(&self, line: &str) {
+        note(&self.notes, line);
+    }
+
     fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 }
 
-/// Writes down how acquires begin and end. What is held from when to when, the sections say.
-struct Endings(Recorder);
+/// Writes down how acquires begin and end, and which jobs the store was told of. What is held from when to when, the
+/// sections say.
+struct Endings {
+    recorder: Recorder,
+    notes: File,
+}
 
 impl LockObserver for Endings {
     fn on_event(&self, event: &LockEvent<'_>) {
-        let (process, attempt, at) = (std::process::id(), event.attempt, self.0.now());
+        let (process, attempt, at) = (std::process::id(), event.attempt, self.recorder.now());
         if matches!(event.kind, LockEventKind::WaitStarted) {
-            self.0.record(&Record::Start { process, attempt, at });
+            self.recorder.record(&Record::Start { process, attempt, at });
         } else if event.kind.is_terminal() {
-            self.0.record(&Record::End { process, attempt, at, how: "told".to_owned() });
+            self.recorder.record(&Record::End { process, attempt, at, how: "told".to_owned() });
+        }
+        if matches!(event.kind, LockEventKind::Released { .. }) && event.key.as_str().starts_with("soak:job:plain@") {
+            note(&self.notes, &format!("told {at} {at} {}", event.key));
         }
     }
+}
+
+/// Writes a line, which like those of the history begins a new one.
+fn note(mut notes: &File, line: &str) {
+    notes.write_all(format!("\n{line}\n").as_bytes()).unwrap();
+}
+
+/// Connects to one store, or to a quorum whose members every process reaches in its own way.
+fn connect(args: &Args) -> LockManager {
+    let url = args.text("url");
+    let Some(members) = url.strip_prefix("quorum://") else {
+        return LockManager::builder(RedisStore::new(url).unwrap()).options(args.options()).build().unwrap();
+    };
+    let member = |(place, host): (usize, &str)| {
+        AnyBackend::new(RedisStore::new(&format!("redis://{host}")).unwrap()).named(format!("member-{place}"))
+    };
+    let quorum = Quorum::of(members.split(',').enumerate().map(member)).unwrap();
+    let quorum = quorum.with_max_ttl(Duration::from_millis(args.number("max_ttl_ms"))).unwrap();
+    LockManager::builder(quorum).options(args.options()).build().unwrap()
 }
 
 pub(crate) fn soak(args: &Args) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let history = Path::new(args.text("history"));
-    let store = RedisStore::new(args.text("url")).unwrap();
-    let locks = LockManager::builder(store).options(args.options()).build().unwrap();
-    locks.observe(Endings(Recorder::append_to(history)));
+    let locks = connect(args);
+    let notes = || OpenOptions::new().create(true).append(true).open(args.text("notes")).unwrap();
+    locks.observe(Endings { recorder: Recorder::append_to(history), notes: notes() });
     let shared = Arc::new(Shared {
         locks,
         recorder: Recorder::append_to(history),
+        notes: notes(),
+        shares: !args.text("url").starts_with("quorum"),
         resource: Resource::at(args.text("resource")),
         keys: args.number("keys"),
         over: AtomicBool::new(false),
         tally: Mutex::default(),
     });
     let mut seeds = fastrand::Rng::with_seed(args.number("seed"));
-    let tasks: Vec<_> = (0..args.number("tasks"))
+    let mut tasks: Vec<_> = (0..args.number("tasks"))
         .map(|_| runtime.spawn(caller::call(Arc::clone(&shared), Executor::Tokio, seeds.fork())))
         .collect();
+    tasks.push(runtime.spawn(role::schedule(Arc::clone(&shared), seeds.fork())));
+    tasks.push(runtime.spawn(role::stand(Arc::clone(&shared), seeds.fork())));
     let mut threads = Vec::new();
     for _ in 0..args.number("threads") {
         let caller = caller::call(Arc::clone(&shared), Executor::Own, seeds.fork());
@@ -82,9 +125,11 @@ pub(crate) fn soak(args: &Args) {
     while let Some(order) = orders.blocking_recv() {
         match order.as_str() {
             "stop" => break,
-            "sections" => {
-                let sections = shared.tally.lock().unwrap().get("sections").copied().unwrap_or_default();
-                say(&sections.to_string());
+            "served" => {
+                let tally = shared.tally.lock().unwrap();
+                let kinds = if shared.shares { &["sections", "terms", "shared"][..] } else { &["sections", "terms"] };
+                let counts = kinds.iter().map(|kind| tally.get(*kind).copied().unwrap_or_default().to_string());
+                say(&counts.collect::<Vec<_>>().join(" "));
             }
             other => panic!("unknown order {other:?}"),
         }

@@ -8,31 +8,36 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use lock_core::testing::Stopwatch;
-use lock_core::{LockError, LockErrorKind, LockGuard, LockRequest, Renew, Result};
+use lock_core::{LockError, LockErrorKind, LockGuard, LockRequest, Mode, Renew, Result};
 
-use crate::soak::Shared;
 use crate::soak::executor::Executor;
 use crate::soak::section::Section;
+use crate::soak::{MS, Shared};
 
-const MS: Duration = Duration::from_millis(1);
+/// How many permits each semaphore has.
+const PERMITS: u32 = 3;
 /// How much longer than its wait an acquire may take.
 const SLACK: Duration = Duration::from_millis(500);
 
 pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rng) {
     while !shared.is_over() {
-        let wait = random.u32(20..3_000) * MS;
+        let (asked, wait) = (shared.recorder.now(), random.u32(20..3_000) * MS);
+        if !shared.shares && random.u8(0..50) == 0 {
+            let refused = shared.locks.read("soak:rw:0").with_wait(wait).await.unwrap_err();
+            assert_eq!(refused.kind(), LockErrorKind::Misconfigured, "{refused}");
+        }
         let request = request(&shared, &mut random, wait);
         match random.u8(0..12) {
             0 | 1 => {
                 if let Some(guard) = shared.judge("acquire", request.try_acquire().await).flatten() {
-                    hold(&shared, executor, &mut random, guard).await;
+                    hold(&shared, executor, &mut random, guard, asked).await;
                 }
             }
             2 => {
                 let mut acquire = pin!(request.acquire());
                 let polls = random.usize(1..6);
                 if let Some(outcome) = poll_some(polls, acquire.as_mut()).await {
-                    finish(&shared, executor, &mut random, outcome).await;
+                    finish(&shared, executor, &mut random, outcome, asked).await;
                 } else {
                     shared.count("dropped-futures");
                 }
@@ -44,8 +49,8 @@ pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rn
                 executor.pause(random.u32(10..600) * MS).await;
                 shared.count("neglected-futures");
                 match begun {
-                    Some(outcome) => finish(&shared, executor, &mut random, outcome).await,
-                    None if random.bool() => finish(&shared, executor, &mut random, acquire.await).await,
+                    Some(outcome) => finish(&shared, executor, &mut random, outcome, asked).await,
+                    None if random.bool() => finish(&shared, executor, &mut random, acquire.await, asked).await,
                     None => {}
                 }
             }
@@ -53,7 +58,7 @@ pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rn
                 let mut inner = random.fork();
                 let ran: Result<()> = request
                     .run(async |guard| {
-                        work(&shared, executor, &mut inner, guard).await;
+                        work(&shared, executor, &mut inner, guard, asked).await;
                         Ok(())
                     })
                     .await;
@@ -63,7 +68,7 @@ pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rn
                 let watch = Stopwatch::start();
                 let outcome = request.acquire().await;
                 watch.assert_within(wait + SLACK, "an acquire with a wait");
-                finish(&shared, executor, &mut random, outcome).await;
+                finish(&shared, executor, &mut random, outcome, asked).await;
             }
         }
         executor.pause(random.u32(0..8) * MS).await;
@@ -72,12 +77,12 @@ pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rn
 
 pub(crate) fn call_blocking(shared: &Shared, mut random: Rng) {
     while !shared.is_over() {
-        let wait = random.u32(20..3_000) * MS;
+        let (asked, wait) = (shared.recorder.now(), random.u32(20..3_000) * MS);
         let (request, watch) = (request(shared, &mut random, wait), Stopwatch::start());
         let outcome = request.acquire_blocking();
         watch.assert_within(wait + SLACK, "an acquire that blocks");
         if let Some(guard) = shared.judge("acquire", outcome) {
-            if let Some(mut section) = Section::begin(shared, &guard) {
+            if let Some(mut section) = Section::begin(shared, &guard, asked) {
                 std::thread::sleep(random.u32(0..6) * MS);
                 section.write(&guard);
                 section.end(&guard);
@@ -94,9 +99,16 @@ pub(crate) fn call_blocking(shared: &Shared, mut random: Rng) {
 fn request(shared: &Shared, random: &mut Rng, wait: Duration) -> LockRequest {
     let mut key = || format!("soak:{}", random.u64(0..shared.keys));
     let (one, two) = (key(), key());
-    let mut request = match random.u8(0..6) {
-        0 => shared.locks.lock_all([one, two]),
-        _ => shared.locks.lock(one),
+    let (locks, number) = (&shared.locks, random.u64(0..2));
+    let (shelf, pool) = (format!("soak:rw:{number}"), format!("soak:pool:{number}"));
+    let mut request = match random.u8(0..if shared.shares { 12 } else { 6 }) {
+        0 => locks.lock_all([one, two]),
+        1..6 => locks.lock(one),
+        6..8 => locks.read(shelf),
+        8 => locks.write(shelf),
+        9..11 => locks.semaphore(pool, PERMITS).with_weight(random.u32(1..=2)),
+        // Who does not share it excludes them all.
+        _ => locks.lock(pool),
     };
     request = request.with_wait(wait);
     match random.u8(0..16) {
@@ -111,21 +123,21 @@ fn request(shared: &Shared, random: &mut Rng, wait: Duration) -> LockRequest {
     }
 }
 
-async fn finish(shared: &Shared, executor: Executor, random: &mut Rng, outcome: Result<LockGuard>) {
+async fn finish(shared: &Shared, executor: Executor, random: &mut Rng, outcome: Result<LockGuard>, asked: u64) {
     if let Some(guard) = shared.judge("acquire", outcome) {
-        hold(shared, executor, random, guard).await;
+        hold(shared, executor, random, guard, asked).await;
     }
 }
 
-async fn hold(shared: &Shared, executor: Executor, random: &mut Rng, guard: LockGuard) {
-    work(shared, executor, random, &guard).await;
+async fn hold(shared: &Shared, executor: Executor, random: &mut Rng, guard: LockGuard, asked: u64) {
+    work(shared, executor, random, &guard, asked).await;
     if random.u8(0..3) > 0 {
         shared.judge("release", guard.release().await);
     }
 }
 
-async fn work(shared: &Shared, executor: Executor, random: &mut Rng, guard: &LockGuard) {
-    let Some(mut section) = Section::begin(shared, guard) else {
+async fn work(shared: &Shared, executor: Executor, random: &mut Rng, guard: &LockGuard, asked: u64) {
+    let Some(mut section) = Section::begin(shared, guard, asked) else {
         return shared.count("granted-and-lost");
     };
     for _ in 0..random.u8(0..3) {
@@ -136,7 +148,19 @@ async fn work(shared: &Shared, executor: Executor, random: &mut Rng, guard: &Loc
             shared.judge("extend", guard.extend(random.u32(100..4_000) * MS).await);
         }
     }
-    section.end(guard);
+    let writer = guard.mode() == Mode::Exclusive && guard.key().as_str().starts_with("soak:rw:");
+    if !writer || random.bool() {
+        return section.end(guard);
+    }
+    section.end_for_readers(guard);
+    shared.judge("downgrade", guard.downgrade().await);
+    if guard.mode().is_shared() {
+        if let Some(mut section) = Section::begin(shared, guard, asked) {
+            executor.pause(random.u32(0..6) * MS).await;
+            section.write(guard);
+            section.end(guard);
+        }
+    }
 }
 
 /// Polls a future so many times at most. It is woken sooner or later: its wait ends.
@@ -157,7 +181,7 @@ async fn poll_some<F: Future>(mut most: usize, mut future: Pin<&mut F>) -> Optio
 
 impl Shared {
     /// Counts what was answered. Under faults much is refused, but in words that are meant for it.
-    fn judge<T>(&self, of: &str, outcome: Result<T>) -> Option<T> {
+    pub(crate) fn judge<T>(&self, of: &str, outcome: Result<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),
             Err(error) => {

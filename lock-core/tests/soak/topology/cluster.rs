@@ -1,0 +1,169 @@
+//! Three masters that share the slots, each with a replica.
+
+use fastrand::Rng;
+use lock_core::testing::{RedisCluster, RedisServer, Reply};
+
+use crate::KEYS;
+use crate::topology::{Change, Topology, eventually, follows, ok, without_snapshot};
+
+const MASTERS: usize = 3;
+
+pub(crate) struct Cluster {
+    cluster: RedisCluster,
+    replicas: Vec<RedisServer>,
+    /// Whether a lock counts only when the replica has it.
+    confirmed: bool,
+    /// Which of each pair is the master: the place of the first, or that of its replica.
+    leads: [usize; MASTERS],
+    /// The slot that is being moved: its key, from where, and where to.
+    moving: Option<(String, usize, usize)>,
+}
+
+impl Cluster {
+    pub(crate) fn start(confirmed: bool) -> Self {
+        let cluster = RedisCluster::with(RedisServer::builder().with("repl-timeout", "5"), MASTERS);
+        let replicas = (0..MASTERS).map(|master| cluster.start_replica_of(master)).collect();
+        Self { cluster, replicas, confirmed, leads: [0, 1, 2], moving: None }
+    }
+
+    /// The other server of a pair.
+    fn second(&self, pair: usize) -> usize {
+        2 * pair + MASTERS - self.leads[pair]
+    }
+
+    fn has_role(&self, place: usize, role: &str) -> bool {
+        self.server(place).command(&["INFO", "replication"]).text().contains(role)
+    }
+
+    /// The replica of a pair takes over, as it is told to.
+    fn take_over(&mut self, pair: usize, how: &[&str]) {
+        let promoted = self.second(pair);
+        ok(self.server(promoted), &[&["CLUSTER", "FAILOVER"], how].concat());
+        eventually("the replica has taken over", || self.has_role(promoted, "role:master"));
+        self.leads[pair] = promoted;
+    }
+
+    /// A replica takes over that has all, and without anybody missing it.
+    fn fail_over(&mut self, pair: usize) {
+        let replica = self.server(self.second(pair));
+        follows(replica);
+        // Who votes must know it as a replica, and votes again only after two of these times.
+        let line = format!("127.0.0.1:{}@", replica.port());
+        let known = |nodes: &Reply| nodes.text().lines().any(|node| node.contains(&line) && node.contains("slave"));
+        eventually("every master knows the replica", || {
+            self.leads.iter().all(|master| known(&self.server(*master).command(&["CLUSTER", "NODES"])))
+        });
+        self.notice_within("2000");
+        self.take_over(pair, &[]);
+        self.notice_within("60000");
+        follows(self.server(self.second(pair)));
+    }
+
+    fn notice_within(&self, millis: &str) {
+        for master in self.leads {
+            ok(self.server(master), &["CONFIG", "SET", "cluster-node-timeout", millis]);
+        }
+    }
+}
+
+impl Topology for Cluster {
+    fn name(&self) -> &'static str {
+        if self.confirmed { "Cluster, acks=all" } else { "Cluster" }
+    }
+
+    fn addresses(&self) -> usize {
+        2 * MASTERS
+    }
+
+    fn port(&self, address: usize) -> u16 {
+        self.server(address).port()
+    }
+
+    fn url(&self, proxies: &[u16]) -> String {
+        let reached = |(address, proxy)| format!("127.0.0.1:{}>127.0.0.1:{proxy}", self.port(address));
+        let nat: Vec<String> = proxies.iter().enumerate().map(reached).collect();
+        let acks = if self.confirmed { "&acks=all" } else { "" };
+        format!("{}?nat={}{acks}", self.cluster.url(), nat.join(","))
+    }
+
+    fn server(&self, place: usize) -> &RedisServer {
+        self.cluster.masters().iter().chain(&self.replicas).nth(place).unwrap()
+    }
+
+    fn serving(&self) -> Vec<usize> {
+        self.leads.to_vec()
+    }
+
+    fn may_be_demoted(&self) -> bool {
+        false
+    }
+
+    fn any_change(&self, random: &mut Rng) -> Change {
+        let pair = random.usize(..MASTERS);
+        match random.u8(0..8) {
+            0 | 1 => Change::FailOver(pair),
+            2 | 3 => Change::Outlive(pair),
+            4 => Change::Freeze(pair),
+            5 => Change::HangReplica(pair),
+            _ => Change::MoveSlot(random.usize(..usize::try_from(KEYS).unwrap())),
+        }
+    }
+
+    fn forgets(&self, change: Change) -> bool {
+        !self.confirmed && matches!(change, Change::Outlive(_) | Change::Freeze(_))
+    }
+
+    fn begin(&mut self, change: Change) {
+        match change {
+            Change::FailOver(pair) => self.fail_over(pair),
+            Change::Outlive(pair) => {
+                match self.leads[pair] {
+                    master if master < MASTERS => self.cluster.kill(master),
+                    replica => self.replicas[replica - MASTERS].kill(),
+                }
+                self.take_over(pair, &["TAKEOVER"]);
+            }
+            Change::Freeze(pair) => {
+                self.server(self.leads[pair]).pause();
+                self.take_over(pair, &["TAKEOVER"]);
+            }
+            Change::HangReplica(pair) => self.server(self.second(pair)).pause(),
+            Change::MoveSlot(number) => {
+                // Only those that were masters at the start are known as such.
+                for pair in (0..MASTERS).filter(|pair| self.leads[*pair] != *pair).collect::<Vec<_>>() {
+                    self.fail_over(pair);
+                }
+                let key = format!("soak:{number}");
+                let serves = |place: &usize| !matches!(self.server(*place).command(&["EXISTS", &key]), Reply::Error(_));
+                let from = (0..MASTERS).find(serves).expect("a master has the slot");
+                let to = (from + 1) % MASTERS;
+                self.cluster.open_slot(&key, from, to);
+                self.moving = Some((key, from, to));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, change: Change) {
+        match change {
+            Change::Outlive(pair) => {
+                without_snapshot(self.server(self.second(pair)));
+                match self.second(pair) {
+                    master if master < MASTERS => self.cluster.restart(master),
+                    replica => self.replicas[replica - MASTERS].restart(),
+                }
+                follows(self.server(self.second(pair)));
+            }
+            Change::Freeze(pair) | Change::HangReplica(pair) => {
+                self.server(self.second(pair)).resume();
+                follows(self.server(self.second(pair)));
+            }
+            Change::MoveSlot(_) => {
+                let (key, from, to) = self.moving.take().unwrap();
+                self.cluster.drain_slot(&key, from, to);
+                self.cluster.close_slot(&key, from, to);
+            }
+            _ => {}
+        }
+    }
+}

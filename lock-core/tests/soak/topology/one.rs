@@ -1,0 +1,99 @@
+//! Two servers behind one address: a master, and a replica that may take over without the last writes.
+
+use fastrand::Rng;
+use lock_core::testing::{Direction, FaultProxy, RedisServer};
+
+use crate::topology::{Change, Topology, follows, ok, without_snapshot};
+
+pub(crate) struct One {
+    both: [RedisServer; 2],
+    /// In front of each, for the other to replicate from.
+    links: [FaultProxy; 2],
+    master: usize,
+}
+
+impl One {
+    pub(crate) fn start() -> Self {
+        let start = || RedisServer::builder().with("repl-diskless-sync-delay", "0").with("repl-timeout", "5").start();
+        let both = [start(), start()];
+        let links = [FaultProxy::start(both[0].port()), FaultProxy::start(both[1].port())];
+        let servers = Self { both, links, master: 0 };
+        servers.follow(1);
+        servers
+    }
+
+    fn follow(&self, replica: usize) {
+        let port = self.links[1 - replica].port().to_string();
+        ok(&self.both[replica], &["REPLICAOF", "127.0.0.1", &port]);
+        follows(&self.both[replica]);
+    }
+}
+
+impl Topology for One {
+    fn name(&self) -> &'static str {
+        "one server"
+    }
+
+    fn addresses(&self) -> usize {
+        1
+    }
+
+    fn port(&self, _: usize) -> u16 {
+        self.both[self.master].port()
+    }
+
+    fn url(&self, proxies: &[u16]) -> String {
+        format!("redis://127.0.0.1:{}", proxies[0])
+    }
+
+    fn server(&self, place: usize) -> &RedisServer {
+        &self.both[place]
+    }
+
+    fn serving(&self) -> Vec<usize> {
+        vec![self.master]
+    }
+
+    fn may_be_demoted(&self) -> bool {
+        true
+    }
+
+    fn any_change(&self, random: &mut Rng) -> Change {
+        match random.u8(0..3) {
+            0 => Change::Flush(self.master),
+            1 => Change::Restart(self.master),
+            _ => Change::Usurp,
+        }
+    }
+
+    fn forgets(&self, _: Change) -> bool {
+        true
+    }
+
+    fn begin(&mut self, change: Change) {
+        if change == Change::Usurp {
+            // From now on the replica misses what is written.
+            follows(&self.both[1 - self.master]);
+            self.links[self.master].black_hole(Direction::ToClient);
+        }
+    }
+
+    fn end(&mut self, change: Change) {
+        match change {
+            Change::Flush(place) => ok(&self.both[place], &["FLUSHALL"]),
+            Change::Restart(place) => {
+                without_snapshot(&self.both[place]);
+                self.both[place].restart();
+                follows(&self.both[1 - place]);
+            }
+            _ => {
+                let demoted = self.master;
+                self.master = 1 - demoted;
+                ok(&self.both[self.master], &["REPLICAOF", "NO", "ONE"]);
+                self.links[demoted].kill_connections();
+                self.links[demoted].resume();
+                self.follow(demoted);
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Three independent servers, of which two must agree.
+
+use fastrand::Rng;
+use lock_core::testing::RedisServer;
+
+use crate::topology::{Change, Topology, ok};
+
+pub(crate) struct Members(Vec<RedisServer>);
+
+impl Members {
+    pub(crate) fn start() -> Self {
+        Self((0..3).map(|_| RedisServer::start()).collect())
+    }
+
+    /// Two of them, which are a majority.
+    fn most(&self, but: usize) -> impl Iterator<Item = &RedisServer> {
+        self.0.iter().enumerate().filter(move |(place, _)| *place != but).map(|(_, server)| server)
+    }
+}
+
+impl Topology for Members {
+    fn name(&self) -> &'static str {
+        "quorum of three"
+    }
+
+    fn addresses(&self) -> usize {
+        self.0.len()
+    }
+
+    fn port(&self, address: usize) -> u16 {
+        self.0[address].port()
+    }
+
+    fn url(&self, proxies: &[u16]) -> String {
+        let hosts: Vec<String> = proxies.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("quorum://{}", hosts.join(","))
+    }
+
+    fn server(&self, place: usize) -> &RedisServer {
+        &self.0[place]
+    }
+
+    fn serving(&self) -> Vec<usize> {
+        (0..self.0.len()).collect()
+    }
+
+    fn may_be_demoted(&self) -> bool {
+        true
+    }
+
+    fn any_change(&self, random: &mut Rng) -> Change {
+        let member = random.usize(..self.0.len());
+        match random.u8(0..5) {
+            0 | 1 => Change::Restart(member),
+            2 | 3 => Change::Flush(member),
+            _ => Change::HangMost(member),
+        }
+    }
+
+    /// One member that forgot does not count until what it knew is over.
+    fn forgets(&self, _: Change) -> bool {
+        false
+    }
+
+    fn begin(&mut self, change: Change) {
+        match change {
+            Change::Restart(member) => self.0[member].kill(),
+            Change::HangMost(but) => self.most(but).for_each(RedisServer::pause),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, change: Change) {
+        match change {
+            Change::Restart(member) => self.0[member].restart(),
+            Change::Flush(member) => ok(&self.0[member], &["FLUSHALL"]),
+            Change::HangMost(but) => self.most(but).for_each(RedisServer::resume),
+            _ => {}
+        }
+    }
+}

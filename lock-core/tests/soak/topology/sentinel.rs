@@ -1,0 +1,117 @@
+//! A master, two replicas, and the sentinels that name the master.
+
+use fastrand::Rng;
+use lock_core::testing::{RedisSentinels, RedisServer};
+
+use crate::topology::{Change, Topology, eventually, follows, without_snapshot};
+
+pub(crate) struct Sentinels {
+    servers: RedisSentinels,
+    /// Whether a lock counts only when all replicas have it.
+    confirmed: bool,
+    master: usize,
+}
+
+impl Sentinels {
+    pub(crate) fn start(confirmed: bool) -> Self {
+        let server = RedisServer::builder().with("repl-timeout", "5");
+        let servers = RedisSentinels::builder().with_servers(server).with_replicas(2).start();
+        Self { servers, confirmed, master: 0 }
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = usize> {
+        let master = self.master;
+        (0..self.servers.servers().len()).filter(move |place| *place != master)
+    }
+
+    /// Lets the sentinels replace a master that is silent now.
+    fn replace(&mut self) {
+        self.servers.notice_within(1_000);
+        self.master = self.servers.wait_for_another_than(self.master);
+        self.servers.notice_within(60_000);
+    }
+
+    /// Waits until all that went before is known to all.
+    fn in_step(&self) {
+        self.replicas().for_each(|place| follows(self.server(place)));
+        eventually("the sentinels agree on the master", || self.servers.master() == Some(self.master));
+    }
+}
+
+impl Topology for Sentinels {
+    fn name(&self) -> &'static str {
+        if self.confirmed { "Sentinel, acks=all" } else { "Sentinel" }
+    }
+
+    fn addresses(&self) -> usize {
+        self.servers.servers().len()
+    }
+
+    fn port(&self, address: usize) -> u16 {
+        self.server(address).port()
+    }
+
+    fn url(&self, proxies: &[u16]) -> String {
+        let reached = |(address, proxy)| format!("127.0.0.1:{}>127.0.0.1:{proxy}", self.port(address));
+        let nat: Vec<String> = proxies.iter().enumerate().map(reached).collect();
+        let acks = if self.confirmed { "&acks=all" } else { "" };
+        format!("{}?nat={}{acks}", self.servers.url(), nat.join(","))
+    }
+
+    fn server(&self, place: usize) -> &RedisServer {
+        &self.servers.servers()[place]
+    }
+
+    fn serving(&self) -> Vec<usize> {
+        vec![self.master]
+    }
+
+    fn may_be_demoted(&self) -> bool {
+        true
+    }
+
+    fn any_change(&self, random: &mut Rng) -> Change {
+        match random.u8(0..6) {
+            0 | 1 => Change::FailOver(self.master),
+            2 | 3 => Change::Outlive(self.master),
+            4 => Change::Freeze(self.master),
+            _ => Change::HangReplica(self.replicas().next().unwrap()),
+        }
+    }
+
+    /// Also one in good order, in which the old master takes writes until it is told.
+    fn forgets(&self, change: Change) -> bool {
+        !self.confirmed && !matches!(change, Change::HangReplica(_))
+    }
+
+    fn begin(&mut self, change: Change) {
+        self.in_step();
+        match change {
+            Change::FailOver(_) => self.master = self.servers.fail_over(),
+            Change::Outlive(master) => {
+                self.servers.kill(master);
+                self.replace();
+            }
+            Change::Freeze(master) => {
+                self.server(master).pause();
+                self.replace();
+            }
+            Change::HangReplica(replica) => self.server(replica).pause(),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, change: Change) {
+        match change {
+            Change::Outlive(killed) => {
+                without_snapshot(self.server(killed));
+                self.servers.restart(killed);
+                // As its configuration would, if it had one: it is no master of anybody. A sentinel may have been faster.
+                let port = self.server(self.master).port().to_string();
+                self.server(killed).command(&["REPLICAOF", "127.0.0.1", &port]);
+            }
+            Change::Freeze(place) | Change::HangReplica(place) => self.server(place).resume(),
+            _ => {}
+        }
+    }
+}
