@@ -21,7 +21,9 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start(confirmed: bool) -> Self {
-        let cluster = RedisCluster::with(RedisServer::builder().with("repl-timeout", "5"), MASTERS);
+        // No replica takes over by itself, from a master that had no processor for a while.
+        let settings = RedisServer::builder().with("repl-timeout", "5").with("cluster-replica-no-failover", "yes");
+        let cluster = RedisCluster::with(settings, MASTERS);
         let replicas = (0..MASTERS).map(|master| cluster.start_replica_of(master)).collect();
         Self { cluster, replicas, confirmed, leads: [0, 1, 2], moving: None }
     }
