@@ -150,11 +150,12 @@ impl PendingClaim {
         (now, limit): (Timestamp, Timestamp),
     ) -> (Result<Answer>, Timestamp) {
         let engine = Arc::clone(&self.engine);
-        if self.in_flight.is_none() {
-            let sent = self.send(spec, now, limit);
-            self.in_flight = Some(sent);
-        }
-        let Some(sent) = &mut self.in_flight else { unreachable!("it was sent above") };
+        let sent = match self.in_flight.take() {
+            None => self.send(spec, now, limit),
+            // Whoever sent it may have polled it on a runtime, and this caller may have none.
+            Some(sent) => SentClaim { command: engine.route(spec.caller, sent.command), ..sent },
+        };
+        let sent = self.in_flight.insert(sent);
         let (sent_at, bounds) = (sent.sent_at, (sent.sent_at, sent.until.min(limit)));
         let (floor, may_queue, tentative) = (sent.floor, sent.may_queue, sent.tentative);
         let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command).await;

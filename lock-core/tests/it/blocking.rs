@@ -3,10 +3,10 @@
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, limit};
+use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockManager};
 
-use crate::support::{MS, SECOND, locked_keys, locks, warm};
+use crate::support::{LONG, MS, SECOND, eventually, exists, locked_keys, locks, warm};
 
 /// One way to ask for the lock, which gives up after a while.
 type Ask = fn(&LockManager, Duration) -> LockError;
@@ -59,4 +59,33 @@ fn who_gives_up_while_the_server_stands_still_takes_no_lock_for_nobody() {
             assert!(locked_keys(&server).is_empty(), "{name}: {:?}", locked_keys(&server));
         }
     }
+}
+
+/// Whoever gives up while a claim is on its way leaves it to the next of the process, here to one who blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
+async fn who_goes_on_with_the_claim_of_another_needs_no_runtime() {
+    let server = RedisServer::start();
+    let _replica = RedisServer::builder().with("replicaof", &format!("127.0.0.1 {}", server.port())).start();
+    eventually("the replica follows", || server.command(&["INFO", "replication"]).text().contains("state=online"))
+        .await;
+    let proxy = FaultProxy::start(server.port());
+    // A grant is confirmed, which is more than the answer that was on its way.
+    let locks = warm(&format!("{}?acks=1", proxy.url())).await;
+    let events = EventLog::default();
+    locks.observe(events.clone());
+    for round in 0..3 {
+        proxy.black_hole(Direction::ToClient);
+        let first = tokio::spawn(locks.lock("k").with_ttl(LONG).with_wait(LONG).acquire());
+        eventually("it is granted, and does not know", || exists(&server, "k")).await;
+        let blocked = locks.clone();
+        let next = std::thread::spawn(move || blocked.lock("k").with_ttl(LONG).with_wait(LONG).acquire_blocking());
+        eventually("the next waits", || events.count("WaitStarted") == 2 * (round + 1)).await;
+        tokio::time::sleep(50 * MS).await;
+        first.abort();
+        eventually("the first has given up", || events.count("Cancelled") == round + 1).await;
+        proxy.resume();
+        next.join().unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(locked_keys(&server), [""; 0]);
 }
