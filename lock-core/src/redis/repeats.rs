@@ -5,6 +5,7 @@
 //! on any server whose data turn out to have another history. The masters of a cluster remember together.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{Claim, Release};
@@ -15,16 +16,28 @@ const AT_MOST: usize = 16 * 1024;
 
 /// The claims that were freed lately, each until its lease would have ended.
 #[derive(Debug, Default)]
-pub(super) struct Repeats(Mutex<VecDeque<(Timestamp, Claim)>>);
+pub(super) struct Repeats {
+    freed: Mutex<VecDeque<(Timestamp, Claim)>>,
+    /// Whether nothing is remembered.
+    off: AtomicBool,
+}
 
 impl Repeats {
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Timestamp, Claim)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers nothing any more: of a quorum's member, which is told to undo a vote of a claim that goes on to ask, so
+    /// that the same claim may hold the lock later.
+    pub(super) fn switch_off(&self) {
+        if !self.off.swap(true, Ordering::Relaxed) {
+            self.lock().clear();
+        }
     }
 
     /// Remembers a claim that was freed. A lock that stays taken for its `min_hold` ends with its lease.
     pub(super) fn note(&self, release: &Release) {
-        if !release.keep_for.is_zero() {
+        if !release.keep_for.is_zero() || self.off.load(Ordering::Relaxed) {
             return;
         }
         let now = Clock::system().now();
@@ -67,5 +80,8 @@ mod tests {
         assert_eq!(repeats.live(later).len(), AT_MOST);
         // After each failover.
         assert_eq!(repeats.live(later).len(), AT_MOST);
+        repeats.switch_off();
+        repeats.note(&release("of a member", long));
+        assert_eq!(repeats.live(later).len(), 0);
     }
 }

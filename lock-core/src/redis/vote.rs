@@ -73,6 +73,7 @@ impl Node {
     }
 
     async fn connection_of_member(&self) -> Result<Arc<Coalescer>> {
+        self.repeats.switch_off();
         let connection = self.pool.connection().await?;
         if connection.link.is_cluster() { Err(no_member(self.pool.node())) } else { Ok(connection) }
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
+use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
+use tokio::time::sleep;
 
 use crate::support::{
     Resource, SECOND, Scratch, Worker, eventually, exists, figure, locked_keys, locks, pttl, seed, take,
@@ -196,7 +197,7 @@ async fn a_stop_shorter_than_the_lease_costs_nothing() {
     assert!(worker.order("acquire k").await.starts_with("held "));
     for _ in 0..3 {
         worker.stop();
-        tokio::time::sleep(SECOND).await;
+        sleep(SECOND).await;
         worker.resume();
         assert_eq!(worker.order("check").await, "held");
         assert_eq!(worker.order("write").await, "written");
@@ -252,4 +253,46 @@ async fn the_holder_is_named_across_processes() {
     assert_eq!(worker.order("release").await, "Released");
     assert!(locks.holder("k").await.unwrap().is_none());
     worker.ended().await;
+}
+
+/// How long a process has computed so far.
+fn computed(worker: &Worker) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", worker.pid())).unwrap();
+    // After the name, which may contain anything: the 12th and the 13th word, in hundredths of a second.
+    let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks = |at: usize| words[at].parse::<u64>().unwrap();
+    Duration::from_millis(10 * (ticks(11) + ticks(12)))
+}
+
+/// It holds a lock and waits for another, and tries to connect again and again.
+#[tokio::test]
+#[limit]
+async fn a_process_whose_servers_are_away_rests() {
+    async fn rests(what: &str, url: &str, key: &str, end: impl FnOnce()) {
+        let scratch = Scratch::new();
+        let history = scratch.history();
+        let arguments = [("url", url), ("ttl_ms", "600000"), ("history", history.to_str().unwrap())];
+        let mut worker = Worker::start("hold", &arguments);
+        assert_eq!(worker.next().await, "ready");
+        assert!(worker.order(&format!("acquire {key}")).await.starts_with("held "));
+        end();
+        // While it has not found out yet, it asks more often.
+        sleep(Duration::from_secs(2)).await;
+        let before = computed(&worker);
+        sleep(Duration::from_secs(4)).await;
+        let worked = computed(&worker) - before;
+        figure(&format!("computed in 4 s while its servers are away, {what}"), worked);
+        assert!(worked < Duration::from_secs(1), "{what}: {worked:?}");
+    }
+    let mut server = RedisServer::start();
+    rests("one server", &server.url(), "k", || server.kill()).await;
+    let mut servers = RedisSentinels::start();
+    rests("Sentinel", &servers.url(), "k", || {
+        servers.sentinels_mut().iter_mut().for_each(RedisServer::kill);
+        (0..2).for_each(|at| servers.kill(at));
+    })
+    .await;
+    let mut cluster = RedisCluster::start(3);
+    let key = cluster.key_on(0, "lock:");
+    rests("Cluster", &cluster.url(), &key, || (0..3).for_each(|at| cluster.kill(at))).await;
 }
