@@ -40,7 +40,8 @@ impl Observers {
 
     pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
         let mut tail = &self.first;
-        let mut entry = (Arc::clone(&observer), Box::default());
+        let told = Arc::clone(&observer);
+        let mut entry = (observer, Box::default());
         while let Err(back) = tail.0.set(entry) {
             entry = back;
             match tail.0.get() {
@@ -56,13 +57,13 @@ impl Observers {
                 (lasting.clone(), self.changes.load(Ordering::Relaxed))
             };
             for Lasting { node, up, policy, replicas } in &lasting {
-                let told = [
+                let state = [
                     up.map(|up| Notice::Connection { node, up }),
                     policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
                     replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
                 ];
-                for notice in told.iter().flatten() {
-                    shielded(|| observer.on_notice(notice));
+                for notice in state.iter().flatten() {
+                    shielded(|| told.on_notice(notice));
                 }
             }
             if self.changes.load(Ordering::Relaxed) == changes {
