@@ -49,7 +49,7 @@ pub trait LockObserver: Send + Sync + 'static {
     /// Takes note of something that belongs to no single acquire.
     ///
     /// An observer that is added later gets the current state at once: the connection, the
-    /// eviction policy and the replication of each node. Do not add observers in here.
+    /// eviction policy and the replication of each node.
     fn on_notice(&self, notice: &Notice<'_>) {
         let _ = notice;
     }

@@ -43,6 +43,8 @@ mod migrating;
 mod modes;
 #[cfg(feature = "redis")]
 mod modes_on_redis;
+#[cfg(feature = "redis")]
+mod observers;
 mod order;
 #[cfg(feature = "redis")]
 mod peers;
