@@ -113,20 +113,19 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
     SyncReport::new(nodes, shared.list.majority)
 }
 
-/// Asks every member for the last run of a job. The newest record counts: a run that a majority has noted is known to one
-/// of any majority.
+/// Asks every member for the last run of a job: a run that a majority has noted is known to one of any majority.
 pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<JobRecord>> {
     let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().last_run_dyn(key.clone()))));
     let clock = shared.clock();
     let mut limit = pin!(clock.sleep_until(clock.now().after(Duration::from_secs(1))));
-    let (mut answered, mut newest, mut why) = (0, None::<JobRecord>, None);
+    let (mut answered, mut records, mut why) = (0, Vec::new(), None);
     loop {
         tokio::select! {
             biased;
             answer = asked.next() => match answer {
                 Some((_, Ok(record))) => {
                     answered += 1;
-                    newest = newest.into_iter().chain(record).min_by_key(|record| record.started_ago);
+                    records.extend(record);
                 }
                 Some((_, Err(error))) => why = Some(error),
                 None => break,
@@ -135,7 +134,18 @@ pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Opti
         }
     }
     if answered >= shared.list.majority {
-        return Ok(newest);
+        return Ok(together(records));
     }
     Err(why.unwrap_or_else(|| LockError::unavailable("too few members answered in time; bring them back")))
+}
+
+/// Returns the newest run, and since when none has succeeded as far as any member knows: one that missed the last success
+/// knows of an older one, or of nothing before the run that failed.
+fn together(records: Vec<JobRecord>) -> Option<JobRecord> {
+    let knows_more = |record: &&JobRecord| record.succeeded || record.without_success_for > record.started_ago;
+    let times = || records.iter().map(|record| record.without_success_for);
+    let known = records.iter().filter(knows_more).map(|record| record.without_success_for).min();
+    let without_success_for = known.or_else(|| times().max())?;
+    let newest = records.into_iter().min_by_key(|record| record.started_ago)?;
+    Some(JobRecord { without_success_for, ..newest })
 }

@@ -1,6 +1,7 @@
 //! Quorums of memory stores, on virtual time, behind networks that break.
 
 mod health;
+mod jobs;
 #[cfg(feature = "redis")]
 mod losses;
 mod members;

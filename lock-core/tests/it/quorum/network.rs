@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError,
-    LockKey, LockManager, MemberList, MemoryStore, Quorum, Release, Renewal, Result, Vote,
+    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, JobRecord, LockBackend,
+    LockError, LockKey, LockManager, MemberList, MemoryStore, Quorum, Release, Renewal, Result, Vote,
 };
 
 /// What happens to commands on their way to a member.
@@ -92,6 +92,10 @@ impl LockBackend for Member {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         self.pass(self.store.holder(key), Err).await
+    }
+
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        self.pass(self.store.last_run(key), Err).await
     }
 
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
