@@ -41,12 +41,15 @@ impl Pair {
 #[limit]
 async fn a_grant_counts_when_the_replica_has_it_and_not_before() {
     let pair = Pair::start().await;
-    // A cable of this length shows who waits for the replica.
-    pair.between.delay(Direction::ToClient, 50 * MS);
     let (plain, locks) = (pair.locks("").await, pair.locks("acks=1").await);
+    // Nothing reaches the replica, so whoever is granted has not waited for it.
+    pair.cut();
     let guard = take(&plain, "plain").await;
     assert!(!exists(&pair.replica, "plain"), "nobody waited for the replica");
     guard.release().await.unwrap();
+    pair.between.resume();
+    // A cable of this length shows who waits for the replica.
+    pair.between.delay(Direction::ToClient, 50 * MS);
     let watch = Stopwatch::start();
     let many: Vec<_> = (0..64)
         .map(|number| {
