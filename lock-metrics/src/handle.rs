@@ -23,6 +23,7 @@ use crate::state::Core;
 /// let metrics = lock_metrics::builder().build()?;
 /// println!("{}", metrics.render()); // at /metrics
 /// println!("{}", metrics.locks_html()); // at /locks
+/// println!("{}", metrics.locks_json()); // at /locks.json, for `lockctl why --live-view`
 /// # Ok::<(), lock_metrics::InstallError>(())
 /// ```
 #[derive(Clone, Debug)]

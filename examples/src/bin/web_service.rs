@@ -52,13 +52,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let path = request.uri().path();
         carts.lock(lock_key!("request:<path>")).with_max_hold(Duration::from_secs(30))
     });
-    let scraped = metrics.clone();
+    let (scraped, live) = (metrics.clone(), metrics.clone());
     let app = Router::new()
         .route("/users/{id}/charge", post(async |Path(id): Path<u64>| charge(id).await))
         .route("/carts/{id}", put(change_cart).layer(one_at_a_time))
         .route("/metrics", get(async move || ([(CONTENT_TYPE, "text/plain; version=0.0.4")], scraped.render())))
-        // This page shows keys: in a public service, mount it on a separate listener.
-        .route("/locks", get(async move || ([(CONTENT_SECURITY_POLICY, LIVE_VIEW_CSP), (CACHE_CONTROL, "no-store")], Html(metrics.locks_html()))));
+        // These show keys: in a public service, mount them on a separate listener. The second is for `lockctl why --live-view`.
+        .route("/locks", get(async move || ([(CONTENT_SECURITY_POLICY, LIVE_VIEW_CSP), (CACHE_CONTROL, "no-store")], Html(metrics.locks_html()))))
+        .route("/locks.json", get(async move || ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], live.locks_json())));
 
     let listener = TcpListener::bind(env::var("LISTEN").as_deref().unwrap_or("127.0.0.1:8080")).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -74,6 +74,8 @@ fn charges_one_request_at_a_time_and_stops_cleanly() {
     let (status, page) = http(&server, "GET", "/locks");
     assert!(status == 200 && page.contains("content-security-policy"), "{page}");
     assert!(page.contains("charge:user:1") || last.is_finished(), "{page}");
+    let (status, view) = http(&server, "GET", "/locks.json");
+    assert!(status == 200 && view.contains("application/json") && view.contains("\"locks\":["), "{view}");
     program.interrupt();
     assert_eq!(last.join().unwrap().0, 200);
     let ended = program.end();

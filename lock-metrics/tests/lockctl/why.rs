@@ -306,7 +306,7 @@ async fn views_that_cannot_be_read_are_named_and_hide_nothing_else() {
             "alive: its live view has the hold",
             "http://127.0.0.1:1: Connection refused",
             &format!("{silent}: "),
-            &format!("{missing}: it answers 404"),
+            &format!("{missing}: it answers 404 at /elsewhere.json; a service with a router of its own"),
             &format!("{metrics}: it broke off"),
             &format!("http://{host}:1: "),
             "views that were not read may show callers",

@@ -81,6 +81,11 @@ async fn get(address: &str) -> Result<Bytes, String> {
             StatusCode::FORBIDDEN => {
                 return Err("it refuses (403): it allows neither this machine nor this name".to_owned());
             }
+            StatusCode::NOT_FOUND => {
+                return Err(format!(
+                    "it answers 404 at {path}; a service with a router of its own serves MetricsHandle::locks_json() there"
+                ));
+            }
             status => return Err(format!("it answers {status}")),
         }
         let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
