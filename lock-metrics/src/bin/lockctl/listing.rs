@@ -76,7 +76,7 @@ impl Listing {
             (_, Some(hint)) if self.entries.is_empty() => text.push_str(&format!("\n{hint}")),
             (1, _) => text.push_str("\n1 string may be a lock of another client; --prefix shows it"),
             (count, _) => {
-                text.push_str(&format!("\n{count} strings may be locks of other clients; --prefix shows them"))
+                text.push_str(&format!("\n{count} strings may be locks of other clients; --prefix shows them"));
             }
         }
         text
