@@ -178,3 +178,52 @@ fn check_told(name: &str, told: &[Run], begun: &[Run], times: &Times<'_>, verdic
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lock_core::testing::limit;
+
+    use super::{Times, judge};
+
+    fn wrong(lines: &[&str], forgotten: &[crate::Window]) -> usize {
+        judge(&lines.join("\n"), &Times(forgotten)).violations.len()
+    }
+
+    #[test]
+    #[limit]
+    fn who_shares_stands_beside_others_and_who_writes_beside_nobody() {
+        let (one, two) = ("hold read 1 2147483648 5 10 20 40 k", "hold read 1 2147483648 5 11 30 50 k");
+        let early = "hold write 0 0 6 12 35 60 k";
+        assert_eq!(wrong(&[one, two], &[]), 0);
+        assert_eq!(wrong(&[one, two, "hold write 0 0 6 12 50 60 k", "hold write 0 0 7 12 60"], &[]), 0);
+        assert_eq!(wrong(&[one, two, early], &[]), 1);
+        assert_eq!(wrong(&[one, two, early], &[30..=40]), 0, "it was forgotten that they read");
+        let permit = |units: u32, from: u32| format!("hold permit {units} 3 5 {from} {from} 90 k");
+        assert_eq!(wrong(&[&permit(2, 10), &permit(1, 20)], &[]), 0);
+        assert_eq!(wrong(&[&permit(2, 10), &permit(1, 20), &permit(1, 30)], &[]), 1);
+    }
+
+    #[test]
+    #[limit]
+    fn who_asks_after_a_grant_has_a_newer_token_or_is_in_the_same_phase() {
+        let before = "hold write 0 0 7 10 20 30 k";
+        assert_eq!(wrong(&[before, "hold write 0 0 8 40 50 60 k"], &[]), 0);
+        assert_eq!(wrong(&[before, "hold write 0 0 7 40 50 60 k"], &[]), 1);
+        assert_eq!(wrong(&[before, "hold write 0 0 6 15 50 60 k"], &[]), 0, "it asked before");
+        assert_eq!(wrong(&[before, "hold read 1 2147483648 7 40 50 60 k"], &[]), 1);
+        let readers = ["hold downgraded 0 0 7 10 20 30 k", "hold read 1 2147483648 7 40 50 60 k"];
+        assert_eq!(wrong(&readers, &[]), 0);
+        assert_eq!(wrong(&["hold read 1 2147483648 7 10 20 30 k", "hold read 1 2147483648 6 40 50 60 k"], &[]), 1);
+    }
+
+    #[test]
+    #[limit]
+    fn a_job_runs_once_for_its_time_unless_it_was_forgotten() {
+        let strict = ["began 10 20 job:strict@9", "began 30 40 job:strict@9"];
+        assert_eq!((wrong(&strict, &[]), wrong(&strict[..1], &[]), wrong(&strict, &[25..=30])), (1, 0, 0));
+        let every = ["began 10 20 job:every", "began 30 800000000 job:every", "began 1 1800000000 job:every"];
+        assert_eq!(wrong(&every, &[]), 1);
+        let plain = ["began 10 20 job:plain@9", "began 50 60 job:plain@9", "told 30 30 job:plain@9"];
+        assert_eq!((wrong(&plain, &[]), wrong(&plain[..2], &[])), (1, 0));
+    }
+}
