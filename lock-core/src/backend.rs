@@ -159,7 +159,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// granted at once if nobody else waits.
     fn requeue(&self, release: &Release, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send {
         async {
-            self.release(release).await?;
+            self.release(release).await.map_err(LockError::before_the_acquire)?;
             self.try_acquire(request).await
         }
     }
@@ -231,11 +231,14 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// As [`try_acquire`](Self::try_acquire), with the least token above the floor that the store can give:
     /// members that are given the same floor then grant the same token. A store that can lose its data says for
-    /// how long it has kept them, read in the same step.
+    /// how long it has kept them, and whether the claim had the lock already, read in the same step. By default it is
+    /// renewed first, which tells that too.
     fn vote(&self, request: &AcquireRequest) -> impl Future<Output = Result<Vote>> + Send {
         async {
+            let renewed = self.renew(std::slice::from_ref(&request.claim)).await;
+            let kept = renewed.first() == Some(&Ok(Renewal::Renewed));
             Ok(match self.try_acquire(request).await? {
-                Attempt::Granted { token, .. } => Vote::Granted { token, history: None, time: None },
+                Attempt::Granted { token, .. } => Vote::Granted { token, kept, history: None, time: None },
                 Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
                 Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
                 // It would count as somebody's alone.

@@ -252,6 +252,13 @@ impl LockError {
         Self::build(LockErrorKind::Unavailable, message).edit(|inner| inner.not_executed = true)
     }
 
+    /// The error of an acquire that was not sent, because the release before it failed.
+    pub(crate) fn before_the_acquire(self) -> Self {
+        let text =
+            format!("the lock was not asked for, since the claim before it could not be ended: {}", self.0.message);
+        self.edit(|inner| inner.message = text.into())
+    }
+
     /// Attaches the error that caused this one.
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {

@@ -19,6 +19,9 @@ const MAX_PERIOD: Duration = Duration::from_secs(33 * 24 * 3600);
 /// How long the run of a fire time is remembered.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long before its time a run may have started elsewhere, by a clock that is ahead.
+const EARLY: Duration = Duration::from_secs(3600);
+
 impl LockRequest {
     /// Makes this the lock of a job that runs at most once in a period, on whichever instance starts it first.
     ///
@@ -102,6 +105,7 @@ impl LockRequest {
             .with_key_suffix(&format!("#@{}", fire.as_secs()))
             .without_waiting()
             .with_min_hold(REMEMBERED)
+            .kept_since(time - EARLY)
     }
 }
 

@@ -4,12 +4,13 @@ use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::acquire::acquire;
 use crate::acquire::all::acquire_all;
 use crate::blocking::block_on;
 use crate::call_site::CallSite;
+use crate::clock::wall_clock;
 use crate::engine::{Caller, Engine};
 use crate::error::{LockError, LockErrorKind, Result};
 use crate::event::{Observers, Purpose};
@@ -53,6 +54,8 @@ pub struct LockRequest {
     purpose: Purpose,
     /// Whether the key stays taken for its `min_hold` even if this process dies.
     kept_if_crashed: bool,
+    /// Since when the key may have been kept taken, if not for its `min_hold`.
+    kept_since: Option<SystemTime>,
     /// What others see in place of the call site.
     seen_as: Option<Arc<str>>,
 }
@@ -83,6 +86,7 @@ impl LockRequest {
             mode: Ok(Mode::Exclusive),
             purpose: Purpose::Lock,
             kept_if_crashed: false,
+            kept_since: None,
             seen_as: None,
         }
     }
@@ -251,6 +255,12 @@ impl LockRequest {
         self.release_in_background()
     }
 
+    /// Says since when a release may have kept the key taken: it serves one run.
+    pub(crate) fn kept_since(mut self, moment: SystemTime) -> Self {
+        self.kept_since = Some(moment);
+        self
+    }
+
     /// Refuses to share the key, for a job.
     pub(crate) fn for_a_job(self, every: Option<Duration>) -> Self {
         let this = self.with_purpose(Purpose::Job { every });
@@ -301,6 +311,8 @@ impl LockRequest {
         let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { call_site }.name);
         let mode = self.mode?;
         let purpose = self.purpose;
+        let since = self.kept_since.map(|moment| wall_clock().duration_since(moment).unwrap_or_default());
+        let kept_for = since.unwrap_or(Duration::MAX).min(self.options.min_hold.into());
         let spec = |key: LockKey| LockSpec {
             events: EventContext {
                 attempt: Engine::number_attempt(),
@@ -316,6 +328,7 @@ impl LockRequest {
             options: self.options.clone(),
             caller,
             reentrant: self.reentrant,
+            kept_for,
         };
         let key = match self.keys? {
             RequestedKeys::One(key) => key,

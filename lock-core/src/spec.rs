@@ -1,5 +1,7 @@
 //! What one acquire asks for.
 
+use std::time::Duration;
+
 use crate::engine::Caller;
 use crate::event_context::EventContext;
 use crate::options::LockOptions;
@@ -12,4 +14,6 @@ pub(crate) struct LockSpec {
     pub(crate) caller: Caller,
     /// Whether a grant that the current task holds already may be shared.
     pub(crate) reentrant: bool,
+    /// For how long before now a release may have kept the key taken.
+    pub(crate) kept_for: Duration,
 }

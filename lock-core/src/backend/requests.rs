@@ -80,6 +80,9 @@ pub struct AcquireRequest {
     /// How long the store may take to execute this. After that it must refuse, because the caller
     /// may be gone.
     pub execute_within: Duration,
+    /// For how long before now a release may have kept the key taken, by the `min_hold` of the request. A member of a
+    /// quorum that has begun with empty data since does not count.
+    pub kept_for: Duration,
     /// How to queue, if the caller waits.
     pub ticket: Option<Ticket>,
     /// Whether the caller would wait, but has prepared nothing for it yet: nearly all locks are free. If this one
@@ -93,8 +96,16 @@ impl AcquireRequest {
     #[must_use]
     pub fn new(claim: Claim, info: HolderInfo) -> Self {
         let execute_within = (claim.ttl / 6).max(Duration::from_millis(20));
-        let floor = FencingToken::default();
-        Self { claim, info, floor, repeated: false, execute_within, ticket: None, tentative: false }
+        Self {
+            claim,
+            info,
+            floor: FencingToken::default(),
+            repeated: false,
+            execute_within,
+            kept_for: Duration::ZERO,
+            ticket: None,
+            tentative: false,
+        }
     }
 }
 

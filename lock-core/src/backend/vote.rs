@@ -26,6 +26,8 @@ pub enum Vote {
     Granted {
         /// The first number of the grant: the least that the member can give, and greater than the floor.
         token: FencingToken,
+        /// Whether the lock belonged to the claim at this member already, without a gap since its last vote there.
+        kept: bool,
         /// For how long the member has kept its data without a gap. `None` if it cannot lose them while it is
         /// in use.
         history: Option<Duration>,

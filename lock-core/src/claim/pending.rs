@@ -228,6 +228,7 @@ impl PendingClaim {
     pub(super) fn request(&self, spec: &LockSpec, now: Timestamp, limit: Timestamp) -> AcquireRequest {
         let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
         request.execute_within = limit.since(now).max(FAIR_TIME).min(spec.options.command_timeout());
+        request.kept_for = spec.kept_for;
         request.repeated = self.sends > 1;
         request
     }

@@ -23,10 +23,11 @@ impl State {
         let mut alone = AcquireRequest { ticket: None, ..request.clone() };
         // Members know nothing of modes.
         alone.claim.mode = Mode::Exclusive;
+        let kept = self.owns(&alone.claim, now);
         match self.acquire(&alone, now) {
             Attempt::Granted { token } => {
                 let history = self.membership.lost_at.map(|lost_at| now.since(lost_at));
-                Vote::Granted { token, history, time: Some(millis(now)) }
+                Vote::Granted { token, kept, history, time: Some(millis(now)) }
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
             // The claim shares it, and so do others.

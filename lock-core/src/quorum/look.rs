@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::backend::{BoxFuture, JobRecord, NodeReport, SyncReport};
 use crate::error::{LockError, Result};
 use crate::key::LockKey;
+use crate::owner::Holder;
 use crate::quorum::ask::Asked;
+use crate::quorum::round;
 use crate::quorum::shared::Shared;
 
 /// How long members may take to say which lists are in use.
@@ -92,6 +94,50 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
     )))
 }
 
+/// How long who reads may have to wait for a majority.
+const READ: Duration = Duration::from_secs(1);
+
+/// How long the others may take when a majority has told of the last run: one of them may know a newer.
+const NEWER: Duration = Duration::from_millis(50);
+
+/// Asks the members who holds a key, until a majority says so, or says enough that none can.
+pub(super) async fn holder(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<Holder>> {
+    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder_dyn(key.clone()))));
+    let (clock, began) = (shared.clock(), shared.clock().now());
+    let mut answers = vec![None; shared.members.len()];
+    loop {
+        if let Some(holder) = round::holder(&answers, shared.list.majority) {
+            return Ok(holder);
+        }
+        let answer = tokio::select! {
+            biased;
+            answer = asked.next() => answer,
+            () = clock.sleep_until(began.after(READ)) => None,
+        };
+        match answer {
+            Some((member, answer)) => answers[member] = Some(answer),
+            None => break,
+        }
+    }
+    let refused = |answer: &&Option<Result<_>>| matches!(answer, Some(Err(error)) if !error.is_transient());
+    if answers.iter().filter(refused).count() > answers.len() - shared.list.majority
+        && let Some(Some(Err(error))) = answers.iter().find(refused)
+    {
+        return Err(error.clone().with_key(key));
+    }
+    let said = shared.members.iter().zip(answers).filter_map(|(member, answer)| match answer {
+        Some(Ok(_)) => None,
+        Some(Err(error)) => Some(format!("{}: {error}", member.name)),
+        None => Some(format!("{} did not answer in time", member.name)),
+    });
+    let (all, majority) = (shared.members.len(), shared.list.majority);
+    let error = LockError::unavailable(format!(
+        "it is unknown who holds the lock: no {majority} of {all} members say the same, and others would decide ({})",
+        said.collect::<Vec<_>>().join("; "),
+    ));
+    Err(error.with_key(key))
+}
+
 /// Asks every member who holds a key.
 pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
     let unknown = || Err(LockError::unavailable("it did not answer in time"));
@@ -99,7 +145,7 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
         shared.members.iter().map(|member| NodeReport::new(&*member.name, unknown())).collect();
     let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder_dyn(key.clone()))));
     let clock = shared.clock();
-    let mut limit = pin!(clock.sleep_until(clock.now().after(Duration::from_secs(1))));
+    let mut limit = pin!(clock.sleep_until(clock.now().after(READ)));
     loop {
         tokio::select! {
             biased;
@@ -117,9 +163,12 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
 pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<JobRecord>> {
     let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().last_run_dyn(key.clone()))));
     let clock = shared.clock();
-    let mut limit = pin!(clock.sleep_until(clock.now().after(Duration::from_secs(1))));
+    let mut until = clock.now().after(READ);
     let (mut answered, mut records, mut why) = (0, Vec::new(), None);
     loop {
+        if answered >= shared.list.majority {
+            until = until.min(clock.now().after(NEWER));
+        }
         tokio::select! {
             biased;
             answer = asked.next() => match answer {
@@ -130,7 +179,7 @@ pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Opti
                 Some((_, Err(error))) => why = Some(error),
                 None => break,
             },
-            () = &mut limit => break,
+            () = clock.sleep_until(until) => break,
         }
     }
     if answered >= shared.list.majority {

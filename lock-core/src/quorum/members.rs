@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::quorum::health::Health;
+use crate::quorum::owed::Owed;
 use crate::random;
 
 /// One member.
@@ -17,6 +18,8 @@ pub(super) struct Member {
     pub(super) name: Arc<str>,
     pub(super) backend: Arc<dyn DynBackend>,
     pub(super) health: Health,
+    /// The releases that it has not confirmed.
+    pub(super) owed: Arc<Owed>,
     /// Whether it remembers our list.
     joined: AtomicBool,
     /// The lists that it remembered when it was last asked.
@@ -27,7 +30,7 @@ impl Member {
     pub(super) fn new(member: AnyBackend) -> Self {
         let name = member.name().into();
         let (joined, lists) = (AtomicBool::new(false), Mutex::default());
-        Self { name, backend: member.backend, health: Health::default(), joined, lists }
+        Self { name, backend: member.backend, health: Health::default(), owed: Arc::default(), joined, lists }
     }
 
     pub(super) fn backend(&self) -> Arc<dyn DynBackend> {
@@ -117,6 +120,9 @@ pub(super) fn fit_together(one: &MemberList, other: &MemberList) -> bool {
 /// it when it is asked.
 const LEAD: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
+/// By how many ms clocks may differ that are both right.
+const AGREE: u64 = 1000;
+
 /// How old a reading of the members' clocks may become while none is later.
 const READING_KEPT: Duration = Duration::from_secs(10);
 
@@ -126,9 +132,9 @@ const SEQUENCE: u64 = 1 << 13;
 /// Among how many numbers of a millisecond a proposal is drawn: its first half, which leaves room above.
 const PROPOSALS: u32 = 1 << 12;
 
-/// The clock of the member that is furthest ahead, as far as this process knows.
-#[derive(Debug, Default)]
-pub(super) struct MemberTime(Mutex<Option<Reading>>);
+/// The clocks of the members, as far as this process knows.
+#[derive(Debug)]
+pub(super) struct MemberTime(Mutex<Vec<Option<Reading>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
@@ -139,26 +145,43 @@ struct Reading {
 }
 
 impl MemberTime {
+    pub(super) fn of(members: usize) -> Self {
+        Self(Mutex::new(vec![None; members]))
+    }
+
     /// Notes what time a member said it was.
-    pub(super) fn observe(&self, ms: u64, asked: Timestamp, now: Timestamp) {
-        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let later = |known: &Reading| ms > known.at(now) || now.since(known.at) > READING_KEPT;
-        if reading.as_ref().is_none_or(later) {
-            *reading = Some(Reading { ms, at: now, round_trip: now.since(asked) });
+    pub(super) fn observe(&self, member: usize, ms: u64, asked: Timestamp, now: Timestamp) {
+        let mut readings = self.readings();
+        let later = |known: Reading| ms > known.at(now) || now.since(known.at) > READING_KEPT;
+        if readings[member].is_none_or(later) {
+            readings[member] = Some(Reading { ms, at: now, round_trip: now.since(asked) });
         }
     }
 
-    /// Proposes what the next token is to exceed: a little more than any member's own clock would give. Zero if no
-    /// member's time is known.
+    /// Proposes what the next token is to exceed: a little more than the clocks of a majority would give. As many clocks
+    /// as a majority can spare may be ahead and do not count, unless they agree with the others. Zero while no other is known.
     ///
     /// Processes that propose at the same moment rarely propose the same.
-    pub(super) fn proposal(&self, now: Timestamp) -> FencingToken {
-        let reading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(reading) = reading else { return FencingToken::default() };
+    pub(super) fn proposal(&self, majority: usize, now: Timestamp) -> FencingToken {
+        let known = self.readings();
+        let members = known.len();
+        let mut readings: Vec<Reading> = known.iter().flatten().copied().collect();
+        drop(known);
+        readings.sort_unstable_by_key(|reading| reading.at(now));
+        let minority = members - majority;
+        let Some(sure) = readings.len().checked_sub(minority + 1).map(|place| readings[place]) else {
+            return FencingToken::default();
+        };
+        let agrees = |reading: &&Reading| reading.at(now) <= sure.at(now).saturating_add(AGREE);
+        let reading = readings.iter().take(majority).rfind(agrees).copied().unwrap_or(sure);
         let lead = (LEAD.0 + 2 * reading.round_trip).min(LEAD.1);
         let ms = reading.at(now).saturating_add(millis(lead));
         let block = ms.saturating_mul(SEQUENCE).saturating_add(u64::from(random::below(PROPOSALS)));
         FencingToken::new(block.saturating_mul(FencingToken::PER_GRANT))
+    }
+
+    fn readings(&self) -> MutexGuard<'_, Vec<Option<Reading>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -233,16 +256,24 @@ mod tests {
 
     #[test]
     #[limit]
-    fn proposals_lie_ahead_of_the_latest_member() {
-        let (time, at) = (MemberTime::default(), |ms: u64| Timestamp::from_nanos(ms * 1_000_000));
-        assert_eq!(time.proposal(at(0)), FencingToken::default());
+    fn proposals_lie_ahead_of_a_majority() {
+        let (time, at) = (MemberTime::of(3), |ms: u64| Timestamp::from_nanos(ms * 1_000_000));
         let ms = |token: FencingToken| token.get() >> 20;
-        time.observe(5_000, at(0), at(1));
-        assert_eq!(ms(time.proposal(at(1))), 5_007);
-        time.observe(4_000, at(1), at(1));
-        assert_eq!(ms(time.proposal(at(3))), 5_009);
+        time.observe(0, 4_000, at(0), at(1));
+        assert_eq!(time.proposal(2, at(1)), FencingToken::default(), "one member's clock may be wrong");
+        time.observe(1, 5_000, at(0), at(1));
+        assert_eq!(ms(time.proposal(2, at(1))), 5_007);
+        let two = MemberTime::of(3);
+        two.observe(0, 4_000, at(0), at(1));
+        two.observe(1, 3_600_000, at(0), at(1));
+        assert_eq!(ms(two.proposal(2, at(1))), 4_007, "the third, which is not known, may agree with either");
+        // Neither an hour ahead nor an hour behind changes anything.
+        time.observe(2, 3_600_000, at(1), at(1));
+        assert_eq!(ms(time.proposal(2, at(3))), 5_009);
+        time.observe(0, 0, at(11_002), at(11_002));
+        assert_eq!(ms(time.proposal(2, at(11_002))), 16_008);
         // After a while an earlier reading is better than an old one: a clock may have been set back.
-        time.observe(4_000, at(11_000), at(11_000));
-        assert_eq!(ms(time.proposal(at(11_000))), 4_005);
+        time.observe(1, 4_000, at(11_002), at(11_002));
+        assert_eq!(ms(time.proposal(2, at(11_002))), 4_005);
     }
 }

@@ -8,6 +8,7 @@ mod failovers;
 mod health;
 mod look;
 mod members;
+mod owed;
 mod release;
 mod repair;
 mod report;
@@ -123,6 +124,7 @@ impl Quorum {
         let list = MemberList::new(names, count / 2 + 1, Duration::from_secs(60));
         let name = members.iter().map(|member| &*member.name).collect::<Vec<_>>().join(",").into();
         let shared = Shared {
+            time: MemberTime::of(count),
             members,
             name,
             list,
@@ -130,7 +132,6 @@ impl Quorum {
             sessions: Arc::default(),
             turns: Turns::default(),
             rounds: Rounds::default(),
-            time: MemberTime::default(),
             newest: AtomicU64::new(0),
             looked: AtomicBool::new(false),
             clock: OnceLock::new(),

@@ -1,36 +1,34 @@
-//! The end of a claim: every member is told, also those that seemed to fail.
+//! The end of a claim: every member is told that may have it, also those that seemed to fail.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Claim, Freed, Release};
-use crate::clock::{Timestamp, jitter};
+use crate::clock::Timestamp;
 use crate::error::{LockError, Result};
 use crate::quorum::ask::Asked;
+use crate::quorum::owed::Debt;
 use crate::quorum::round;
 use crate::quorum::run::Rest;
-use crate::quorum::session::Releasing;
+use crate::quorum::session::{Releasing, Votes};
 use crate::quorum::shared::{Shared, patience};
 
 /// The answers so far, by member.
 type Answers = Vec<Option<Result<Freed>>>;
 
-/// How long a release that was not answered may still be executed: longer than a silent connection is kept.
-const LINGERS: Duration = Duration::from_secs(15);
-
-/// The bounds of the pause before a release is repeated.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// How long a member may take that is not waited for any more, before it is owed the release.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Releases a claim at every member. Answers when a majority has.
 pub(super) async fn release(shared: Arc<Shared>, release: Release) -> (Result<Freed>, Rest) {
-    let all = vec![true; shared.members.len()];
     let claim = release.claim.clone();
     shared.turns.released(&claim.key, shared.clock().now());
-    let unsettled = shared.sessions.end(claim.owner).map_or_else(|| vec![BEFORE; all.len()], |known| known.unsettled());
-    let majority = shared.list.majority;
-    let (answers, rest) =
-        free(Arc::clone(&shared), release, &all, &unsettled, |answers| round::release(answers, majority)).await;
+    let known = shared.sessions.end(claim.owner).map(|session| session.votes());
+    let votes = known.unwrap_or_else(|| vec![Votes::FORGOTTEN; shared.members.len()]);
+    let (majority, within) = (shared.list.majority, patience(claim.ttl));
+    let decide = |answers: &[_]| round::release(answers, majority);
+    let (answers, rest) = free(Arc::clone(&shared), release, &votes, within, decide).await;
     let freed = round::release(&answers, majority).ok_or_else(|| undecided(&shared, &claim, "released", &answers));
     (freed, rest)
 }
@@ -51,129 +49,118 @@ pub(super) fn undecided<T>(shared: &Shared, claim: &Claim, done: &str, answers: 
     LockError::unavailable(text).with_key(&claim.key)
 }
 
-/// Frees a claim at some of the members. Waits until the answers decide, all have come, or the members have had their
-/// time. The rest repeats what was not answered.
+/// Frees a claim at the members that may have it. Waits until the answers decide, all have come, or the members have had
+/// their time. Those that have not answered are owed the release, which the rest does.
 pub(super) async fn free(
     shared: Arc<Shared>,
     release: Release,
-    members: &[bool],
-    unsettled: &[Timestamp],
+    votes: &[Votes],
+    within: Duration,
     decide: impl Fn(&[Option<Result<Freed>>]) -> Option<Freed>,
 ) -> (Answers, Rest) {
-    let sent = shared.clock().now();
+    let clock = shared.clock().clone();
+    let sent = clock.now();
+    let resting = shared.resting();
+    let mut asked = Asked::of((0..votes.len()).map(|member| {
+        let backend = shared.members[member].backend();
+        (votes[member].may_have && !resting[member]).then(|| backend.release_dyn(release.clone()))
+    }));
     let mut ending = Ending {
         keep_until: sent.after(release.keep_for),
-        answers: vec![None; members.len()],
-        outstanding: members.to_vec(),
-        unanswered: members.to_vec(),
-        lingers: vec![false; members.len()],
-        unsettled: unsettled.to_vec(),
-        guards: members.iter().map(|_| None).collect(),
+        answers: vec![None; votes.len()],
+        guards: votes.iter().map(|_| None).collect(),
+        is_owed: votes.iter().map(|votes| votes.may_have).collect(),
+        tried: votes.iter().zip(&resting).map(|(votes, rests)| votes.may_have && !rests).collect(),
+        votes: votes.to_vec(),
+        sent,
         release,
         shared,
     };
-    let owner = ending.release.claim.owner;
-    for member in (0..members.len()).filter(|member| members[*member]) {
-        ending.guards[member] = Some(ending.shared.sessions.releasing(owner, member));
+    for (member, votes) in votes.iter().enumerate() {
+        if votes.may_have {
+            let owner = ending.release.claim.owner;
+            ending.guards[member] = Some(ending.shared.sessions.releasing(owner, member));
+        } else {
+            ending.answers[member] = Some(Ok(Freed::NotHeld));
+        }
     }
-    let mut asked = ending.ask();
-    let clock = ending.shared.clock().clone();
-    let mut limit = pin!(clock.sleep_until(sent.after(patience(ending.release.claim.ttl))));
+    let mut limit = pin!(clock.sleep_until(sent.after(within)));
     while decide(&ending.answers).is_none() {
         tokio::select! {
             biased;
             answer = asked.next() => match answer {
-                Some((member, answer)) => ending.answered(member, sent, answer),
+                Some((member, answer)) => ending.answered(member, answer),
                 None => break,
             },
             () = &mut limit => break,
         }
     }
     let answers = ending.answers.clone();
-    (answers, if ending.is_done() { Rest::nothing() } else { Rest::new(ending.finish(asked, sent)) })
+    (answers, if ending.is_done() { Rest::nothing() } else { Rest::new(ending.finish(asked)) })
 }
-
-/// Before every moment.
-const BEFORE: Timestamp = Timestamp::from_nanos(0);
 
 /// A release on its way to the members.
 struct Ending {
     shared: Arc<Shared>,
     release: Release,
+    sent: Timestamp,
     keep_until: Timestamp,
     answers: Answers,
+    votes: Vec<Votes>,
     /// Which members must still be told.
-    outstanding: Vec<bool>,
-    /// Until when each may execute a vote that was not answered.
-    unsettled: Vec<Timestamp>,
-    /// Which members have not answered the last try.
-    unanswered: Vec<bool>,
-    /// Which members have not answered some try, and may still execute it.
-    lingers: Vec<bool>,
+    is_owed: Vec<bool>,
+    /// Which members have not answered, and may still execute what was sent.
+    tried: Vec<bool>,
     /// Keep the members from being asked for the lock of the claim, until the release is answered.
     guards: Vec<Option<Releasing>>,
 }
 
 impl Ending {
-    /// Sends the release to those that must still be told.
-    fn ask(&self) -> Asked<Result<Freed>> {
-        let mut release = self.release.clone();
-        release.keep_for = self.keep_until.since(self.shared.clock().now());
-        Asked::of(self.outstanding.iter().enumerate().map(|(member, wanted)| {
-            let backend = self.shared.members[member].backend();
-            wanted.then(|| backend.release_dyn(release.clone()))
-        }))
-    }
-
-    fn answered(&mut self, member: usize, sent: Timestamp, answer: Result<Freed>) {
+    fn answered(&mut self, member: usize, answer: Result<Freed>) {
         if answer.is_ok() {
             // A vote that is executed behind the release takes the lock again.
-            self.outstanding[member] = sent < self.unsettled[member];
-            if !self.outstanding[member] && !self.lingers[member] {
+            self.is_owed[member] = self.sent < self.votes[member].unsettled;
+            if !self.is_owed[member] {
                 self.guards[member] = None;
             }
         }
-        self.unanswered[member] = answer.as_ref().is_err_and(LockError::is_ambiguous);
-        if !matches!(self.answers[member], Some(Ok(_))) {
-            self.answers[member] = Some(answer);
-        }
+        self.tried[member] = answer.as_ref().is_err_and(LockError::is_ambiguous);
+        self.answers[member] = Some(answer);
     }
 
     fn is_done(&self) -> bool {
-        !self.outstanding.contains(&true)
+        !self.is_owed.contains(&true)
     }
 
-    /// Repeats the release until every member has answered, or its lease has run out there.
-    async fn finish(mut self, mut asked: Asked<Result<Freed>>, mut sent: Timestamp) {
+    /// Waits for the members that are late, and has the others told again.
+    async fn finish(mut self, mut asked: Asked<Result<Freed>>) {
         let clock = self.shared.clock().clone();
-        let begun = sent;
-        let give_up_at = begun.after(self.release.claim.ttl);
-        loop {
-            let work = async {
-                while let Some((member, answer)) = asked.next().await {
-                    self.answered(member, sent, answer);
-                }
+        let limit = self.sent.after(LATE);
+        let late = async {
+            while let Some((member, answer)) = asked.next().await {
+                self.answered(member, answer);
+            }
+        };
+        tokio::select! {
+            () = late => {}
+            () = clock.sleep_until(limit) => {}
+        }
+        let mut work = Vec::new();
+        for (member, at) in self.shared.members.iter().enumerate() {
+            let debt = Debt {
+                release: self.release.clone(),
+                keep_until: self.keep_until,
+                ends: self.sent.after(self.release.claim.ttl),
+                unsettled: self.votes[member].unsettled,
+                lingers: self.tried[member].then_some(self.sent),
+                guard: self.guards[member].take(),
             };
-            tokio::select! {
-                () = work => {}
-                () = clock.sleep_until(sent.after(Duration::from_secs(1))) => {}
+            if self.is_owed[member] && at.owed.add(debt) {
+                work.push(Some(Box::pin(Arc::clone(&at.owed).settle(at.backend(), clock.clone())) as _));
             }
-            let now = clock.now();
-            if self.is_done() || now >= give_up_at {
-                break;
-            }
-            let settled = self.unsettled.iter().zip(&self.outstanding).filter(|(_, wanted)| **wanted);
-            let settled_at = settled.map(|(until, _)| *until).max().unwrap_or(now);
-            clock.sleep_until(now.after(jitter(PAUSE.0, PAUSE.1)).max(settled_at)).await;
-            for member in 0..self.lingers.len() {
-                self.lingers[member] |= self.unanswered[member];
-                self.unanswered[member] = self.outstanding[member];
-            }
-            sent = clock.now();
-            asked = self.ask();
         }
-        if self.guards.iter().any(Option::is_some) {
-            clock.sleep_until(begun.after(LINGERS)).await;
-        }
+        drop(self);
+        let mut work = Asked::of(work.into_iter());
+        while work.next().await.is_some() {}
     }
 }

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use crate::backend::{AcquireRequest, Claim, Renewal, Vote};
-use crate::clock::deadline_of;
+use crate::clock::{deadline_of, jitter};
 use crate::error::{LockError, Result};
 use crate::fencing::FencingToken;
 use crate::options::command_timeout;
@@ -102,6 +102,9 @@ async fn renew_at(
     answers
 }
 
+/// How often a member is asked that says that somebody else has the lock.
+const TRIES: u32 = 4;
+
 /// Gives a member a claim again.
 async fn repair(
     shared: &Shared,
@@ -118,22 +121,37 @@ async fn repair(
     request.execute_within = within;
     // What it grants next must exceed our token, not more.
     request.floor = FencingToken::new(token.get().saturating_sub(1));
-    session.sent(member, sent.after(within));
-    let answer = tokio::select! {
-        biased;
-        () = session.ended() => return Ok(Renewal::Lost),
-        answer = at.backend().vote_dyn(request) => answer?,
-        () = shared.clock().sleep_until(sent.after(within)) => {
-            return Err(LockError::unavailable(format!("{} did not answer within {within:?}", at.name)));
+    let mut tries = 0;
+    loop {
+        let mark = session.sent(member, sent.after(within));
+        let answer = tokio::select! {
+            biased;
+            () = session.ended() => return Ok(Renewal::Lost),
+            answer = at.backend().vote_dyn(request.clone()) => answer,
+            () = shared.clock().sleep_until(sent.after(within)) => {
+                return Err(LockError::unavailable(format!("{} did not answer within {within:?}", at.name)));
+            }
+        };
+        match answer {
+            Ok(Vote::Granted { .. }) => {
+                session.answered(member, true);
+                at.health.repaired();
+                tracing::info!(%key, member = &*at.name, "a member had lost this lock, and has it again");
+                return Ok(Renewal::Renewed);
+            }
+            Ok(Vote::Held { .. }) => session.answered(member, false),
+            Err(error) => {
+                if !error.is_ambiguous() {
+                    session.not_executed(member, mark);
+                }
+                return Err(error);
+            }
         }
-    };
-    session.answered(member);
-    Ok(match answer {
-        Vote::Granted { .. } => {
-            at.health.repaired();
-            tracing::info!(%key, member = &*at.name, "a member had lost this lock, and has it again");
-            Renewal::Renewed
+        // Somebody who asks for the lock may have it here for a moment, and gives it back.
+        tries += 1;
+        if tries == TRIES {
+            return Ok(Renewal::Lost);
         }
-        Vote::Held { .. } => Renewal::Lost,
-    })
+        shared.clock().sleep_until(shared.clock().now().after(jitter(within / 20, within / 10))).await;
+    }
 }

@@ -10,8 +10,8 @@ use crate::owner::Holder;
 /// The vote of one member.
 #[derive(Clone, Debug)]
 pub(super) enum Ballot {
-    /// It granted, and counts.
-    Counted(FencingToken),
+    /// It granted, and counts. `kept` if the lock belonged to the claim there already.
+    Counted { token: FencingToken, kept: bool },
     /// It granted, but has lost its data so recently that it does not count for this much longer.
     Uncounted(Duration),
     /// Somebody else has the lock there.
@@ -20,11 +20,19 @@ pub(super) enum Ballot {
     Failed(LockError),
 }
 
+/// How far ahead of another member's token one may lie before the members that have not voted are waited for: a second, by
+/// which clocks differ of which one is wrong.
+const FAR: u64 = 1000 << 20;
+
 /// The votes of all members on one claim.
 #[derive(Debug)]
 pub(super) struct Round {
     majority: usize,
     ballots: Vec<Option<Ballot>>,
+    /// Of a second round: the token to which the members are raised, and which of them counted in the first.
+    raised: Option<(FencingToken, Vec<bool>)>,
+    /// Whether nobody else is waited for.
+    closed: bool,
 }
 
 /// What the votes amount to.
@@ -32,7 +40,7 @@ pub(super) struct Round {
 pub(super) enum State {
     /// More votes may decide.
     Open,
-    /// A majority granted. `agreed` if a majority granted this very token, otherwise it is the greatest.
+    /// A majority granted. `agreed` if it may enter with this token, otherwise it is what to raise the members to.
     Won { token: FencingToken, agreed: bool },
     /// No majority can grant any more.
     Lost,
@@ -40,15 +48,22 @@ pub(super) enum State {
 
 impl Round {
     pub(super) fn new(members: usize, majority: usize) -> Self {
-        Self { majority, ballots: vec![None; members] }
+        Self { majority, ballots: vec![None; members], raised: None, closed: false }
+    }
+
+    /// Begins the second round, in which the members are raised to a token.
+    pub(super) fn second(&self, token: FencingToken) -> Self {
+        let counted = self.ballots.iter().map(|ballot| matches!(ballot, Some(Ballot::Counted { .. }))).collect();
+        Self { raised: Some((token, counted)), ..Self::new(self.ballots.len(), self.majority) }
     }
 
     pub(super) fn cast(&mut self, member: usize, ballot: Ballot) {
         self.ballots[member] = Some(ballot);
     }
 
-    pub(super) fn ballot(&self, member: usize) -> Option<&Ballot> {
-        self.ballots[member].as_ref()
+    /// Decides by the votes that are there.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
     }
 
     /// Returns whether every member has voted.
@@ -60,21 +75,36 @@ impl Round {
         self.ballots.iter().flatten().filter(|ballot| of(ballot)).count()
     }
 
+    /// A token is good if it exceeds each that anybody entered with, and a majority gives none below it any more. Every
+    /// majority knows the tokens that were entered with, so the tokens of any one are enough: those of the members whose
+    /// clocks are furthest ahead are left out.
     pub(super) fn state(&self) -> State {
         let tokens = self.ballots.iter().flatten().filter_map(|ballot| match ballot {
-            Ballot::Counted(token) => Some(*token),
+            Ballot::Counted { token, .. } => Some(*token),
             _ => None,
         });
-        let tokens: Vec<FencingToken> = tokens.collect();
-        let open = self.ballots.iter().filter(|ballot| ballot.is_none()).count();
-        if tokens.len() >= self.majority {
-            let same = |one: &&FencingToken| tokens.iter().filter(|other| other == one).count() >= self.majority;
-            if let Some(token) = tokens.iter().find(same) {
-                return State::Won { token: *token, agreed: true };
-            }
-            return State::Won { token: tokens.into_iter().max().unwrap_or_default(), agreed: false };
+        let mut tokens: Vec<FencingToken> = tokens.collect();
+        tokens.sort_unstable();
+        let open = self.ballots.iter().filter(|ballot| ballot.is_none() && !self.closed).count();
+        if tokens.len() < self.majority {
+            return if tokens.len() + open < self.majority { State::Lost } else { State::Open };
         }
-        if tokens.len() + open < self.majority { State::Lost } else { State::Open }
+        if let Some(same) = tokens.windows(self.majority).find(|same| same.first() == same.last()) {
+            return State::Won { token: same[0], agreed: true };
+        }
+        let Some((raised, counted)) = &self.raised else {
+            let token = tokens[self.majority - 1];
+            let is_far = token.get() - tokens[0].get() > FAR;
+            return if is_far && open > 0 { State::Open } else { State::Won { token, agreed: false } };
+        };
+        // Whoever took the lock between the rounds had a majority, of which each of ours would have lost it.
+        let kept = |(ballot, counted): (&Option<Ballot>, &bool)| {
+            *counted && matches!(ballot, Some(Ballot::Counted { kept: true, .. }))
+        };
+        if self.ballots.iter().zip(counted).filter(|vote| kept(*vote)).count() >= self.majority {
+            return State::Won { token: *raised, agreed: true };
+        }
+        if open == 0 { State::Lost } else { State::Open }
     }
 
     /// Says why a majority did not grant: somebody else has the lock, or an error.
@@ -88,6 +118,11 @@ impl Round {
         let votes = |one: &&Holder| held.clone().filter(|other| other.owner == one.owner).count();
         if let Some(holder) = held.clone().max_by_key(votes).filter(|_| answered >= self.majority) {
             return Ok(holder.clone());
+        }
+        if self.count(|ballot| matches!(ballot, Ballot::Counted { .. })) >= self.majority {
+            return Err(LockError::not_executed(
+                "somebody took the lock from its members while it was being granted; ask again",
+            ));
         }
         let mut said = Vec::new();
         let mut refused = Vec::new();
@@ -104,7 +139,7 @@ impl Round {
                      lock away before",
                 )),
                 None => said.push(format!("{name} did not answer in time")),
-                Some(Ballot::Counted(_) | Ballot::Held(_)) => {}
+                Some(Ballot::Counted { .. } | Ballot::Held(_)) => {}
             }
         }
         let (all, majority) = (names.len(), self.majority);
@@ -146,17 +181,31 @@ pub(super) fn release(answers: &[Option<Result<Freed>>], majority: usize) -> Opt
     (count(Freed::NotHeld) > answers.len() - majority).then_some(Freed::NotHeld)
 }
 
+/// Says what the answers of members who holds a key amount to: `None` while more answers may decide, or too few came.
+/// Nobody holds it only if whoever has not answered could not make a majority of what another says.
+pub(super) fn holder(answers: &[Option<Result<Option<Holder>>>], majority: usize) -> Option<Option<Holder>> {
+    let said: Vec<&Option<Holder>> = answers.iter().flatten().flatten().collect();
+    let unknown = answers.len() - said.len();
+    let named = |one: &Holder| said.iter().filter(|other| other.as_ref().is_some_and(|h| h.owner == one.owner)).count();
+    let most = said.iter().filter_map(|holder| holder.as_ref()).max_by_key(|holder| named(holder));
+    let count = most.map_or(0, named);
+    if count >= majority {
+        return Some(most.cloned());
+    }
+    (count + unknown < majority).then_some(None)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use lock_core::testing::limit;
 
-    use super::{Ballot, Round, State, release, renewal};
+    use super::{Ballot, Round, State, holder, release, renewal};
     use crate::backend::{Freed, Renewal};
     use crate::error::{LockError, LockErrorKind};
     use crate::fencing::FencingToken;
-    use crate::owner::Holder;
+    use crate::owner::{Holder, OwnerId};
 
     fn round(members: usize, ballots: &[Ballot]) -> Round {
         let mut round = Round::new(members, members / 2 + 1);
@@ -167,7 +216,11 @@ mod tests {
     }
 
     fn counted(token: u64) -> Ballot {
-        Ballot::Counted(FencingToken::new(token))
+        Ballot::Counted { token: FencingToken::new(token), kept: false }
+    }
+
+    fn kept(token: u64) -> Ballot {
+        Ballot::Counted { token: FencingToken::new(token), kept: true }
     }
 
     fn held() -> Ballot {
@@ -190,6 +243,7 @@ mod tests {
             (3, vec![counted(7), counted(7)], won(7, true)),
             (3, vec![counted(7), counted(8)], won(8, false)),
             (5, vec![counted(7), counted(9), counted(7), counted(7)], won(7, true)),
+            (5, vec![counted(7), counted(9), counted(8), counted(11), counted(10)], won(9, false)),
             (3, vec![counted(7), held()], State::Open),
             (3, vec![counted(7), held(), failed()], State::Lost),
             (4, vec![counted(7), counted(7), held()], State::Open),
@@ -199,6 +253,40 @@ mod tests {
         ] {
             assert_eq!(round(members, &ballots).state(), state, "{members} {ballots:?}");
         }
+    }
+
+    #[test]
+    #[limit]
+    fn a_token_far_ahead_of_the_others_waits_for_those_that_have_not_voted() {
+        let hour = 3_600_000 << 20;
+        let mut apart = round(3, &[counted(hour), counted(7)]);
+        assert_eq!(apart.state(), State::Open);
+        apart.close();
+        assert_eq!(apart.state(), won(hour, false), "nobody else answered in time");
+        assert_eq!(round(3, &[counted(hour), counted(7), counted(8)]).state(), won(8, false));
+        assert_eq!(round(3, &[counted(hour), counted(7), failed()]).state(), won(hour, false));
+        let two_wrong = [counted(hour), counted(7), counted(hour + 1), counted(9), counted(8)];
+        assert_eq!(round(5, &two_wrong[..4]).state(), State::Open);
+        assert_eq!(round(5, &two_wrong).state(), won(9, false));
+    }
+
+    #[test]
+    #[limit]
+    fn a_second_round_is_won_by_members_that_kept_the_claim_or_by_a_token_that_is_the_same() {
+        let first = round(5, &[counted(7), counted(8), counted(9), failed()]);
+        let second = |ballots: &[Ballot]| {
+            let mut round = first.second(FencingToken::new(9));
+            for (member, ballot) in ballots.iter().enumerate() {
+                round.cast(member, ballot.clone());
+            }
+            round.state()
+        };
+        assert_eq!(second(&[kept(10), kept(11), kept(12)]), won(9, true));
+        assert_eq!(second(&[kept(10), kept(11), counted(12)]), State::Open, "one lost it between");
+        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13)]), State::Open, "one did not count before");
+        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13), kept(14)]), State::Lost);
+        assert_eq!(second(&[kept(10), counted(20), kept(11), counted(20), counted(20)]), won(20, true));
+        assert_eq!(second(&[failed(), held(), kept(10), held()]), State::Lost);
     }
 
     #[test]
@@ -226,6 +314,22 @@ mod tests {
         assert!(error.to_string().contains("b: asks for a password; c: away"), "{error}");
         let error = round(3, &[counted(7), wrong(), wrong()]).refusal(&names).unwrap_err();
         assert_eq!((error.kind(), error.to_string().as_str()), (LockErrorKind::Misconfigured, "asks for a password"));
+    }
+
+    #[test]
+    #[limit]
+    fn nobody_holds_a_key_only_if_no_answer_could_change_that() {
+        let one = Holder { owner: Some(OwnerId::random()), ..Holder::foreign(None) };
+        let other = Holder { owner: Some(OwnerId::random()), ..Holder::foreign(None) };
+        let (free, by) = (|| Some(Ok(None)), |holder: &Holder| Some(Ok(Some(holder.clone()))));
+        let error = || Some(Err(LockError::unavailable("away")));
+        let decided = |answers: &[_]| holder(answers, 2).map(|holder| holder.map(|holder| holder.owner));
+        assert_eq!(decided(&[by(&one), None, by(&one)]), Some(Some(one.owner)));
+        assert_eq!(decided(&[free(), free(), None]), Some(None));
+        assert_eq!(decided(&[by(&one), free(), None]), None);
+        assert_eq!(decided(&[by(&one), free(), error()]), None, "an error is unknown, never nobody");
+        assert_eq!(decided(&[by(&one), free(), by(&other)]), Some(None));
+        assert_eq!(decided(&[None, None, None]), None);
     }
 
     #[test]

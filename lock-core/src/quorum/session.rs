@@ -22,15 +22,38 @@ pub(super) struct Session {
 struct State {
     /// The token and the deadline of the lease, once a majority has granted it.
     lease: Option<(FencingToken, Timestamp)>,
-    /// By member: until when it may still execute a vote that was not answered.
-    unsettled: Vec<Timestamp>,
+    /// By member: what became of the votes.
+    votes: Vec<Votes>,
     /// Whether some member did not confirm the last renewal.
     degraded: bool,
 }
 
+/// What became of the votes of a claim that one member was asked for, of all rounds and repairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Votes {
+    /// Whether the member may have the lock for the claim.
+    pub(super) may_have: bool,
+    /// Until when it may execute a vote that was not answered.
+    pub(super) unsettled: Timestamp,
+}
+
+impl Votes {
+    const NONE: Self = Self { may_have: false, unsettled: Timestamp::from_nanos(0) };
+
+    /// Of a claim of which nothing is known: it may have the lock by a vote that was answered.
+    pub(super) const FORGOTTEN: Self = Self { may_have: true, ..Self::NONE };
+}
+
+/// What was known of a member before a vote was sent to it, and since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    before: Votes,
+    since: Votes,
+}
+
 impl Session {
     fn new(info: HolderInfo, members: usize) -> Self {
-        let state = State { lease: None, unsettled: vec![Timestamp::from_nanos(0); members], degraded: false };
+        let state = State { lease: None, votes: vec![Votes::NONE; members], degraded: false };
         Self { info, state: Mutex::new(state), ended: watch::Sender::new(false) }
     }
 
@@ -64,19 +87,29 @@ impl Session {
     }
 
     /// Notes that a vote was sent to a member, which may be executed until some moment.
-    pub(super) fn sent(&self, member: usize, until: Timestamp) {
-        let mut state = self.state();
-        state.unsettled[member] = state.unsettled[member].max(until);
+    pub(super) fn sent(&self, member: usize, until: Timestamp) -> Sent {
+        let votes = &mut self.state().votes[member];
+        let before = *votes;
+        *votes = Votes { may_have: true, unsettled: before.unsettled.max(until) };
+        Sent { before, since: *votes }
     }
 
-    /// Notes that every vote of a member is answered.
-    pub(super) fn answered(&self, member: usize) {
-        self.state().unsettled[member] = Timestamp::from_nanos(0);
+    /// Notes that every vote of a member is answered, and whether it has the lock for the claim.
+    pub(super) fn answered(&self, member: usize, has: bool) {
+        self.state().votes[member] = Votes { may_have: has, ..Votes::NONE };
     }
 
-    /// Returns by member until when it may execute a vote that was not answered.
-    pub(super) fn unsettled(&self) -> Vec<Timestamp> {
-        self.state().unsettled.clone()
+    /// Notes that a vote was certainly not executed: what was known before is all there is, unless another was sent.
+    pub(super) fn not_executed(&self, member: usize, sent: Sent) {
+        let votes = &mut self.state().votes[member];
+        if *votes == sent.since {
+            *votes = sent.before;
+        }
+    }
+
+    /// Returns by member what became of its votes.
+    pub(super) fn votes(&self) -> Vec<Votes> {
+        self.state().votes.clone()
     }
 
     /// Ends the claim.
@@ -144,6 +177,7 @@ impl Sessions {
 }
 
 /// A release on its way to a member.
+#[derive(Debug)]
 pub(super) struct Releasing {
     sessions: Arc<Sessions>,
     key: (OwnerId, usize),

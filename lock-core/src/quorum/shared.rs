@@ -82,12 +82,24 @@ impl Shared {
         )))
     }
 
-    /// Returns for how much longer a member does not count that has kept its data for so long.
-    pub(super) fn excluded_for(&self, history: Duration) -> Option<Duration> {
+    /// Returns which members are left alone for a moment, because they did not answer when they were last told of a
+    /// release. None are if the others are no majority.
+    pub(super) fn resting(&self) -> Vec<bool> {
+        let mut resting: Vec<bool> = self.members.iter().map(|member| member.owed.is_resting()).collect();
+        if resting.iter().filter(|rests| !**rests).count() < self.list.majority {
+            resting.fill(false);
+        }
+        resting
+    }
+
+    /// Returns for how much longer a member does not count that has kept its data for so long, when it is asked for a
+    /// lock that a release may have kept taken for `kept_for`: what a member forgets is given back only while it is held.
+    pub(super) fn excluded_for(&self, history: Duration, kept_for: Duration) -> Option<Duration> {
         if self.restarts == Restarts::Remember {
             return None;
         }
-        let longest = self.members.iter().map(Member::longest_ttl).max().unwrap_or_default().max(self.list.max_ttl);
+        let longest = self.members.iter().map(Member::longest_ttl).max().unwrap_or_default();
+        let longest = longest.max(self.list.max_ttl).max(kept_for);
         (longest + command_timeout(longest)).checked_sub(history).filter(|left| !left.is_zero())
     }
 }

@@ -93,13 +93,8 @@ impl LockBackend for Quorum {
     }
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let report = self.sync(key).await;
-        let answered = report.nodes.iter().filter(|node| node.holder.is_ok()).count();
-        if answered >= report.majority {
-            return Ok(report.holder().cloned());
-        }
-        let why = report.nodes.into_iter().find_map(|node| node.holder.err());
-        Err(why.unwrap_or_else(|| LockError::unavailable("no member answered")).with_key(key))
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        self.run(async move { (look::holder(&shared, &key).await, Rest::nothing()) }).await?
     }
 
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {

@@ -11,7 +11,7 @@ use crate::redis::exchange::{Answer, Call};
 use crate::redis::keys::Keys;
 use crate::redis::node::Node;
 use crate::redis::script::Eval;
-use crate::redis::steps::{self, Acquired};
+use crate::redis::steps::{self, Acquired, VoteAnswer};
 use crate::redis::{RedisStore, Servers};
 
 impl RedisStore {
@@ -48,11 +48,12 @@ impl Node {
                 Answer::Value(answer) => answer,
                 Answer::Taken(_) => return Err(self.unreadable("vote")),
             };
-            let (server_time, age, answer) = steps::read_vote(&answer).ok_or_else(|| self.unreadable("vote"))?;
-            link.time.observe(server_time, clock.now());
+            let VoteAnswer { time, age, kept, answer } =
+                steps::read_vote(&answer).ok_or_else(|| self.unreadable("vote"))?;
+            link.time.observe(time, clock.now());
             return match answer {
                 Acquired::Granted(token) => {
-                    Ok(Vote::Granted { token, history: Some(age), time: Some(server_time / 1000) })
+                    Ok(Vote::Granted { token, kept, history: Some(age), time: Some(time / 1000) })
                 }
                 Acquired::Held(holder) => Ok(Vote::Held { holder }),
                 // The answer also brought the server's time.

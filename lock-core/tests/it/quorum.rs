@@ -1,7 +1,11 @@
 //! Quorums of memory stores, on virtual time, behind networks that break.
 
+mod away;
+#[cfg(feature = "redis")]
+mod clocks;
 mod health;
 mod jobs;
+mod late;
 #[cfg(feature = "redis")]
 mod losses;
 mod members;

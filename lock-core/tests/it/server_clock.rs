@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, limit};
 use lock_core::{
@@ -13,13 +14,13 @@ use lock_core::{
 use crate::support::{SECOND, Scratch, eventually, locks, lost, pttl, renewals, take, watched};
 
 /// A server whose wall clock can be moved.
-struct Movable {
-    server: RedisServer,
+pub(crate) struct Movable {
+    pub(crate) server: RedisServer,
     scratch: Scratch,
 }
 
 impl Movable {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let scratch = Scratch::new();
         let (source, shim, offset) = (scratch.path("shim.c"), scratch.path("shim.so"), scratch.path("offset"));
         fs::write(&source, include_str!("server_clock/shim.c")).unwrap();
@@ -34,9 +35,21 @@ impl Movable {
     /// Moves the clock by a number of seconds, and waits until the server has read it.
     async fn jump(&self, seconds: i64) {
         let before = self.time();
+        self.set(seconds);
+        eventually("the clock moved", || (self.time() - before).abs() >= seconds.abs() - 60).await;
+    }
+
+    /// Sets how far the clock is ahead, in seconds, and does not wait.
+    fn set(&self, seconds: i64) {
         let file = fs::OpenOptions::new().write(true).open(self.scratch.path("offset")).unwrap();
         file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
-        eventually("the clock moved", || (self.time() - before).abs() >= seconds.abs() - 60).await;
+    }
+
+    /// Sets how far the clock is ahead of ours, in seconds, and waits until the server has read it.
+    pub(crate) async fn lead_by(&self, seconds: i64) {
+        self.set(seconds);
+        let ours = || i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
+        eventually("the clock is set", || (self.time() - ours() - seconds).abs() < 30).await;
     }
 
     fn time(&self) -> i64 {

@@ -13,7 +13,8 @@ local FENCE, BIRTH = KEYS[#KEYS - 1], KEYS[#KEYS]
 local FENCE_KEPT = 3600000
 
 -- Returns for how long the data have been kept, ms, or nothing and what was refused. A restart and a promotion begin
--- another history, a flush takes its birth along: either may have lost locks.
+-- another history, a flush takes its birth along: either may have lost locks. A birth that lies ahead was written while
+-- the clock was wrong: it is now at the latest.
 local function age_of_data(now)
   local replication = pcall('INFO', 'replication')
   if failed(replication) then
@@ -26,14 +27,14 @@ local function age_of_data(now)
   end
   local of, since = string.match(birth or '', '^(%x*)|(%d+)$')
   local now_ms = math.floor(now / 1000)
-  if of ~= history then
+  if of ~= history or tonumber(since) > now_ms then
     since = now_ms
     local set = pcall('SET', BIRTH, history .. '|' .. text(now_ms))
     if failed(set) then
       return nil, refusal(set, BIRTH)
     end
   end
-  return math.max(0, now_ms - tonumber(since))
+  return now_ms - tonumber(since)
 end
 
 -- Returns the least token that exceeds the floor, the fence and every token from before the server's time. Returns
@@ -55,9 +56,10 @@ local function next_token(floor, now)
   if failed(fence) then
     return false, refusal(fence, FENCE)
   end
-  -- Nonsense that somebody wrote is overwritten: no lock could be taken ever after.
-  if fence and string.find(fence, '^%d+-%d+$') and numbers(fence) <= now_ms + 2 * HOUR then
-    exceed(fence)
+  -- Nonsense that somebody wrote is overwritten: no lock could be taken ever after. So is what lies further ahead than
+  -- any token that was entered with, since a majority refuses such a floor: this clock, or its writer, was wrong.
+  if fence and string.find(fence, '^%d+-%d+$') then
+    exceed(numbers(fence) <= now_ms + HOUR and fence or text(now_ms + HOUR) .. '-0')
   end
   seq = seq + 1
   if seq > LAST_SEQ then

@@ -36,7 +36,7 @@ pub(super) use renew::{Unrenewed, raise, raised, renew, unrenewed};
 pub(super) use run::read_job;
 pub(super) use run::{last_run, note_run, read_last_run};
 pub(super) use take::{Taken, draw, read_taken, take};
-pub(super) use vote::{read_lists, read_vote, remember, vote, vouch};
+pub(super) use vote::{VoteAnswer, read_lists, read_vote, remember, vote, vouch};
 
 /// Reads an answer of PTTL: -1 is a key that never expires.
 pub(super) fn time_left(millis: i64) -> Option<Duration> {

@@ -8,8 +8,9 @@
 -- ARGV[4]  the rest of the value: `ttl|host|pid|site|lock name`
 -- ARGV[5]  floor: the token must exceed it, and is the least above it if the fence and the time permit
 --
--- Returns  {now, age, answer}, now being server time in us, age for how long the data have been kept, in ms, and the
---          answer as in acquire.lua: `g` token, `h` PTTL `|` value, `s`, `c`, `t` name, or `e` text
+-- Returns  {now, age, kept, answer}, now being server time in us, age for how long the data have been kept, in ms, kept
+--          1 if the lock belonged to the claim already, and the answer as in acquire.lua: `g` token, `h` PTTL `|` value,
+--          `s`, `c`, `t` name, or `e` text
 --
 -- Atomic, because the deadline must still hold, the token be drawn and the age be read at the moment K is taken: a
 -- flush in between would go unseen.
@@ -17,12 +18,10 @@
 local owner, ttl, deadline, tail, floor = unpack(ARGV)
 LOCK = KEYS[1]
 
-local function vote(now)
-  local value = read_lock()
+local function vote(value, mine, now)
   if failed(value) then
     return refusal(value, LOCK)
   end
-  local mine = is_of(value, owner)
   if value and not mine then
     return 'h' .. time_left() .. '|' .. value
   end
@@ -41,10 +40,12 @@ end
 
 local now = time()
 if now > tonumber(deadline) then
-  return { now, 0, 's' }
+  return { now, 0, 0, 's' }
 end
 local age, unknown = age_of_data(now)
 if unknown then
-  return { now, 0, unknown }
+  return { now, 0, 0, unknown }
 end
-return { now, age, vote(now) }
+local value = read_lock()
+local mine = not failed(value) and is_of(value, owner)
+return { now, age, mine and 1 or 0, vote(value, mine, now) }

@@ -37,12 +37,25 @@ pub(crate) fn vote(keys: &Keys, request: &AcquireRequest, deadline: u64, floor: 
     })
 }
 
-/// Reads server time in µs, the age of the data, and the answer. `None` if it makes no sense.
-pub(crate) fn read_vote(answer: &Value) -> Option<(u64, Duration, Acquired)> {
+/// What a member said.
+pub(crate) struct VoteAnswer {
+    /// Its time, in µs.
+    pub(crate) time: u64,
+    /// For how long it has kept its data.
+    pub(crate) age: Duration,
+    /// Whether the lock belonged to the claim already.
+    pub(crate) kept: bool,
+    pub(crate) answer: Acquired,
+}
+
+/// Reads the answer of a member. `None` if it makes no sense.
+pub(crate) fn read_vote(answer: &Value) -> Option<VoteAnswer> {
     let Value::Array(parts) = answer else { return None };
-    let [Value::Int(now), Value::Int(age), Value::BulkString(text)] = parts.as_slice() else { return None };
+    let [Value::Int(time), Value::Int(age), Value::Int(kept), Value::BulkString(text)] = parts.as_slice() else {
+        return None;
+    };
     let age = Duration::from_millis(u64::try_from(*age).ok()?);
-    Some((u64::try_from(*now).ok()?, age, Acquired::of(text)?))
+    Some(VoteAnswer { time: u64::try_from(*time).ok()?, age, kept: *kept == 1, answer: Acquired::of(text)? })
 }
 
 /// Asks for the lists that are remembered, with another one to remember.

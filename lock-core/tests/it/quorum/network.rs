@@ -1,12 +1,13 @@
 //! Members of a quorum behind a network that a test breaks.
 
 use std::future::{Future, pending};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, JobRecord, LockBackend,
-    LockError, LockKey, LockManager, MemberList, MemoryStore, Quorum, Release, Renewal, Result, Vote,
+    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, FencingToken, Freed, Holder, Inbox, JobRecord,
+    LockBackend, LockError, LockKey, LockManager, MemberList, MemoryStore, Quorum, Release, Renewal, Result, Vote,
 };
 
 /// What happens to commands on their way to a member.
@@ -21,6 +22,12 @@ pub(crate) enum Network {
     Mutes,
     /// They arrive late.
     Delays(Duration),
+    /// Votes are executed so much later, also when nobody waits for them any more, and not answered.
+    LateVotes(Duration),
+    /// The next vote arrives. Those after it are refused.
+    OneVote,
+    /// Votes are refused.
+    NoVotes,
 }
 
 /// A member, and the network of one process to it.
@@ -28,11 +35,49 @@ pub(crate) enum Network {
 pub(crate) struct Member {
     pub(crate) store: MemoryStore,
     network: Arc<Mutex<Network>>,
+    /// How far the member's clock is ahead, in ms.
+    ahead: Arc<AtomicU64>,
+    /// How often it was told of the end of a claim, whether that arrived or not.
+    releases: Arc<AtomicU64>,
+    votes: Arc<AtomicU64>,
 }
 
 impl Member {
     pub(crate) fn new(store: &MemoryStore) -> Self {
-        Self { store: store.clone(), network: Arc::new(Mutex::new(Network::Up)) }
+        let network = Arc::new(Mutex::new(Network::Up));
+        Self { store: store.clone(), network, ahead: Arc::default(), releases: Arc::default(), votes: Arc::default() }
+    }
+
+    /// Sets its clock ahead.
+    pub(crate) fn lead_by(&self, ahead: Duration) {
+        self.ahead.store(u64::try_from(ahead.as_millis()).unwrap(), Ordering::Relaxed);
+    }
+
+    /// Returns how often it was told of the end of a claim, whether that arrived or not.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often it was asked for a lock.
+    pub(crate) fn votes(&self) -> u64 {
+        self.votes.load(Ordering::Relaxed)
+    }
+
+    /// Votes by its own clock.
+    async fn vote_ahead(&self, request: &AcquireRequest) -> Result<Vote> {
+        let vote = self.store.vote(request).await?;
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let Vote::Granted { kept, history, time: Some(time), .. } = vote else { return Ok(vote) };
+        if ahead == 0 {
+            return Ok(vote);
+        }
+        let time = time + ahead;
+        let floor = request.floor.max(FencingToken::new(time << 20));
+        let mut raised = request.clone();
+        raised.floor = floor;
+        let again = self.store.vote(&raised).await?;
+        let Vote::Granted { token, .. } = again else { return Ok(again) };
+        Ok(Vote::Granted { token, kept, history, time: Some(time) })
     }
 
     pub(crate) fn set(&self, network: Network) {
@@ -42,7 +87,7 @@ impl Member {
     async fn pass<T>(&self, command: impl Future<Output = T>, refused: impl FnOnce(LockError) -> T) -> T {
         let network = *self.network.lock().unwrap();
         match network {
-            Network::Up => command.await,
+            Network::Up | Network::LateVotes(_) | Network::OneVote | Network::NoVotes => command.await,
             Network::Refuses => refused(LockError::not_executed("the network refuses")),
             Network::Swallows => pending().await,
             Network::Mutes => {
@@ -83,6 +128,7 @@ impl LockBackend for Member {
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {
+        self.releases.fetch_add(1, Ordering::Relaxed);
         self.pass(self.store.release(release), Err).await
     }
 
@@ -99,7 +145,22 @@ impl LockBackend for Member {
     }
 
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
-        self.pass(self.store.vote(request), Err).await
+        self.votes.fetch_add(1, Ordering::Relaxed);
+        let network = *self.network.lock().unwrap();
+        match network {
+            Network::LateVotes(delay) => {
+                let (member, request) = (self.clone(), request.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    let _ = member.vote_ahead(&request).await;
+                });
+                return pending().await;
+            }
+            Network::OneVote => self.set(Network::NoVotes),
+            Network::NoVotes => return Err(LockError::not_executed("the member refuses votes")),
+            _ => {}
+        }
+        self.pass(self.vote_ahead(request), Err).await
     }
 
     async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
@@ -128,6 +189,12 @@ fn members(networks: &[Member]) -> Vec<AnyBackend> {
 /// Starts a process that uses these members.
 pub(crate) fn process(stores: &[MemoryStore]) -> Process {
     process_with(stores, |quorum| quorum)
+}
+
+/// Makes a quorum that nobody drives.
+pub(crate) fn undriven(stores: &[MemoryStore]) -> (Quorum, Vec<Member>) {
+    let networks: Vec<Member> = stores.iter().map(Member::new).collect();
+    (Quorum::of(members(&networks)).unwrap(), networks)
 }
 
 pub(crate) fn process_with(stores: &[MemoryStore], settings: impl FnOnce(Quorum) -> Quorum) -> Process {
