@@ -20,9 +20,15 @@ end
 local known, lists, latest = redis.call('HGETALL', KEYS[1]), {}, 0
 for i = 1, #known, 2 do
   local ends = tonumber(known[i + 1]) or 0
+  -- It was written while the clock was ahead: nobody remembers a list for longer than this.
+  local longest = now + 3 * (tonumber(string.match(known[i], '^%d+|(%d+)|')) or 0)
   if known[i] == list then
-    latest = math.max(latest, ends)
-  elseif ends > now then
+    latest = math.max(latest, math.min(ends, longest))
+  elseif math.min(ends, longest) > now then
+    if ends > longest then
+      ends = longest
+      redis.pcall('HSET', KEYS[1], known[i], string.format('%d', ends))
+    end
     lists[#lists + 1] = known[i]
     latest = math.max(latest, ends)
   else

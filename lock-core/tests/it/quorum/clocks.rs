@@ -101,6 +101,21 @@ async fn a_member_whose_data_began_by_a_clock_that_was_ahead_counts_as_soon_as_o
 
 #[tokio::test]
 #[limit]
+async fn a_list_that_was_remembered_by_a_clock_that_was_ahead_is_forgotten_like_others() {
+    let members = members(&[0, 0, DAY, 0]).await;
+    let query = "?max_ttl=1s&restarts=remember";
+    drop(LockManager::connect(&url_of(&members[..3], query)).await.unwrap());
+    members[2].lead_by(0).await;
+    // Another in place of the first: it does not fit the old list.
+    let ends = std::time::Instant::now() + LONG;
+    while let Err(error) = LockManager::connect(&url_of(&members[1..], query)).await {
+        assert!(std::time::Instant::now() < ends, "{error}");
+        tokio::time::sleep(50 * MS).await;
+    }
+}
+
+#[tokio::test]
+#[limit]
 async fn a_member_that_starts_again_from_an_old_snapshot_does_not_count_at_once() {
     let mut servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
     let hosts: Vec<String> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
