@@ -312,7 +312,7 @@ impl LockRequest {
         let mode = self.mode?;
         let purpose = self.purpose;
         let since = self.kept_since.map(|moment| wall_clock().duration_since(moment).unwrap_or_default());
-        let kept_for = since.unwrap_or(Duration::MAX).min(self.options.min_hold.into());
+        let kept_for = since.unwrap_or(Duration::MAX).min(self.options.min_hold);
         let spec = |key: LockKey| LockSpec {
             events: EventContext {
                 attempt: Engine::number_attempt(),

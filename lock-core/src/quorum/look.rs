@@ -10,7 +10,7 @@ use crate::error::{LockError, Result};
 use crate::key::LockKey;
 use crate::owner::Holder;
 use crate::quorum::ask::Asked;
-use crate::quorum::round;
+use crate::quorum::round::{self, Who};
 use crate::quorum::shared::Shared;
 
 /// How long members may take to say which lists are in use.
@@ -106,8 +106,10 @@ pub(super) async fn holder(shared: &Arc<Shared>, key: &LockKey) -> Result<Option
     let (clock, began) = (shared.clock(), shared.clock().now());
     let mut answers = vec![None; shared.members.len()];
     loop {
-        if let Some(holder) = round::holder(&answers, shared.list.majority) {
-            return Ok(holder);
+        match round::holder(&answers, shared.list.majority) {
+            Who::Holder(holder) => return Ok(Some(holder)),
+            Who::Nobody => return Ok(None),
+            Who::Unknown => {}
         }
         let answer = tokio::select! {
             biased;

@@ -181,18 +181,25 @@ pub(super) fn release(answers: &[Option<Result<Freed>>], majority: usize) -> Opt
     (count(Freed::NotHeld) > answers.len() - majority).then_some(Freed::NotHeld)
 }
 
-/// Says what the answers of members who holds a key amount to: `None` while more answers may decide, or too few came.
+/// Who holds a key, by a majority.
+pub(super) enum Who {
+    Holder(Holder),
+    Nobody,
+    Unknown,
+}
+
+/// Says what the answers of members who holds a key amount to: unknown while more answers may decide, or if too few came.
 /// Nobody holds it only if whoever has not answered could not make a majority of what another says.
-pub(super) fn holder(answers: &[Option<Result<Option<Holder>>>], majority: usize) -> Option<Option<Holder>> {
+pub(super) fn holder(answers: &[Option<Result<Option<Holder>>>], majority: usize) -> Who {
     let said: Vec<&Option<Holder>> = answers.iter().flatten().flatten().collect();
     let unknown = answers.len() - said.len();
     let named = |one: &Holder| said.iter().filter(|other| other.as_ref().is_some_and(|h| h.owner == one.owner)).count();
     let most = said.iter().filter_map(|holder| holder.as_ref()).max_by_key(|holder| named(holder));
     let count = most.map_or(0, named);
     if count >= majority {
-        return Some(most.cloned());
+        return most.cloned().map_or(Who::Nobody, Who::Holder);
     }
-    (count + unknown < majority).then_some(None)
+    if count + unknown < majority { Who::Nobody } else { Who::Unknown }
 }
 
 #[cfg(test)]
@@ -201,7 +208,7 @@ mod tests {
 
     use lock_core::testing::limit;
 
-    use super::{Ballot, Round, State, holder, release, renewal};
+    use super::{Ballot, Round, State, Who, holder, release, renewal};
     use crate::backend::{Freed, Renewal};
     use crate::error::{LockError, LockErrorKind};
     use crate::fencing::FencingToken;
@@ -323,13 +330,18 @@ mod tests {
         let other = Holder { owner: Some(OwnerId::random()), ..Holder::foreign(None) };
         let (free, by) = (|| Some(Ok(None)), |holder: &Holder| Some(Ok(Some(holder.clone()))));
         let error = || Some(Err(LockError::unavailable("away")));
-        let decided = |answers: &[_]| holder(answers, 2).map(|holder| holder.map(|holder| holder.owner));
-        assert_eq!(decided(&[by(&one), None, by(&one)]), Some(Some(one.owner)));
-        assert_eq!(decided(&[free(), free(), None]), Some(None));
-        assert_eq!(decided(&[by(&one), free(), None]), None);
-        assert_eq!(decided(&[by(&one), free(), error()]), None, "an error is unknown, never nobody");
-        assert_eq!(decided(&[by(&one), free(), by(&other)]), Some(None));
-        assert_eq!(decided(&[None, None, None]), None);
+        let decided = |answers: &[_]| match holder(answers, 2) {
+            Who::Holder(found) if found.owner == one.owner => "one",
+            Who::Holder(_) => "another",
+            Who::Nobody => "nobody",
+            Who::Unknown => "unknown",
+        };
+        assert_eq!(decided(&[by(&one), None, by(&one)]), "one");
+        assert_eq!(decided(&[free(), free(), None]), "nobody");
+        assert_eq!(decided(&[by(&one), free(), None]), "unknown");
+        assert_eq!(decided(&[by(&one), free(), error()]), "unknown", "an error is never nobody");
+        assert_eq!(decided(&[by(&one), free(), by(&other)]), "nobody");
+        assert_eq!(decided(&[None, None, None]), "unknown");
     }
 
     #[test]

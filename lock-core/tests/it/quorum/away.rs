@@ -135,7 +135,7 @@ async fn run(locks: &LockManager) -> Result<Option<()>, LockError> {
 #[limit]
 async fn a_job_does_not_run_twice_because_members_restarted_one_after_another() {
     let stores = stores(3);
-    let [one, two] = [(); 2].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(6 * SECOND)));
+    let [one, two] = [(); 2].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(6 * SECOND).unwrap()));
     assert!(run(&one.locks).await.unwrap().is_some());
     for store in &stores[..2] {
         store.lose_data();
@@ -160,7 +160,7 @@ async fn a_job_does_not_run_twice_because_members_restarted_one_after_another() 
 #[limit]
 async fn the_keep_of_a_plain_lock_is_not_forgotten_either() {
     let stores = stores(3);
-    let [one, two] = [(); 2].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(6 * SECOND)));
+    let [one, two] = [(); 2].map(|()| process_with(&stores, |quorum| quorum.with_max_ttl(6 * SECOND).unwrap()));
     let keep = Duration::from_secs(60);
     let ask = |locks: &LockManager| locks.lock("k").with_ttl(6 * SECOND).with_min_hold(keep);
     ask(&one.locks).await.unwrap().release().await.unwrap();
