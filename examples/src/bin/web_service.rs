@@ -22,7 +22,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::Html;
 use axum::routing::{get, post, put};
 use lock_core::{LockError, LockLayer, LockManager, distributed_lock, lock_key};
-use lock_metrics::LIVE_VIEW_CSP;
+use lock_metrics::{Inspector, LIVE_VIEW_CSP};
 use tokio::net::TcpListener;
 
 /// Charges a user. A caller that cannot get the lock soon gets an answer instead of piling up: a `LockError`
@@ -52,6 +52,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let path = request.uri().path();
         carts.lock(lock_key!("request:<path>")).with_max_hold(Duration::from_secs(30))
     });
+    // One instance of the fleet, whichever is elected, reads every lock in the store: for *Locks: fleet* and what it tells
+    // of holders that nobody scrapes. Locks in memory are of this process alone.
+    let url = env::var("LOCK_URL")?;
+    let inspector = match url.starts_with("redis") {
+        true => Some(Inspector::new(&url)?.start(&metrics)?),
+        false => None,
+    };
     let (scraped, live) = (metrics.clone(), metrics.clone());
     let app = Router::new()
         .route("/users/{id}/charge", post(async |Path(id): Path<u64>| charge(id).await))
@@ -68,6 +75,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let server = axum::serve(listener, app).with_graceful_shutdown(locks.stopping());
     let (served, report) = tokio::join!(server.into_future(), locks.shutdown_on_signal(Duration::from_secs(5)));
     served?;
+    if let Some(inspector) = inspector {
+        inspector.stop().await;
+    }
     println!("stopped; every lock given back: {}", report?.is_clean());
     Ok(())
 }
