@@ -38,6 +38,7 @@ fn every_code() {
         ("MOVED 3999 127.0.0.1:6381", Class::NotExecuted),
         ("ASK 3999 127.0.0.1:6381", Class::NotExecuted),
         ("BUSY Redis is busy running a script.", Class::NotExecuted),
+        ("CLEARING more leases have ended than can be taken out at once", Class::NotExecuted),
         ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Class::NotExecuted),
         ("ERR max number of clients reached", Class::NotExecuted),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", Class::Misconfigured),

@@ -46,7 +46,8 @@ local function join()
   end
   if not begins then
     local left = pcall('PTTL', waiters)
-    if failed(left) then
+    if failed(left) or left < 0 then
+      -- Somebody deleted them.
       return
     elseif left < ttl + 1000 then
       local kept = text(ttl + QUEUE_KEPT)
