@@ -113,11 +113,17 @@ impl LockError {
     }
 
     pub(crate) fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
-        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", held by {holder}"));
-        let message = format!(
-            "still taken after waiting {waited:.3?}{who}; wait longer, hold it for less time, or look for a holder that waits \
-             for this caller",
-        );
+        let message = match &holder {
+            Some(holder) => format!(
+                "still taken after waiting {waited:.3?}, held by {holder}; wait longer, hold it for less time, or look for a \
+                 holder that waits for this caller",
+            ),
+            // It came no further than the others of this process that ask, whose answer may be missing too.
+            None => format!(
+                "not granted after waiting {waited:.3?} behind other callers, and nobody was seen to have it; wait longer, or \
+                 check that the store answers",
+            ),
+        };
         Self::timed_out(message, waited, holder)
     }
 

@@ -22,12 +22,15 @@ async fn in_time<T>(what: &str, act: impl Future<Output = T>) -> T {
     outcome
 }
 
-/// Checks the error of a store that gave no answer: nobody should look for a holder.
+/// Checks the error of a store that gave no answer: nobody should look for a holder. Who came no further than another
+/// caller of this process that asks, and whose request is being undone, learns that nobody was seen to have it.
 #[track_caller]
 fn assert_is_away<T>(what: &str, outcome: Result<T, LockError>) {
     let Err(error) = outcome else { panic!("{what}: it was granted") };
-    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{what}: {error}");
-    assert!(!error.to_string().contains("holder"), "{what}: {error}");
+    let text = error.to_string();
+    let is_behind = error.kind() == LockErrorKind::Timeout && text.contains("nobody was seen to have it");
+    assert!(error.kind() == LockErrorKind::Unavailable || is_behind, "{what}: {error}");
+    assert!(!text.contains("a holder"), "{what}: {error}");
 }
 
 #[tokio::test]
