@@ -154,12 +154,12 @@ async fn work(shared: &Shared, executor: Executor, random: &mut Rng, guard: &Loc
     }
     section.end_for_readers(guard);
     shared.judge("downgrade", guard.downgrade().await);
-    if guard.mode().is_shared() {
-        if let Some(mut section) = Section::begin(shared, guard, asked) {
-            executor.pause(random.u32(0..6) * MS).await;
-            section.write(guard);
-            section.end(guard);
-        }
+    if guard.mode().is_shared()
+        && let Some(mut section) = Section::begin(shared, guard, asked)
+    {
+        executor.pause(random.u32(0..6) * MS).await;
+        section.write(guard);
+        section.end(guard);
     }
 }
 
