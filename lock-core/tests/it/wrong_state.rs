@@ -6,6 +6,7 @@
 
 mod garbage;
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use lock_core::inspect::{FleetReader, ScanOptions};
@@ -51,12 +52,19 @@ struct World {
     random: fastrand::Rng,
     held: Vec<Held>,
     waiting: Vec<Waiting>,
+    /// The grants that were overwritten in this round. A process may pass one on, or share it, before it knows.
+    lost: HashSet<u64>,
     told: Vec<String>,
     refused: usize,
     granted: usize,
 }
 
 const KEY: &str = "k";
+
+/// Each grant has so many tokens, one for each holder in its process.
+fn grant_of(guard: &LockGuard) -> u64 {
+    guard.token().get() / 128
+}
 
 impl World {
     fn new(seed: u64) -> Self {
@@ -65,7 +73,8 @@ impl World {
         let fleet = FleetReader::new(&server.url()).unwrap();
         let (held, waiting, told) = (Vec::new(), Vec::new(), Vec::new());
         let random = fastrand::Rng::with_seed(seed);
-        Self { server, fleet, managers, random, held, waiting, told, refused: 0, granted: 0 }
+        let lost = HashSet::new();
+        Self { server, fleet, managers, random, held, waiting, lost, told, refused: 0, granted: 0 }
     }
 
     /// Does not wait longer than anything may take.
@@ -98,6 +107,10 @@ impl World {
 
     /// Takes note of a grant, which must fit to all others.
     fn grant(&mut self, guard: LockGuard, robbed: bool) {
+        let robbed = robbed || self.lost.contains(&grant_of(&guard));
+        if robbed {
+            self.lost.insert(grant_of(&guard));
+        }
         self.told.push(format!("  granted as {:?}", guard.mode()));
         self.granted += 1;
         self.held.push(Held { guard, robbed });
@@ -182,8 +195,7 @@ impl World {
         }
         let at = self.random.usize(0..self.held.len());
         let Held { guard, robbed } = self.held.swap_remove(at);
-        let (mode, whole) = (guard.mode(), self.server.command(&["TYPE", "{k}@waiters"]).text() != "zset");
-        let downgrades = self.random.bool() && whole && !mode.is_shared();
+        let (mode, downgrades) = (guard.mode(), self.random.bool() && !guard.mode().is_shared());
         let changed = if downgrades {
             self.patiently("downgrade", guard.downgrade()).await.map(drop)
         } else {
@@ -268,12 +280,14 @@ impl World {
 
     fn rob(&mut self) {
         self.held.iter_mut().for_each(|held| held.robbed = true);
+        self.lost.extend(self.held.iter().map(|held| grant_of(&held.guard)));
         self.waiting.iter_mut().for_each(|one| one.robbed = true);
     }
 
     /// Writes nonsense. Nobody leaves it there for ever, so that whatever has no expiry afterwards lost it by our doing.
     fn spoil(&mut self) {
-        let garbage = Garbage::draw(&mut self.random, &self.server, KEY, !self.held.is_empty());
+        let garbage =
+            Garbage::draw(&mut self.random, &self.server, KEY, !self.held.is_empty() || !self.waiting.is_empty());
         self.told.push(format!("{garbage:?}"));
         if garbage.robs {
             self.rob();
@@ -298,6 +312,7 @@ impl World {
 
     async fn round(&mut self) {
         self.told.clear();
+        self.lost.clear();
         for _ in 0..self.random.usize(4..16) {
             match self.random.u8(0..16) {
                 0..4 => self.spoil(),

@@ -93,7 +93,12 @@ pub(crate) fn renewed(answer: &Value) -> Option<Result<Renewal, String>> {
         Value::Int(0) => Some(Ok(Renewal::Lost)),
         Value::Int(1) => Some(Ok(Renewal::Renewed)),
         Value::Int(2) => Some(Ok(Renewal::Wanted)),
-        Value::BulkString(text) => Some(Err(String::from_utf8_lossy(text.strip_prefix(b"e")?).into_owned())),
+        Value::BulkString(text) => match text.split_first()? {
+            (b'e', error) => Some(Err(String::from_utf8_lossy(error).into_owned())),
+            // As the server says it of any command.
+            (b't', name) => Some(Err(format!("WRONGTYPE {}", String::from_utf8_lossy(name)))),
+            _ => None,
+        },
         _ => None,
     }
 }

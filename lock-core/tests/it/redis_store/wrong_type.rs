@@ -116,3 +116,19 @@ async fn without_the_right_to_ask_the_key_is_not_blamed() {
         assert!(error.to_string().contains("holds another type than this library writes there"), "{error}");
     }
 }
+
+#[tokio::test]
+#[limit]
+async fn a_downgrade_beside_a_key_of_another_type_is_refused_at_once_and_changes_nothing() {
+    for name in ["{k}@queue", "{k}@waiters"] {
+        let server = RedisServer::start();
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let writer = locks.write("k").with_ttl(Duration::from_secs(600)).await.unwrap();
+        server.command(&["RPUSH", name, "x"]);
+        let value = server.command(&["GET", "k"]);
+        let error = writer.downgrade().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains(&format!("{name:?} holds a list")), "{error}");
+        assert_eq!(server.command(&["GET", "k"]), value);
+    }
+}
