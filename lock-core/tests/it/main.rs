@@ -47,6 +47,8 @@ mod modes_on_redis;
 mod observers;
 mod order;
 #[cfg(feature = "redis")]
+mod other_language;
+#[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]
 mod processes;

@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 /// How long a worker may take to say something.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A process of `tests/worker`. Killed when it is dropped.
+/// A process of `tests/worker`, or of another program. Killed when it is dropped.
 pub(crate) struct Worker {
     child: Child,
     orders: ChildStdin,
@@ -27,15 +27,15 @@ impl Worker {
 
     /// Starts it with some variables in its environment.
     pub(crate) fn start_in(environment: &[(&str, &str)], mode: &str, args: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_lock-worker"))
-            .envs(environment.iter().copied())
-            .arg(mode)
-            .args(args.iter().map(|(name, value)| format!("{name}={value}")))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_lock-worker"));
+        let args = args.iter().map(|(name, value)| format!("{name}={value}"));
+        program.envs(environment.iter().copied()).arg(mode).args(args);
+        Self::run(program)
+    }
+
+    /// Starts another program that answers and takes orders line by line.
+    pub(crate) fn run(mut program: Command) -> Self {
+        let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let orders = child.stdin.take().unwrap();
         let says = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, orders, says }
