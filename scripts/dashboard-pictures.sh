@@ -21,9 +21,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-cargo build --locked -q --workspace --all-features --bin stuck --example dashboards
+cargo build --locked -q --workspace --all-features --bin stuck --bin lock-dashboards
 target=${CARGO_TARGET_DIR:-target}
-"$target/debug/examples/dashboards" --to "$work" --fast
+"$target/debug/lock-dashboards" --to "$work" --fast
 python3 scripts/e2e/pictures.py --work "$work" --stuck "$target/debug/stuck" --dashboards dashboards
 
 cp scripts/pictures/* "$work"

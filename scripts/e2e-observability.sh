@@ -14,7 +14,7 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "building the demo, lockctl and the generator"
 # With the features of the tests, so that after them nothing is built twice.
-cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --example dashboards --example member
+cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --bin lock-dashboards --example member
 target=${CARGO_TARGET_DIR:-target}
 
 step "rules, judged by promtool"
@@ -46,7 +46,7 @@ step "from a slow wait to its trace"
 python3 scripts/e2e/exemplars.py --work "$work" --member "$target/debug/examples/member"
 
 step "a real incident"
-"$target/debug/examples/dashboards" --to "$work" --fast
-"$target/debug/examples/dashboards" --queries >"$work/queries.json"
+"$target/debug/lock-dashboards" --to "$work" --fast
+"$target/debug/lock-dashboards" --queries >"$work/queries.json"
 python3 scripts/e2e/observability.py --work "$work" --stuck "$target/debug/stuck" --lockctl "$target/debug/lockctl" \
     --dashboards dashboards

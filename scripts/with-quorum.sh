@@ -29,5 +29,5 @@ done
 
 LOCK_URL="redlock://$hosts"
 export LOCK_URL
-cargo run --quiet --manifest-path "$root/Cargo.toml" -p lock-metrics --features cli --bin lockctl -- quorum init >&2
+cargo run --quiet --manifest-path "$root/Cargo.toml" -p lockctl -- quorum init >&2
 "$@"

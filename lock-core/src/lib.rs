@@ -52,111 +52,63 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod api;
 #[doc(hidden)]
-pub mod __private;
-mod acquire;
-pub mod backend;
-mod blocking;
-mod call_site;
-mod claim;
-mod clock;
-#[cfg(feature = "test-util")]
-pub mod conformance;
-mod connect;
-mod context;
-mod deadlock;
-mod election;
+pub mod attribute;
+mod contract;
 mod engine;
-mod error;
-mod event;
-mod event_context;
-mod fenced_write;
-mod fencing;
-mod fencing_gate;
-mod following;
-mod fork;
-mod free;
-mod gate;
-mod global;
-mod grants;
-mod guard;
-mod handle;
-mod hold;
-mod job;
-mod keeper;
-mod key;
-mod lease;
-mod lock;
-mod manager;
-mod memory;
-mod mode;
-mod naming;
-mod options;
-mod order;
-mod outcome;
-mod overriding;
-mod owned_hold;
-mod owner;
-mod prefix;
-mod protect;
-mod quorum;
-mod random;
-#[cfg(feature = "redis")]
-mod redis;
-mod release;
-mod shutdown;
-mod site;
-mod spec;
-mod spread;
-mod stripe;
-mod striped;
-mod sync;
+mod stores;
 #[cfg(feature = "test-util")]
 pub mod testing;
-mod timer;
-mod trace;
-mod watchdog;
-mod web;
+mod types;
 
 #[cfg(feature = "inspect")]
-pub use crate::redis::inspect;
+pub use crate::stores::redis::inspect;
 #[cfg(feature = "redis")]
-pub use crate::redis::{Credentials, RedisStore, RedisStoreBuilder};
-pub use backend::{
+pub use crate::stores::redis::{Credentials, RedisStore, RedisStoreBuilder};
+pub use api::election::{Election, Leader, Leadership, Observation};
+pub use api::global::{AlreadyInstalled, DefaultGuard};
+pub use api::guard::LockGuard;
+pub use api::job::Job;
+pub use api::lock::LockRequest;
+pub use api::manager::{LockManager, LockManagerBuilder};
+pub use api::overriding::{Overriding, overriding};
+pub use api::shutdown::ShutdownReport;
+pub use api::striped::{AnyStripe, Striped};
+#[cfg(feature = "tower")]
+pub use api::web::{LockLayer, LockService, ProblemResponse, Refuse};
+#[doc(hidden)]
+pub use attribute as __private;
+pub use attribute::site::{Site, sites};
+pub use contract::backend;
+pub use contract::backend::{
     AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, JobRecord,
     JobRun, LockBackend, MemberList, NodeReport, Release, Renewal, SyncReport, Ticket, Vote,
 };
-pub use clock::{Clock, Timestamp};
-pub use context::{CurrentLock, LockContext, assert_locked, current_lock};
-pub use election::{Election, Leader, Leadership, Observation};
-pub use error::{LockError, LockErrorKind, LossReason, Result};
-pub use event::{
+pub use contract::event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,
     Purpose, QuorumHealth, observe_all,
 };
-pub use fenced_write::FencedWrite;
-pub use fencing::{FencingToken, StaleToken};
-pub use fencing_gate::FencingGate;
-pub use free::ReleaseOutcome;
-pub use global::{AlreadyInstalled, DefaultGuard};
-pub use guard::LockGuard;
-pub use job::Job;
-pub use key::{LockKey, LockLabel};
-pub use lock::LockRequest;
+pub use contract::fenced_write::FencedWrite;
+pub use contract::fencing_gate::FencingGate;
+pub use engine::claim::free::ReleaseOutcome;
+pub use engine::context::{CurrentLock, LockContext, assert_locked, current_lock};
 #[cfg(feature = "macros")]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::{LockManager, LockManagerBuilder};
-pub use memory::MemoryStore;
-pub use mode::{MAX_PERMITS, Mode};
-pub use naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
-pub use options::{Durability, LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait};
-pub use order::{LockOrder, OrderInversion};
-pub use outcome::{FromLockError, LockFailure};
-pub use overriding::{Overriding, overriding};
-pub use owner::{Holder, HolderInfo, OwnerId};
-pub use quorum::{Quorum, Restarts};
-pub use shutdown::ShutdownReport;
-pub use site::{Site, sites};
-pub use striped::{AnyStripe, Striped};
-#[cfg(feature = "tower")]
-pub use web::{LockLayer, LockService, ProblemResponse, Refuse};
+pub use stores::memory::MemoryStore;
+pub use stores::quorum::{Quorum, Restarts};
+#[cfg(feature = "test-util")]
+pub use testing::conformance;
+pub use types::error::{LockError, LockErrorKind, LossReason, Result};
+pub use types::fencing::{FencingToken, StaleToken};
+pub use types::key::{LockKey, LockLabel};
+pub use types::mode::{MAX_PERMITS, Mode};
+pub use types::naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
+pub use types::options::{
+    Durability, LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait,
+};
+pub use types::order::{LockOrder, OrderInversion};
+pub use types::outcome::{FromLockError, LockFailure};
+pub use types::owner::{Holder, HolderInfo, OwnerId};
+pub use types::system::clock::{Clock, Timestamp};
+pub use types::system::text;

@@ -16,7 +16,7 @@
 //! - `/locks` and `/locks.json` of [`Builder::with_listener`], or [`MetricsHandle::locks_html`] and
 //!   [`MetricsHandle::locks_json`] in the application's own router: every hold and wait of this
 //!   process with its key, its call site, its lease and who waits for whom, the worst first.
-//! - `lockctl` (`cargo install lock-metrics --features cli`): every lock of the fleet, read from
+//! - `lockctl` (`cargo install lockctl`): every lock of the fleet, read from
 //!   Redis; `lockctl why KEY`, which answers everything about one lock; and a way to release one whose
 //!   holder is gone.
 //! - [`Inspector`]: the same as metrics, for alerts on locks that no live process holds.
@@ -45,46 +45,25 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "listener")]
-mod access;
 mod catalog;
-mod checked;
-mod collect;
-mod counts;
 mod export;
-mod fleet;
-mod handle;
-mod histogram;
 #[cfg(feature = "inspector")]
 mod inspector;
 mod install;
-mod install_error;
-mod labels;
 #[cfg(feature = "listener")]
 mod listener;
-mod live;
-mod names;
-mod observer;
-mod openmetrics;
-mod recovered;
-mod sampler;
-mod settings;
+mod observe;
 mod shared;
-mod sink;
 mod state;
-mod table;
-mod text;
-mod time;
-mod trace;
-mod uses;
 mod view;
+mod words;
 
 pub use catalog::{Metric, MetricKind, MetricUnit, catalog};
-pub use handle::MetricsHandle;
 #[cfg(feature = "inspector")]
 pub use inspector::{Inspector, InspectorHandle};
+pub use install::error::InstallError;
+pub use install::handle::MetricsHandle;
 pub use install::{Builder, builder, install, installed};
-pub use install_error::InstallError;
-pub use live::{LiveLock, LiveState};
-pub use observer::LockMetrics;
+pub use observe::observer::LockMetrics;
 pub use view::LIVE_VIEW_CSP;
+pub use view::live::{LiveLock, LiveState};

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
+use crate::export::openmetrics::{self, OPENMETRICS_TYPE, TEXT_TYPE};
 use crate::export::{Bridge, Text};
-use crate::openmetrics::{self, OPENMETRICS_TYPE, TEXT_TYPE};
 use crate::state::Core;
-use crate::time::{Moment, follow_system_time};
 use crate::view;
+use crate::words::time::{Moment, follow_system_time};
 
 /// How often the samples of the application's own histograms are collected.
 const UPKEEP: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
+use crate::contract::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
 
 /// An observer that remembers the names of all events. Clones share one record.
 ///

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::backend::{Grant, Inbox, Message};
-use crate::event::{LockObserver, Observers};
-use crate::key::LockKey;
-use crate::owner::OwnerId;
+use crate::contract::backend::{Grant, Inbox, Message};
+use crate::contract::event::{LockObserver, Observers};
+use crate::types::key::LockKey;
+use crate::types::owner::OwnerId;
 
 /// Makes an [`Inbox`] for [`LockBackend::drive`](crate::LockBackend::drive), and the other end of it.
 ///

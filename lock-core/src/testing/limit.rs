@@ -6,7 +6,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use crate::testing::Stopwatch;
-use crate::testing::server::kill_servers_of;
+use crate::testing::servers::server::kill_servers_of;
 
 /// Fails a test that has not ended after a minute, or after `#[limit(seconds)]`.
 ///

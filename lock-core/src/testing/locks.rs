@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use crate::manager::LockManager;
-use crate::memory::MemoryStore;
-use crate::naming::IntoLockKey;
+use crate::api::manager::LockManager;
+use crate::stores::memory::MemoryStore;
+use crate::types::naming::IntoLockKey;
 
 /// A manager for one test, with a store of its own that can be made to fail. Made by
 /// [`LockManager::for_tests`].

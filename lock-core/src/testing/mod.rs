@@ -4,29 +4,26 @@
 //! Feature `test-util`. They panic where production code would return an error, which is how a test
 //! fails.
 
-mod cluster;
+#[cfg(feature = "test-util")]
+pub mod conformance;
 mod events;
 mod history;
 mod inbox;
 mod limit;
 mod locks;
-mod proxy;
 mod recorder;
-mod reply;
-mod sentinel;
-mod server;
-mod session;
+pub(crate) mod servers;
 mod stopwatch;
 
-pub use cluster::RedisCluster;
+pub use crate::testing::servers::cluster::RedisCluster;
+pub use crate::testing::servers::proxy::{Direction, FaultProxy};
+pub use crate::testing::servers::reply::Reply;
+pub use crate::testing::servers::sentinel::{RedisSentinels, RedisSentinelsBuilder};
+pub use crate::testing::servers::server::{RedisServer, RedisServerBuilder};
 pub use events::EventLog;
 pub use history::{History, Record, Verdict, Violation};
 pub use inbox::{Report, Reports, inbox, stand_in};
 pub use limit::{limit, within};
 pub use locks::TestLocks;
-pub use proxy::{Direction, FaultProxy};
 pub use recorder::Recorder;
-pub use reply::Reply;
-pub use sentinel::{RedisSentinels, RedisSentinelsBuilder};
-pub use server::{RedisServer, RedisServerBuilder};
 pub use stopwatch::Stopwatch;

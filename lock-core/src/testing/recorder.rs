@@ -6,11 +6,11 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::clock::{Clock, Timestamp};
-use crate::event::{LockEvent, LockEventKind, LockObserver};
-use crate::fencing::FencingToken;
-use crate::key::LockKey;
+use crate::contract::event::{LockEvent, LockEventKind, LockObserver};
 use crate::testing::history::Record;
+use crate::types::fencing::FencingToken;
+use crate::types::key::LockKey;
+use crate::types::system::clock::{Clock, Timestamp};
 
 /// Appends what this process does to a file that other processes append to as well.
 ///

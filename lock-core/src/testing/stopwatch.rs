@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-use crate::clock::{Clock, Timestamp};
+use crate::types::system::clock::{Clock, Timestamp};
 
 /// How often the meter looks at the clock.
 const TICK: Duration = Duration::from_millis(5);

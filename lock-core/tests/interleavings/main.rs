@@ -11,20 +11,26 @@
     unused_imports,
     reason = "more than this test needs: the names of holders, and the gate's own tests"
 )]
-#[path = "../../src/gate.rs"]
+#[path = "../../src/engine/gate/mod.rs"]
 mod gate;
 
 #[expect(unused_imports, reason = "for its own tests")]
-#[path = "../../src/spread.rs"]
+#[path = "../../src/types/system/spread.rs"]
 mod spread;
-
-mod key {
-    pub(crate) use lock_core::LockKey;
-}
 
 mod sync {
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
     pub(crate) use std::sync::PoisonError;
+}
+
+// Where the gate finds what it imports.
+mod types {
+    pub(crate) mod key {
+        pub(crate) use lock_core::LockKey;
+    }
+    pub(crate) mod system {
+        pub(crate) use crate::{spread, sync};
+    }
 }
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +42,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
 use crate::gate::{Gate, Look, Payload, Turn, Waiter};
-use crate::key::LockKey;
+use crate::types::key::LockKey;
 
 /// How many orders of each set of visits are tried, in each of the two ways.
 const ORDERS: usize = 100;

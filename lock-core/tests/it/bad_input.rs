@@ -12,7 +12,7 @@ use crate::support::{MS, SECOND, eventually, exists, locked_keys, locks, renewal
 /// The rules that the documentation of `RedisStore` gives: the user, then the commands for holding, waiting, learning
 /// of losses and reading the fleet.
 fn documented_acl() -> [&'static str; 5] {
-    let rules = include_str!("../../src/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    let rules = include_str!("../../src/stores/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
     let lines: Vec<&str> = rules.lines().map(str::trim).collect();
     lines.try_into().unwrap()
 }

@@ -177,7 +177,7 @@ async fn a_cluster_is_reached_through_any_node_that_is_up_and_refuses_wrong_cred
 #[limit]
 async fn the_documented_permissions_are_enough_and_the_fleet_is_read_by_the_same_url() {
     let cluster = RedisCluster::start(2);
-    let rules = include_str!("../../src/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    let rules = include_str!("../../src/stores/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
     for master in cluster.masters() {
         let rules = rules.split_whitespace().map(|rule| if rule == ">password" { ">pw" } else { rule });
         let words: Vec<&str> = ["ACL", "SETUSER", "app"].into_iter().chain(rules).collect();

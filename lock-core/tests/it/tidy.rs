@@ -6,103 +6,221 @@ use lock_core::testing::limit;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files in layers, from the ground up. A file imports only from layers below its own: nothing from its own,
-/// nothing from above. Two modules that make each other share a line.
+/// A folder in layers, from the ground up. What stands in it imports only from layers below its own: nothing
+/// from its own, nothing from above. Two modules that make each other share a line.
 struct Layers {
-    /// The folder, seen from the crate of this test.
-    folder: &'static str,
+    /// The source of a crate, seen from the crate of this test.
+    source: &'static str,
+    /// The module in it whose folder this is; nothing is the root.
+    within: &'static str,
     modules: &'static [&'static [&'static str]],
 }
 
-/// `lock` and `manager` make each other.
-const CORE: Layers = Layers {
-    folder: "src",
-    modules: &[
-        // Words.
-        &["random"],
-        &["clock", "fencing", "fork", "key", "site", "spread", "sync"],
-        &["call_site", "order", "owner"],
-        &["error mode"],
-        &["naming", "options", "outcome", "prefix"],
-        &["stripe"],
-        // Contracts.
-        &["event"],
-        &["backend", "fenced_write", "fencing_gate"],
-        // The stores, of which the machinery knows nothing.
-        STORES,
-        // The machinery.
-        &["event_context", "gate", "grants", "timer"],
-        &["lease", "trace"],
-        &["engine"],
-        &["following", "free", "spec", "watchdog"],
-        &["claim"],
-        &["hold"],
-        &["context", "handle"],
-        &["deadlock", "release"],
-        &["owned_hold"],
-        &["acquire"],
-        &["keeper"],
-        // The API.
-        &["blocking"],
-        &["guard"],
-        &["protect"],
-        &["lock manager"],
-        &["connect", "election", "global", "job", "overriding", "shutdown", "striped"],
-        // The facade, and what stands beside it.
-        &["__private", "testing", "web"],
-        &["conformance"],
-        &["lib"],
-    ],
-};
+const CORE: &str = "src";
+const METRICS: &str = "../lock-metrics/src";
+const MACROS: &str = "../lock-macros/src";
 
-const MACROS: Layers = Layers {
-    folder: "../lock-macros/src",
-    modules: &[
-        &["duration", "expr", "limit", "suggest"],
-        &["template"],
-        &["args", "returned"],
-        &["function", "key"],
-        &["expand"],
-        &["lib"],
-    ],
-};
+const TABLES: &[Layers] = &[
+    Layers {
+        source: CORE,
+        within: "",
+        modules: &[
+            &["types"],
+            &["contract"],
+            // The stores and the machinery know nothing of each other.
+            &["stores", "engine"],
+            &["api"],
+            &["attribute"],
+            &["testing"],
+            &["lib"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "types",
+        modules: &[
+            &["system"],
+            &["fencing", "key"],
+            &["order", "owner"],
+            &["error mode"],
+            &["naming", "options", "outcome", "prefix"],
+            &["stripe"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "types::system",
+        modules: &[&["random"], &["blocking", "clock", "fork", "spread", "sync", "text"], &["call_site"]],
+    },
+    Layers { source: CORE, within: "contract", modules: &[&["event"], &["backend", "fenced_write", "fencing_gate"]] },
+    Layers { source: CORE, within: "stores", modules: &[&["memory", "quorum", "redis"]] },
+    Layers {
+        source: CORE,
+        within: "engine",
+        modules: &[
+            &["gate", "report", "timer"],
+            &["lease"],
+            &["shared"],
+            &["claim", "watch"],
+            &["handle"],
+            &["hold"],
+            &["context"],
+            &["acquire", "keeper"],
+        ],
+    },
+    Layers { source: CORE, within: "engine::report", modules: &[&["event_context"], &["trace"]] },
+    Layers { source: CORE, within: "engine::watch", modules: &[&["following", "watchdog"]] },
+    Layers { source: CORE, within: "engine::claim", modules: &[&["free", "spec"], &["pending"], &["all"]] },
+    Layers { source: CORE, within: "engine::hold", modules: &[&["release"], &["owned"]] },
+    Layers {
+        source: CORE,
+        within: "api",
+        modules: &[
+            &["guard"],
+            &["protect"],
+            &["lock manager"],
+            &["connect", "election", "global", "job", "overriding", "shutdown", "striped", "web"],
+        ],
+    },
+    Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "request"]] },
+    Layers {
+        source: CORE,
+        within: "testing",
+        modules: &[
+            &["servers"],
+            &["events", "history", "inbox", "limit", "locks", "stopwatch"],
+            &["conformance", "recorder"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "testing::servers",
+        modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "sentinel"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis",
+        modules: &[
+            &["clock", "value"],
+            &["keys"],
+            &["error", "steps"],
+            &["wire"],
+            &["place"],
+            &["server"],
+            &["calls"],
+            &["cluster"],
+            &["inspect"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::wire",
+        modules: &[
+            &["credentials", "inline_task", "introduction", "link", "url"],
+            &["exchange", "settings", "unsettled"],
+            &["batch", "connect"],
+            &["coalesce", "greeting"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::place",
+        modules: &[&["builder", "history", "redirect", "repeats", "sentinel", "slots"], &["common", "discovery"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::server",
+        modules: &[
+            &["changes", "collisions", "pool", "renewals", "slot_inboxes"],
+            &["rounds"],
+            &["node"],
+            &["checks", "wrong_type"],
+            &["keep"],
+            &["push", "slot_push"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::calls",
+        modules: &[
+            &["acquire", "blocked", "durability", "elsewhere", "job", "renew", "vote"],
+            &["share"],
+            &["release"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::cluster",
+        modules: &[&["failovers", "table", "watch"], &["look", "route"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::inspect",
+        modules: &[&["entry", "servers"], &["jobs", "release", "topology", "waiters"], &["holders", "scan"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::quorum",
+        modules: &[
+            &["round", "session", "turns"],
+            &["members"],
+            &["shared"],
+            &["look", "report", "run"],
+            &["release"],
+            &["repair"],
+            &["acquire"],
+            &["store"],
+        ],
+    },
+    Layers {
+        source: MACROS,
+        within: "",
+        modules: &[
+            &["duration", "expr", "limit", "suggest"],
+            &["template"],
+            &["args", "returned"],
+            &["function", "key"],
+            &["expand"],
+            &["lib"],
+        ],
+    },
+    Layers {
+        source: MACROS,
+        within: "expand",
+        modules: &[&["parts"], &["docs", "refusal"], &["enter"], &["asynchronous", "synchronous"], &["future"]],
+    },
+    Layers {
+        source: METRICS,
+        within: "",
+        modules: &[
+            &["words"],
+            &["catalog"],
+            &["state"],
+            &["export", "observe", "view"],
+            &["shared"],
+            &["listener"],
+            &["install"],
+            &["inspector"],
+            &["lib"],
+        ],
+    },
+    Layers {
+        source: METRICS,
+        within: "words",
+        modules: &[&["checked", "labels", "names", "time"], &["trace"], &["settings"]],
+    },
+    Layers {
+        source: METRICS,
+        within: "state",
+        modules: &[&["fleet", "histogram", "uses"], &["counts"], &["table"], &["recovered"]],
+    },
+    Layers { source: METRICS, within: "export", modules: &[&["openmetrics", "sink"], &["collect"]] },
+    Layers { source: METRICS, within: "observe", modules: &[&["observer", "sampler"]] },
+    Layers { source: METRICS, within: "install", modules: &[&["error"], &["handle"]] },
+];
 
-/// Within a module, the files of its folder, which name each other from `super`.
-const EXPAND: Layers = Layers {
-    folder: "../lock-macros/src/expand",
-    modules: &[&["parts"], &["docs", "refusal"], &["enter"], &["asynchronous", "synchronous"], &["future"]],
-};
-
-const METRICS: Layers = Layers {
-    folder: "../lock-metrics/src",
-    modules: &[
-        // Words.
-        &["access", "catalog", "checked", "labels", "names", "openmetrics", "text", "time"],
-        // Numbers.
-        &["fleet", "histogram", "trace", "uses"],
-        &["settings"],
-        &["counts", "sink"],
-        &["table"],
-        &["recovered"],
-        &["state"],
-        // What is made of them.
-        &["collect", "live", "observer", "sampler"],
-        &["export", "view"],
-        // The ways out.
-        &["shared"],
-        &["listener"],
-        &["handle"],
-        &["install_error"],
-        &["install"],
-        &["inspector"],
-        &["lib"],
-    ],
-};
-
-const STORES: &[&str] = &["memory", "quorum", "redis"];
-
-/// The only modules above the stores that name a store, in order to make one.
-const STORE_MAKERS: [&str; 5] = ["connect", "lib", "manager", "testing", "conformance"];
+/// What makes stores: nothing else above them names one.
+const STORE_MAKERS: [&str; 4] = ["lib", "api::connect", "api::manager", "testing"];
 
 impl Layers {
     fn of(&self, module: &str) -> Option<usize> {
@@ -114,34 +232,40 @@ impl Layers {
         lines.any(|line| [one, other].iter().all(|name| line.split(' ').any(|part| part == *name)))
     }
 
-    fn source(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(self.folder)
+    /// Returns which module of this folder a path leads through, if it leads into it.
+    fn through<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rest = if self.within.is_empty() { path } else { path.strip_prefix(self.within)?.strip_prefix("::")? };
+        rest.split("::").next().filter(|name| !name.is_empty())
     }
 
-    /// Returns the module that a file is part of, and how deep the file stands below the folder.
-    fn module_of(&self, file: &Path) -> (String, usize) {
-        let path = file.strip_prefix(self.source()).unwrap().with_extension("");
-        let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != "mod").collect();
-        (parts[0].to_owned(), if parts[0] == "lib" { 0 } else { parts.len() })
-    }
-
-    /// Returns what is wrong with the imports of one file.
-    fn upward(&self, module: &str, depth: usize, text: &str) -> Vec<String> {
-        let home = self.of(module).unwrap_or_else(|| panic!("{module} has no layer: add it to the table"));
+    /// Returns what is wrong with the imports of the file of a module.
+    fn upward(&self, module: &str, text: &str) -> Vec<String> {
+        let Some(home) = self.through(module) else { return Vec::new() };
+        let layer = self.of(home).unwrap_or_else(|| panic!("{module} has no layer: add it to the table"));
         let mut wrong = Vec::new();
-        for target in imports(text, depth).into_iter().filter(|target| target != module) {
-            let Some(there) = self.of(&target) else { continue };
-            let to_a_store = STORES.contains(&target.as_str()) && !STORE_MAKERS.contains(&module);
-            if to_a_store || (there >= home && !self.share_a_line(module, &target)) {
-                wrong.push(format!("{module} (layer {home}) imports {target} (layer {there})"));
+        for path in imports(text, module) {
+            let Some(target) = self.through(&path).filter(|target| *target != home) else { continue };
+            if self.of(target).is_some_and(|there| there >= layer && !self.share_a_line(home, target)) {
+                wrong.push(format!("{module} imports {path}, which is no layer below"));
             }
         }
         wrong
     }
 }
 
+/// Returns the module that a file of a source is.
+fn module_of(source: &Path, file: &Path) -> String {
+    let path = file.strip_prefix(source).unwrap().with_extension("");
+    let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != "mod").collect();
+    parts.join("::")
+}
+
 fn source() -> PathBuf {
-    CORE.source()
+    source_of(CORE)
+}
+
+fn source_of(source: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(source)
 }
 
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
@@ -159,9 +283,9 @@ fn is_test(file: &Path) -> bool {
     file.iter().any(|part| part == "tests" || part == "tests.rs")
 }
 
-/// Returns the modules of the crate that a source text names, in paths and in nested imports, from the
-/// root or from `super`. `depth` is how deep below the root the text stands.
-fn imports(text: &str, depth: usize) -> Vec<String> {
+/// Returns the paths below the root of the crate that the source text of a module names: from the root or from
+/// `super`, alone or in nested braces.
+fn imports(text: &str, module: &str) -> Vec<String> {
     let code: String = text
         .lines()
         .take_while(|line| !line.contains("#[cfg(test)]"))
@@ -171,26 +295,32 @@ fn imports(text: &str, depth: usize) -> Vec<String> {
     // `$crate` is where a macro is used, and no import.
     let is_start = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || "_$:".contains(c));
     for (at, root) in code.match_indices("crate::").filter(|(at, _)| is_start(*at)) {
-        heads(&code[at + root.len()..], &mut found);
+        paths(&code[at + root.len()..], "", &mut found);
     }
-    let up = "super::".repeat(depth);
-    if depth > 0 {
-        for (at, _) in code.match_indices(&up).filter(|(at, _)| is_start(*at)) {
-            heads(&code[at + up.len()..], &mut found);
+    for (at, _) in code.match_indices("super::").filter(|(at, _)| is_start(*at)) {
+        let (mut rest, mut above) = (&code[at..], module);
+        while let Some(shorter) = rest.strip_prefix("super::") {
+            rest = shorter;
+            above = above.rsplit_once("::").map_or("", |(above, _)| above);
         }
+        paths(rest, above, &mut found);
     }
     found
 }
 
-/// Reads the first name of a path, or of each path of a list in braces.
-fn heads(path: &str, found: &mut Vec<String>) {
-    let name: String = path.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+/// Reads a path that begins below `above`, or each path of a list in braces.
+fn paths(text: &str, above: &str, found: &mut Vec<String>) {
+    let name: String = text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
     if !name.is_empty() {
-        found.push(name);
+        let path = if above.is_empty() { name.clone() } else { format!("{above}::{name}") };
+        match text[name.len()..].strip_prefix("::") {
+            Some(rest) if !rest.starts_with(['<', '*']) => paths(rest, &path, found),
+            _ => found.push(path),
+        }
         return;
     }
-    let Some(list) = path.trim_start().strip_prefix('{') else {
-        assert!(!path.starts_with('*'), "a glob hides what is imported");
+    let Some(list) = text.trim_start().strip_prefix('{') else {
+        assert!(!text.starts_with('*'), "a glob hides what is imported");
         return;
     };
     let (mut depth, mut start) = (0, true);
@@ -202,7 +332,7 @@ fn heads(path: &str, found: &mut Vec<String>) {
             ',' if depth == 0 => start = true,
             c if start && !c.is_whitespace() => {
                 start = false;
-                heads(&list[at..], found);
+                paths(&list[at..], above, found);
             }
             _ => {}
         }
@@ -213,15 +343,22 @@ fn heads(path: &str, found: &mut Vec<String>) {
 #[limit]
 fn every_import_leads_to_a_layer_below() {
     let mut wrong = Vec::new();
-    for layers in [CORE, MACROS, EXPAND, METRICS] {
+    for name in [CORE, MACROS, METRICS] {
+        let source = source_of(name);
         let mut sources = Vec::new();
-        files(&layers.source(), "rs", &mut sources);
-        assert!(sources.len() > 3, "{}", layers.folder);
+        files(&source, "rs", &mut sources);
+        assert!(sources.len() > 3, "{name}");
         // Programs have no part in the layers of a library.
         for file in sources.iter().filter(|file| !is_test(file) && !file.iter().any(|part| part == "bin")) {
-            let (module, depth) = layers.module_of(file);
-            let found = layers.upward(&module, depth, &fs::read_to_string(file).unwrap());
-            wrong.extend(found.into_iter().map(|what| format!("{}: {what}", file.display())));
+            let (module, text) = (module_of(&source, file), fs::read_to_string(file).unwrap());
+            wrong.extend(
+                TABLES.iter().filter(|table| table.source == name).flat_map(|table| table.upward(&module, &text)),
+            );
+            let makes_stores = STORE_MAKERS.iter().any(|maker| module.starts_with(maker));
+            if name == CORE && !makes_stores && !module.starts_with("stores") {
+                let stores = imports(&text, &module).into_iter().filter(|path| path.starts_with("stores::"));
+                wrong.extend(stores.map(|path| format!("{module} names a store: {path}")));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -230,24 +367,32 @@ fn every_import_leads_to_a_layer_below() {
 #[test]
 #[limit]
 fn no_way_to_write_an_import_is_overlooked() {
+    let table = |within: &str| TABLES.iter().find(|table| table.source == CORE && table.within == within).unwrap();
+    let (root, engine) = (table(""), table("engine"));
     let ways = [
-        "use crate::keeper;",
-        "use crate::{clock::Clock, keeper::{self, hear}};",
-        "use crate::{\n    clock::{Clock, Timestamp},\n    keeper::hear,\n};",
-        "pub(crate) use crate::keeper::start as begin;",
-        "fn f() { crate::keeper::start() }",
+        "use crate::engine::keeper;",
+        "use crate::{types::system::clock::Clock, engine::keeper::{self, hear}};",
+        "use crate::engine::{\n    gate::{Gate, Turn},\n    keeper::hear,\n};",
+        "pub(crate) use crate::engine::keeper::start as begin;",
+        "fn f() { crate::engine::keeper::start() }",
         "use super::keeper::start;",
-        "use super::{clock::Clock, keeper};",
+        "use super::{timer::Timer, keeper};",
     ];
     for way in ways {
-        assert_eq!(CORE.upward("lease", 1, way).len(), 1, "{way}");
+        assert!(!engine.upward("engine::lease", way).is_empty(), "{way}");
     }
-    assert_eq!(CORE.upward("lease", 2, "use super::super::keeper;").len(), 1, "from a file one deeper");
-    for fine in ["use crate::{clock::Clock, timer::AlarmId};", "// use crate::keeper;", "use super::clock::Clock;"] {
-        assert_eq!(CORE.upward("lease", 1, fine), [] as [String; 0], "{fine}");
+    assert_eq!(engine.upward("engine::lease::state", "use super::super::keeper;").len(), 1, "from a file one deeper");
+    let fine = [
+        "use crate::engine::{gate::Gate, timer::AlarmId};",
+        "// use crate::engine::keeper;",
+        "use super::timer::AlarmId;",
+    ];
+    for fine in fine {
+        assert_eq!(engine.upward("engine::lease", fine), [] as [String; 0], "{fine}");
     }
-    assert_eq!(CORE.upward("lease", 1, "use crate::trace;").len(), 1, "its own layer");
-    assert_eq!(CORE.upward("keeper", 1, "use crate::redis::RedisStore;").len(), 1, "a store");
+    assert_eq!(engine.upward("engine::timer", "use crate::engine::gate;").len(), 1, "its own layer");
+    assert_eq!(root.upward("engine::keeper", "use crate::stores::redis::RedisStore;").len(), 1, "a store");
+    assert_eq!(root.upward("types::key", "use crate::api::lock::LockRequest;").len(), 1, "from above");
 }
 
 #[test]
@@ -294,11 +439,11 @@ fn without_example(text: &str) -> Vec<String> {
 #[limit]
 fn every_public_type_has_an_example() {
     let mut wrong = Vec::new();
-    for layers in [CORE, METRICS] {
+    for source in [CORE, METRICS] {
         let mut sources = Vec::new();
-        files(&layers.source(), "rs", &mut sources);
+        files(&source_of(source), "rs", &mut sources);
         // What only expansions name is documented for nobody, and programs export nothing.
-        let is_hidden = |file: &Path| file.iter().any(|part| part == "bin" || part == "__private");
+        let is_hidden = |file: &Path| file.iter().any(|part| part == "bin" || part == "attribute");
         for file in sources.iter().filter(|file| !is_hidden(file) && !is_test(file)) {
             let without = without_example(&fs::read_to_string(file).unwrap());
             wrong.extend(without.into_iter().map(|name| format!("{}: {name}", file.display())));
@@ -314,8 +459,8 @@ fn every_public_type_has_an_example() {
 #[limit]
 fn only_one_file_spells_redis_keys() {
     let mut sources = Vec::new();
-    files(&source().join("redis"), "rs", &mut sources);
-    for file in sources.iter().filter(|file| !file.ends_with("keys.rs") && !is_test(file)) {
+    files(&source().join("stores/redis"), "rs", &mut sources);
+    for file in sources.iter().filter(|file| !file.ends_with("keys/mod.rs") && !is_test(file)) {
         let text = fs::read_to_string(file).unwrap();
         let text = text.split("#[cfg(test)]").next().unwrap();
         for spelled in ["@queue", "@waiters", "lock:inbox", "lock:clock"] {

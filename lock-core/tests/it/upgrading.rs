@@ -56,7 +56,7 @@ async fn locks_jobs_and_readers_of_older_versions_are_read() {
             let holder = locks.holder(key).await.unwrap().unwrap();
             let info = holder.info.as_ref().unwrap();
             assert_eq!((&*info.host, info.pid, &*info.site), ("vm", 6120, site), "{key}");
-            assert_eq!(holder.owner.map(|owner| owner.to_hex()).as_deref(), owner, "{key}");
+            assert_eq!(holder.owner.map(lock_core::OwnerId::to_hex).as_deref(), owner, "{key}");
             assert!(holder.ttl_left.unwrap() <= 50 * SECOND, "{key}");
             assert!(locks.lock(key).try_acquire().await.unwrap().is_none(), "{key}");
         }

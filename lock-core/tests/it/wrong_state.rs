@@ -204,9 +204,9 @@ impl World {
         if let Err(error) = changed {
             // What a robbed holder is told is that it was.
             if error.kind() == LockErrorKind::Lost {
-                assert!(robbed, "{error}\n{}", self.story())
+                assert!(robbed, "{error}\n{}", self.story());
             } else {
-                self.check(&error)
+                self.check(&error);
             }
         }
         self.held.push(Held { guard, robbed });

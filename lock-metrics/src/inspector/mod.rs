@@ -15,13 +15,13 @@ use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
 use lock_core::{Clock, LockError, LockGuard, LockKey, LockLabel, LockManager, sites};
 use tokio::sync::oneshot;
 
-use crate::fleet::{Fleet, FleetLock};
-use crate::handle::MetricsHandle;
 use crate::inspector::classify::Classes;
-use crate::install_error::InstallError;
-use crate::labels::mode_of;
+use crate::install::error::InstallError;
+use crate::install::handle::MetricsHandle;
+use crate::state::fleet::{Fleet, FleetLock};
 use crate::state::{Core, INSPECTOR_KEY, MAX_LOCKS, OTHER};
-use crate::time::Moment;
+use crate::words::labels::mode_of;
+use crate::words::time::Moment;
 
 /// The lease of the election: after a crash another instance takes over within this and an interval.
 const TERM: Duration = Duration::from_secs(30);

@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use crate::labels::MODES;
-use crate::live::LiveState;
-use crate::text::{human, visible};
+use crate::view::live::LiveState;
 use crate::view::roles::{Job, Roles};
 use crate::view::{Shown, View, host, short_owner};
+use crate::words::labels::MODES;
+use lock_core::text::{human, visible};
 
 const STYLE: &str = include_str!("locks.css");
 

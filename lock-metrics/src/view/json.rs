@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::live::LiveState;
+use crate::view::live::LiveState;
 use crate::view::{Shown, View, host, short_owner};
 
 pub(super) fn document(view: &View) -> Value {

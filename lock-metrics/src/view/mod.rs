@@ -2,6 +2,7 @@
 
 mod html;
 mod json;
+pub(crate) mod live;
 mod roles;
 
 use std::cmp::Reverse;
@@ -11,11 +12,11 @@ use std::time::Duration;
 
 use lock_core::{Holder, LockKey};
 
-use crate::live::{LiveLock, LiveState};
 use crate::state::Core;
-use crate::table::{Phase, Row};
-use crate::time::Moment;
+use crate::state::table::{Phase, Row};
+use crate::view::live::{LiveLock, LiveState};
 use crate::view::roles::Roles;
+use crate::words::time::Moment;
 
 pub use html::LIVE_VIEW_CSP;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::labels::DEADLOCK_ROLES;
+use crate::state::table::Phase;
 use crate::state::{Core, OTHER};
-use crate::table::Phase;
-use crate::time::Moment;
+use crate::words::labels::DEADLOCK_ROLES;
+use crate::words::time::Moment;
 
 /// Everything of this process that has a role.
 pub(super) struct Roles {

@@ -1,9 +1,9 @@
 use super::{History, Record, Violation};
-use crate::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
-use crate::fencing::FencingToken;
-use crate::key::{LockKey, LockLabel};
-use crate::owner::OwnerId;
+use crate::contract::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
 use crate::testing::Recorder;
+use crate::types::fencing::FencingToken;
+use crate::types::key::{LockKey, LockLabel};
+use crate::types::owner::OwnerId;
 use std::time::Duration;
 
 /// A hold of key `k` by attempt = token of process 1, with its end.

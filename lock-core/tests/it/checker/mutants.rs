@@ -67,11 +67,11 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
 
 /// The scripts that they are made of.
 const SCRIPTS: [&str; 5] = [
-    include_str!("../../../src/redis/steps/join.lua"),
-    include_str!("../../../src/redis/steps/phase.lua"),
-    include_str!("../../../src/redis/steps/queue.lua"),
-    include_str!("../../../src/redis/steps/release.lua"),
-    include_str!("../../../src/redis/steps/share.lua"),
+    include_str!("../../../src/stores/redis/steps/join.lua"),
+    include_str!("../../../src/stores/redis/steps/phase.lua"),
+    include_str!("../../../src/stores/redis/steps/queue.lua"),
+    include_str!("../../../src/stores/redis/steps/release.lua"),
+    include_str!("../../../src/stores/redis/steps/share.lua"),
 ];
 
 /// Returns what mutants would change, and no script says.

@@ -156,7 +156,7 @@ async fn who_may_not_use_them_tells_and_is_told_as_before() {
     };
     let all = user("all", "~* &* +@all");
     let deaf = user("deaf", "~* &* +@all -ssubscribe");
-    let documented = include_str!("../../../src/redis/acl.txt").split_once(">password").unwrap().1;
+    let documented = include_str!("../../../src/stores/redis/acl.txt").split_once(">password").unwrap().1;
     let plain = user("plain", documented);
     let documented =
         user("documented", &format!("{documented} +ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub"));

@@ -169,7 +169,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
     let go = |name: &str| cluster.move_keys(&[name, &format!("{name}:@queue")], from, to);
 
     // The commands that a reader needs, according to the documentation.
-    let (_, needed) = include_str!("../../../../src/redis/acl.txt").trim_end().rsplit_once('\n').unwrap();
+    let (_, needed) = include_str!("../../../../src/stores/redis/acl.txt").trim_end().rsplit_once('\n').unwrap();
     for master in cluster.masters() {
         let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*"];
         let words: Vec<&str> = user.into_iter().chain(needed.split_whitespace()).collect();

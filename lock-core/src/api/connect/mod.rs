@@ -1,0 +1,255 @@
+//! From a URL, options and the environment to a manager.
+
+#[cfg(feature = "redis")]
+mod redlock;
+#[cfg(feature = "inspect")]
+mod topology;
+
+use std::env::VarError;
+
+use crate::api::manager::{LockManager, LockManagerBuilder};
+use crate::stores::memory::MemoryStore;
+use crate::types::error::{LockError, Result};
+use crate::types::options::{LockOptions, NAMES};
+use crate::types::prefix::take_key_prefix;
+
+impl LockManager {
+    /// Connects to the store that a URL names, and checks that it answers.
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `memory://` | this process, for tests and programs that run alone; shared by all who connect to it here |
+    /// | `memory://name` | another one of this process |
+    /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
+    /// | `rediss://…` | the same over TLS (feature `tls`) |
+    /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
+    /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
+    /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
+    /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
+    ///
+    /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
+    /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability).
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood and for credentials
+    /// that are refused, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if there is no answer within 5 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is kept.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, LockOptions::default()).await
+    }
+
+    /// Connects as [`connect`](Self::connect) does, with other defaults for every lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lock_core::{LockManager, LockOptions};
+    ///
+    /// # async fn demo() -> Result<(), lock_core::LockError> {
+    /// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(1));
+    /// let locks = LockManager::connect_with("memory://", options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for
+    /// options that contradict each other.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is kept.
+    pub async fn connect_with(url: &str, options: LockOptions) -> Result<Self> {
+        let manager = Self::builder_for(url)?.options(options).build()?;
+        manager.ping().await?;
+        Ok(manager)
+    }
+
+    /// Starts to build a manager of the store that a URL names, as in [`connect`](Self::connect). Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood.
+    pub fn builder_for(url: &str) -> Result<LockManagerBuilder> {
+        at(url)
+    }
+
+    /// Connects as the environment says.
+    ///
+    /// | variable | meaning |
+    /// |---|---|
+    /// | `LOCK_URL` | the store, as in [`connect`](Self::connect); required |
+    /// | `LOCK_KEY_PREFIX` | comes before every key, see [`LockManagerBuilder::key_prefix`] |
+    /// | `LOCK_TTL` | the lease, for example `10s` or `1m30s` |
+    /// | `LOCK_WAIT` | how long to wait: `none`, `forever`, or a time |
+    /// | `LOCK_RENEW` | the watchdog: `auto`, `off`, or an interval |
+    /// | `LOCK_MAX_HOLD`, `LOCK_MIN_HOLD` | bounds of a hold |
+    /// | `LOCK_STUCK_AFTER` | the age at which a hold counts as stuck |
+    /// | `LOCK_HANDOFF` | `true` or `false`: whether locks pass directly between callers of a process |
+    /// | `LOCK_RELEASE_IN_BACKGROUND` | `true` or `false` |
+    /// | `LOCK_DURABILITY` | `acks=1`, `acks=all`, `fsync=local`, `fsync=1` or `master` |
+    ///
+    /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
+    ///
+    /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
+    /// `?key_prefix=` in the URL is read by this library only. Other clients refuse it, or ignore it and use other keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect_with`](Self::connect_with); [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured)
+    /// names the variable that cannot be read. There is no fall-back for a missing `LOCK_URL`: locks that no other
+    /// process sees would look like locks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is kept.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn start() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::from_env().await?;
+    /// # drop(locks);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn from_env() -> Result<Self> {
+        let manager = configured(|name| match std::env::var(name) {
+            Ok(value) => Ok(Some(value)),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(LockError::misconfigured(format!("{name} is not text"))),
+        })?
+        .build()?;
+        manager.ping().await?;
+        Ok(manager)
+    }
+}
+
+/// Reads the variables.
+fn configured(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<LockManagerBuilder> {
+    let set = |name: &str| Ok::<_, LockError>(variable(name)?.filter(|value| !value.trim().is_empty()));
+    let url = set("LOCK_URL")?.ok_or_else(|| {
+        LockError::misconfigured(
+            "LOCK_URL is not set; set it to the store of the locks, such as redis://127.0.0.1:6379, or to memory:// for \
+             locks of this process only",
+        )
+    })?;
+    let mut options = LockOptions::default();
+    for option in NAMES {
+        let name = format!("LOCK_{}", option.to_ascii_uppercase());
+        if let Some(value) = set(&name)? {
+            options.set(option, &value).map_err(|error| LockError::misconfigured(format!("{name}: {error}")))?;
+        }
+    }
+    let builder = at(&url)?.options(options);
+    Ok(match set("LOCK_KEY_PREFIX")? {
+        Some(prefix) => builder.key_prefix(prefix),
+        None => builder,
+    })
+}
+
+/// Starts to build a manager of the store that a URL names. Opens nothing.
+fn at(url: &str) -> Result<LockManagerBuilder> {
+    let (url, key_prefix) = take_key_prefix(url)?;
+    let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+        LockError::misconfigured(
+            "the URL of the store has no scheme; write redis://host:6379, or memory:// for locks of this process only",
+        )
+    })?;
+    let builder = match scheme {
+        "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
+            return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
+        }
+        "memory" if rest.contains('?') => {
+            return Err(LockError::misconfigured(
+                "the URL of a store in memory takes key_prefix and nothing else; ttl, wait and the like are options of locks",
+            ));
+        }
+        "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => LockManager::builder(crate::stores::redis::RedisStore::new(&url)?),
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => LockManager::builder(crate::stores::quorum::Quorum::new(&url)?),
+        #[cfg(not(feature = "redis"))]
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" | "redlock" | "redlocks" => {
+            return Err(LockError::misconfigured(
+                "this build has no Redis store; enable the feature `redis` of lock-core",
+            ));
+        }
+        _ => {
+            // What stands before the colon may be a user and a password.
+            return Err(LockError::misconfigured(
+                "the URL of the store begins with no scheme that there is; use memory://, redis://host:6379 (Redis or Valkey), \
+                 rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
+                 redlock://host,host,host",
+            ));
+        }
+    };
+    Ok(match key_prefix {
+        Some(prefix) => builder.key_prefix(prefix),
+        None => builder,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::configured;
+    use crate::api::manager::LockManager;
+    use crate::types::options::{Renew, Wait};
+
+    fn with(variables: &[(&str, &str)]) -> crate::Result<LockManager> {
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        configured(|name| Ok(find(name)))?.build()
+    }
+
+    #[test]
+    fn the_environment_says_how_to_connect() {
+        let locks = with(&[
+            ("LOCK_URL", "memory://"),
+            ("LOCK_TTL", "10s"),
+            ("LOCK_WAIT", "forever"),
+            ("LOCK_RENEW", "2s"),
+            ("LOCK_MAX_HOLD", "1h"),
+            ("LOCK_MIN_HOLD", "1s"),
+            ("LOCK_STUCK_AFTER", "5m"),
+            ("LOCK_HANDOFF", "false"),
+            ("LOCK_RELEASE_IN_BACKGROUND", "true"),
+            ("LOCK_KEY_PREFIX", "prod:"),
+        ])
+        .unwrap();
+        let options = locks.options();
+        assert_eq!((options.ttl, options.wait), (Duration::from_secs(10), Wait::Forever));
+        assert_eq!((options.renew, options.handoff), (Renew::Every(Duration::from_secs(2)), false));
+        assert_eq!(options.max_hold, Some(Duration::from_secs(3600)));
+        assert_eq!((options.min_hold, options.release_in_background), (Duration::from_secs(1), true));
+        assert_eq!(options.stuck_after, Some(Duration::from_secs(300)));
+        assert_eq!(locks.key("job").unwrap().as_str(), "prod:job");
+    }
+
+    #[test]
+    fn a_variable_that_is_wrong_is_named() {
+        let url = ("LOCK_URL", "memory://");
+        for (variables, says) in [
+            (&[][..], "LOCK_URL is not set"),
+            (&[("LOCK_URL", " ")], "LOCK_URL is not set"),
+            (&[url, ("LOCK_TTL", "10")], "LOCK_TTL: \"10\" is not a duration"),
+            (&[url, ("LOCK_WAIT", "never")], "LOCK_WAIT: "),
+            (&[url, ("LOCK_HANDOFF", "yes")], "LOCK_HANDOFF: \"yes\" is neither true nor false"),
+            (&[url, ("LOCK_TTL", "1ms")], "use at least 1s"),
+            (&[url, ("LOCK_KEY_PREFIX", "prod")], "colon"),
+        ] {
+            let error = with(variables).unwrap_err();
+            assert!(error.to_string().contains(says), "{variables:?}: {error}");
+        }
+        assert!(with(&[url, ("LOCK_TTL", ""), ("LOCK_SURPRISE", "x")]).is_ok());
+    }
+}

@@ -1,0 +1,159 @@
+//! `redlock://`: a quorum of Redis servers from one URL.
+
+use crate::contract::backend::AnyBackend;
+use crate::stores::quorum::{Quorum, Restarts};
+use crate::stores::redis::RedisStore;
+use crate::types::error::{LockError, Result};
+use crate::types::options::parse_duration;
+use crate::types::prefix::take_key_prefix;
+
+const SUPPORTED: &str = "write redlock://user:password@host:6379,host,host/db?max_ttl=60s&restarts=forget, of which only the \
+                         hosts are needed, or redlocks:// for TLS";
+
+impl Quorum {
+    /// Names a quorum of Redis servers by its URL. Opens nothing yet.
+    ///
+    /// `redlock[s]://[user:password@]host[:6379],host,host…[/db][?max_ttl=60s&restarts=forget|remember]`: user, password
+    /// and database are those of every member.
+    ///
+    /// ```
+    /// use lock_core::Quorum;
+    ///
+    /// let quorum = Quorum::new("redlock://10.0.0.1,10.0.0.2,10.0.0.3?max_ttl=30s")?;
+    /// assert_eq!(format!("{quorum:?}"), "Quorum(2 of 10.0.0.1:6379, 10.0.0.2:6379, 10.0.0.3:6379)");
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), saying what to write. The message never
+    /// repeats the URL.
+    pub fn new(url: &str) -> Result<Self> {
+        let (members, query) = parts(url)?;
+        let members =
+            members.iter().map(|url| RedisStore::new(url).map(AnyBackend::new)).collect::<Result<Vec<_>>>()?;
+        let mut quorum = Self::of(members)?;
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            quorum = match parameter.split_once('=').unwrap_or((parameter, "")) {
+                // What cannot be read may be a password.
+                ("max_ttl", value) => match parse_duration(value).ok().map(|max_ttl| quorum.with_max_ttl(max_ttl)) {
+                    Some(bounded) => bounded?,
+                    None => return refuse("max_ttl is a time of at least 1s, such as 60s"),
+                },
+                ("restarts", "forget") => quorum.with_restarts(Restarts::Forget),
+                ("restarts", "remember") => quorum.with_restarts(Restarts::Remember),
+                ("restarts", _) => return refuse("restarts is forget or remember"),
+                _ => {
+                    return refuse(
+                        "the URL of a quorum takes key_prefix, max_ttl and restarts, and no other parameter",
+                    );
+                }
+            };
+        }
+        Ok(quorum)
+    }
+}
+
+fn refuse<T>(text: &str) -> Result<T> {
+    Err(LockError::misconfigured(format!("{text}; {SUPPORTED}")))
+}
+
+/// Takes the URL of a quorum apart: the URLs of its members, and its parameters.
+pub(super) fn parts(url: &str) -> Result<(Vec<String>, String)> {
+    // A namespace is the manager's.
+    let (url, _) = take_key_prefix(url)?;
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("redlock", rest)) => ("redis", rest),
+        Some(("redlocks", rest)) => ("rediss", rest),
+        _ => return refuse("this is not the URL of a quorum"),
+    };
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if address.contains("://") {
+        return refuse(
+            "the URL of the quorum names its members by their hosts, and one scheme for all; members of other kinds \
+                       go into Quorum::of",
+        );
+    }
+    let (authority, database) = match address.split_once('/') {
+        Some((authority, database)) => (authority, format!("/{database}")),
+        None => (address, String::new()),
+    };
+    if database.contains('@') {
+        return refuse("the URL of the quorum has an @ after its hosts; percent-encode the password");
+    }
+    if database.contains(',') {
+        return refuse(
+            "the URL of the quorum has hosts after its database, which is that of all members and comes last",
+        );
+    }
+    let (login, hosts) = match authority.split_once('@') {
+        Some((login, hosts)) => (format!("{login}@"), hosts),
+        None => (String::new(), authority),
+    };
+    if hosts.contains('@') {
+        return refuse(
+            "the URL of the quorum has more than one @: it names one user for all members, before the first host, \
+             with special characters percent-encoded; members with users of their own go into Quorum::of",
+        );
+    }
+    let mut members = Vec::new();
+    for host in hosts.split(',').map(str::trim) {
+        if host.is_empty() {
+            return refuse("the URL of the quorum has an empty host");
+        }
+        members.push(format!("{scheme}://{login}{host}{database}"));
+    }
+    Ok((members, query.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::testing::limit;
+
+    use crate::stores::quorum::Quorum;
+    use crate::types::error::LockErrorKind;
+
+    #[test]
+    #[limit]
+    fn a_url_names_every_member() {
+        for (url, says) in [
+            ("redlock://a,b,c", "Quorum(2 of a:6379, b:6379, c:6379)"),
+            ("redlock://u:s3cret@a:1,b:2,c:3,d:4,e:5/2?max_ttl=10s", "Quorum(3 of a:1/2, b:2/2, c:3/2, d:4/2, e:5/2)"),
+            (
+                "redlock://[::1]:7001,[::1]:7002,[::1]:7003?restarts=remember",
+                "Quorum(2 of [::1]:7001, [::1]:7002, [::1]:7003)",
+            ),
+        ] {
+            assert_eq!(format!("{:?}", Quorum::new(url).unwrap()), says);
+        }
+    }
+
+    #[test]
+    #[limit]
+    fn a_bad_url_says_what_to_write_and_repeats_nothing() {
+        for (url, says) in [
+            ("redlock://", "empty host"),
+            ("redlock://a,,b", "empty host"),
+            ("redlock://a", "at least three"),
+            ("redlock://a,b", "at least three"),
+            ("redlock://a,b,a", "named a:6379"),
+            ("redlock://a,b,a:6379", "named a:6379"),
+            ("redlock://u:s3cret@a,u:s3cret@b,c", "one user for all members"),
+            ("redlock://:s3/cret@a,b,c", "percent-encode"),
+            ("redlock://a,b,c?max_ttl=1", "such as 60s"),
+            ("redlock://a,b,c?max_ttl=10ms", "between 1s and 30 days"),
+            ("redlock://a,b,c?max_ttl=31d", "between 1s and 30 days"),
+            ("redlock://a,b,c?restarts=maybe", "forget or remember"),
+            ("redlock://a,b,c?s3cret=1s", "no other parameter"),
+            ("redlock://a:port,b,c", "cannot be read"),
+            ("redlock://a/1,b/1,c/1", "comes last; write redlock://"),
+            ("redlock://redis://a,redis://:s3cret@b,redis://c", "one scheme for all"),
+            ("redis://a,b,c", "not the URL of a quorum"),
+        ] {
+            let error = Quorum::new(url).unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+            assert!(!error.to_string().contains("s3"), "{error}");
+        }
+    }
+}

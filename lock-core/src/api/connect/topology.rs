@@ -1,0 +1,71 @@
+//! From a URL to the servers behind it.
+
+use crate::api::connect::redlock;
+use crate::stores::quorum::Quorum;
+use crate::stores::redis::inspect::{FleetReader, Topology};
+use crate::types::error::Result;
+use crate::types::prefix::take_key_prefix;
+
+impl Topology {
+    /// Asks every server behind a URL of Redis: of one server, sentinels, a cluster or a quorum.
+    ///
+    /// A server that cannot be asked, or should not be as it is, is listed with its
+    /// [`problem`](crate::inspect::Server::problem).
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be read. The message
+    /// never repeats the URL.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn read(url: &str) -> Result<Self> {
+        if !is_quorum(url) {
+            return Self::of_store(url).await;
+        }
+        let quorum = Quorum::new(url)?;
+        let mut topology = Self::of_members(FleetReader::members(url)?, quorum.list()).await;
+        for server in &mut topology.servers {
+            server.excluded_for = server.excluded_for.filter(|_| !quorum.remembers());
+            let other = server.lists.iter().find(|other| !quorum.fits(other));
+            server.disagrees = other.is_some();
+            server.problem = server.problem.take().or_else(|| {
+                let other = other?;
+                Some(format!("it also serves a quorum of {} of the members {}", other.majority, other.names.join(", ")))
+            });
+        }
+        Ok(topology)
+    }
+}
+
+impl FleetReader {
+    /// Names the servers that a URL stands for, one by one: the members of a quorum, or the one store of any other URL.
+    ///
+    /// ```
+    /// use lock_core::inspect::FleetReader;
+    ///
+    /// let members = FleetReader::members("redlock://10.0.0.1,10.0.0.2,10.0.0.3")?;
+    /// assert_eq!(members[2].node(), "10.0.0.3:6379");
+    /// assert_eq!(FleetReader::members("redis://10.0.0.1")?.len(), 1);
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn members(url: &str) -> Result<Vec<Self>> {
+        if !is_quorum(url) {
+            return Ok(vec![Self::new(url)?]);
+        }
+        // All that is wrong with the list as a whole.
+        Quorum::new(url)?;
+        let (_, prefix) = take_key_prefix(url)?;
+        let (members, _) = redlock::parts(url)?;
+        members.iter().map(|url| Self::new(url).map(|reader| reader.within(prefix.as_deref()))).collect()
+    }
+}
+
+fn is_quorum(url: &str) -> bool {
+    matches!(url.split("://").next(), Some("redlock" | "redlocks"))
+}

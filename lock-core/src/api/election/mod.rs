@@ -1,0 +1,286 @@
+//! Leader election: a lock that candidates wait for as long as it takes, and whose holder leads.
+
+mod leadership;
+mod observation;
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::lock::{LockRequest, RequestedKeys};
+use crate::api::manager::LockManager;
+use crate::api::protect;
+use crate::contract::event::Purpose;
+use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::fencing::FencingToken;
+use crate::types::key::{LockKey, LockLabel};
+use crate::types::naming::IntoLockKey;
+use crate::types::options::Wait;
+use crate::types::owner::Holder;
+
+pub use leadership::Leadership;
+pub use observation::Observation;
+
+/// How long an announcement may be, in bytes: it is stored in the lock.
+const MAX_ANNOUNCEMENT: usize = 150;
+
+/// What tells an announcement from a call site.
+const MARK: char = '@';
+
+impl LockManager {
+    /// Makes this process a candidate for a role that at most one process of the fleet has: the scheduler, the
+    /// writer of a log, the owner of a shard.
+    ///
+    /// The role is the exclusive lock of that name, so everything that is true of a lock is true of it: who is cut
+    /// off stops by its own clock before another is elected, and the term is a fencing token. Candidates wait in
+    /// order, each for as long as it takes.
+    ///
+    /// ```no_run
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let election = locks.elect("billing").announcing("10.0.0.3:8080");
+    /// election
+    ///     .run(async |term| {
+    ///         println!("leading, term {term}");
+    ///         // … work, with the term along with every write …
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn elect(&self, name: impl IntoLockKey) -> Election {
+        Election {
+            manager: self.clone(),
+            key: self.key(name),
+            ttl: self.options().ttl,
+            label: None,
+            announcement: None,
+        }
+    }
+}
+
+/// A role that at most one process has. Made by [`LockManager::elect`], which is the example of [`Election`]. Cheap to
+/// clone.
+#[must_use = "nobody stands for election until run or campaign is awaited"]
+#[derive(Clone, Debug)]
+pub struct Election {
+    manager: LockManager,
+    key: Result<LockKey>,
+    ttl: Duration,
+    label: Option<LockLabel>,
+    announcement: Option<Arc<str>>,
+}
+
+impl Election {
+    /// Sets the lease: how long nobody leads after the leader has died. Default: the manager's ttl.
+    ///
+    /// At least 1 s. A leader that resigns is followed at once.
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Names the role in metrics. Default: the template of the name, as [`lock_key!`](crate::lock_key) gives it, else
+    /// the call site of the candidate.
+    pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Announces something to whoever asks for the leader: an address, a name. At most 150 bytes, in one line and
+    /// without `|`.
+    pub fn announcing(mut self, what: impl Into<Arc<str>>) -> Self {
+        self.announcement = Some(what.into());
+        self
+    }
+
+    /// Campaigns, runs `work` while this process leads, and resigns when it ends. Its output is returned.
+    ///
+    /// If the leadership is lost, `work` is dropped at its next await, and this campaigns again: `work` then starts
+    /// anew, with the next term. A store that is away is waited for. If `work` panics, this process resigns.
+    ///
+    /// Under `tokio::spawn` write `async move |term|`, as in the second example. A closure that borrows does not compile there:
+    /// *implementation of `Send` is not general enough* is a limit of the compiler, which cannot see that its future may cross threads.
+    ///
+    /// The running code finds its lock by [`current_lock`](crate::current_lock): `ensure_held` before a step that
+    /// must not happen twice.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::ShutDown`] when the manager is shut down, `InvalidKey`, `Misconfigured`. Never because of a
+    /// loss or of a store that is away.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work` and resigns in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let done = locks.elect("migration").run(async |term| term.get() > 0).await?;
+    /// assert!(done);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// In a task of its own, `async move`:
+    ///
+    /// ```
+    /// # use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// # use lock_core::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// # let counter = Arc::new(AtomicU64::new(0));
+    /// let (election, count) = (locks.elect("billing"), counter.clone());
+    /// let task = tokio::spawn(async move {
+    ///     election
+    ///         .run(async move |_term| {
+    ///             count.fetch_add(1, Ordering::Relaxed);
+    ///         })
+    ///         .await
+    /// });
+    /// task.await.unwrap()?;
+    /// assert_eq!(counter.load(Ordering::Relaxed), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn run<T, W: AsyncFnMut(FencingToken) -> T>(&self, mut work: W) -> impl Future<Output = Result<T>> + use<T, W> {
+        let (election, called_from) = (self.clone(), Location::caller());
+        async move {
+            loop {
+                let guard = election.request(called_from).acquire().await?;
+                let term = guard.token();
+                match protect::run(guard, async |_| work(term).await).await {
+                    Err(error) if error.kind() == LockErrorKind::Lost => {
+                        tracing::warn!(election = %election.name(), %term, %error, "lost the leadership; campaigning again");
+                    }
+                    ended => return ended,
+                }
+            }
+        }
+    }
+
+    /// Waits until this process leads, for as long as that takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a candidate that is dropped leaves the queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let leadership = locks.elect("billing").campaign().await?;
+    /// tokio::select! {
+    ///     reason = leadership.lost() => eprintln!("no longer leading: {reason}"),
+    ///     () = std::future::ready(()) => leadership.resign().await.map(drop)?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
+        let request = self.request(Location::caller());
+        async move { request.acquire().await.map(Leadership::new) }
+    }
+
+    /// Returns who leads now, or `None` if nobody does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::holder`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        let holder = self.manager.holder_of(self.key.clone()?).await?;
+        Ok(holder.map(Leader))
+    }
+
+    /// Follows who leads. All observers of one election in one manager share one look at the store a second, which
+    /// ends with the last of them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let mut billing = locks.elect("billing").observe();
+    /// loop {
+    ///     match billing.changed().await? {
+    ///         Some(leader) => println!("ask {:?}", leader.announced()),
+    ///         None => println!("nobody leads"),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[must_use = "it follows while it is kept"]
+    pub fn observe(&self) -> Observation {
+        Observation::new(&self.manager, self.key.clone())
+    }
+
+    fn name(&self) -> &str {
+        self.key.as_ref().map_or("", LockKey::as_str)
+    }
+
+    /// One candidacy. No hand-off: a term is the store's own grant.
+    fn request(&self, called_from: &'static Location<'static>) -> LockRequest {
+        let mut options = self.manager.options().clone().with_ttl(self.ttl).with_wait(Wait::Forever).without_handoff();
+        options.min_hold = Duration::ZERO;
+        let request = LockRequest::new(self.manager.clone(), self.key.clone().map(RequestedKeys::One));
+        let mut request = request.on_behalf_of(called_from, options).with_purpose(Purpose::Leadership);
+        if let Some(label) = &self.label {
+            request = request.with_label(label.clone());
+        }
+        match &self.announcement {
+            None => request,
+            Some(text) if text.len() <= MAX_ANNOUNCEMENT && !text.contains(|c: char| c == '|' || c.is_control()) => {
+                request.seen_as(format!("{MARK}{text}").into())
+            }
+            Some(_) => request.refused(LockError::misconfigured(format!(
+                "an announcement is at most {MAX_ANNOUNCEMENT} bytes in one line, without \"|\"; announce an address where the \
+                 rest is told"
+            ))),
+        }
+    }
+}
+
+/// Who leads, as the store reports it.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// if let Some(leader) = locks.elect("billing").leader().await? {
+///     println!("{} leads, at {:?}", leader.holder(), leader.announced());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Leader(Holder);
+
+impl Leader {
+    /// Returns what the leader announced.
+    #[must_use]
+    pub fn announced(&self) -> Option<&str> {
+        self.0.site().strip_prefix(MARK)
+    }
+
+    /// Returns the leader's host, process and lease.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.0
+    }
+}

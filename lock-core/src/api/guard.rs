@@ -1,0 +1,304 @@
+//! The proof that a lock is held.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::engine::claim::free::ReleaseOutcome;
+use crate::engine::context::Frame;
+use crate::engine::hold::owned::OwnedHold;
+use crate::engine::shared::Caller;
+use crate::engine::watch::watchdog;
+use crate::types::error::{LockError, LossReason, Result};
+use crate::types::fencing::FencingToken;
+use crate::types::key::LockKey;
+use crate::types::mode::Mode;
+use crate::types::options::{MAX_TTL, MIN_FIXED_TTL};
+use crate::types::system::blocking::block_on;
+
+/// A lock that is held, renewed by the watchdog until it is released.
+///
+/// Dropping the guard releases in the background: anywhere, without blocking, without a runtime.
+/// [`release`](Self::release) waits for the confirmation.
+///
+/// `let _ = locks.lock(key).await?` drops the guard at once, and with it the lock. The compiler says nothing:
+/// it takes `let _` for your intention. Turn on its lint, `#![warn(let_underscore_drop)]`, bind the guard to a
+/// name (`_guard` will do), or use [`LockRequest::run`](crate::LockRequest::run), which cannot be misused
+/// that way.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let guard = locks.lock("report").await?;
+/// let token = guard.token(); // goes along with every write
+/// guard.ensure_held()?; // before a step that must not happen twice
+/// guard.release().await?;
+/// # let _ = token;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct LockGuard {
+    first: OwnedHold,
+    /// The other keys of a request for several.
+    more: Box<[OwnedHold]>,
+}
+
+/// Shows what an error message or a log needs: a guard is often printed by an `unwrap_err` that found one.
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&str> = self.keys().map(LockKey::as_str).collect();
+        f.debug_struct("LockGuard")
+            .field("keys", &keys)
+            .field("token", &self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LockGuard {
+    pub(crate) fn new(first: OwnedHold) -> Self {
+        Self { first, more: Box::default() }
+    }
+
+    /// Guards every key of a request for several.
+    pub(crate) fn of_all(owned: Vec<OwnedHold>) -> Result<Self> {
+        let mut owned = owned.into_iter();
+        let first = owned.next().ok_or_else(LockError::no_keys)?;
+        Ok(Self { first, more: owned.collect() })
+    }
+
+    fn owned(&self) -> impl Iterator<Item = &OwnedHold> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    /// The context of code that runs under this guard.
+    pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
+        Frame::around(self.first.engine().identity(), self.owned().map(|owned| Arc::clone(&owned.hold)))
+    }
+
+    /// Says whether the key stays taken for the rest of its `min_hold` when this guard goes.
+    pub(crate) fn set_min_hold(&self, on: bool) {
+        self.owned().for_each(|owned| owned.hold.set_min_hold(on));
+    }
+
+    /// Says how the body under this guard ended, for what is told of jobs.
+    pub(crate) fn set_succeeded(&self, succeeded: bool) {
+        self.owned().for_each(|owned| owned.hold.set_succeeded(succeeded));
+    }
+
+    /// Returns the key that is locked, the first in order if there are several.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.first.hold.events.key
+    }
+
+    /// Returns every key that is locked, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        self.owned().map(|owned| &owned.hold.events.key)
+    }
+
+    /// Returns the stripe that is locked, the first in order if there are several. `None` if the lock is none of
+    /// [`Striped`](crate::Striped); [`keys`](Self::keys) tells the stripe of each.
+    #[must_use]
+    pub fn stripe(&self) -> Option<u32> {
+        self.keys().find_map(LockKey::stripe)
+    }
+
+    /// Returns the fencing token of this grant. Send it along with every write.
+    ///
+    /// Of several keys each has a token of its own: this is the first one's, see
+    /// [`token_of`](Self::token_of).
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.first.hold.token
+    }
+
+    /// Returns the fencing token of one of the keys. `None` if it is not locked by this guard.
+    #[must_use]
+    pub fn token_of(&self, key: &LockKey) -> Option<FencingToken> {
+        self.owned().find(|owned| owned.hold.events.key == *key).map(|owned| owned.hold.token)
+    }
+
+    /// Returns how long the lock may be believed in without another renewal, zero if it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.owned().map(|owned| owned.hold.remaining()).min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Checks that the lock is still held, by the clock: also true right after a long pause of the
+    /// process, when no background task had time to notice. Sends nothing.
+    ///
+    /// Call it before each step that must not happen twice. It narrows the window for a stale
+    /// write; only a fencing token closes it.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) with the reason.
+    pub fn ensure_held(&self) -> Result<()> {
+        self.owned().try_for_each(|owned| owned.hold.ensure_held())
+    }
+
+    /// Waits until the lock is lost, and says why. Pending for as long as it is held.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: dropping the future changes nothing.
+    pub async fn lost(&self) -> LossReason {
+        if self.more.is_empty() {
+            return self.first.hold.lost().await;
+        }
+        let mut losses: Vec<_> = self.owned().map(|owned| Box::pin(owned.hold.lost())).collect();
+        poll_fn(|cx| {
+            let lost = losses.iter_mut().find_map(|loss| match loss.as_mut().poll(cx) {
+                Poll::Ready(reason) => Some(reason),
+                Poll::Pending => None,
+            });
+            lost.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Prolongs the lease to `by` from now, if that is later than it runs already.
+    ///
+    /// Needed where the watchdog is off, or before a step during which it may not run.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store
+    /// gave no answer (the lock is then as it was), [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if `by` is
+    /// under 50 ms or over 30 days.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe. Whether the store prolonged the lease is then unknown; it is never shortened.
+    pub async fn extend(&self, by: Duration) -> Result<()> {
+        if !(MIN_FIXED_TTL..=MAX_TTL).contains(&by) {
+            return Err(LockError::misconfigured(format!(
+                "extending by {by:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days"
+            ))
+            .with_key(self.key()));
+        }
+        self.ensure_held()?;
+        for owned in self.owned() {
+            watchdog::extend(owned.engine(), &owned.hold.lease, by).await?;
+            owned.hold.ensure_held()?;
+        }
+        self.ensure_held()
+    }
+
+    /// Returns how the lock is shared with others.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.first.hold.lease.mode()
+    }
+
+    /// Turns a writer into a reader: other readers come in beside it, and no writer can come between.
+    ///
+    /// The fencing token stays. The way back would be a deadlock of two readers that both want it, so there is none:
+    /// release, ask for the write, and check what has changed meanwhile. Does nothing for a reader.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager, Mode};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.write("report").await?;
+    /// guard.downgrade().await?;
+    /// assert_eq!(guard.mode(), Mode::READ);
+    /// assert!(locks.read("report").try_acquire().await?.is_some());
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost,
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store gave no answer: it is then held,
+    /// as a writer or as a reader. [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for permits, and
+    /// for a store that cannot share.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe. Whether the store has let readers in is then unknown; no writer was.
+    pub async fn downgrade(&self) -> Result<()> {
+        for owned in self.owned() {
+            owned.downgrade().await.map_err(|error| error.with_key(&owned.hold.events.key))?;
+        }
+        Ok(())
+    }
+
+    /// Releases the lock and waits for the confirmation, unless
+    /// [`release_in_background`](crate::LockRequest::release_in_background) was asked for.
+    ///
+    /// Where another caller of this process waits, the lock passes to it without the store. The confirmation is
+    /// then that it was polled and has the lock. If it is not polled within the hand-off slice, which is 10 ms by
+    /// default, the lock goes back to the store, and the confirmation is the store's.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store could not be told before the lease ran out;
+    /// the store then frees the lock by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a release once begun is finished in the background.
+    pub fn release(self) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
+        self.release_by(Caller::Async)
+    }
+
+    /// Releases the lock and blocks this thread until it is confirmed.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<ReleaseOutcome> {
+        if !self.first.engine().serves_blocking_callers() {
+            return Err(LockError::driven_here("release().await"));
+        }
+        block_on(self.release_by(Caller::Blocking))
+    }
+
+    fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
+        let first = self.first.release(caller);
+        // All are started before the first is awaited.
+        let more = if self.more.is_empty() {
+            Vec::new()
+        } else {
+            self.more.into_iter().map(|owned| owned.release(caller)).collect()
+        };
+        async move {
+            if more.is_empty() {
+                return first.await;
+            }
+            // Side by side, so that a store can take them together.
+            let mut releases: Vec<_> =
+                std::iter::once(first).chain(more).map(|release| (Box::pin(release), None)).collect();
+            poll_fn(|cx| {
+                let mut pending = false;
+                for (release, outcome) in &mut releases {
+                    if outcome.is_none() {
+                        match release.as_mut().poll(cx) {
+                            Poll::Ready(ended) => *outcome = Some(ended),
+                            Poll::Pending => pending = true,
+                        }
+                    }
+                }
+                if pending { Poll::Pending } else { Poll::Ready(()) }
+            })
+            .await;
+            let mut outcome = Ok(ReleaseOutcome::Released);
+            for next in releases.into_iter().filter_map(|(_, ended)| ended) {
+                // Errors come first, then outcomes that are not known yet.
+                match outcome {
+                    Ok(ReleaseOutcome::Released) => outcome = next,
+                    Ok(ReleaseOutcome::InBackground) if next != Ok(ReleaseOutcome::Released) => outcome = next,
+                    _ => {}
+                }
+            }
+            outcome
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Jobs that every instance starts and only one of them runs: at most once in a period, or once for a fire time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::api::guard::LockGuard;
+use crate::api::lock::LockRequest;
+use crate::api::protect;
+use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::system::clock::wall_clock;
+
+/// The shortest period: a tenth of it is what a start may be late.
+const MIN_PERIOD: Duration = Duration::from_secs(1);
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The longest period: nine tenths of it are at most what a key can stay taken.
+const MAX_PERIOD: Duration = Duration::from_secs(33 * 24 * 3600);
+
+/// How long the run of a fire time is remembered.
+const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How long before its time a run may have started elsewhere, by a clock that is ahead.
+const EARLY: Duration = Duration::from_secs(3600);
+
+impl LockRequest {
+    /// Makes this the lock of a job that runs at most once in a period, on whichever instance starts it first.
+    ///
+    /// A start that finds the job running, or run already in this period, is skipped. While the job runs, the lease is
+    /// the ttl; from its start on the key stays taken for nine tenths of the period, by the server's time. The tenth
+    /// that is left is for punctual schedules: a start that is a little late must not swallow the next tick.
+    ///
+    /// A job that dies frees the key after the ttl, and did not run; neither did one whose end could not be told to
+    /// the store until its lease ended. [`Job::run_once_even_if_crashed`] changes that.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use lock_core::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let hourly = || locks.lock("cron:report").at_most_every(Duration::from_secs(3600));
+    /// assert_eq!(hourly().run(async |_| Ok::<_, LockError>("written")).await?, Some("written"));
+    /// assert_eq!(hourly().run(async |_| Ok::<_, LockError>("again")).await?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_most_every(self, period: Duration) -> Job {
+        Job { request: self.for_job_every(period), retry_failed: false }
+    }
+
+    /// Makes this the lock of a job that runs once for the time at which it was scheduled, however late it starts.
+    ///
+    /// The run has a key of its own, `cron:report#@1763776800` with the whole seconds since 1970, which stays taken for
+    /// a week after the start. (`#` is encoded in values of a template, so no other lock's key can be that of a run.) So a scheduler that is hours behind still runs each time once. A fire time that is more
+    /// than six days old is refused, since nobody remembers whether it ran, and so is one more than a day ahead.
+    ///
+    /// `time` is a `SystemTime` or what converts to one, as the times of `chrono` and `time` do. Every instance must
+    /// compute the same: the time of the schedule, not the present.
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager, scheduled: SystemTime) -> Result<(), LockError> {
+    /// locks.lock("cron:report").once_at(scheduled).run(async |_| Ok::<_, LockError>(())).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn once_at(self, time: impl Into<SystemTime>) -> Job {
+        Job { request: self.for_job_at(time.into()), retry_failed: false }
+    }
+
+    pub(crate) fn for_job_every(self, period: Duration) -> Self {
+        if period < MIN_PERIOD {
+            return self.refused(LockError::misconfigured(format!(
+                "a job at most every {period:?} is no job; use at least {MIN_PERIOD:?}, or a plain lock"
+            )));
+        }
+        if period > MAX_PERIOD {
+            return self.refused(LockError::misconfigured(format!(
+                "a job at most every {} days is over the limit of 33 days; use once_at with the time of its schedule",
+                period.as_secs() / DAY.as_secs(),
+            )));
+        }
+        self.for_a_job(Some(period)).without_waiting().with_min_hold(period / 10 * 9)
+    }
+
+    pub(crate) fn for_job_at(self, time: SystemTime) -> Self {
+        let Ok(fire) = time.duration_since(UNIX_EPOCH) else {
+            return self.refused(LockError::misconfigured(
+                "the fire time of the job lies before 1970; use the time of its schedule",
+            ));
+        };
+        if wall_clock().duration_since(time).is_ok_and(|late| late + DAY > REMEMBERED) {
+            return self.refused(LockError::misconfigured(
+                "the fire time of the job is more than six days ago, and nobody remembers whether it ran; give up on it",
+            ));
+        }
+        if time.duration_since(wall_clock()).is_ok_and(|early| early > DAY) {
+            return self.refused(LockError::misconfigured(
+                "the fire time of the job is more than a day ahead, and a run is forgotten after a week; start the job at \
+                 its time",
+            ));
+        }
+        self.for_a_job(None)
+            .with_key_suffix(&format!("#@{}", fire.as_secs()))
+            .without_waiting()
+            .with_min_hold(REMEMBERED)
+            .kept_since(time - EARLY)
+    }
+}
+
+/// A job that only one of many instances runs. Made by [`LockRequest::at_most_every`], which has an example of [`Job`], and
+/// by [`LockRequest::once_at`].
+#[must_use = "nothing runs until run is called"]
+#[derive(Debug)]
+pub struct Job {
+    request: LockRequest,
+    retry_failed: bool,
+}
+
+impl Job {
+    /// Does not count a run that returned `Err` or panicked: the next start, on any instance, runs again.
+    pub fn retry_failed(mut self) -> Self {
+        self.retry_failed = true;
+        self
+    }
+
+    /// Counts a run whose process died, too: the key is taken for the whole time before the body starts.
+    pub fn run_once_even_if_crashed(mut self) -> Self {
+        self.request = self.request.kept_if_crashed();
+        self
+    }
+
+    /// Runs `body` unless the job runs elsewhere or has run: then returns `None`.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use lock_core::{LockError, LockManager};
+    /// # fn demo(locks: LockManager) {
+    /// tokio::spawn(async move {
+    ///     let report = locks.lock("cron:report").at_most_every(Duration::from_secs(3600));
+    ///     report.run(async move |guard| Ok::<_, LockError>(guard.token())).await
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What `body` returns, and what [`LockRequest::run`] fails with, except that a taken lock is no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background. The run counts, unless
+    /// [`retry_failed`](Self::retry_failed) was asked for.
+    pub async fn run<T, E: From<LockError>>(
+        self,
+        body: impl AsyncFnOnce(&LockGuard) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let Some(guard) = self.request.try_acquire().await? else { return Ok(None) };
+        guard.set_min_hold(!self.retry_failed);
+        let outcome = protect::run(guard, async |guard| {
+            let outcome = body(guard).await;
+            guard.set_min_hold(!self.retry_failed || outcome.is_ok());
+            guard.set_succeeded(outcome.is_ok());
+            outcome
+        });
+        outcome.await?.map(Some)
+    }
+
+    /// Runs `body` in this thread unless the job runs elsewhere or has run: then returns `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run). A body that has lost the lock runs to its end, and its outcome is replaced by the loss.
+    pub fn run_blocking<T, E: From<LockError>>(
+        self,
+        body: impl FnOnce(&LockGuard) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let guard = match self.request.acquire_blocking() {
+            Ok(guard) => guard,
+            Err(error) if error.kind() == LockErrorKind::Busy => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        guard.set_min_hold(!self.retry_failed);
+        let outcome = protect::call(Some(&guard), || body(&guard));
+        guard.set_min_hold(!self.retry_failed || outcome.is_ok());
+        guard.set_succeeded(outcome.is_ok());
+        protect::release_blocking(guard)?;
+        outcome.map(Some)
+    }
+}

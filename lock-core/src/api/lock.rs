@@ -1,0 +1,357 @@
+//! One request for a lock: how long, how patiently, under which name.
+
+use std::future::{Future, IntoFuture};
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::api::guard::LockGuard;
+use crate::api::manager::LockManager;
+use crate::api::protect;
+use crate::contract::event::{Observers, Purpose};
+use crate::engine::acquire::acquire;
+use crate::engine::acquire::all::acquire_all;
+use crate::engine::claim::spec::LockSpec;
+use crate::engine::report::event_context::{EventContext, Origin};
+use crate::engine::shared::{Caller, Engine};
+use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::key::{LockKey, LockLabel};
+use crate::types::mode::Mode;
+use crate::types::options::{LockOptions, setters};
+use crate::types::outcome::FromLockError;
+use crate::types::system::blocking::block_on;
+use crate::types::system::call_site::CallSite;
+use crate::types::system::clock::wall_clock;
+
+/// A lock that is not taken yet. Made by [`LockManager::lock`].
+///
+/// Awaiting it is the same as [`acquire`](Self::acquire).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let request = locks.lock("report").with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(1));
+/// let guard = request.acquire().await?;
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is locked until the request is awaited"]
+#[derive(Debug)]
+pub struct LockRequest {
+    manager: LockManager,
+    keys: Result<RequestedKeys>,
+    options: LockOptions,
+    label: Option<LockLabel>,
+    site: Option<&'static str>,
+    called_from: &'static Location<'static>,
+    /// Whether a grant that the current task holds already may be shared.
+    reentrant: bool,
+    mode: Result<Mode>,
+    purpose: Purpose,
+    /// Whether the key stays taken for its `min_hold` even if this process dies.
+    kept_if_crashed: bool,
+    /// Since when the key may have been kept taken, if not for its `min_hold`.
+    kept_since: Option<SystemTime>,
+    /// What others see in place of the call site.
+    seen_as: Option<Arc<str>>,
+}
+
+/// What a request is for.
+#[derive(Debug)]
+pub(crate) enum RequestedKeys {
+    One(LockKey),
+    /// In their order.
+    All(Vec<LockKey>),
+}
+
+setters!(LockRequest, options);
+
+impl LockRequest {
+    #[track_caller]
+    pub(crate) fn new(manager: LockManager, keys: Result<RequestedKeys>) -> Self {
+        let called_from = Location::caller();
+        let options = manager.options().clone();
+        Self {
+            manager,
+            keys,
+            options,
+            label: None,
+            site: None,
+            called_from,
+            reentrant: false,
+            mode: Ok(Mode::Exclusive),
+            purpose: Purpose::Lock,
+            kept_if_crashed: false,
+            kept_since: None,
+            seen_as: None,
+        }
+    }
+
+    /// Asks to share the key with others.
+    pub(crate) fn sharing(mut self, mode: Result<Mode>) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Names the family of locks in metrics. Default: the key's template, else the call site.
+    pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Names the call site that others see as the holder. Default: the source line.
+    pub fn with_site(mut self, site: &'static str) -> Self {
+        self.site = Some(site);
+        self
+    }
+
+    /// Shares the grant if the current task holds the lock already, instead of refusing with
+    /// [`LockErrorKind::WouldDeadlock`].
+    ///
+    /// The guard then has the same fencing token, its ttl and limits are those of the first grant,
+    /// and the lock is freed with the last of the guards. Only locks of [`run`](Self::run) and of
+    /// the attribute are known to a task. Beware of `join!` inside such a body: both branches are
+    /// the same task, so both enter at once.
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    /// Takes several permits of a semaphore at once, all or none. Default 1.
+    ///
+    /// A heavy request keeps its place at the head of the queue until enough permits are free: lighter ones do not
+    /// pass it.
+    pub fn with_weight(mut self, permits: u32) -> Self {
+        self.mode = self.mode.and_then(|mode| match mode {
+            Mode::Shared { limit, .. } if mode != Mode::READ => Mode::permits(permits, limit),
+            _ => Err(LockError::misconfigured("a weight counts permits; ask for a semaphore, or leave the weight out")),
+        });
+        self
+    }
+
+    /// Acquires the lock, waiting as long as the request allows.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Timeout`] if it stayed taken (`Busy` if the request does not wait),
+    /// [`LockErrorKind::Unavailable`] if the store could not be asked, `InvalidKey`,
+    /// `Misconfigured`, `WouldDeadlock`, `ShutDown`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a future dropped at any await point leaves no key behind.
+    pub async fn acquire(self) -> Result<LockGuard> {
+        self.start(Caller::Async)?.await
+    }
+
+    /// Acquires the lock if it is free now. A lock that is taken is no error.
+    ///
+    /// A lock that others wait for counts as taken, since they come first. So it does in the moments of 10 to 20 ms
+    /// in which the store leaves a lock that callers queue for to clients of other libraries: nobody has it then,
+    /// and whoever takes it out of turn takes it from them (`docs/migrating.md`, *Shares*).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without `Timeout` and `Busy`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
+        match self.without_waiting().acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == LockErrorKind::Busy => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Acquires the lock, blocking this thread. For synchronous code.
+    ///
+    /// It works inside an asynchronous runtime too, but then blocks one of its threads: the wait
+    /// bounds how long a program can deadlock itself that way.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_blocking(self) -> Result<LockGuard> {
+        if !self.manager.engine().serves_blocking_callers() {
+            return Err(LockError::driven_here("acquire().await"));
+        }
+        block_on(self.start(Caller::Blocking)?)
+    }
+
+    /// Runs `body` under the lock, and drops it at its next await if the lock is lost.
+    ///
+    /// A refused or lost lock becomes an error of `R`, so a body that returns `Result<_, E>` needs
+    /// `E: From<LockError>`.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let token = locks.lock("nightly").run(async |guard| Ok::<_, LockError>(guard.token())).await?;
+    /// # let _ = token;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// In a task of its own; `async move` where the body takes what it uses along:
+    ///
+    /// ```no_run
+    /// # use lock_core::{LockError, LockManager};
+    /// # fn demo(locks: LockManager, name: String) {
+    /// tokio::spawn(async move {
+    ///     let nightly = locks.lock("nightly").run(async move |guard| {
+    ///         println!("{name} under token {}", guard.token());
+    ///         Ok::<_, LockError>(())
+    ///     });
+    ///     nightly.await
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    pub async fn run<R: FromLockError>(self, body: impl AsyncFnOnce(&LockGuard) -> R) -> R {
+        let guard = match self.acquire().await {
+            Ok(guard) => guard,
+            Err(error) => return R::from_lock_error(error),
+        };
+        protect::run(guard, body).await.unwrap_or_else(R::from_lock_error)
+    }
+
+    /// Returns who observes this request.
+    pub(crate) fn observers(&self) -> Arc<Observers> {
+        Arc::clone(&self.manager.engine().observers)
+    }
+
+    /// Asks in the name of another call, with its options.
+    pub(crate) fn on_behalf_of(mut self, called_from: &'static Location<'static>, options: LockOptions) -> Self {
+        (self.called_from, self.options) = (called_from, options);
+        self
+    }
+
+    /// Says what the lock is for.
+    pub(crate) fn with_purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
+        self
+    }
+
+    /// Shows others something in place of the call site.
+    pub(crate) fn seen_as(mut self, what: Arc<str>) -> Self {
+        self.seen_as = Some(what);
+        self
+    }
+
+    /// Keeps the key taken for its `min_hold` even if this process dies.
+    pub(crate) fn kept_if_crashed(mut self) -> Self {
+        self.kept_if_crashed = true;
+        // The key is kept already when the work ends, so nobody has to wait for the answer to that.
+        self.release_in_background()
+    }
+
+    /// Says since when a release may have kept the key taken: it serves one run.
+    pub(crate) fn kept_since(mut self, moment: SystemTime) -> Self {
+        self.kept_since = Some(moment);
+        self
+    }
+
+    /// Refuses to share the key, for a job.
+    pub(crate) fn for_a_job(self, every: Option<Duration>) -> Self {
+        let this = self.with_purpose(Purpose::Job { every });
+        match this.mode {
+            Ok(mode) if mode.is_shared() => this.refused(LockError::misconfigured(
+                "a job runs in one place, but readers and permits share their key; ask for it with lock(key)",
+            )),
+            _ => this,
+        }
+    }
+
+    /// Puts something behind each key.
+    pub(crate) fn with_key_suffix(mut self, suffix: &str) -> Self {
+        self.keys = self.keys.and_then(|keys| match keys {
+            RequestedKeys::One(key) => key.with_suffix(suffix).map(RequestedKeys::One),
+            RequestedKeys::All(keys) => {
+                let suffixed = keys.into_iter().map(|key| key.with_suffix(suffix)).collect::<Result<_>>();
+                suffixed.map(RequestedKeys::All)
+            }
+        });
+        self
+    }
+
+    /// Makes the acquire fail, for a mistake that was found before it.
+    pub(crate) fn refused(mut self, error: LockError) -> Self {
+        self.keys = self.keys.and(Err(error));
+        self
+    }
+
+    /// Starts the acquire. Boxed, so that it adds little to the caller's future.
+    pub(crate) fn start(mut self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
+        if std::mem::take(&mut self.kept_if_crashed) {
+            let keep = self.options.min_hold;
+            let acquire = self.start(caller)?;
+            return Ok(Box::pin(async move { protect::keep_from_start(acquire.await?, keep).await }));
+        }
+        let handle = Arc::clone(self.manager.handle());
+        if handle.engine.birthplace.is_left() {
+            return Err(LockError::forked());
+        }
+        let called_from = self.called_from;
+        let here = || CallSite::of_call(called_from);
+        let call_site = self.site.map_or_else(here, CallSite::named);
+        let origin = match self.seen_as {
+            Some(what) => Arc::new(Origin { seen_as: Some(what), ..Origin::clone(self.manager.origin()) }),
+            None => Arc::clone(self.manager.origin()),
+        };
+        let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { call_site }.name);
+        let mode = self.mode?;
+        let purpose = self.purpose;
+        let since = self.kept_since.map(|moment| wall_clock().duration_since(moment).unwrap_or_default());
+        let kept_for = since.unwrap_or(Duration::MAX).min(self.options.min_hold);
+        let spec = |key: LockKey| LockSpec {
+            events: EventContext {
+                attempt: Engine::number_attempt(),
+                label: self.label.clone().or_else(|| key.label().cloned()).unwrap_or_else(unnamed),
+                call_site,
+                ttl: self.options.ttl.into(),
+                stuck_after: self.options.stuck_threshold().into(),
+                origin: Arc::clone(&origin),
+                mode,
+                purpose,
+                key,
+            },
+            options: self.options.clone(),
+            caller,
+            reentrant: self.reentrant,
+            kept_for,
+        };
+        let key = match self.keys? {
+            RequestedKeys::One(key) => key,
+            RequestedKeys::All(keys) if keys.len() > 1 && mode.is_shared() => {
+                return Err(LockError::misconfigured(
+                    "several keys at once are locked exclusively; share them one by one, in one order everywhere",
+                ));
+            }
+            RequestedKeys::All(keys) if keys.len() > 1 => {
+                let specs = keys.into_iter().map(spec).collect();
+                return Ok(Box::pin(async move { LockGuard::of_all(acquire_all(handle, specs).await?) }));
+            }
+            RequestedKeys::All(mut keys) => keys.pop().ok_or_else(LockError::no_keys)?,
+        };
+        Ok(Box::pin(acquire(handle, spec(key), LockGuard::new)))
+    }
+}
+
+impl IntoFuture for LockRequest {
+    type Output = Result<LockGuard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.start(Caller::Async).unwrap_or_else(|error| Box::pin(std::future::ready(Err(error))))
+    }
+}

@@ -1,0 +1,158 @@
+//! From a store and options to a manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::manager::{Inner, LockManager};
+use crate::contract::backend::DynBackend;
+use crate::contract::event::{LockObserver, Observers};
+use crate::engine::keeper;
+use crate::engine::report::event_context::Origin;
+use crate::engine::watch::following::Following;
+use crate::types::error::Result;
+use crate::types::options::{HandoffLimits, LockOptions, setters};
+use crate::types::prefix::check_key_prefix;
+use crate::types::stripe::Stripings;
+
+/// Puts a [`LockManager`] together.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{LockManager, LockOptions, MemoryStore};
+///
+/// let options = LockOptions::default().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_millis(500));
+/// let locks = LockManager::builder(MemoryStore::new()).options(options).build()?;
+/// # drop(locks);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
+#[must_use = "a builder does nothing until it is built"]
+#[derive(Debug)]
+pub struct LockManagerBuilder {
+    pub(super) backend: Arc<dyn DynBackend>,
+    pub(super) options: LockOptions,
+    pub(super) key_prefix: Option<String>,
+    pub(super) observers: Observers,
+    pub(super) host: Option<Arc<str>>,
+    pub(super) store_name: Option<Arc<str>>,
+    pub(super) handoff: HandoffLimits,
+    pub(super) on_current_runtime: bool,
+    pub(super) lint_lock_order: bool,
+}
+
+setters!(LockManagerBuilder, options);
+
+impl LockManagerBuilder {
+    /// Limits how often a lock passes directly between callers of this process before other
+    /// processes get their turn. Zero turns hand-offs off. Default 127, which is the most: of locks that are held
+    /// for long, [`handoff_slice`](Self::handoff_slice) is the limit.
+    pub fn handoff_limit(mut self, passes: u32) -> Self {
+        self.handoff.passes = passes.min(HandoffLimits::MOST);
+        self
+    }
+
+    /// Limits for how long a lock passes directly between callers of this process before other
+    /// processes get their turn. A quarter of the ttl is the limit in any case. Default 10 ms.
+    pub fn handoff_slice(mut self, slice: Duration) -> Self {
+        self.handoff.slice = slice;
+        self
+    }
+
+    /// Sets a namespace: what comes before every key of this manager, such as `prod:` or `prod-eu:`.
+    ///
+    /// Managers with different prefixes never share a key, so several environments can share a store. A manager
+    /// without a prefix locks the key as given, even `prod:x`. Metrics are unaffected: their labels are
+    /// templates, without prefix.
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = Some(prefix.into());
+        self
+    }
+
+    /// Sets all defaults at once.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Adds an observer.
+    pub fn observer(self, observer: impl LockObserver) -> Self {
+        self.observers.add(Arc::new(observer));
+        self
+    }
+
+    /// Sets the name by which others see this host. Default: the system's host name.
+    pub fn host(mut self, host: impl Into<Arc<str>>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// Names the store for metrics, so that processes which reach it by different addresses agree. Default:
+    /// the address in its URL.
+    pub fn store_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.store_name = Some(name.into());
+        self
+    }
+
+    /// Watches the order in which locks are taken inside each other: [`LockManager::lock_order`]. Default: only with the
+    /// feature `test-util`.
+    ///
+    /// It costs a look at a table for each acquire under another lock, and nothing else.
+    pub fn lint_lock_order(mut self, on: bool) -> Self {
+        self.lint_lock_order = on;
+        self
+    }
+
+    /// Drives everything on the current tokio runtime and its clock, instead of on a thread of its own.
+    ///
+    /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
+    /// millisecond, the same way each run. For tests only: the lock then dies with the runtime, and
+    /// blocking calls are refused. Without it, a paused runtime fires its own time-outs at once
+    /// while the keeper's thread lives in real time.
+    pub fn drive_on_current_runtime(mut self) -> Self {
+        self.on_current_runtime = true;
+        self
+    }
+
+    /// Builds the manager and starts its keeper. Opens no connection yet.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the defaults contradict each other, or if the keeper cannot be
+    /// started.
+    pub fn build(self) -> Result<LockManager> {
+        self.options.validate()?;
+        let key_prefix = self.key_prefix.unwrap_or_default();
+        if !key_prefix.is_empty() {
+            check_key_prefix(&key_prefix)?;
+        }
+        let observers = Arc::new(self.observers);
+        let host = self.host.unwrap_or_else(host_name);
+        let store = self.store_name.unwrap_or_else(|| self.backend.node_dyn(0).into());
+        let handle = if self.on_current_runtime {
+            keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
+        } else {
+            keeper::start(self.backend, observers, self.handoff)?
+        };
+        let observers = Arc::clone(&handle.engine.observers);
+        let birthplace = handle.engine.birthplace.clone();
+        let order = self.lint_lock_order.then(Arc::default);
+        let origin =
+            Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace, seen_as: None, order });
+        Ok(LockManager {
+            inner: Arc::new(Inner {
+                handle,
+                options: self.options,
+                key_prefix: key_prefix.into(),
+                origin,
+                stripings: Stripings::default(),
+                following: Following::default(),
+            }),
+        })
+    }
+}
+
+fn host_name() -> Arc<str> {
+    #[cfg(unix)]
+    return rustix::system::uname().nodename().to_string_lossy().into();
+    #[cfg(not(unix))]
+    return std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned()).into();
+}

@@ -1,0 +1,375 @@
+//! The handle that services keep: it connects to a store and makes requests.
+
+mod builder;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::lock::{LockRequest, RequestedKeys};
+use crate::contract::backend::{JobRecord, LockBackend, SyncReport};
+use crate::contract::event::{LockObserver, Observers};
+use crate::engine::acquire::all::in_order;
+use crate::engine::handle::EngineHandle;
+use crate::engine::report::event_context::Origin;
+use crate::engine::shared::{Caller, Engine};
+use crate::engine::watch::following::Following;
+use crate::stores::memory::MemoryStore;
+use crate::types::error::{LockError, Result};
+use crate::types::key::LockKey;
+use crate::types::mode::Mode;
+use crate::types::naming::IntoLockKey;
+use crate::types::options::{HandoffLimits, LockOptions};
+use crate::types::order::LockOrder;
+use crate::types::owner::Holder;
+use crate::types::stripe::Stripings;
+
+pub use builder::LockManagerBuilder;
+
+/// How long [`LockManager::ping`] waits for the store's first answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Takes locks in one store. Cheap to clone; clones share connections and watchdog.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use lock_core::LockManager;
+///
+/// # async fn demo() -> Result<(), lock_core::LockError> {
+/// let locks = LockManager::connect("redis://127.0.0.1/").await?;
+/// let guard = locks.lock("nightly-report").await?;
+/// guard.ensure_held()?;
+/// guard.release().await?;
+/// locks.shutdown(Duration::from_secs(1)).await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The last handle, or the last guard if it is dropped later, waits up to 250 ms for releases that are
+/// still on their way, so that a guard dropped right before `main` returns does not stay locked until
+/// its lease ends.
+///
+/// A manager is of the process in which it was made: in a forked child every call of it is an error, and guards do
+/// nothing there. Connect a new one in the child.
+///
+/// An installed manager is never dropped: call [`shutdown`](Self::shutdown).
+#[derive(Clone, Debug)]
+pub struct LockManager {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    handle: Arc<EngineHandle>,
+    options: LockOptions,
+    /// What comes before every key. Empty for none.
+    key_prefix: Box<str>,
+    origin: Arc<Origin>,
+    stripings: Stripings,
+    following: Following,
+}
+
+impl LockManager {
+    /// Creates a manager with a memory store of its own, which nobody else shares.
+    ///
+    /// # Panics
+    ///
+    /// If the system refuses the keeper's thread.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        #[expect(
+            clippy::expect_used,
+            reason = "documented; a process that cannot start a thread cannot be helped here"
+        )]
+        Self::builder(MemoryStore::new()).build().expect("the system starts the keeper's thread")
+    }
+
+    /// Starts to build a manager over any store.
+    ///
+    /// For a URL, make the store first: `LockManager::builder(RedisStore::new("redis://127.0.0.1")?)`.
+    pub fn builder(store: impl LockBackend) -> LockManagerBuilder {
+        Self::builder_shared(Arc::new(store))
+    }
+
+    /// Starts to build a manager over a store that others use too. The managers of one store exclude each other
+    /// as processes do.
+    pub fn builder_shared(store: Arc<impl LockBackend>) -> LockManagerBuilder {
+        LockManagerBuilder {
+            backend: store,
+            options: LockOptions::default(),
+            key_prefix: None,
+            observers: Observers::new(),
+            host: None,
+            store_name: None,
+            handoff: HandoffLimits { passes: HandoffLimits::MOST, slice: Duration::from_millis(10) },
+            on_current_runtime: false,
+            lint_lock_order: cfg!(feature = "test-util"),
+        }
+    }
+
+    /// Asks for the lock of a key. Nothing is taken until the request is awaited.
+    #[track_caller]
+    pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
+        LockRequest::new(self.clone(), self.key(key).map(RequestedKeys::One))
+    }
+
+    /// Asks to read what a key protects, beside other readers and never beside a writer.
+    ///
+    /// Readers and writers are served in the order in which their claims came: a new claim never passes a writer that
+    /// waits, so neither of them starves. Readers of one process share one claim while no writer waits, so most of
+    /// them cost no command; and who comes while an earlier one still waits comes in with it. All readers between two
+    /// writers have the same fencing token.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let (one, other) = (locks.read("price:7").await?, locks.read("price:7").await?);
+    /// assert_eq!(one.token(), other.token());
+    /// assert!(locks.write("price:7").try_acquire().await?.is_none());
+    /// # drop((one, other));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn read(&self, key: impl IntoLockKey) -> LockRequest {
+        self.lock(key).sharing(Ok(Mode::READ))
+    }
+
+    /// Asks to write what a key protects: the same as [`lock`](Self::lock), under the name that goes with
+    /// [`read`](Self::read).
+    #[track_caller]
+    pub fn write(&self, key: impl IntoLockKey) -> LockRequest {
+        self.lock(key)
+    }
+
+    /// Asks for one of `permits` permits of a key, so that at most so many callers of the fleet are inside at once.
+    /// [`with_weight`](LockRequest::with_weight) takes several.
+    ///
+    /// The number is part of the request and stored nowhere: to resize, ask with another one. Each permit has a lease
+    /// of its own, so a crash gives back only what that process had. An exclusive lock of the same key waits until
+    /// all permits are free; a [`read`](Self::read) of it enters beside them, so give a semaphore a key of its own.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let three = locks.semaphore("uploads", 4).with_weight(3).await?;
+    /// let last = locks.semaphore("uploads", 4).await?;
+    /// assert!(locks.semaphore("uploads", 4).try_acquire().await?.is_none());
+    /// # drop((three, last));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn semaphore(&self, key: impl IntoLockKey, permits: u32) -> LockRequest {
+        self.lock(key).sharing(Mode::permits(1, permits))
+    }
+
+    /// Asks for the locks of several keys at once: all or nothing, under one budget.
+    ///
+    /// The first attempt takes all of them in one step of the store, or none. Redis does so for up
+    /// to 50 keys, which in a cluster must share a slot: give them a common hash tag. With
+    /// [`try_acquire`](LockRequest::try_acquire) that is all.
+    ///
+    /// Otherwise the keys are taken one after the other, sorted and each once, so that two callers
+    /// with the same keys in different orders never wait for each other. While it waits for one key,
+    /// the caller holds those before it; if that is refused, they are given back.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.lock_all(["account:7", "account:3"]).await?;
+    /// assert_eq!(guard.keys().map(|key| key.as_str()).collect::<Vec<_>>(), ["account:3", "account:7"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn lock_all<K: IntoLockKey>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
+        LockRequest::new(self.clone(), in_order(keys.into_iter().map(|key| self.key(key))).map(RequestedKeys::All))
+    }
+
+    /// Returns who holds a key now. Of several that share it, the one that came first.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey), [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holder(&self, key: impl IntoLockKey) -> Result<Option<Holder>> {
+        self.holder_of(self.key(key)?).await
+    }
+
+    /// As [`holder`](Self::holder), for a key that has its prefix.
+    pub(crate) async fn holder_of(&self, key: LockKey) -> Result<Option<Holder>> {
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(self.inner.options.command_timeout());
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
+        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns everybody who holds a key now: one holder, or all that share it.
+    ///
+    /// # Errors
+    ///
+    /// As [`holder`](Self::holder).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holders(&self, key: impl IntoLockKey) -> Result<Vec<Holder>> {
+        let key = self.key(key)?;
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(self.inner.options.command_timeout());
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holders_dyn(key.clone()));
+        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns what the store remembers of a job that runs at most once in a period: its last run, and whether the next is
+    /// overdue. `None` if it never ran, or not for so long that it was forgotten.
+    ///
+    /// See the example of [`JobRecord`].
+    ///
+    /// # Errors
+    ///
+    /// As [`holder`](Self::holder).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn last_run(&self, key: impl IntoLockKey) -> Result<Option<JobRecord>> {
+        let key = self.key(key)?;
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(self.inner.options.command_timeout());
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).last_run_dyn(key.clone()));
+        engine.bounded("last_run", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Asks every node of the store who holds a key. It changes nothing: of a quorum, whoever holds a lock has it
+    /// given again to the members that lost it.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let report = locks.sync("lock:user:42").await?;
+    /// for node in &report.nodes {
+    ///     println!("{}: {:?}", node.node, node.holder);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey). A node that cannot be asked says so in the
+    /// report; with none of them within 5 s, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn sync(&self, key: impl IntoLockKey) -> Result<SyncReport> {
+        let key = self.key(key)?;
+        let engine = self.engine_here()?;
+        let until = engine.clock.now().after(CONNECT_TIMEOUT);
+        let backend = Arc::clone(&engine.backend);
+        let asked = key.clone();
+        let command = engine.route(Caller::Async, Box::pin(async move { Ok(backend.sync_dyn(asked).await) }));
+        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+    }
+
+    /// Returns what comes before every key of this manager, see [`LockManagerBuilder::key_prefix`].
+    #[must_use]
+    pub fn key_prefix(&self) -> &str {
+        &self.inner.key_prefix
+    }
+
+    /// Returns a key as the store sees it: with the prefix of this manager before it.
+    pub(crate) fn key(&self, key: impl IntoLockKey) -> Result<LockKey> {
+        key.into_lock_key()?.with_prefix(&self.inner.key_prefix)
+    }
+
+    /// Checks that the store answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn ping(&self) -> Result<()> {
+        let engine = self.engine_here()?;
+        let key = LockKey::new("ping")?;
+        let until = engine.clock.now().after(CONNECT_TIMEOUT);
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).ping_dyn());
+        engine.bounded("ping", &key, until, command).await
+    }
+
+    /// Adds an observer, which from now on gets every event of this manager's locks and the state of its
+    /// connections.
+    pub fn observe(&self, observer: impl LockObserver) {
+        self.engine().observers.add(Arc::new(observer));
+    }
+
+    /// Returns the order in which locks were taken inside each other, by families: the labels that metrics see.
+    ///
+    /// It watches each acquire that waits inside [`run`](LockRequest::run) or an annotated function. If one family is
+    /// taken under another here and the other way round there, two callers can wait for each other, although no test
+    /// has them do so: [`Notice::OrderInverted`](crate::Notice::OrderInverted) says so once for each pair, with both
+    /// places. Several locks of one family must be taken in ascending order of their keys, as
+    /// [`lock_all`](Self::lock_all) does.
+    ///
+    /// On with the feature `test-util`, else by [`lint_lock_order`](LockManagerBuilder::lint_lock_order).
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let locks = LockManager::builder(MemoryStore::new()).lint_lock_order(true).build()?;
+    /// let cart = || locks.lock("cart:7").with_label("cart");
+    /// let stock = || locks.lock("stock:42").with_label("stock");
+    /// cart().run(async |_| stock().await.map(drop)).await?;
+    /// locks.lock_order().assert_consistent(); // at the end of a test
+    ///
+    /// stock().run(async |_| cart().await.map(drop)).await?;
+    /// println!("{}", locks.lock_order().inversions()[0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lock_order(&self) -> LockOrder {
+        LockOrder::of(self.inner.origin.order.as_ref())
+    }
+
+    /// Returns the engine, unless it stayed with the parent of this process.
+    pub(crate) fn engine_here(&self) -> Result<&Arc<Engine>> {
+        if self.engine().birthplace.is_left() { Err(LockError::forked()) } else { Ok(self.engine()) }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.inner.handle.engine
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
+        &self.inner.handle
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn origin(&self) -> &Arc<Origin> {
+        &self.inner.origin
+    }
+
+    pub(crate) fn following(&self) -> &Following {
+        &self.inner.following
+    }
+
+    pub(crate) fn stripings(&self) -> &Stripings {
+        &self.inner.stripings
+    }
+}

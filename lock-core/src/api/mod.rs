@@ -1,0 +1,14 @@
+//! What users call.
+
+pub(crate) mod connect;
+pub(crate) mod election;
+pub(crate) mod global;
+pub(crate) mod guard;
+pub(crate) mod job;
+pub(crate) mod lock;
+pub(crate) mod manager;
+pub(crate) mod overriding;
+pub(crate) mod protect;
+pub(crate) mod shutdown;
+pub(crate) mod striped;
+pub(crate) mod web;

@@ -1,0 +1,44 @@
+//! axum: errors that are responses, and the manager as an argument of a handler.
+
+use axum_core::extract::FromRequestParts;
+use axum_core::response::{IntoResponse, Response};
+use http::request::Parts;
+
+use crate::api::manager::LockManager;
+use crate::api::web::refusal;
+use crate::types::error::LockError;
+
+/// Answers 409 or 503 with `Retry-After`, or 500, and a body of the type `application/problem+json`.
+///
+/// The error is among the response's extensions, for a layer that logs. The client sees neither keys nor
+/// holders.
+impl IntoResponse for LockError {
+    fn into_response(self) -> Response {
+        refusal(self)
+    }
+}
+
+/// Gives a handler the manager: that of the router's `Extension` if there is one, else the one that the attribute
+/// would use.
+///
+/// ```no_run
+/// use lock_core::{LockError, LockManager, lock_key};
+///
+/// async fn charge(locks: LockManager) -> Result<&'static str, LockError> {
+///     let user = 42;
+///     locks.lock(lock_key!("user:<user>")).run(async |_| Ok("charged")).await
+/// }
+/// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+/// # use axum::{Extension, Router, routing::post};
+/// let locks = LockManager::connect("redis://127.0.0.1/").await?;
+/// let app: Router = Router::new().route("/charge", post(charge)).layer(Extension(locks));
+/// # Ok(())
+/// # }
+/// ```
+impl<S: Send + Sync> FromRequestParts<S> for LockManager {
+    type Rejection = LockError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, LockError> {
+        parts.extensions.get::<Self>().cloned().map_or_else(Self::try_current, Ok)
+    }
+}

@@ -1,0 +1,135 @@
+//! What a web service answers when a lock is refused.
+
+#[cfg(feature = "axum")]
+mod axum;
+#[cfg(feature = "tower")]
+mod layer;
+
+use std::time::Duration;
+
+use crate::types::error::{LockError, LockErrorKind};
+
+#[cfg(feature = "tower")]
+pub use layer::{LockLayer, LockService, ProblemResponse, Refuse};
+
+impl LockError {
+    /// Returns whether somebody else has the lock: the caller may come back, nothing is wrong.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        matches!(self.kind(), LockErrorKind::Busy | LockErrorKind::Timeout)
+    }
+
+    /// Returns the HTTP status that fits: 409 if the lock is taken, 503 if it cannot be taken or kept now,
+    /// 500 for a mistake in the program.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let locks = LockManager::in_memory();
+    /// let _guard = locks.lock("cart:7").await?;
+    /// let error = locks.lock("cart:7").without_waiting().await.unwrap_err();
+    /// assert_eq!((error.http_status(), error.is_contended()), (409, true));
+    /// # Ok::<(), LockError>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn http_status(&self) -> u16 {
+        self.answer().status
+    }
+
+    /// Returns when the client may try again, for a `Retry-After` header.
+    ///
+    /// `None` for what repeating does not fix, and for a lock that was lost: the request may have been
+    /// carried out in part, so only its sender knows whether it may be repeated.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.answer().retry_after_seconds.map(Duration::from_secs)
+    }
+
+    /// Returns a body of the type `application/problem+json` (RFC 9457).
+    ///
+    /// It contains neither the key nor the holder. These are in the error's own text, for the log.
+    #[must_use]
+    pub fn problem_json(&self) -> String {
+        let Answer { status, title, code, detail, .. } = self.answer();
+        // Constants without a character that JSON would escape.
+        format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"{detail}","code":"{code}"}}"#)
+    }
+
+    fn answer(&self) -> Answer {
+        let conflict = Answer { status: 409, title: "Conflict", ..UNAVAILABLE };
+        match self.kind() {
+            LockErrorKind::Busy | LockErrorKind::Timeout => Answer {
+                code: "locked",
+                detail: "another request is working on this; try again in a moment",
+                retry_after_seconds: Some(1),
+                ..conflict
+            },
+            LockErrorKind::Unavailable => UNAVAILABLE,
+            LockErrorKind::ShutDown => Answer {
+                code: "stopping",
+                detail: "this instance is about to stop; try again",
+                retry_after_seconds: Some(1),
+                ..UNAVAILABLE
+            },
+            LockErrorKind::Lost => Answer {
+                code: "lock_lost",
+                detail: "the request lost its lock and was stopped, perhaps half-way; check its effect before you repeat it",
+                retry_after_seconds: None,
+                ..UNAVAILABLE
+            },
+            LockErrorKind::WouldDeadlock
+            | LockErrorKind::InvalidKey
+            | LockErrorKind::Misconfigured
+            | LockErrorKind::NotInstalled => Answer {
+                status: 500,
+                title: "Internal Server Error",
+                code: "internal",
+                detail: "the request cannot be served; the log of the service says why",
+                retry_after_seconds: None,
+            },
+        }
+    }
+}
+
+/// The texts for one kind of failure.
+struct Answer {
+    status: u16,
+    /// What HTTP calls the status, as RFC 9457 asks for with `about:blank`.
+    title: &'static str,
+    /// For programs.
+    code: &'static str,
+    /// For people.
+    detail: &'static str,
+    retry_after_seconds: Option<u64>,
+}
+
+const UNAVAILABLE: Answer = Answer {
+    status: 503,
+    title: "Service Unavailable",
+    code: "unavailable",
+    detail: "locks cannot be taken at the moment; try again later",
+    retry_after_seconds: Some(5),
+};
+
+/// Makes the response to a request that did not get its lock, with the error attached.
+#[cfg(any(feature = "axum", feature = "tower"))]
+fn refusal<B: From<String>>(error: LockError) -> http::Response<B> {
+    use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+
+    let answer = error.answer();
+    if answer.status == 409 {
+        tracing::debug!(%error, "request refused");
+    } else {
+        tracing::warn!(%error, status = answer.status, "request failed");
+    }
+    let mut response = http::Response::new(B::from(error.problem_json()));
+    *response.status_mut() = http::StatusCode::from_u16(answer.status).unwrap_or(http::StatusCode::SERVICE_UNAVAILABLE);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if let Some(seconds) = answer.retry_after_seconds {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    response.extensions_mut().insert(error);
+    response
+}

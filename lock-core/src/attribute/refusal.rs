@@ -1,0 +1,146 @@
+//! Instead of the body: what a call returns that got no lock.
+
+use crate::attribute::site::Site;
+use crate::types::error::{LockError, LockErrorKind};
+use crate::types::outcome::{Fallible, FromLockError};
+
+/// Whether a refusal means that somebody else has the lock.
+#[must_use]
+pub fn is_busy(error: &LockError) -> bool {
+    matches!(error.kind(), LockErrorKind::Timeout | LockErrorKind::Busy)
+}
+
+/// Whether a refusal means that the program is wrong. No value may hide that.
+#[must_use]
+pub fn is_mistake(error: &LockError) -> bool {
+    matches!(error.kind(), LockErrorKind::NotInstalled | LockErrorKind::InvalidKey | LockErrorKind::Misconfigured)
+}
+
+/// Notes a failure that the return value does not carry.
+pub fn skipped(error: &LockError) {
+    tracing::warn!(%error, "skipped a call because its lock could not be taken");
+}
+
+/// Lets the user's closure make the return value.
+pub fn handle<R>(error: LockError, handler: impl FnOnce(LockError) -> R) -> R {
+    handler(error)
+}
+
+/// Returns the user's value instead of an error.
+pub fn value<R>(_: LockError, value: impl FnOnce() -> R) -> R {
+    value()
+}
+
+/// Lets the user's function make the error of the return value.
+pub fn mapped<R: Fallible>(error: LockError, map: impl FnOnce(LockError) -> R::Error) -> R {
+    R::fail(map(error))
+}
+
+/// What a path can name that answers a refusal: a function of the error, or a value of the return type.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` answers no refusal of a function that returns `{R}`",
+    label = "neither a `{R}` nor a function from `LockError` to it"
+)]
+pub trait Answer<R, By> {
+    /// Whether it is told the error.
+    const TOLD: bool;
+
+    /// Returns the value of the refused call.
+    fn answer(self, error: LockError) -> R;
+}
+
+/// It is a function.
+#[derive(Debug)]
+pub struct ByCall;
+
+/// It is a value.
+#[derive(Debug)]
+pub struct ByValue;
+
+impl<R, F: FnOnce(LockError) -> R> Answer<R, ByCall> for F {
+    const TOLD: bool = true;
+
+    fn answer(self, error: LockError) -> R {
+        self(error)
+    }
+}
+
+impl<R> Answer<R, ByValue> for R {
+    const TOLD: bool = false;
+
+    fn answer(self, _: LockError) -> R {
+        self
+    }
+}
+
+/// Answers a refusal.
+pub fn answer<R, A: Answer<R, By>, By>(error: LockError, answer: A) -> R {
+    answer.answer(error)
+}
+
+/// Answers a refusal, unless it is a mistake that the answer would hide.
+///
+/// # Errors
+///
+/// That mistake.
+pub fn answer_unless_mistaken<R, A: Answer<R, By>, By>(error: LockError, answer: A) -> Result<R, LockError> {
+    if A::TOLD {
+        return Ok(answer.answer(error));
+    }
+    if is_mistake(&error) {
+        return Err(error);
+    }
+    skipped(&error);
+    Ok(answer.answer(error))
+}
+
+/// A mistake in the program, on its way into a return type.
+#[derive(Debug)]
+pub struct Mistake<R> {
+    error: LockError,
+    site: &'static Site,
+    returned: std::marker::PhantomData<fn() -> R>,
+}
+
+impl<R> Mistake<R> {
+    /// Takes the error of a call.
+    #[must_use]
+    pub fn new(error: LockError, site: &'static Site) -> Self {
+        Self { error, site, returned: std::marker::PhantomData }
+    }
+}
+
+impl<R: FromLockError> Mistake<R> {
+    /// Returns the error, before [`CannotCarry`] can panic.
+    #[must_use]
+    pub fn refuse(self) -> R {
+        R::from_lock_error(self.error)
+    }
+}
+
+/// What to do with a mistake in every other return type.
+pub trait CannotCarry<R>: Sized {
+    /// Panics.
+    fn refuse(self) -> R;
+}
+
+impl<R> CannotCarry<R> for Mistake<R> {
+    #[track_caller]
+    fn refuse(self) -> R {
+        mistake(&self.error, self.site)
+    }
+}
+
+/// Ends a call that cannot return its mistake: silently never running would be worse.
+///
+/// # Panics
+///
+/// Always.
+#[track_caller]
+pub fn mistake(error: &LockError, site: &Site) -> ! {
+    panic!(
+        "{} did not run, and its return type cannot say so: {error}. This is a mistake in the program, which \"skip\" and plain \
+         values do not hide; return a `Result` whose error is `From<LockError>`, or set map_err or a closure, to handle it",
+        site.function(),
+    )
+}

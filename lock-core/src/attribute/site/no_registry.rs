@@ -1,0 +1,20 @@
+//! Sites on a platform whose linker collects nothing.
+
+use crate::attribute::site::Site;
+
+/// Nothing is collected.
+pub static SITES: [Site; 0] = [];
+
+/// Makes a static site.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __register_site {
+    ($label:expr, $ttl:expr, $stuck_after:expr) => {{
+        fn __site() {}
+        fn __function() -> &'static str {
+            $crate::__private::function_name(&__site)
+        }
+        static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
+        &__SITE
+    }};
+}

@@ -1,0 +1,23 @@
+//! Sites that the linker collects.
+
+use crate::attribute::site::Site;
+
+/// Every annotated function linked into this program.
+#[linkme::distributed_slice]
+pub static SITES: [Site];
+
+/// Makes a static site, and puts it into the registry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __register_site {
+    ($label:expr, $ttl:expr, $stuck_after:expr) => {{
+        fn __site() {}
+        fn __function() -> &'static str {
+            $crate::__private::function_name(&__site)
+        }
+        #[$crate::__private::linkme::distributed_slice($crate::__private::SITES)]
+        #[linkme(crate = $crate::__private::linkme)]
+        static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
+        &__SITE
+    }};
+}

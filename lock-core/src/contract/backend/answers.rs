@@ -1,0 +1,65 @@
+//! What a store answers.
+
+use crate::types::fencing::FencingToken;
+use crate::types::owner::Holder;
+
+/// The answer to [`LockBackend::try_acquire`](crate::LockBackend::try_acquire).
+///
+/// See the example of [`LockBackend`](crate::LockBackend).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Attempt {
+    /// The lock belongs to the claim, for its whole ttl from now.
+    Granted {
+        /// The first number of the grant.
+        token: FencingToken,
+    },
+    /// The claim shares the lock, for its whole ttl from now.
+    Shared {
+        /// The token of the phase: all who share the lock at one time have the same.
+        token: FencingToken,
+        /// Whether somebody waits, or the process could not be told that somebody does. It should then let nobody else
+        /// in under this claim.
+        wanted: bool,
+    },
+    /// The lock belongs to somebody else.
+    Held {
+        /// Who, and for how long at most.
+        holder: Holder,
+    },
+    /// The lock belongs to somebody else. By whom it is held was not looked at, because the request was
+    /// [tentative](crate::AcquireRequest::tentative): it is sent again at once, with a ticket.
+    Contended,
+    /// The lock belongs to somebody else, and the claim stands in the store's queue.
+    Queued {
+        /// Who holds it, and for how long at most.
+        holder: Holder,
+    },
+}
+
+/// The answer to [`LockBackend::renew`](crate::LockBackend::renew) for one claim.
+///
+/// See the example of [`LockBackend`](crate::LockBackend).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Renewal {
+    /// The lease runs for its whole ttl from now.
+    Renewed,
+    /// The same, and somebody waits for those who share the lock. The process should let nobody else in under this
+    /// claim.
+    Wanted,
+    /// The key is gone or belongs to somebody else.
+    Lost,
+}
+
+/// The answer to [`LockBackend::release`](crate::LockBackend::release) and [`LockBackend::withdraw`](crate::LockBackend::withdraw).
+///
+/// See the example of [`LockBackend`](crate::LockBackend).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Freed {
+    /// The claim held the lock, and no longer does.
+    Released,
+    /// The claim did not hold the lock.
+    NotHeld,
+}

@@ -1,0 +1,161 @@
+//! What a quorum asks of its members, beyond what every store does.
+
+use std::time::Duration;
+
+use crate::types::fencing::FencingToken;
+use crate::types::options::MAX_TTL;
+use crate::types::owner::Holder;
+
+/// The answer to [`LockBackend::vote`](crate::LockBackend::vote).
+///
+/// ```
+/// use lock_core::Vote;
+///
+/// fn describe(vote: &Vote) -> String {
+///     match vote {
+///         Vote::Granted { token, .. } => format!("granted with token {token}"),
+///         Vote::Held { holder } => format!("held by {}", holder.site()),
+///         _ => "unknown".to_owned(),
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Vote {
+    /// The lock belongs to the claim at this member, for its whole ttl from now.
+    Granted {
+        /// The first number of the grant: the least that the member can give, and greater than the floor.
+        token: FencingToken,
+        /// Whether the lock belonged to the claim at this member already, without a gap since its last vote there.
+        kept: bool,
+        /// For how long the member has kept its data without a gap. `None` if it cannot lose them while it is
+        /// in use.
+        history: Option<Duration>,
+        /// The clock of the member in ms, as its tokens count it. `None` if it does not tell.
+        time: Option<u64>,
+    },
+    /// The lock belongs to somebody else at this member.
+    Held {
+        /// Who, and for how long at most.
+        holder: Holder,
+    },
+}
+
+/// A list of members that some process uses, as every member of a quorum remembers it.
+///
+/// ```
+/// use lock_core::MemberList;
+/// use std::time::Duration;
+///
+/// let list = MemberList::new(vec!["b".to_owned(), "a".to_owned(), "c".to_owned()], 2, Duration::from_secs(60));
+/// assert_eq!(list.to_text(), "2|60000|a,b,c");
+/// assert_eq!(MemberList::from_text("2|60000|a,b,c"), Some(list));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct MemberList {
+    /// The names of the members, sorted. None contains a comma or a bar.
+    pub names: Vec<String>,
+    /// How many of them must agree.
+    pub majority: usize,
+    /// The longest lease that is taken of them.
+    pub max_ttl: Duration,
+}
+
+impl MemberList {
+    /// Lists members.
+    #[must_use]
+    pub fn new(mut names: Vec<String>, majority: usize, max_ttl: Duration) -> Self {
+        names.sort_unstable();
+        Self { names, majority, max_ttl }
+    }
+
+    /// Writes the list as `majority|max_ttl|name,name,…`, the ttl in ms.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{}|{}|{}", self.majority, self.max_ttl.as_millis(), self.names.join(","))
+    }
+
+    /// Reads what [`to_text`](Self::to_text) wrote.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '|');
+        let majority = parts.next()?.parse().ok()?;
+        // Nobody of ours writes more, and a server would not count for as long.
+        let max_ttl = Duration::from_millis(parts.next()?.parse().ok()?).min(MAX_TTL);
+        Some(Self::new(parts.next()?.split(',').map(str::to_owned).collect(), majority, max_ttl))
+    }
+}
+
+/// What each node of a store says of one key. Made by [`LockManager::sync`](crate::LockManager::sync).
+///
+/// ```
+/// use lock_core::{Holder, NodeReport, SyncReport};
+///
+/// let taken = || Ok(Some(Holder::foreign(None)));
+/// let nodes = [("a", taken()), ("b", taken()), ("c", Ok(None))].map(|(node, holder)| NodeReport::new(node, holder));
+/// let report = SyncReport::new(nodes.into(), 2);
+/// assert!(report.holder().is_some() && !report.is_in_sync());
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SyncReport {
+    /// One entry for each node, in the order of the store's list.
+    pub nodes: Vec<NodeReport>,
+    /// How many nodes must agree.
+    pub majority: usize,
+}
+
+/// What one node says of a key.
+///
+/// ```
+/// use lock_core::NodeReport;
+///
+/// let free = NodeReport::new("10.0.0.7:6379", Ok(None));
+/// assert!(free.holder.is_ok_and(|holder| holder.is_none()));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// The node, without credentials.
+    pub node: String,
+    /// Who holds the key there, or why the node could not be asked.
+    pub holder: crate::types::error::Result<Option<Holder>>,
+}
+
+impl SyncReport {
+    /// Puts a report together.
+    #[must_use]
+    pub fn new(nodes: Vec<NodeReport>, majority: usize) -> Self {
+        Self { nodes, majority }
+    }
+
+    /// Returns the holder that a majority of the nodes names, if they name one.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        let named = |node: &NodeReport| node.holder.as_ref().ok().and_then(Option::as_ref).cloned();
+        let holders: Vec<Holder> = self.nodes.iter().filter_map(named).collect();
+        let agree = |one: &Holder| holders.iter().filter(|other| other.owner == one.owner).count() >= self.majority;
+        let found = holders.iter().find(|one| agree(one))?.owner;
+        self.nodes.iter().filter_map(|node| node.holder.as_ref().ok()?.as_ref()).find(|holder| holder.owner == found)
+    }
+
+    /// Returns whether all nodes answer, and say the same.
+    #[must_use]
+    pub fn is_in_sync(&self) -> bool {
+        let said = |node: &NodeReport| match &node.holder {
+            Ok(holder) => Some(holder.as_ref().map(|holder| holder.owner)),
+            Err(_) => None,
+        };
+        let first = self.nodes.first().and_then(said);
+        first.is_some() && self.nodes.iter().all(|node| said(node) == first)
+    }
+}
+
+impl NodeReport {
+    /// Notes what one node says.
+    #[must_use]
+    pub fn new(node: impl Into<String>, holder: crate::types::error::Result<Option<Holder>>) -> Self {
+        Self { node: node.into(), holder }
+    }
+}

@@ -1,0 +1,242 @@
+//! The list of observers, and the state that an observer gets when it is added late.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::contract::event::{LockEvent, LockObserver, Notice};
+
+/// How often an observer that is added is told the state at most, if that goes on changing.
+const TELLINGS: usize = 8;
+
+/// An append-only list of observers, so that the order of registration does not matter.
+#[derive(Default)]
+pub(crate) struct Observers {
+    first: Tail,
+    /// What an observer that is added later must know, by node.
+    lasting: Mutex<Vec<Lasting>>,
+    /// How often that has changed.
+    changes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Tail(OnceLock<(Arc<dyn LockObserver>, Box<Tail>)>);
+
+/// What was last reported about a node, and holds until the next report.
+#[derive(Clone)]
+struct Lasting {
+    node: Box<str>,
+    up: Option<bool>,
+    policy: Option<Box<str>>,
+    /// Its replicas, and how many must have a write.
+    replicas: Option<(u32, u32)>,
+}
+
+impl Observers {
+    pub(crate) const fn new() -> Self {
+        Self { first: Tail(OnceLock::new()), lasting: Mutex::new(Vec::new()), changes: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn add(&self, observer: Arc<dyn LockObserver>) {
+        let mut tail = &self.first;
+        let told = Arc::clone(&observer);
+        let mut entry = (observer, Box::default());
+        while let Err(back) = tail.0.set(entry) {
+            entry = back;
+            match tail.0.get() {
+                Some((_, next)) => tail = next,
+                None => return,
+            }
+        }
+        // It may hear of what changes meanwhile before it is told how it was, and is told again then. Nothing is locked
+        // while it is called: it may come back to us, or take its time.
+        for _ in 0..TELLINGS {
+            let (lasting, changes) = {
+                let lasting = self.lasting();
+                (lasting.clone(), self.changes.load(Ordering::Relaxed))
+            };
+            for Lasting { node, up, policy, replicas } in &lasting {
+                let state = [
+                    up.map(|up| Notice::Connection { node, up }),
+                    policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
+                    replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
+                ];
+                for notice in state.iter().flatten() {
+                    shielded(|| told.on_notice(notice));
+                }
+            }
+            if self.changes.load(Ordering::Relaxed) == changes {
+                return;
+            }
+        }
+    }
+
+    fn for_each(&self, call: impl Fn(&dyn LockObserver)) {
+        let mut tail = &self.first;
+        while let Some((observer, next)) = tail.0.get() {
+            shielded(|| call(observer.as_ref()));
+            tail = next;
+        }
+    }
+
+    /// Tells these observers and the process-wide ones.
+    pub(crate) fn event(&self, event: &LockEvent<'_>) {
+        self.for_each(|observer| observer.on_event(event));
+        EVERYWHERE.for_each(|observer| observer.on_event(event));
+    }
+
+    /// Tells these observers and the process-wide ones.
+    pub(crate) fn notice(&self, notice: &Notice<'_>) {
+        self.tell(notice);
+        EVERYWHERE.tell(notice);
+    }
+
+    fn tell(&self, notice: &Notice<'_>) {
+        self.remember(notice);
+        self.for_each(|observer| observer.on_notice(notice));
+    }
+
+    /// Keeps lasting states.
+    fn remember(&self, notice: &Notice<'_>) {
+        let (Notice::Connection { node, .. } | Notice::EvictionPolicy { node, .. } | Notice::Replication { node, .. }) =
+            notice
+        else {
+            return;
+        };
+        let mut lasting = self.lasting();
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        let known = lasting.iter().position(|known| *known.node == **node);
+        let at = known.unwrap_or_else(|| {
+            lasting.push(Lasting { node: (*node).into(), up: None, policy: None, replicas: None });
+            lasting.len() - 1
+        });
+        match notice {
+            Notice::Connection { up, .. } => lasting[at].up = Some(*up),
+            Notice::EvictionPolicy { policy, .. } => lasting[at].policy = Some((*policy).into()),
+            Notice::Replication { replicas, min_replicas, .. } => {
+                lasting[at].replicas = Some((*replicas, *min_replicas));
+            }
+            _ => {}
+        }
+    }
+
+    fn lasting(&self) -> MutexGuard<'_, Vec<Lasting>> {
+        self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observers")
+    }
+}
+
+/// Calls an observer and ignores its panic.
+fn shielded(call: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(call));
+}
+
+static EVERYWHERE: Observers = Observers::new();
+
+/// Registers an observer of every manager of this process, present and future.
+///
+/// There is no way to remove it. [`LockManager::observe`](crate::LockManager::observe) watches a
+/// single manager.
+pub fn observe_all(observer: impl LockObserver) {
+    EVERYWHERE.add(Arc::new(observer));
+}
+
+/// Tells the process-wide observers.
+pub(crate) fn notify_all(notice: &Notice<'_>) {
+    EVERYWHERE.tell(notice);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use lock_core::testing::limit;
+
+    use super::Observers;
+    use crate::contract::event::{LockEvent, LockEventKind, LockObserver, Notice};
+    use crate::types::key::{LockKey, LockLabel};
+
+    #[test]
+    fn a_panicking_observer_hurts_nobody() {
+        let seen = Arc::new(AtomicU32::new(0));
+        let observers = Observers::new();
+        observers.add(Arc::new(|_: &LockEvent<'_>| panic!("observer bug, expected in this test")));
+        let count = Arc::clone(&seen);
+        observers.add(Arc::new(move |_: &LockEvent<'_>| {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        let (label, key) = (LockLabel::from("x"), LockKey::new("x").unwrap());
+        observers.event(&LockEvent::new(1, &label, &key, "here", LockEventKind::WaitStarted));
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
+    }
+
+    #[derive(Clone, Default)]
+    struct Notes(Arc<Mutex<Vec<String>>>);
+
+    impl LockObserver for Notes {
+        fn on_event(&self, _: &LockEvent<'_>) {}
+
+        fn on_notice(&self, notice: &Notice<'_>) {
+            let note = match notice {
+                Notice::Connection { node, up } => format!("{node} {up}"),
+                Notice::EvictionPolicy { node, policy } => format!("{node} {policy}"),
+                _ => "another".to_owned(),
+            };
+            self.0.lock().unwrap().push(note);
+        }
+    }
+
+    #[test]
+    fn a_latecomer_is_told_what_lasts_and_nothing_else() {
+        let observers = Observers::new();
+        let label = LockLabel::from("x");
+        observers.tell(&Notice::UnlockedRun { label: &label });
+        for up in [false, true] {
+            observers.tell(&Notice::Connection { node: "a", up });
+        }
+        observers.tell(&Notice::EvictionPolicy { node: "a", policy: "allkeys-lru" });
+        observers.tell(&Notice::Connection { node: "b", up: false });
+        let late = Notes::default();
+        observers.add(Arc::new(late.clone()));
+        assert_eq!(*late.0.lock().unwrap(), ["a true", "a allkeys-lru", "b false"]);
+        observers.tell(&Notice::Connection { node: "b", up: true });
+        assert_eq!(late.0.lock().unwrap().last().unwrap(), "b true");
+    }
+
+    /// Comes back to us from the middle of a notice.
+    struct Reentrant(Arc<Observers>, Notes);
+
+    impl LockObserver for Reentrant {
+        fn on_event(&self, _: &LockEvent<'_>) {}
+
+        fn on_notice(&self, notice: &Notice<'_>) {
+            if let Notice::Connection { node: "a", .. } = notice {
+                self.0.tell(&Notice::Connection { node: "b", up: true });
+                self.0.add(Arc::new(self.1.clone()));
+            }
+        }
+    }
+
+    #[test]
+    #[limit]
+    fn nothing_is_locked_while_an_observer_is_called() {
+        let (observers, late) = (Arc::new(Observers::new()), Notes::default());
+        observers.add(Arc::new(Reentrant(Arc::clone(&observers), late.clone())));
+        observers.tell(&Notice::Connection { node: "a", up: true });
+        assert_eq!(*late.0.lock().unwrap(), ["a true", "b true", "a true"]);
+        // One that is added is told of a change that comes while it is told how it was.
+        let observers = Arc::new(Observers::new());
+        observers.tell(&Notice::Connection { node: "a", up: true });
+        observers.add(Arc::new(Reentrant(Arc::clone(&observers), Notes::default())));
+        let last = Notes::default();
+        observers.add(Arc::new(last.clone()));
+        assert_eq!(*last.0.lock().unwrap(), ["a true", "b true"]);
+    }
+}

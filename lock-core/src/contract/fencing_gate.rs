@@ -1,0 +1,83 @@
+//! A guard for one resource, at the place where the writes arrive.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::contract::event::{Notice, notify_all};
+use crate::types::fencing::{FencingToken, StaleToken};
+
+/// Guards one resource: admits a token unless a newer one was seen.
+///
+/// Keep it where the writes arrive, not where the lock is taken. A database does the same with
+/// `UPDATE … SET fence = $token WHERE id = $id AND fence <= $token`.
+///
+/// Observers hear of each token that is checked ([`Notice::FencingChecked`]): in the process of the holder,
+/// `lock-metrics` concludes from it that the writes under this lock are fenced.
+///
+/// ```
+/// use lock_core::{FencingGate, FencingToken};
+///
+/// let gate = FencingGate::new();
+/// gate.admit(FencingToken::new(34))?;
+/// let stale = gate.admit(FencingToken::new(33)).unwrap_err();
+/// assert_eq!(stale.newest, FencingToken::new(34));
+/// # Ok::<(), lock_core::StaleToken>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct FencingGate {
+    /// The newest token admitted.
+    newest: AtomicU64,
+}
+
+impl FencingGate {
+    /// Creates a gate that has seen nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { newest: AtomicU64::new(0) }
+    }
+
+    /// Creates a gate that continues after a restart, from the newest token that was stored.
+    #[must_use]
+    pub const fn resuming(newest: FencingToken) -> Self {
+        Self { newest: AtomicU64::new(newest.get()) }
+    }
+
+    /// Admits a write under this token, or refuses it if a newer holder has already written.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleToken`] names both tokens. The write must not happen.
+    pub fn admit(&self, token: FencingToken) -> Result<(), StaleToken> {
+        let newest = self.newest.fetch_max(token.get(), Ordering::AcqRel);
+        if newest > token.get() {
+            let stale = StaleToken { token, newest: Self::newest(self) };
+            tracing::warn!(%token, newest = %stale.newest, "refused a write with a stale fencing token");
+            notify_all(&Notice::FencingRejected { token, newest: stale.newest });
+            return Err(stale);
+        }
+        notify_all(&Notice::FencingChecked { token });
+        Ok(())
+    }
+
+    /// Returns the newest token admitted, zero if none was.
+    #[must_use]
+    pub fn newest(&self) -> FencingToken {
+        FencingToken::new(self.newest.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FencingGate;
+    use crate::types::fencing::FencingToken;
+
+    #[test]
+    fn admits_equal_and_newer_only() {
+        let gate = FencingGate::resuming(FencingToken::new(5));
+        assert!(gate.admit(FencingToken::new(4)).is_err());
+        assert!(gate.admit(FencingToken::new(5)).is_ok());
+        assert!(gate.admit(FencingToken::new(5)).is_ok());
+        assert!(gate.admit(FencingToken::new(9)).is_ok());
+        assert!(gate.admit(FencingToken::new(8)).is_err());
+        assert_eq!(gate.newest(), FencingToken::new(9));
+    }
+}

@@ -1,0 +1,230 @@
+//! All of several keys: in one order, under one budget, in one step of the store if it can.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::event::GrantPath;
+use crate::engine::acquire::{Acquire, Granted, Obtained};
+use crate::engine::claim::all::{JointClaim, Verdict};
+use crate::engine::claim::spec::LockSpec;
+use crate::engine::claim::{Handoff, HolderHint, Seat, retire};
+use crate::engine::context;
+use crate::engine::gate::Turn;
+use crate::engine::handle::EngineHandle;
+use crate::engine::hold::owned::OwnedHold;
+use crate::engine::lease::{Lease, deadline_of};
+use crate::engine::shared::{Engine, PendingEntry};
+use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
+use crate::types::key::LockKey;
+use crate::types::options::Wait;
+use crate::types::owner::Holder;
+use crate::types::system::clock::Timestamp;
+
+/// Brings keys into the one order in which everybody locks them, each once. Two callers that lock
+/// the same keys in different orders would wait for each other.
+pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Result<Vec<LockKey>> {
+    let mut keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
+    keys.sort();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// Acquires every key: at once if the store can take these keys in one step and all are free. Otherwise
+/// requests that may wait take one after the other, in order. What is held already is kept and renewed while
+/// the next is waited for, and released if one of them is refused.
+pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>) -> Result<Vec<OwnedHold>> {
+    // One budget: it begins now for all of them.
+    let (engine, started) = (Arc::clone(&handle.engine), handle.engine.clock.now());
+    let acquires = specs.into_iter().map(|spec| Acquire::starting_now(Arc::clone(&handle), spec)).collect();
+    let holds = match acquire_jointly(handle, acquires).await? {
+        Attempted::Granted(holds) => holds,
+        Attempted::Apart(acquires) => {
+            let mut holds = Vec::with_capacity(acquires.len());
+            for acquire in acquires {
+                let taken = acquire.continue_alone().await;
+                holds.push(taken.map_err(|error| of_all(error, engine.clock.now().since(started)))?);
+            }
+            holds
+        }
+    };
+    // The first may have been lost during the wait for the last. The caller never held it.
+    match holds.iter().find_map(|owned| owned.hold.ensure_held().err()) {
+        Some(lost) => Err(lost_while_waiting(&lost)),
+        None => Ok(holds),
+    }
+}
+
+fn lost_while_waiting(lost: &LockError) -> LockError {
+    let why = lost.loss_reason().map_or("unknown", LossReason::as_str);
+    let error = LockError::unavailable(format!(
+        "it was lost ({why}) during the wait for the other keys, so none is held; acquire them again"
+    ));
+    lost.key().map_or(error.clone(), |key| error.with_key(key))
+}
+
+/// Tells what became of all keys by what became of one: the caller has waited for all of them.
+fn of_all(error: LockError, waited: Duration) -> LockError {
+    match (error.kind(), error.key()) {
+        (LockErrorKind::Timeout, Some(key)) => LockError::timeout(waited, error.holder().cloned()).with_key(key),
+        _ => error,
+    }
+}
+
+/// The outcome of an attempt at all keys.
+enum Attempted {
+    Granted(Vec<OwnedHold>),
+    /// The keys must be taken one after the other.
+    Apart(Vec<Acquire>),
+}
+
+/// Takes all keys at once if that is possible. Nobody waits here: a request that may wait does so
+/// afterwards, for one key after the other.
+///
+/// Keys that were not tried, and keys behind the one that was refused, have no events.
+///
+/// # Cancel safety
+///
+/// As [`acquire`](super::acquire).
+async fn acquire_jointly(handle: Arc<EngineHandle>, acquires: Vec<Acquire>) -> Result<Attempted> {
+    let mut joint = JointAcquire { handle, acquires, claiming: None };
+    let outcome = joint.run().await;
+    joint.end(outcome)
+}
+
+/// The acquires of several keys during their joint attempt.
+struct JointAcquire {
+    handle: Arc<EngineHandle>,
+    acquires: Vec<Acquire>,
+    /// So that a shutdown waits for what it may take.
+    claiming: Option<PendingEntry>,
+}
+
+enum Outcome {
+    Granted(Vec<Granted>),
+    /// The key of this number stands in the way, held by somebody or for another reason.
+    Refused(usize, Option<Holder>, LockError),
+    Apart,
+}
+
+impl JointAcquire {
+    async fn run(&mut self) -> Outcome {
+        let engine = Arc::clone(&self.handle.engine);
+        let specs: Vec<&LockSpec> = self.acquires.iter().map(|acquire| &acquire.spec).collect();
+        let (first, limit) = (specs[0], self.acquires[0].until);
+        let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
+        // A refusal for another reason than a taken key is reported for each key.
+        if shared || engine.is_closed() || engine.check(&first.options).is_err() {
+            return Outcome::Apart;
+        }
+        let waits = first.options.wait != Wait::None;
+        let turns = match turns(&self.handle, &specs) {
+            Ok(turns) => turns,
+            Err(_) if waits => return Outcome::Apart,
+            Err((index, known)) => {
+                let holder = known.and_then(|known| known.describe(engine.clock.now()));
+                return Outcome::Refused(index, holder.clone(), LockError::busy(holder));
+            }
+        };
+        // Who does not wait for the locks does not wait for room either; who does waits for it key by key.
+        if !engine.has_room()
+            && let Err(error) = Box::pin(engine.room(engine.clock.now())).await
+        {
+            return if waits { Outcome::Apart } else { Outcome::Refused(0, None, error) };
+        }
+        self.claiming = Some(engine.enter());
+        let mut joint = JointClaim::new(&engine, &specs, turns);
+        let answer = joint.ask(&specs, limit).await;
+        if engine.is_closed() {
+            return Outcome::Refused(0, None, LockError::shut_down());
+        }
+        let granted = match answer {
+            Ok(Verdict::Granted(granted)) => granted,
+            Ok(Verdict::Apart) => return Outcome::Apart,
+            Ok(Verdict::Held(..)) if waits => return Outcome::Apart,
+            Ok(Verdict::Held(index, holder)) => {
+                return Outcome::Refused(index, Some(holder.clone()), LockError::busy(Some(holder)));
+            }
+            Err(error) if waits && error.kind() == LockErrorKind::Unavailable => {
+                // If each of them waits in vain then, for what this attempt left to be undone, that is the reason.
+                for acquire in &mut self.acquires {
+                    acquire.out_of_reach = Some(error.clone());
+                }
+                return Outcome::Apart;
+            }
+            Err(error) => {
+                let named = specs.iter().position(|spec| Some(&spec.events.key) == error.key());
+                return Outcome::Refused(named.unwrap_or(0), None, error);
+            }
+        };
+        let now = engine.clock.now();
+        let ended = granted.iter().any(|success| deadline_of(success.sent_at, success.granted_for) <= now);
+        let grants = if ended { None } else { begin(&engine, joint.granted(&specs, granted, now), now) };
+        match grants {
+            Some(grants) => Outcome::Granted(grants),
+            None if waits => Outcome::Apart,
+            None => Outcome::Refused(
+                0,
+                None,
+                LockError::unavailable("the lease ended before it could be taken up; use a longer ttl"),
+            ),
+        }
+    }
+
+    fn end(mut self, outcome: Outcome) -> Result<Attempted> {
+        let mut acquires = std::mem::take(&mut self.acquires);
+        let claiming = self.claiming.take();
+        match outcome {
+            Outcome::Granted(grants) => {
+                let _until_they_are_held = claiming;
+                let holds = acquires.into_iter().zip(grants).map(|(mut acquire, grant)| {
+                    acquire.begin();
+                    acquire.end(Ok(Obtained::New(grant)))
+                });
+                holds.collect::<Result<_>>().map(Attempted::Granted)
+            }
+            Outcome::Refused(index, holder, error) => {
+                drop(claiming);
+                let mut acquire = acquires.swap_remove(index);
+                acquire.holder = holder;
+                acquire.begin();
+                acquire.end(Err(error)).map(|hold| Attempted::Granted(vec![hold]))
+            }
+            Outcome::Apart => Ok(Attempted::Apart(acquires)),
+        }
+    }
+}
+
+/// Takes the turn of every key if all are free in this process. Otherwise tells which is not.
+fn turns(handle: &EngineHandle, specs: &[&LockSpec]) -> Result<Vec<Turn<Handoff>>, (usize, Option<HolderHint>)> {
+    let turn =
+        |(index, spec): (usize, &&LockSpec)| handle.gate.try_enter(&spec.events.key).map_err(|holder| (index, holder));
+    specs.iter().enumerate().map(turn).collect()
+}
+
+/// Gives each lease its first holder, or ends them all if one is over already.
+fn begin(engine: &Arc<Engine>, leases: Vec<(Arc<Lease>, Turn<Handoff>)>, at: Timestamp) -> Option<Vec<Granted>> {
+    let tokens: Option<Vec<_>> = leases.iter().map(|(lease, _)| lease.next_token(at)).collect();
+    let Some(tokens) = tokens else {
+        for (lease, turn) in leases {
+            retire(engine, &lease, turn);
+        }
+        return None;
+    };
+    let path = GrantPath::Uncontended;
+    let grants = leases.into_iter().zip(tokens).map(|((lease, turn), token)| {
+        let seat = Seat::Turn(turn);
+        Granted { token, lease, seat, path, at }
+    });
+    Some(grants.collect())
+}
+
+impl Drop for JointAcquire {
+    fn drop(&mut self) {
+        // Before the handles, which may wait for everything that is pending.
+        self.claiming = None;
+        // Cancelled: each of them was on its way, and gets its event.
+        for acquire in &mut self.acquires {
+            acquire.begin();
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! From request to grant: the local queue, the attempts at the store, and the one budget over both.
+
+pub(crate) mod all;
+mod pauses;
+mod turn;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{Instrument as _, Span};
+
+use crate::contract::event::{GrantPath, LockEventKind};
+use crate::engine::acquire::pauses::{backstop, poll_pause};
+use crate::engine::acquire::turn::guest_of;
+use crate::engine::claim::spec::LockSpec;
+use crate::engine::claim::{Answer, Carried, ClaimGuard, Handoff, PendingClaim, Seat, Success, retire};
+use crate::engine::context;
+use crate::engine::context::deadlock::Nested;
+use crate::engine::gate::Turn;
+use crate::engine::handle::EngineHandle;
+use crate::engine::hold::Hold;
+use crate::engine::hold::owned::{OwnedHold, Part};
+use crate::engine::lease::{Lease, deadline_of};
+use crate::engine::report::trace;
+use crate::engine::shared::{Engine, Interrupted, PendingEntry};
+use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::fencing::FencingToken;
+use crate::types::options::Wait;
+use crate::types::owner::Holder;
+use crate::types::system::clock::Timestamp;
+
+/// Acquires a lock.
+///
+/// # Cancel safety
+///
+/// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
+/// its way and undoes it.
+pub(crate) fn acquire<T>(
+    handle: Arc<EngineHandle>,
+    spec: LockSpec,
+    make: impl FnOnce(OwnedHold) -> T + Send,
+) -> impl Future<Output = Result<T>> + Send {
+    let mut acquire = Acquire::new(handle, spec);
+    // One future and no more: it goes to the heap, and each around it would hold a copy.
+    async move {
+        acquire.start();
+        let outcome = acquire.run().await;
+        acquire.end(outcome).map(make)
+    }
+}
+
+/// What an acquire ends with.
+enum Obtained {
+    New(Granted),
+    /// A share in a grant that an enclosing scope of the same task holds.
+    Shared(Arc<Hold>),
+}
+
+/// What an acquire goes on from when it has the turn.
+enum Begun {
+    /// Nothing, but for the lease that is to be released.
+    Fresh(Option<Arc<Lease>>),
+    Pending(Box<PendingClaim>),
+}
+
+impl Begun {
+    fn after(lease: Arc<Lease>) -> Self {
+        lease.arrive();
+        Self::Fresh(Some(lease))
+    }
+}
+
+/// A grant that nobody holds yet.
+struct Granted {
+    token: FencingToken,
+    lease: Arc<Lease>,
+    seat: Seat,
+    path: GrantPath,
+    at: Timestamp,
+}
+
+/// One acquire on its way. Emits its events, including its cancellation.
+pub(crate) struct Acquire {
+    /// Keeps the manager until what this acquire leaves behind is handed to the keeper.
+    handle: Arc<EngineHandle>,
+    spec: LockSpec,
+    span: Span,
+    started: Timestamp,
+    /// The end of the one budget that all stages of waiting share.
+    until: Timestamp,
+    /// The last holder that stood in the way.
+    holder: Option<Holder>,
+    /// Why the store could not be asked the last time, if it could not.
+    out_of_reach: Option<LockError>,
+    /// Whether its first event was sent, and its last was not.
+    under_way: bool,
+    /// From the turn on, so that a shutdown waits for what it may take.
+    claiming: Option<PendingEntry>,
+}
+
+impl Acquire {
+    /// Prepares an acquire. Its budget has not begun.
+    fn new(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
+        let (span, never) = (Span::none(), Timestamp::NEVER);
+        let (holder, out_of_reach, claiming) = (None, None, None);
+        Self { handle, spec, span, started: never, until: never, holder, out_of_reach, under_way: false, claiming }
+    }
+
+    /// Prepares an acquire whose budget begins now.
+    pub(crate) fn starting_now(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
+        let mut acquire = Self::new(handle, spec);
+        acquire.start();
+        acquire
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    fn start(&mut self) {
+        self.started = self.engine().clock.now();
+        self.until = match self.spec.options.wait {
+            Wait::None => self.started.after(self.spec.options.command_timeout()),
+            Wait::AtMost(limit) => self.started.after(limit),
+            Wait::Forever => Timestamp::NEVER,
+        };
+        // Who does not wait keeps nobody waiting for its end.
+        if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
+            context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));
+        }
+    }
+
+    /// Continues with one key, after a joint attempt, within the same budget.
+    pub(crate) async fn continue_alone(mut self) -> Result<OwnedHold> {
+        // Each of several keys has a wait of its own. One attempt each is no wait.
+        let until = self.until;
+        self.start();
+        if self.spec.options.wait != Wait::None {
+            self.until = until;
+        }
+        let outcome = self.run().await;
+        self.end(outcome)
+    }
+
+    async fn run(&mut self) -> Result<Obtained> {
+        self.begin();
+        let span = self.span.clone();
+        match Nested::of(self.engine(), &self.spec) {
+            None => self.attempt().instrument(span).await,
+            Some(nested) => {
+                Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        obtained = self.attempt().instrument(span) => obtained,
+                        error = nested.victim() => Err(error),
+                    }
+                })
+                .await
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        self.under_way = true;
+        self.span = trace::acquire(&self.spec.events);
+        self.spec.events.emit(LockEventKind::WaitStarted);
+    }
+
+    async fn attempt(&mut self) -> Result<Obtained> {
+        if self.engine().is_closed() {
+            return Err(LockError::shut_down());
+        }
+        self.engine().check(&self.spec.options)?;
+        let mode = self.spec.events.mode;
+        if mode.is_shared() && !self.engine().backend.capabilities_dyn().modes {
+            return Err(mode.unknown_to_store());
+        }
+        if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
+            let covered = hold.lease.mode().covers(mode);
+            if self.spec.reentrant && covered && hold.share() {
+                return Ok(Obtained::Shared(hold));
+            }
+            // A caller that does not wait finds it taken, which is true and harmless.
+            if self.spec.options.wait != Wait::None {
+                let key = &self.spec.events.key;
+                return Err(if covered { LockError::would_deadlock(key) } else { LockError::no_upgrade() });
+            }
+        }
+        let (mut turn, waited, mut now) = loop {
+            let (mut turn, waited, now) = self.take_turn().await?;
+            let Some(share) = turn.take_share() else { break (turn, waited, now) };
+            if let Some((lease, token)) = guest_of(&share, now) {
+                let seat = Seat::Share(share);
+                return Ok(Obtained::New(Granted { token, lease, seat, path: GrantPath::Shared, at: now }));
+            }
+            // The lease was lost while we came in.
+        };
+        let (carried, entry) = turn.take_payload().map(Handoff::unpack).unzip();
+        self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
+        let begun = match carried {
+            None => {
+                if !self.engine().has_room() {
+                    // Who does not wait for the lock does not wait for that either.
+                    let until = if self.spec.options.wait == Wait::None { self.started } else { self.until };
+                    Box::pin(self.engine().room(until)).await?;
+                    now = self.engine().clock.now();
+                }
+                Begun::Fresh(None)
+            }
+            Some(Carried::PendingClaim(pending)) => Begun::Pending(pending),
+            Some(Carried::Lease(lease)) => match lease.next_token(now) {
+                Some(token) => {
+                    let seat = self.seat(turn, &lease);
+                    return Ok(Obtained::New(Granted { token, lease, seat, path: GrantPath::Handoff, at: now }));
+                }
+                // Lost on the way from one hand to the other.
+                None => Begun::after(lease),
+            },
+            Some(Carried::Retiring(lease)) => Begun::after(lease),
+        };
+        // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
+        Box::pin(self.pursue(begun, turn, waited, now)).await
+    }
+
+    /// Asks the store, and waits, until it grants.
+    async fn pursue(
+        &mut self,
+        begun: Begun,
+        turn: Turn<Handoff>,
+        mut waited: bool,
+        mut now: Timestamp,
+    ) -> Result<Obtained> {
+        let mut guard = match begun {
+            Begun::Fresh(before) => ClaimGuard::new(self.engine(), &self.spec, turn, before),
+            Begun::Pending(pending) => ClaimGuard::resume(*pending, turn),
+        };
+        let mut refusals = 0;
+        // The turn may have come from a holder who lost it to the shutdown.
+        if self.engine().is_closed() {
+            return Err(LockError::shut_down());
+        }
+        loop {
+            let releases = guard.releases();
+            let (asked, answered_at) = guard.ask(&self.spec, (now, self.until)).await;
+            if self.engine().is_closed() {
+                return Err(LockError::shut_down());
+            }
+            now = answered_at;
+            let again_at = match asked {
+                Ok(Answer::Granted(success)) => {
+                    if deadline_of(success.sent_at, success.granted_for) > now {
+                        let path = match (releases, waited) {
+                            (true, _) => GrantPath::Granted,
+                            (false, true) => GrantPath::Polled,
+                            (false, false) => GrantPath::Uncontended,
+                        };
+                        return self.take(guard, success, path, now);
+                    }
+                    // The answer took longer than the lease lasts. Asking again raises the lease.
+                    now
+                }
+                // Asked again at once, with all that waiting needs.
+                Ok(Answer::Contended(_)) if now < self.until => continue,
+                Ok(Answer::Contended(holder)) => {
+                    let holder = holder.or_else(|| self.holder.take());
+                    self.contended(holder);
+                    now
+                }
+                Ok(Answer::Taken { holder, queued }) => {
+                    self.out_of_reach = None;
+                    // A holder of the classic protocol does not announce its release: it is polled.
+                    let told = queued && holder.info.is_some();
+                    refusals = if told { 0 } else { refusals + 1 };
+                    let pause = if told {
+                        backstop(self.spec.options.ttl, holder.ttl_left)
+                    } else {
+                        poll_pause(refusals, holder.ttl_left)
+                    };
+                    guard.name_holder(holder.clone());
+                    self.contended(Some(holder));
+                    if self.spec.options.wait == Wait::None {
+                        return Err(LockError::busy(self.holder.clone()));
+                    }
+                    now.after(pause)
+                }
+                Err(error) if error.kind() == LockErrorKind::Unavailable && self.spec.options.wait != Wait::None => {
+                    refusals += 1;
+                    // A store that was left no time to answer is not to blame.
+                    let cut_short = waited && error.is_ambiguous() && now >= self.until;
+                    if !cut_short {
+                        self.out_of_reach = Some(error);
+                    }
+                    now.after(poll_pause(refusals, None))
+                }
+                Err(error) => return Err(error),
+            };
+            waited = true;
+            match guard.listen(again_at.min(self.until)).await {
+                Ok(Some((success, now))) => return self.take(guard, success, GrantPath::Granted, now),
+                Ok(None) => {}
+                Err(Interrupted::TimedOut) if again_at < self.until => {}
+                Err(why) => return Err(self.interrupted(why)),
+            }
+            now = self.engine().clock.now();
+        }
+    }
+
+    /// Takes up a lease that lasts at this moment.
+    fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
+        let (lease, turn) = guard.granted(&self.spec, success, now);
+        match lease.next_token(now) {
+            Some(token) => {
+                let seat = self.seat(turn, &lease);
+                Ok(Obtained::New(Granted { token, lease, seat, path, at: now }))
+            }
+            None => {
+                retire(self.engine(), &lease, turn);
+                Err(LockError::unavailable("the store granted the token zero, which stands for none"))
+            }
+        }
+    }
+
+    /// Remembers who holds the lock, and emits an event when that changes.
+    fn contended(&mut self, holder: Option<Holder>) {
+        let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
+        let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
+        self.holder = holder;
+        if news && self.spec.options.wait != Wait::None {
+            self.spec.events.emit(LockEventKind::Contended { holder: self.holder.as_ref() });
+        }
+    }
+
+    /// The error of a wait that ended without a grant. If the store could not be asked the last time,
+    /// that is the reason.
+    fn interrupted(&mut self, why: Interrupted) -> LockError {
+        match (why, self.out_of_reach.take()) {
+            (Interrupted::Closed, _) => LockError::shut_down(),
+            (Interrupted::TimedOut, Some(error)) => error,
+            (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),
+        }
+    }
+
+    fn emit_end(&self, kind: LockEventKind<'_>) {
+        trace::ended(&self.span, &kind);
+        self.spec.events.emit(kind);
+    }
+
+    fn waited(&self) -> Duration {
+        self.engine().clock.now().since(self.started)
+    }
+
+    /// Emits how the acquire ended and puts a grant under the watchdog.
+    fn end(&mut self, outcome: Result<Obtained>) -> Result<OwnedHold> {
+        self.under_way = false;
+        let (events, holder) = (&self.spec.events, self.holder.as_ref());
+        let (hold, path, now) = match outcome {
+            Ok(Obtained::New(Granted { token, lease, seat, path, at })) => {
+                (Hold::begin(at, events.clone(), &self.spec.options, token, lease, seat), path, at)
+            }
+            Ok(Obtained::Shared(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
+            Err(error) => {
+                let waited = self.waited();
+                let error = error.with_key(&events.key);
+                self.emit_end(match error.kind() {
+                    LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
+                    LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },
+                    _ => LockEventKind::Failed { waited, error: &error },
+                });
+                return Err(error);
+            }
+        };
+        self.emit_end(LockEventKind::Acquired {
+            waited: now.since(self.started),
+            token: hold.token,
+            owner: hold.lease.claim.owner,
+            path,
+            lease_left: hold.lease.deadline().since(now),
+            waited_for: holder,
+        });
+        let handle = Arc::clone(&self.handle);
+        Ok(match path {
+            GrantPath::Reentrant => OwnedHold::shared(handle, hold, events.clone()),
+            GrantPath::Handoff => OwnedHold::new(handle, hold, Part::Next),
+            GrantPath::Shared => OwnedHold::new(handle, hold, Part::Guest),
+            _ => OwnedHold::new(handle, hold, Part::First),
+        })
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        // Before the handle, which may wait for everything that is pending.
+        self.claiming = None;
+        if self.under_way {
+            let (waited, holder) = (self.waited(), self.holder.as_ref());
+            self.emit_end(LockEventKind::Cancelled { waited, holder });
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Telling the store that a claim is over, until it answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::backend::{Claim, Freed, JobRun, Release};
+use crate::engine::lease::Lease;
+use crate::engine::shared::{Caller, Engine};
+use crate::types::error::{LockErrorKind, LossReason, Result};
+use crate::types::options::command_timeout;
+use crate::types::system::clock::{Timestamp, jitter};
+
+/// Before every moment.
+pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
+
+/// How a release ended.
+///
+/// ```
+/// use lock_core::ReleaseOutcome;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let guard = locks.lock("report").await?;
+/// match guard.release().await? {
+///     ReleaseOutcome::AlreadyLost(reason) => println!("the end of the work ran without the lock: {reason}"),
+///     _ => println!("released"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseOutcome {
+    /// The lock was held until now. The store has freed it, or another caller of this process has it.
+    Released,
+    /// The lock was held until now. The store is told in the background, as the request asked.
+    InBackground,
+    /// The lock had been lost before, for this reason.
+    AlreadyLost(LossReason),
+}
+
+/// How a caller released, for its answer and its event.
+pub(crate) struct Ended<E> {
+    /// Until when the key stays taken.
+    pub(crate) keep_until: Timestamp,
+    /// Whether nobody waits for the answer.
+    pub(crate) in_background: bool,
+    /// The run of a job that ends.
+    pub(crate) run: Option<JobRun>,
+    /// Called with the outcome, and whether the store confirmed that the lock was freed.
+    pub(crate) then: E,
+}
+
+/// Frees a lease that nobody holds at the moment, in the background.
+pub(crate) async fn release_unheld(engine: &Arc<Engine>, lease: &Arc<Lease>) {
+    let ended =
+        Ended { keep_until: PAST, in_background: false, run: None, then: |_: &Result<ReleaseOutcome>, _: bool| {} };
+    // Notices report a failure; a lock that is not freed ends with its lease.
+    let _ = release_until_answered(engine, lease, Caller::Async, ended).await;
+}
+
+/// Sends a release until it is answered, at most until the store frees the key by itself.
+pub(crate) async fn release_until_answered(
+    engine: &Arc<Engine>,
+    lease: &Arc<Lease>,
+    caller: Caller,
+    ended: Ended<impl FnOnce(&Result<ReleaseOutcome>, bool)>,
+) -> Result<ReleaseOutcome> {
+    let mut release = Release::new(lease.claim());
+    (release.in_background, release.run) = (ended.in_background, ended.run);
+    let retry = ReleaseRetry {
+        withdraws: false,
+        release,
+        keep_until: ended.keep_until,
+        timeout: lease.command_timeout(),
+        settled_at: PAST,
+        give_up_at: lease.deadline(),
+    };
+    let answer = retry.run(engine, caller).await;
+    let outcome = match &answer {
+        // If an earlier try freed the lock and its answer got lost, nothing is held now either.
+        Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
+        Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
+        Ok(_) => {
+            let failed_over = |before| engine.has_failed_over(&lease.claim.key, before);
+            Ok(ReleaseOutcome::AlreadyLost(lease.state().loss_by_others(failed_over)))
+        }
+        Err(error) => Err(error.clone().with_key(&lease.claim.key)),
+    };
+    (ended.then)(&outcome, answer.as_ref().is_ok_and(|done| done.freed == Freed::Released));
+    ensure_freed(engine, lease, answer.ok().map(|done| done.sent_at));
+    outcome
+}
+
+/// A release that is sent until its answer is final.
+struct ReleaseRetry {
+    release: Release,
+    /// Whether nothing of the claim was used, as far as is known here.
+    withdraws: bool,
+    /// Until when the key stays taken.
+    keep_until: Timestamp,
+    /// How long one try may take.
+    timeout: Duration,
+    /// The moment from which the store executes no earlier acquire of the claim: only then can an answer
+    /// be final.
+    settled_at: Timestamp,
+    /// When the store has freed the key by itself.
+    give_up_at: Timestamp,
+}
+
+/// The answer to a release.
+struct Answered {
+    freed: Freed,
+    /// When the answered command was sent.
+    sent_at: Timestamp,
+    /// Whether an earlier try may have been executed, without an answer.
+    repeated: bool,
+}
+
+impl ReleaseRetry {
+    async fn run(mut self, engine: &Arc<Engine>, caller: Caller) -> Result<Answered> {
+        let mut repeated = false;
+        loop {
+            let sent_at = engine.clock.now();
+            self.release.keep_for = self.keep_until.since(sent_at);
+            let backend = Arc::clone(&engine.backend);
+            let (op, command) = if self.withdraws && self.release.keep_for.is_zero() {
+                ("withdraw", backend.withdraw_dyn(self.release.claim.clone()))
+            } else {
+                ("release", backend.release_dyn(self.release.clone()))
+            };
+            let command = engine.route(caller, command);
+            let bounds = (sent_at, sent_at.after(self.timeout));
+            let (answer, _) = engine.timed(op, &self.release.claim.key, bounds, command).await;
+            let again_at = match answer {
+                Ok(freed) if sent_at >= self.settled_at => return Ok(Answered { freed, sent_at, repeated }),
+                Ok(_) => self.settled_at,
+                Err(error) => {
+                    repeated |= error.is_ambiguous();
+                    self.release.in_background = false;
+                    let pause = jitter(Duration::from_millis(5), Duration::from_millis(100));
+                    let again_at = engine.clock.now().after(pause);
+                    if error.kind() != LockErrorKind::Unavailable || again_at >= self.give_up_at {
+                        return Err(error);
+                    }
+                    again_at
+                }
+            };
+            engine.timer.sleep_until(again_at).await;
+        }
+    }
+}
+
+/// Returns the moment from which the store executes no unanswered acquire of a lease's claim.
+pub(crate) fn settled_at(lease: &Lease) -> Timestamp {
+    lease.unsettled_until.unwrap_or(PAST)
+}
+
+/// Makes sure that no earlier send of the claim, executed late, takes or keeps a lock that nobody uses.
+///
+/// `answered` is when the answered release was sent. Without an answer the key may outlive the
+/// lease as we know it: a renewal may have been executed and its answer lost.
+pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option<Timestamp>) {
+    let settled_at = settled_at(lease);
+    if answered.is_some_and(|sent_at| sent_at >= settled_at) {
+        return;
+    }
+    let (worker, claim) = (Arc::clone(engine), lease.claim());
+    engine.clean_up(async move {
+        let _ = free(&worker, claim, PAST, settled_at).await;
+    });
+}
+
+/// Frees whatever a claim may hold, or keeps it taken until a moment. Repeats until an answer is certainly
+/// final, that is, until it answers a release sent after `settled_at`.
+pub(crate) async fn free(
+    engine: &Arc<Engine>,
+    claim: Claim,
+    keep_until: Timestamp,
+    settled_at: Timestamp,
+) -> Result<()> {
+    let retry = ReleaseRetry {
+        withdraws: true,
+        keep_until,
+        timeout: command_timeout(claim.ttl),
+        settled_at,
+        give_up_at: engine.clock.now().max(settled_at).after(claim.ttl),
+        release: Release::new(claim),
+    };
+    retry.run(engine, Caller::Async).await.map(|_| ())
+}
+
+/// Frees a lock that was granted to a claim that has already ended.
+pub(crate) async fn free_stray_grant(engine: &Arc<Engine>, claim: Claim) {
+    if let Err(error) = free(engine, claim, PAST, PAST).await {
+        tracing::debug!(%error, "a claim that has ended could not be freed; its lease runs out by itself");
+    }
+}

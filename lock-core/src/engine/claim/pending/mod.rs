@@ -1,0 +1,313 @@
+//! A claim and everything that is known of it: what was sent, answered, and granted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::contract::backend::{AcquireRequest, Attempt, BoxFuture, Claim, Release, Ticket};
+use crate::contract::event::Notice;
+use crate::engine::claim::free::ensure_freed;
+use crate::engine::claim::spec::LockSpec;
+use crate::engine::lease::grants::{Listener, News};
+use crate::engine::lease::{Beginning, Lease, Terms, deadline_of};
+use crate::engine::shared::{Engine, FAIR_TIME, Interrupted};
+use crate::types::error::Result;
+use crate::types::fencing::FencingToken;
+use crate::types::options::{Durability, Wait};
+use crate::types::owner::Holder;
+use crate::types::system::clock::Timestamp;
+
+/// The longest lease that a grant through the queue starts with. A process that is alive raises it; one
+/// that died meanwhile holds the others up for no longer than this.
+pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
+
+/// A claim and everything that is known of it.
+pub(crate) struct PendingClaim {
+    pub(super) engine: Arc<Engine>,
+    pub(super) claim: Claim,
+    pub(super) terms: Terms,
+    /// The command on its way.
+    pub(super) in_flight: Option<SentClaim>,
+    /// When the store stops executing earlier sends that were never answered.
+    pub(super) unsettled_until: Option<Timestamp>,
+    /// The lease before, whose release goes along until it is answered.
+    pub(super) retiring: Option<Arc<Lease>>,
+    /// Where grants arrive, once the claim may have queued.
+    listener: Option<Listener>,
+    /// Whether the claim stands in the store's queue.
+    pub(super) queued: bool,
+    /// How often it was sent.
+    sends: u32,
+    /// Whether it may have stood in the store's queue before its last answer, and so may still be sent a grant.
+    may_have_queued: bool,
+    /// When the newest send was sent that the store has answered. Older grants are void.
+    confirmed: Timestamp,
+    /// How often the node had had another history before the newest send.
+    failovers: u64,
+}
+
+/// A command on its way to the store.
+pub(crate) struct SentClaim {
+    pub(crate) command: BoxFuture<'static, Result<Attempt>>,
+    pub(crate) sent_at: Timestamp,
+    /// When to stop waiting for its answer.
+    pub(crate) until: Timestamp,
+    /// How long after it was sent the store may execute it.
+    execute_within: Duration,
+    /// The least token it may be granted.
+    floor: FencingToken,
+    /// Whether it had a ticket.
+    may_queue: bool,
+    /// Whether it is sent again, prepared to wait, if the lock is taken.
+    tentative: bool,
+}
+
+impl SentClaim {
+    /// When the store will certainly not execute this any more, if it is given up at a moment. It may have
+    /// been sent just before: it first waited for a connection, or was refused as stale and sent again.
+    pub(crate) fn settled_after(&self, given_up_at: Timestamp) -> Timestamp {
+        given_up_at.after(self.execute_within)
+    }
+}
+
+/// What the store said.
+pub(crate) enum Answer {
+    Granted(Success),
+    /// The lock is taken. The claim may stand in the store's queue.
+    Taken {
+        holder: Holder,
+        queued: bool,
+    },
+    /// The lock is taken, perhaps it is known by whom. The claim must be sent again, prepared to wait.
+    Contended(Option<Holder>),
+}
+
+/// A grant, and the moment from which its lease is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Success {
+    pub(crate) token: FencingToken,
+    pub(crate) sent_at: Timestamp,
+    pub(crate) granted_for: Duration,
+    /// Whether somebody waits for those who share the lock, or may.
+    pub(crate) wanted: bool,
+}
+
+impl PendingClaim {
+    /// Makes a fresh claim, not sent yet. `before` is the lease to release.
+    pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
+        let durability = spec.options.durability.unwrap_or_else(|| engine.backend.durability_dyn());
+        Self {
+            engine: Arc::clone(engine),
+            claim: Claim::new(spec.events.key.clone(), spec.options.ttl)
+                .with_mode(spec.events.mode)
+                .with_durability(durability),
+            terms: Terms::of(&spec.options, spec.events.mode),
+            in_flight: None,
+            unsettled_until: None,
+            retiring: before,
+            listener: None,
+            queued: false,
+            sends: 0,
+            may_have_queued: false,
+            confirmed: Timestamp::from_nanos(0),
+            failovers: engine.failovers(&spec.events.key),
+        }
+    }
+
+    /// Returns whether there is anything to continue or to undo.
+    pub(super) fn has_begun(&self) -> bool {
+        self.queued || self.in_flight.is_some() || self.unsettled_until.is_some() || self.retiring.is_some()
+    }
+
+    /// Turns the granted claim into its lease.
+    pub(super) fn into_lease(self, spec: &LockSpec, success: Success, now: Timestamp) -> Arc<Lease> {
+        if self.claim.mode.is_shared() {
+            self.engine.shares.store(true, Ordering::Relaxed);
+        }
+        // No grant is on its way for a claim that never queued. Who shares a lock hears there that somebody waits for it.
+        let listener = self.listener.filter(|_| self.may_have_queued || self.claim.mode.is_shared());
+        if let Some(listener) = &listener {
+            listener.mark_held();
+        }
+        // A send that nobody awaits any more may still be executed, even after the release.
+        let unsettled = self.in_flight.map(|sent| sent.settled_after(now)).max(self.unsettled_until);
+        let beginning = Beginning {
+            token: success.token,
+            sent_at: success.sent_at,
+            granted_for: success.granted_for,
+            wanted: success.wanted,
+            push_loss: self.engine.backend.capabilities_dyn().push_loss,
+            unsettled_until: unsettled,
+            failovers: self.failovers,
+            listener,
+        };
+        Lease::begin(self.engine.clock.clone(), self.claim, &spec.options, beginning, now)
+    }
+
+    pub(super) async fn ask(
+        &mut self,
+        spec: &LockSpec,
+        (now, limit): (Timestamp, Timestamp),
+    ) -> (Result<Answer>, Timestamp) {
+        let engine = Arc::clone(&self.engine);
+        let sent = match self.in_flight.take() {
+            None => self.send(spec, now, limit),
+            // Whoever sent it may have polled it on a runtime, and this caller may have none.
+            Some(sent) => SentClaim { command: engine.route(spec.caller, sent.command), ..sent },
+        };
+        let sent = self.in_flight.insert(sent);
+        let (sent_at, bounds) = (sent.sent_at, (sent.sent_at, sent.until.min(limit)));
+        let (floor, may_queue, tentative) = (sent.floor, sent.may_queue, sent.tentative);
+        let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command).await;
+        let settled_at = sent.settled_after(now);
+        self.in_flight = None;
+        if !matches!(answer, Ok(Attempt::Granted { .. } | Attempt::Shared { .. })) {
+            self.may_have_queued |= may_queue;
+        }
+        let answer = match answer {
+            Ok(Attempt::Held { holder }) if tentative => Ok(Answer::Contended(Some(holder))),
+            Ok(Attempt::Contended) if tentative => Ok(Answer::Contended(None)),
+            Ok(attempt) => {
+                if let Some(before) = self.retiring.take() {
+                    ensure_freed(&engine, &before, Some(sent_at));
+                }
+                self.confirmed = self.confirmed.max(sent_at);
+                Ok(self.answered(&engine, spec, attempt, sent_at, floor))
+            }
+            Err(error) => {
+                if error.is_ambiguous() {
+                    self.unsettled_until = self.unsettled_until.max(Some(settled_at));
+                }
+                if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
+                    // So that it asks again when the store is back, and not when its pause ends.
+                    self.listener = Some(engine.grants.listen(self.claim.owner));
+                }
+                Err(error)
+            }
+        };
+        (answer, now)
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        engine: &Engine,
+        spec: &LockSpec,
+        attempt: Attempt,
+        sent_at: Timestamp,
+        floor: FencingToken,
+    ) -> Answer {
+        let queued = matches!(attempt, Attempt::Queued { .. });
+        // It keeps the place that it has, also while nothing can be heard and it asks for none.
+        self.queued |= queued;
+        match attempt {
+            Attempt::Granted { token } => {
+                engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
+                if token <= floor {
+                    let label = &spec.events.label;
+                    engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
+                }
+                // Undone if the caller disappears before it has taken the grant.
+                self.unsettled_until = self.unsettled_until.max(Some(sent_at));
+                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted: false })
+            }
+            Attempt::Shared { token, wanted } => {
+                // No regression is looked for: the token of a phase is older than the claims that join it.
+                engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
+                self.unsettled_until = self.unsettled_until.max(Some(sent_at));
+                // Whoever cannot be told that somebody waits shares with nobody.
+                let wanted = wanted || self.listener.is_none();
+                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
+            }
+            Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued },
+            Attempt::Contended => Answer::Taken { holder: Holder::foreign(None), queued },
+        }
+    }
+
+    /// The request to the store, except for a place in its queue. It is not executed much later than
+    /// `limit`, the end of the caller's budget.
+    pub(super) fn request(&self, spec: &LockSpec, now: Timestamp, limit: Timestamp) -> AcquireRequest {
+        let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
+        request.execute_within = limit.since(now).max(FAIR_TIME).min(spec.options.command_timeout());
+        request.kept_for = spec.kept_for;
+        request.repeated = self.sends > 1;
+        request
+    }
+
+    fn send(&mut self, spec: &LockSpec, sent_at: Timestamp, limit: Timestamp) -> SentClaim {
+        self.sends = self.sends.saturating_add(1);
+        let engine = Arc::clone(&self.engine);
+        self.failovers = engine.failovers(&self.claim.key);
+        let mut request = self.request(spec, sent_at, limit);
+        let may_wait = engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open();
+        request.tentative = may_wait
+            && self.sends == 1
+            && self.retiring.is_none()
+            // Whoever shares a lock must hear that somebody waits.
+            && !self.claim.mode.is_shared()
+            && !engine.backend.is_contended_dyn(&self.claim.key);
+        let (may_queue, tentative) = (may_wait && !request.tentative, request.tentative);
+        if may_queue {
+            let grant_ttl = self.claim.ttl.min(GRANT_TTL);
+            request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));
+            if self.listener.is_none() {
+                self.listener = Some(engine.grants.listen(self.claim.owner));
+            }
+        }
+        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
+        let execute_within = request.execute_within;
+        let backend = Arc::clone(&engine.backend);
+        let command = match &self.retiring {
+            Some(lease) => backend.requeue_dyn(Release::new(lease.claim()), request),
+            None => backend.try_acquire_dyn(request),
+        };
+        let until = sent_at.after(execute_within);
+        let command = engine.route(spec.caller, command);
+        SentClaim { command, sent_at, until, execute_within, floor, may_queue, tentative }
+    }
+
+    pub(super) async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
+        let engine = Arc::clone(&self.engine);
+        let Some(listener) = &self.listener else {
+            return engine.until(until, std::future::pending()).await;
+        };
+        loop {
+            let grant = match engine.until(until, listener.next()).await? {
+                News::Granted(grant) => grant,
+                News::Verify => return Ok(None),
+            };
+            let now = engine.clock.now();
+            let stamp = Timestamp::from_nanos(grant.stamp).min(now);
+            if stamp < self.confirmed {
+                // From before the place in the queue that was confirmed since: it is void.
+                continue;
+            }
+            engine.newest_token.fetch_max(grant.token.get(), Ordering::Relaxed);
+            // Ours from now on, even if the caller disappears.
+            self.unsettled_until = self.unsettled_until.max(Some(stamp));
+            let granted_for = grant.claim.ttl;
+            if self.claim.durability != Durability::Master
+                || deadline_of(stamp, granted_for).since(now) <= granted_for / 3
+            {
+                // Not confirmed, or too little is left to rely on. Asking again confirms and raises the lease, if it is
+                // still ours.
+                return Ok(None);
+            }
+            // Others have waited. Whether others still do, it does not say.
+            let wanted = self.claim.mode.is_shared();
+            return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for, wanted }, now)));
+        }
+    }
+}
+
+impl std::fmt::Debug for PendingClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PendingClaim").field("claim", &self.claim).field("queued", &self.queued).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "time is the paused one of the test's runtime, which drives the manager too"
+)]
+mod tests;

@@ -1,0 +1,219 @@
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::testing::limit;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+
+use crate::api::manager::LockManager;
+use crate::contract::backend::{
+    AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
+};
+use crate::engine::shared::Engine;
+use crate::stores::memory::MemoryStore;
+use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::key::LockKey;
+use crate::types::owner::{Holder, HolderInfo};
+use crate::types::system::clock::Clock;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Finds out in two steps that a lock is taken, as Redis does.
+#[derive(Debug, Default)]
+struct TwoSteps {
+    store: MemoryStore,
+    asked: Mutex<Vec<AcquireRequest>>,
+    /// How long an answer takes.
+    takes: Duration,
+    /// What happens between the answer to a tentative attempt and the next.
+    between: Mutex<Option<Release>>,
+}
+
+impl LockBackend for TwoSteps {
+    fn kind(&self) -> &'static str {
+        "two-steps"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.store.attach(clock);
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        self.store.drive(inbox).await
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        self.asked.lock().unwrap().push(request.clone());
+        yield_now().await;
+        if !self.takes.is_zero() {
+            sleep(self.takes).await;
+        }
+        let attempt = self.store.try_acquire(request).await?;
+        yield_now().await;
+        if !request.tentative || matches!(attempt, Attempt::Granted { .. }) {
+            return Ok(attempt);
+        }
+        let between = self.between.lock().unwrap().take();
+        if let Some(release) = between {
+            self.store.release(&release).await?;
+        }
+        Ok(Attempt::Contended)
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        self.store.renew(one_lane).await
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        yield_now().await;
+        self.store.release(release).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        yield_now().await;
+        self.store.withdraw(claim).await
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        self.store.holder(key).await
+    }
+}
+
+/// A manager that can be told of grants.
+async fn manager(store: &Arc<TwoSteps>) -> LockManager {
+    let locks = LockManager::builder_shared(Arc::clone(store)).drive_on_current_runtime().build().unwrap();
+    sleep(10 * MS).await;
+    assert!(locks.engine().inbox.is_open());
+    locks
+}
+
+/// Takes a lock as another process would.
+async fn taken(store: &TwoSteps, key: &str) -> Release {
+    let claim = Claim::new(LockKey::new(key).unwrap(), 600 * SECOND);
+    let request = AcquireRequest::new(claim.clone(), HolderInfo::new("elsewhere", 1, "somebody"));
+    assert!(matches!(store.store.try_acquire(&request).await, Ok(Attempt::Granted { .. })));
+    Release::new(claim)
+}
+
+/// How many claims listen for grants, and how many alarms are set.
+fn prepared(engine: &Engine) -> (usize, usize) {
+    (engine.grants.len(), engine.timer.alarms())
+}
+
+/// Which requests were tentative, and which had a ticket.
+fn asked(store: &TwoSteps) -> Vec<(bool, bool)> {
+    store.asked.lock().unwrap().iter().map(|request| (request.tentative, request.ticket.is_some())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn nothing_is_prepared_before_the_first_attempt_has_failed() {
+    let store = Arc::new(TwoSteps { takes: 50 * MS, ..TwoSteps::default() });
+    let locks = manager(&store).await;
+    let acquires: Vec<_> = (0..20).map(|n| tokio::spawn(locks.lock(format!("k{n}")).acquire())).collect();
+    sleep(20 * MS).await;
+    // All commands have one alarm in common.
+    assert_eq!(prepared(locks.engine()), (0, 1));
+    assert_eq!(asked(&store), [(true, false); 20]);
+    let mut guards = Vec::new();
+    for acquire in acquires {
+        guards.push(acquire.await.unwrap().unwrap());
+    }
+    // Each lease has one, for its renewal.
+    assert_eq!(prepared(locks.engine()), (0, 21));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    sleep(SECOND).await;
+    assert_eq!(prepared(locks.engine()), (0, 0));
+    assert_eq!(store.asked.lock().unwrap().len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_lock_that_is_freed_before_its_waiter_is_prepared_is_granted_at_once() {
+    let store = Arc::new(TwoSteps::default());
+    let locks = manager(&store).await;
+    *store.between.lock().unwrap() = Some(taken(&store, "k").await);
+    let started = Instant::now();
+    let guard = locks.lock("k").with_wait(SECOND).acquire().await.unwrap();
+    assert_eq!(started.elapsed(), Duration::ZERO, "it waited for a grant that nobody sends");
+    assert_eq!(asked(&store), [(true, false), (false, true)]);
+    assert_eq!((locks.engine().grants.len(), store.store.len()), (0, 1), "it neither listens nor queues");
+    guard.release().await.unwrap();
+    assert!(store.store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_lock_that_is_freed_after_that_is_granted_through_the_queue() {
+    let store = Arc::new(TwoSteps::default());
+    let locks = manager(&store).await;
+    let holder = taken(&store, "k").await;
+    let waiting = tokio::spawn(locks.lock("k").with_wait(600 * SECOND).acquire());
+    sleep(10 * MS).await;
+    assert_eq!(asked(&store), [(true, false), (false, true)]);
+    assert_eq!(locks.engine().grants.len(), 1);
+    store.store.release(&holder).await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!(store.asked.lock().unwrap().len(), 2, "it did not ask again");
+    guard.release().await.unwrap();
+}
+
+/// Whichever answer or step it is dropped at.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_caller_that_goes_before_it_is_prepared_or_after_leaves_nothing() {
+    for polls in 0..12 {
+        let store = Arc::new(TwoSteps::default());
+        let locks = manager(&store).await;
+        let holder = taken(&store, "k").await;
+        {
+            let mut acquire = pin!(locks.lock("k").with_wait(600 * SECOND).acquire());
+            for _ in 0..polls {
+                let polled = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await;
+                assert!(polled.is_pending());
+                yield_now().await;
+            }
+        }
+        sleep(SECOND).await;
+        assert_eq!((locks.engine().grants.len(), store.store.len()), (0, 1), "dropped after {polls} polls");
+        store.store.release(&holder).await.unwrap();
+        sleep(SECOND).await;
+        assert!(store.store.is_empty(), "dropped after {polls} polls");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_caller_whose_time_is_up_by_then_does_not_queue() {
+    let store = Arc::new(TwoSteps { takes: 200 * MS, ..TwoSteps::default() });
+    let locks = manager(&store).await;
+    let _holder = taken(&store, "k").await;
+    let error = locks.lock("k").with_wait(200 * MS).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    assert_eq!(asked(&store), [(true, false)]);
+    sleep(SECOND).await;
+    assert_eq!((prepared(locks.engine()), store.store.len()), ((0, 0), 1));
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_first_attempt_that_hangs_ends_in_time() {
+    let store = Arc::new(TwoSteps { takes: 3600 * SECOND, ..TwoSteps::default() });
+    let locks = manager(&store).await;
+    for wait in [50 * MS, 400 * MS] {
+        let started = Instant::now();
+        let error = locks.lock(format!("{wait:?}")).with_ttl(30 * SECOND).with_wait(wait).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        assert!((wait..wait + 2 * MS).contains(&started.elapsed()), "{:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,176 @@
+//! Tasks that wait for each other, found across processes while they wait.
+//!
+//! A task that waits for a lock inside `run` or an annotated function, and so holds others, publishes beside each of
+//! those what it waits for, about once a second. Then it walks: who holds what it waits for, and what does that holder
+//! wait for? A walk that comes back to one of its own locks is a cycle, and two of them in a row, between which every
+//! member has published again, are a deadlock: nobody in it moves, so it never ends by itself. Its members find it,
+//! and they agree without a message on the one that gives way, a look later: the one whose lock has the greatest token,
+//! which is the youngest.
+//!
+//! The walk is that of Chandy, Misra and Haas (1983), by reads instead of probes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::backend::{Blocked, BoxFuture};
+use crate::contract::event::{Deadlock, DeadlockMember, Notice};
+use crate::engine::claim::spec::LockSpec;
+use crate::engine::context;
+use crate::engine::hold::Hold;
+use crate::engine::shared::{Caller, Engine};
+use crate::types::error::{LockError, Result};
+use crate::types::fencing::FencingToken;
+use crate::types::key::LockKey;
+use crate::types::options::Wait;
+use crate::types::owner::OwnerId;
+use crate::types::system::clock::jitter;
+
+/// How often a task that waits under another lock publishes and walks.
+const EVERY: (Duration, Duration) = (Duration::from_millis(850), Duration::from_millis(1_150));
+
+/// How long one command of it may take. A store that is slower finds no deadlock.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How many locks a walk passes.
+const MAX_HOPS: usize = 8;
+
+/// A task that waits for one lock while it holds others.
+pub(crate) struct Nested {
+    engine: Arc<Engine>,
+    caller: Caller,
+    holds: Vec<Arc<Hold>>,
+    wanted: LockKey,
+    /// How often it has published.
+    stamp: u64,
+}
+
+/// One lock on a walk, and what its holder published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hop {
+    member: DeadlockMember,
+    owner: OwnerId,
+    token: FencingToken,
+    stamp: u64,
+}
+
+impl Nested {
+    /// Describes the wait for a lock, if it is one and the task holds others meanwhile.
+    pub(crate) fn of(engine: &Arc<Engine>, spec: &LockSpec) -> Option<Self> {
+        if spec.options.wait == Wait::None {
+            return None;
+        }
+        let mut holds = Vec::new();
+        context::each_held(engine.identity(), |hold| holds.push(Arc::clone(hold)));
+        let (caller, wanted) = (spec.caller, spec.events.key.clone());
+        (!holds.is_empty()).then(|| Self { engine: Arc::clone(engine), caller, holds, wanted, stamp: 0 })
+    }
+
+    /// Watches for a deadlock while the task waits. Ends only if the task is the one to give way.
+    pub(crate) async fn victim(mut self) -> LockError {
+        let mut before: Option<Vec<Hop>> = None;
+        let mut told = false;
+        loop {
+            let pause = jitter(EVERY.0, EVERY.1);
+            self.engine.timer.sleep_until(self.engine.clock.now().after(pause)).await;
+            self.publish().await;
+            // A walk that failed or ended says nothing.
+            let cycle = self.walk().await.unwrap_or_default();
+            let (Some(now), Some(then)) = (&cycle, &before) else {
+                (before, told) = (cycle, false);
+                continue;
+            };
+            if !is_same(then, now) {
+                (before, told) = (cycle, false);
+                continue;
+            }
+            // Somebody has not published since: it may wait no longer.
+            if then.iter().zip(now).any(|(then, now)| then.stamp >= now.stamp) {
+                continue;
+            }
+            let deadlock = deadlock(now);
+            // One more look, so that others find it too before it is gone.
+            if told && deadlock.victim {
+                return LockError::deadlock(&deadlock);
+            }
+            if !told {
+                told = true;
+                tracing::warn!("{deadlock}");
+                self.engine.observers.notice(&Notice::Deadlocked { deadlock: &deadlock });
+            }
+            before = cycle;
+        }
+    }
+
+    async fn publish(&mut self) {
+        self.stamp += 1;
+        for hold in &self.holds {
+            let blocked = Blocked::new(hold.lease.claim.owner, hold.token, self.stamp, self.wanted.clone());
+            let key = hold.events.key.clone();
+            let command = Arc::clone(&self.engine.backend).set_blocked_dyn(key.clone(), Some(blocked));
+            // What could not be published is published again.
+            let _ = self.ask(&key, command).await;
+        }
+    }
+
+    /// Follows holders and what they wait for. Returns the cycle if this task is in it, its own lock last.
+    async fn walk(&self) -> Result<Option<Vec<Hop>>> {
+        let mut cycle: Vec<Hop> = Vec::new();
+        let mut key = self.wanted.clone();
+        while cycle.len() < MAX_HOPS {
+            let backend = &self.engine.backend;
+            let holder = self.ask(&key, Arc::clone(backend).holder_dyn(key.clone())).await?;
+            let Some((holder, owner)) = holder.and_then(|holder| holder.owner.map(|owner| (holder, owner))) else {
+                return Ok(None);
+            };
+            let member = DeadlockMember { key: key.clone(), holder: holder.info };
+            if let Some(own) = self.holds.iter().find(|hold| hold.events.key == key && hold.lease.claim.owner == owner)
+            {
+                cycle.push(Hop { member, owner, token: own.token, stamp: self.stamp });
+                return Ok(Some(cycle));
+            }
+            let blocked = self.ask(&key, Arc::clone(backend).blocked_dyn(key.clone())).await?;
+            let Some(blocked) = blocked.filter(|blocked| blocked.owner == owner) else { return Ok(None) };
+            cycle.push(Hop { member, owner, token: blocked.token, stamp: blocked.stamp });
+            key = blocked.waits_for;
+        }
+        Ok(None)
+    }
+
+    async fn ask<T: Send + 'static>(&self, key: &LockKey, command: BoxFuture<'static, Result<T>>) -> Result<T> {
+        let command = self.engine.route(self.caller, command);
+        self.engine.bounded("deadlock", key, self.engine.clock.now().after(PATIENCE), command).await
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        // It waits no longer. What cannot be removed ends by itself.
+        if self.stamp == 0 || self.engine.birthplace.is_left() {
+            return;
+        }
+        for hold in &self.holds {
+            let command = Arc::clone(&self.engine.backend).set_blocked_dyn(hold.events.key.clone(), None);
+            self.engine.run_on_keeper(async move { drop(command.await) });
+        }
+    }
+}
+
+impl fmt::Debug for Nested {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nested").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+/// Whether two walks have found the same holders.
+fn is_same(then: &[Hop], now: &[Hop]) -> bool {
+    let who = |hop: &Hop| (hop.member.key.clone(), hop.owner, hop.token);
+    then.len() == now.len() && then.iter().map(who).eq(now.iter().map(who))
+}
+
+/// Describes a cycle to the task whose lock is last in it.
+fn deadlock(cycle: &[Hop]) -> Deadlock {
+    let youngest = cycle.iter().max_by_key(|hop| (hop.token, &hop.member.key));
+    let victim = youngest.zip(cycle.last()).is_some_and(|(youngest, own)| youngest == own);
+    Deadlock { cycle: cycle.iter().map(|hop| hop.member.clone()).collect(), victim }
+}

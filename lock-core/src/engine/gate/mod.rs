@@ -1,0 +1,389 @@
+//! The queue inside one process: one claimant per key talks to the store, the others wait here.
+//!
+//! The caller with the [`Turn`] of a key may claim it, holds it, and finally passes the turn on. A
+//! turn can carry a payload to the next in the queue: the lock itself, or a claim that already waits
+//! in the store. The gate knows nothing of either.
+//!
+//! A waiter is called, and takes its turn when it is polled. A future that nobody polls, for example in
+//! a `select!` that took another branch, must not keep the lock from everybody: its turn is taken back,
+//! and it is passed over until it is polled.
+
+use std::borrow::Borrow;
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use crate::types::key::LockKey;
+use crate::types::system::spread::Spread;
+use crate::types::system::sync::{Mutex, MutexGuard, PoisonError};
+
+// With their paths, since `tests/interleavings/` builds these files too.
+mod look;
+mod shares;
+mod waiter;
+
+pub(crate) use look::Look;
+use shares::Shares;
+pub(crate) use shares::{Leaving, Share, Side};
+pub(crate) use waiter::Waiter;
+use waiter::{Uncalled, WaiterSlot};
+
+/// The number of shards: keys of different shards can be entered at the same time.
+const SHARDS: usize = 64;
+
+/// What a turn carries, and what becomes of it when the turn is dropped with it.
+pub(crate) trait Payload: Send + Sized + 'static {
+    /// What a waiter wants: decides whether a payload fits.
+    type Terms: Copy + PartialEq + Send;
+    /// What the other callers of this process may know about the one with the turn.
+    type Holder: Clone + Send + Unpin;
+    /// What several callers can hold together.
+    type Shared: Clone + Send + Sync;
+
+    /// Returns whether one more caller may hold this too.
+    fn admits(shared: &Self::Shared) -> bool;
+
+    /// Ends what nobody holds any more, after a caller that was let in did not come.
+    fn end(shared: Self::Shared, turn: Option<Turn<Self>>);
+
+    /// Finds another use for a payload whose waiter has left.
+    fn reclaim(self, turn: Turn<Self>);
+
+    /// Finds another use for a payload whose waiter is not polled. Others may not be polled either.
+    fn take_back(self, turn: Turn<Self>) {
+        self.reclaim(turn);
+    }
+}
+
+/// The local queues of one manager, first in first out for each key.
+pub(crate) struct Gate<P: Payload> {
+    shards: Vec<Mutex<Shard<P>>>,
+    /// Keeps a [`Look`] until it is time to run it.
+    schedule: Box<dyn Fn(Look<P>) + Send + Sync>,
+}
+
+struct Shard<P: Payload> {
+    /// The keys that somebody of this process claims or holds.
+    open: HashSet<ByKey<P>, Spread>,
+    /// How many waiters have entered: each one's number is its place.
+    entered: u64,
+}
+
+/// The queue of one key. It is open while somebody has the turn, and the turn refers to it directly.
+struct KeyQueue<P: Payload> {
+    gate: Arc<Gate<P>>,
+    key: LockKey,
+    /// What all of a queue want whose lock is shared. Boxed, since most locks are not.
+    side: Option<Box<Side<P::Terms>>>,
+    /// Whether it is found by its key.
+    listed: bool,
+    state: Mutex<QueueState<P>>,
+}
+
+struct QueueState<P: Payload> {
+    /// In the order of their numbers.
+    waiting: VecDeque<Arc<WaiterSlot<P>>>,
+    /// How many slots of the queue were left.
+    left: usize,
+    /// How many were called.
+    calls: u64,
+    /// Who was called last, with the number of the call. More than one only where the lock is shared.
+    called: Vec<(u64, Arc<WaiterSlot<P>>)>,
+    /// Whether a look at those is scheduled.
+    watched: bool,
+    /// How many have a turn.
+    turns: usize,
+    /// How many of them wait for the lock, which others have.
+    blocked: usize,
+    /// What others may hold too.
+    door: Weak<Shares<P>>,
+    /// What was last heard about the holder of the lock.
+    holder: Option<P::Holder>,
+}
+
+/// An open queue, found by its key.
+struct ByKey<P: Payload>(Arc<KeyQueue<P>>);
+
+impl<P: Payload> Borrow<LockKey> for ByKey<P> {
+    fn borrow(&self) -> &LockKey {
+        &self.0.key
+    }
+}
+
+impl<P: Payload> Hash for ByKey<P> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl<P: Payload> PartialEq for ByKey<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl<P: Payload> Eq for ByKey<P> {}
+
+impl<P: Payload> Gate<P> {
+    /// Makes a gate. `schedule` runs each [`Look`] it is given once, after the time that a waiter has
+    /// to take its turn.
+    pub(crate) fn new(schedule: impl Fn(Look<P>) + Send + Sync + 'static) -> Self {
+        let shard = |_| Mutex::new(Shard { open: HashSet::default(), entered: 0 });
+        Self { shards: (0..SHARDS).map(shard).collect(), schedule: Box::new(schedule) }
+    }
+
+    /// Takes the turn if nobody has it. Otherwise returns who holds the lock.
+    pub(crate) fn try_enter(self: &Arc<Self>, key: &LockKey) -> Result<Turn<P>, Option<P::Holder>> {
+        let mut shard = self.shard(key);
+        match shard.open.get(key) {
+            Some(ByKey(queue)) => Err(queue.state().holder.clone()),
+            None => Ok(self.open_for(&mut shard, key, None)),
+        }
+    }
+
+    /// Takes the turn, or a slot in the queue for it.
+    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, terms: P::Terms) -> Result<Turn<P>, Waiter<P>> {
+        let mut shard = self.shard(key);
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, None)) };
+        let queue = Arc::clone(queue);
+        Err(Self::wait(&mut shard, queue, terms))
+    }
+
+    /// Takes the last place of a queue.
+    fn wait(shard: &mut Shard<P>, queue: Arc<KeyQueue<P>>, terms: P::Terms) -> Waiter<P> {
+        shard.entered += 1;
+        let slot = WaiterSlot::waiting(shard.entered, terms, None);
+        let found = {
+            let mut state = queue.state();
+            state.waiting.push_back(Arc::clone(&slot));
+            state.holder.clone()
+        };
+        Waiter::new(queue, slot, found)
+    }
+
+    /// Takes the turn, or goes back to the place in the queue that the slot's number stands for.
+    fn enter_again(
+        self: &Arc<Self>,
+        before: &KeyQueue<P>,
+        slot: &Arc<WaiterSlot<P>>,
+    ) -> Result<Turn<P>, Arc<KeyQueue<P>>> {
+        let (key, side) = (&before.key, before.side.as_deref().copied());
+        let mut shard = self.shard(key);
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, side)) };
+        if !queue.is_for(side) {
+            return Ok(self.turn_outside(key));
+        }
+        let mut state = queue.state();
+        if let Some(turn) = state.let_in(queue) {
+            return Ok(turn);
+        }
+        let place = state.waiting.partition_point(|other| other.number < slot.number);
+        state.waiting.insert(place, Arc::clone(slot));
+        Err(Arc::clone(queue))
+    }
+
+    /// Wakes all waiters, so that they check whether the manager was shut down.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open: Vec<&KeyQueue<P>> = shard.open.iter().map(|ByKey(queue)| &**queue).collect();
+            // In a fixed order, so that a run on virtual time can be repeated.
+            open.sort_by_key(|queue| queue.key.as_str());
+            let wakers: Vec<Waker> = open.into_iter().flat_map(KeyQueue::wakers).collect();
+            drop(shard);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Returns whether somebody of this process claims or holds the key.
+    pub(crate) fn is_open(&self, key: &LockKey) -> bool {
+        self.shard(key).open.contains(key)
+    }
+
+    /// Returns who of this process holds the key.
+    pub(crate) fn holder(&self, key: &LockKey) -> Option<P::Holder> {
+        self.shard(key).open.get(key).and_then(|ByKey(queue)| queue.state().holder.clone())
+    }
+
+    fn open_for(self: &Arc<Self>, shard: &mut Shard<P>, key: &LockKey, side: Option<Side<P::Terms>>) -> Turn<P> {
+        let queue = KeyQueue::new(self, key, side, true);
+        shard.open.insert(ByKey(Arc::clone(&queue)));
+        Turn::of(queue)
+    }
+
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard<P>> {
+        // The upper half, since the set of the shard takes the place from the lower.
+        let place = usize::try_from(Spread::default().hash_one(key) >> 32).unwrap_or(0);
+        self.shards[place % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Payload> KeyQueue<P> {
+    fn new(gate: &Arc<Gate<P>>, key: &LockKey, side: Option<Side<P::Terms>>, listed: bool) -> Arc<Self> {
+        let state = QueueState {
+            waiting: VecDeque::new(),
+            left: 0,
+            calls: 0,
+            called: Vec::new(),
+            watched: false,
+            turns: 1,
+            blocked: 0,
+            door: Weak::new(),
+            holder: None,
+        };
+        Arc::new(Self {
+            gate: Arc::clone(gate),
+            key: key.clone(),
+            side: side.map(Box::new),
+            listed,
+            state: Mutex::new(state),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, QueueState<P>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiters(&self) -> usize {
+        let state = self.state();
+        state.waiting.len().saturating_sub(state.left)
+    }
+
+    fn wakers(&self) -> Vec<Waker> {
+        self.state().waiting.iter().filter_map(|slot| slot.waker()).collect()
+    }
+
+    /// Gives a turn to the next in the queue, if there is one and the payload fits. Returns whom to wake.
+    fn call_next(
+        self: &Arc<Self>,
+        mut turn: Turn<P>,
+        fits: impl Fn(P::Terms) -> bool,
+    ) -> Result<Option<Waker>, Turn<P>> {
+        let mut state = self.state();
+        while let Some(slot) = state.waiting.front() {
+            let called = slot.call(turn, &fits);
+            if let Err(Uncalled::Unfit(back)) = called {
+                return Err(back);
+            }
+            let slot = state.waiting.pop_front();
+            match called {
+                Ok(waker) => {
+                    let look = slot.and_then(|slot| state.watch(self, slot));
+                    drop(state);
+                    if let Some(look) = look {
+                        (self.gate.schedule)(look);
+                    }
+                    return Ok(waker);
+                }
+                Err(Uncalled::Left(back) | Uncalled::Unfit(back)) => turn = back,
+            }
+            state.left = state.left.saturating_sub(1);
+        }
+        Err(turn)
+    }
+
+    /// Calls the next in the queue, or closes the queue.
+    fn pass_on(self: &Arc<Self>) {
+        if self.end_surplus() {
+            return;
+        }
+        let called = self.call_next(Turn::of(Arc::clone(self)), |_| true).or_else(|turn| {
+            // Nobody waits: the queue closes, unless somebody has entered in this very moment.
+            let mut shard = self.gate.shard(&self.key);
+            self.call_next(turn, |_| true).map_err(|mut turn| {
+                turn.passed = true;
+                self.close(&mut shard);
+            })
+        });
+        if let Ok(waker) = called {
+            wake(waker);
+        }
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl<P: Payload> fmt::Debug for Gate<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gate")
+    }
+}
+
+/// The right of one caller of this process to claim the key. Passed on when dropped.
+pub(crate) struct Turn<P: Payload> {
+    queue: Arc<KeyQueue<P>>,
+    payload: Option<P>,
+    /// A part in what others hold. Such a turn is not passed on.
+    share: Option<Share<P>>,
+    /// Whether it was passed on already.
+    passed: bool,
+    /// Whether its caller waits for the lock, which others have. Of turns of a shared lock.
+    blocked: bool,
+}
+
+impl<P: Payload> Turn<P> {
+    fn of(queue: Arc<KeyQueue<P>>) -> Self {
+        Self { queue, payload: None, share: None, passed: false, blocked: false }
+    }
+
+    /// Names the holder of the key to those who wait for it.
+    pub(crate) fn set_holder(&self, holder: P::Holder) {
+        self.queue.state().holder = Some(holder);
+    }
+
+    /// Returns how many wait for the turn.
+    pub(crate) fn waiters(&self) -> usize {
+        self.queue.waiters()
+    }
+
+    /// Takes the part in what others hold, if that is what it is.
+    pub(crate) fn take_share(&mut self) -> Option<Share<P>> {
+        self.share.take()
+    }
+
+    /// Takes what came along.
+    pub(crate) fn take_payload(&mut self) -> Option<P> {
+        self.payload.take()
+    }
+
+    /// Gives the turn and a payload to the next in the queue. Gives both back if there is nobody, or
+    /// if the payload does not fit.
+    pub(crate) fn hand_on(mut self, payload: P, fits: impl Fn(P::Terms) -> bool) -> Result<(), (Self, P)> {
+        self.payload = Some(payload);
+        let queue = Arc::clone(&self.queue);
+        queue.call_next(self, fits).map(wake).map_err(|mut turn| match turn.payload.take() {
+            Some(payload) => (turn, payload),
+            None => unreachable!("it was loaded above"),
+        })
+    }
+}
+
+impl<P: Payload> Drop for Turn<P> {
+    fn drop(&mut self) {
+        self.set_blocked(false);
+        if self.passed {
+            return;
+        }
+        match self.payload.take() {
+            Some(payload) => payload.reclaim(Self::of(Arc::clone(&self.queue))),
+            None => self.queue.pass_on(),
+        }
+    }
+}
+
+impl<P: Payload> fmt::Debug for Turn<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Turn({})", self.queue.key)
+    }
+}
+
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod tests;

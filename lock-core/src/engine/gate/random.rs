@@ -1,0 +1,332 @@
+//! Random operations on a gate beside a model that is too simple to be wrong: a list.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::{Gate, Look, Payload, Turn, Waiter};
+use crate::types::key::LockKey;
+
+/// What became of payload that nobody took: its number, once for each time it was abandoned.
+type Lost = Arc<Mutex<Vec<u32>>>;
+
+/// Payload that goes to the next or is written down. Counts how much of it there is.
+struct Parcel {
+    number: u32,
+    lost: Lost,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Parcel {
+    fn new(number: u32, lost: &Lost, alive: &Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, Ordering::SeqCst);
+        Self { number, lost: Arc::clone(lost), alive: Arc::clone(alive) }
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Payload for Parcel {
+    type Terms = u8;
+    type Holder = ();
+    type Shared = ();
+
+    fn admits((): &()) -> bool {
+        false
+    }
+
+    fn end((): (), turn: Option<Turn<Self>>) {
+        drop(turn);
+    }
+
+    fn reclaim(self, turn: Turn<Self>) {
+        self.lost.lock().unwrap().push(self.number);
+        drop(turn);
+    }
+}
+
+/// One thing that a caller does. Who does it is taken from those who can.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Enter(u8),
+    TryEnter,
+    /// A slot is polled, and takes the turn if it is called.
+    Poll(usize),
+    /// A slot is left, perhaps after it was called.
+    Leave(usize),
+    /// The turn is passed on empty.
+    Pass,
+    /// The turn is handed on with a payload for those of these terms.
+    HandOn(u8),
+    /// The waiter that was called has had its time to take the turn.
+    Look,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..2_u8).prop_map(Step::Enter),
+        1 => Just(Step::TryEnter),
+        4 => (0..8_usize).prop_map(Step::Poll),
+        3 => (0..8_usize).prop_map(Step::Leave),
+        3 => Just(Step::Pass),
+        3 => (0..2_u8).prop_map(Step::HandOn),
+        2 => Just(Step::Look),
+    ]
+}
+
+/// What a gate should be.
+#[derive(Default)]
+struct Model {
+    /// Who waits, in order, with what terms.
+    waiting: VecDeque<(usize, u8)>,
+    /// Who was called and has not taken the turn, and with which payload.
+    called: Option<(usize, Option<u32>)>,
+    /// What the waiter that is called waits for.
+    called_terms: u8,
+    /// Whether somebody has the turn in hand.
+    taken: bool,
+    /// Who did not take the turn in time, and has not been polled since, with what terms.
+    passed_over: HashMap<usize, u8>,
+    /// How many looks the waiter that is called has had.
+    looks: u32,
+}
+
+impl Model {
+    fn is_free(&self) -> bool {
+        !self.taken && self.called.is_none()
+    }
+
+    fn call_next(&mut self) {
+        self.taken = false;
+        self.looks = 0;
+        let next = self.waiting.pop_front();
+        self.called_terms = next.map_or(0, |(_, terms)| terms);
+        self.called = next.map(|(slot, _)| (slot, None));
+    }
+}
+
+/// A real gate beside its model.
+struct Pair {
+    gate: Arc<Gate<Parcel>>,
+    key: LockKey,
+    model: Model,
+    slots: HashMap<usize, Waiter<Parcel>>,
+    turn: Option<Turn<Parcel>>,
+    looks: Arc<Mutex<Vec<Look<Parcel>>>>,
+    next_waiter: usize,
+    next_parcel: u32,
+    lost: Lost,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let looks = Arc::new(Mutex::new(Vec::new()));
+        let scheduled = Arc::clone(&looks);
+        Self {
+            gate: Arc::new(Gate::new(move |look| scheduled.lock().unwrap().push(look))),
+            looks,
+            key: LockKey::new("k").unwrap(),
+            model: Model::default(),
+            slots: HashMap::new(),
+            turn: None,
+            next_waiter: 0,
+            next_parcel: 0,
+            lost: Lost::default(),
+            alive: Arc::default(),
+        }
+    }
+
+    fn pick(&self, index: usize) -> Option<usize> {
+        let mut slots: Vec<usize> = self.slots.keys().copied().collect();
+        slots.sort_unstable();
+        (!slots.is_empty()).then(|| slots[index % slots.len()])
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Enter(terms) => match self.gate.enter(&self.key, terms) {
+                Ok(turn) => self.begin(turn),
+                Err(slot) => {
+                    assert!(!self.model.is_free(), "a free key has no queue");
+                    self.model.waiting.push_back((self.next_waiter, terms));
+                    self.slots.insert(self.next_waiter, slot);
+                    self.next_waiter += 1;
+                }
+            },
+            Step::TryEnter => match self.gate.try_enter(&self.key) {
+                Ok(turn) => self.begin(turn),
+                Err(_) => assert!(!self.model.is_free(), "a free key is had at once"),
+            },
+            Step::Poll(index) => {
+                if let Some(slot) = self.pick(index) {
+                    self.poll(slot);
+                }
+            }
+            Step::Leave(index) => {
+                let Some(slot) = self.pick(index) else { return };
+                drop(self.slots.remove(&slot));
+                self.model.waiting.retain(|(other, _)| *other != slot);
+                self.model.passed_over.remove(&slot);
+                if let Some((_, payload)) = self.model.called.filter(|(called, _)| *called == slot) {
+                    let abandoned = self.lost.lock().unwrap().pop();
+                    assert_eq!(abandoned, payload, "what nobody took is abandoned, once");
+                    self.model.call_next();
+                }
+            }
+            Step::Pass => {
+                if let Some(turn) = self.turn.take() {
+                    drop(turn);
+                    self.model.call_next();
+                }
+            }
+            Step::HandOn(wanted) => {
+                let Some(turn) = self.turn.take() else { return };
+                let parcel = Parcel::new(self.next_parcel, &self.lost, &self.alive);
+                let fits = self.model.waiting.front().is_some_and(|(_, terms)| *terms == wanted);
+                match turn.hand_on(parcel, |terms| terms == wanted) {
+                    Ok(()) => {
+                        assert!(fits, "handed to somebody whom it does not fit");
+                        self.model.call_next();
+                        if let Some((_, payload)) = &mut self.model.called {
+                            *payload = Some(self.next_parcel);
+                        }
+                    }
+                    Err((turn, parcel)) => {
+                        assert!(!fits, "the first in the queue was passed over");
+                        assert_eq!(parcel.number, self.next_parcel);
+                        self.turn = Some(turn);
+                    }
+                }
+                self.next_parcel += 1;
+            }
+            Step::Look => self.look(),
+        }
+        self.check();
+    }
+
+    fn begin(&mut self, turn: Turn<Parcel>) {
+        assert!(self.model.is_free(), "two turns at once");
+        self.turn = Some(turn);
+        self.model.taken = true;
+    }
+
+    /// Runs the looks that are scheduled. Who has not taken the turn by the second is passed over.
+    fn look(&mut self) {
+        let due = std::mem::take(&mut *self.looks.lock().unwrap());
+        due.into_iter().for_each(Look::run);
+        let Some((slot, payload)) = self.model.called else { return };
+        self.model.looks += 1;
+        if self.slots[&slot].slot.is_called() {
+            assert!(self.model.looks < 2, "called for longer than two looks");
+            return;
+        }
+        let abandoned = self.lost.lock().unwrap().pop();
+        assert_eq!(abandoned, payload, "what was taken back is abandoned, once");
+        self.model.passed_over.insert(slot, self.model.called_terms);
+        self.model.call_next();
+    }
+
+    fn poll(&mut self, slot: usize) {
+        let Some(place) = self.slots.get_mut(&slot) else { return };
+        if let Some(terms) = self.model.passed_over.remove(&slot) {
+            match Pin::new(place).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(turn) => {
+                    self.slots.remove(&slot);
+                    self.begin(turn);
+                }
+                Poll::Pending => {
+                    assert!(!self.model.is_free(), "a free key is had at once");
+                    let place = self.model.waiting.partition_point(|(other, _)| *other < slot);
+                    self.model.waiting.insert(place, (slot, terms));
+                }
+            }
+            return;
+        }
+        let called = self.model.called.is_some_and(|(called, _)| called == slot);
+        match Pin::new(place).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(mut turn) => {
+                assert!(called, "the turn of somebody else");
+                let payload = turn.take_payload().map(|parcel| parcel.number);
+                assert_eq!(payload, self.model.called.take().and_then(|(_, payload)| payload));
+                self.slots.remove(&slot);
+                self.turn = Some(turn);
+                self.model.taken = true;
+            }
+            Poll::Pending => assert!(!called, "called, and not told"),
+        }
+    }
+
+    fn check(&self) {
+        let waiters = self.gate.shard(&self.key).open.get(&self.key).map_or(0, |queue| queue.0.waiters());
+        assert_eq!(waiters, self.model.waiting.len());
+        let carried = usize::from(self.model.called.is_some_and(|(_, payload)| payload.is_some()));
+        assert_eq!(self.alive.load(Ordering::SeqCst), carried, "payload is where it should be, once");
+        assert!(self.lost.lock().unwrap().is_empty(), "abandoned without a reason");
+    }
+
+    /// Lets everybody who still waits have the turn, one after the other.
+    fn finish(mut self) {
+        loop {
+            if self.model.is_free() {
+                let Some(&asleep) = self.model.passed_over.keys().next() else { break };
+                self.poll(asleep);
+            }
+            match (self.turn.take(), self.model.called) {
+                (Some(turn), _) => {
+                    drop(turn);
+                    self.model.call_next();
+                }
+                (None, Some((slot, _))) => self.poll(slot),
+                (None, None) => unreachable!("nobody has the turn"),
+            }
+        }
+        assert!(self.slots.is_empty(), "somebody waits for ever");
+        assert!(self.gate.try_enter(&self.key).is_ok(), "the queue was not closed");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_waiter_gets_the_turn_in_order_once(steps in vec(step(), 1..60)) {
+        let mut pair = Pair::new();
+        for step in steps {
+            pair.step(step);
+        }
+        pair.finish();
+    }
+}
+
+/// All sequences of a few steps, so that no corner of a small gate is left to chance.
+#[test]
+fn every_short_sequence() {
+    let all = [Step::Enter(0), Step::Look, Step::Poll(0), Step::Leave(0), Step::Leave(1), Step::Pass, Step::HandOn(0)];
+    let mut sequences = 0;
+    for code in 0..all.len().pow(5) {
+        let mut pair = Pair::new();
+        // Somebody has the turn and two wait, or nothing interesting fits into so few steps.
+        for first in [Step::Enter(0), Step::Enter(0), Step::Enter(1)] {
+            pair.step(first);
+        }
+        let mut rest = code;
+        for _ in 0..5 {
+            pair.step(all[rest % all.len()]);
+            rest /= all.len();
+        }
+        pair.finish();
+        sequences += 1;
+    }
+    println!("figure: sequences of operations on the gate: {sequences}");
+}

@@ -1,0 +1,177 @@
+//! One caller that waits for its turn.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::{KeyQueue, Payload, Turn};
+use crate::types::system::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A place in the queue of one key. Awaiting it gives the turn; dropping it leaves the queue.
+pub(crate) struct Waiter<P: Payload> {
+    queue: Arc<KeyQueue<P>>,
+    pub(super) slot: Arc<WaiterSlot<P>>,
+    /// Who held the lock when this waiter came.
+    found: Option<P::Holder>,
+    /// Whether the turn was taken.
+    is_over: bool,
+}
+
+impl<P: Payload> Waiter<P> {
+    pub(super) fn new(queue: Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>, found: Option<P::Holder>) -> Self {
+        Self { queue, slot, found, is_over: false }
+    }
+
+    /// Returns what was known about the holder of the lock when this waiter came, once.
+    pub(crate) fn take_found(&mut self) -> Option<P::Holder> {
+        self.found.take()
+    }
+
+    /// Returns what is known about the holder of the lock.
+    pub(crate) fn holder(&self) -> Option<P::Holder> {
+        self.queue.state().holder.clone()
+    }
+}
+
+/// What a waiter and its queue share.
+pub(super) struct WaiterSlot<P: Payload> {
+    /// Its place in the queue.
+    pub(super) number: u64,
+    terms: P::Terms,
+    state: Mutex<WaiterState<P>>,
+}
+
+enum WaiterState<P: Payload> {
+    Waiting(Option<Waker>),
+    /// The turn is here, and not yet taken.
+    Called(Turn<P>),
+    /// The turn was not taken in time. The slot is in no queue.
+    PassedOver,
+    /// The turn was taken, or the slot was left.
+    Left,
+}
+
+/// A turn that was not given to a slot.
+pub(super) enum Uncalled<P: Payload> {
+    /// The slot was left.
+    Left(Turn<P>),
+    /// Its payload does not fit what the waiter wants.
+    Unfit(Turn<P>),
+}
+
+impl<P: Payload> WaiterSlot<P> {
+    pub(super) fn waiting(number: u64, terms: P::Terms, waker: Option<Waker>) -> Arc<Self> {
+        Arc::new(Self { number, terms, state: Mutex::new(WaiterState::Waiting(waker)) })
+    }
+
+    /// Gives the turn to this slot and returns whom to wake, if it waits and the payload fits.
+    pub(super) fn call(&self, turn: Turn<P>, fits: impl Fn(P::Terms) -> bool) -> Result<Option<Waker>, Uncalled<P>> {
+        let mut state = self.state();
+        let WaiterState::Waiting(waker) = &mut *state else { return Err(Uncalled::Left(turn)) };
+        if !fits(self.terms) {
+            return Err(Uncalled::Unfit(turn));
+        }
+        let waker = waker.take();
+        *state = WaiterState::Called(turn);
+        Ok(waker)
+    }
+
+    pub(super) fn waker(&self) -> Option<Waker> {
+        match &*self.state() {
+            WaiterState::Waiting(waker) => waker.clone(),
+            WaiterState::Called(_) | WaiterState::PassedOver | WaiterState::Left => None,
+        }
+    }
+
+    /// Takes a turn back that was not taken.
+    pub(super) fn take_back(&self) -> Option<Turn<P>> {
+        let mut state = self.state();
+        match std::mem::replace(&mut *state, WaiterState::PassedOver) {
+            WaiterState::Called(turn) => Some(turn),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    pub(super) fn is_called(&self) -> bool {
+        matches!(*self.state(), WaiterState::Called(_))
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(*self.state(), WaiterState::Waiting(_))
+    }
+
+    fn state(&self) -> MutexGuard<'_, WaiterState<P>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Payload> Future for Waiter<P> {
+    type Output = Turn<P>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn<P>> {
+        let mut state = self.slot.state();
+        match std::mem::replace(&mut *state, WaiterState::Left) {
+            WaiterState::Waiting(_) => {
+                *state = WaiterState::Waiting(Some(cx.waker().clone()));
+                return Poll::Pending;
+            }
+            WaiterState::Called(turn) => {
+                drop(state);
+                self.is_over = true;
+                return Poll::Ready(turn);
+            }
+            WaiterState::Left => return Poll::Pending,
+            WaiterState::PassedOver => drop(state),
+        }
+        // A new slot: the queue may still look at the old one.
+        let slot = WaiterSlot::waiting(self.slot.number, self.slot.terms, Some(cx.waker().clone()));
+        match self.queue.gate.enter_again(&self.queue, &slot) {
+            Ok(turn) => {
+                self.is_over = true;
+                Poll::Ready(turn)
+            }
+            Err(queue) => {
+                (self.queue, self.slot) = (queue, slot);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<P: Payload> Drop for Waiter<P> {
+    fn drop(&mut self) {
+        if self.is_over || matches!(*self.slot.state(), WaiterState::PassedOver) {
+            return;
+        }
+        // Before the slot, so that the next call counts it either as waiting or as gone, never as both.
+        let mut queue = self.queue.state();
+        let before = std::mem::replace(&mut *self.slot.state(), WaiterState::Left);
+        match before {
+            // It came and nobody took it: dropping it passes it on.
+            WaiterState::Called(turn) => {
+                drop(queue);
+                drop(turn);
+            }
+            WaiterState::Waiting(_) => {
+                queue.left += 1;
+                // Swept in bulk, so that ten thousand waiters that time out together do not take quadratic time.
+                if queue.left * 2 > queue.waiting.len() {
+                    queue.waiting.retain(|slot| slot.is_waiting());
+                    queue.left = 0;
+                }
+            }
+            WaiterState::PassedOver | WaiterState::Left => {}
+        }
+    }
+}
+
+impl<P: Payload> fmt::Debug for Waiter<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waiter({})", self.queue.key)
+    }
+}

@@ -1,0 +1,309 @@
+//! The shared state of one holder: its part of a lease, and whether it was lost.
+
+pub(crate) mod owned;
+pub(crate) mod release;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tracing::Span;
+
+use crate::contract::backend::JobRun;
+use crate::contract::event::{LockEventKind, Purpose};
+use crate::engine::claim::{Handoff, HolderHint, Seat};
+use crate::engine::gate::{Leaving, Turn};
+use crate::engine::lease::{Lease, Occupant};
+use crate::engine::report::event_context::EventContext;
+use crate::engine::report::trace;
+use crate::types::error::{LockError, LossReason, Result};
+use crate::types::fencing::FencingToken;
+use crate::types::options::LockOptions;
+use crate::types::owner::Holder;
+use crate::types::system::clock::Timestamp;
+
+/// One holder, shared by its guard, the watchdog and the gate.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) events: EventContext,
+    pub(crate) token: FencingToken,
+    pub(crate) lease: Arc<Lease>,
+    /// Around what runs under this hold. `None` if nobody asked for spans: it is large.
+    span: Option<Box<Span>>,
+    pub(crate) granted_at: Timestamp,
+    /// When the hold reaches its `max_hold`.
+    pub(crate) ends_by: Timestamp,
+    /// Whether a release returns without waiting for the answer.
+    pub(crate) release_in_background: bool,
+    state: Mutex<State>,
+    /// Signals that the lock is lost.
+    lost: Notify,
+    /// Held while the event of a renewal is emitted, so that the event of the end comes after it.
+    telling: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    status: Status,
+    /// Whether the event of the loss was emitted, so that the holder may learn about it.
+    announced: bool,
+    /// How many re-entrant guards share the grant with the first.
+    shares: u32,
+    /// Whether the release frees the key before the `min_hold` is over.
+    without_min_hold: bool,
+    /// How the body ended, if that was said.
+    succeeded: Option<bool>,
+    /// The place in this process, which holder and lease give up together.
+    seat: Option<Seat>,
+}
+
+/// The state of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Held,
+    Lost(LossReason),
+    Released,
+}
+
+/// What remains when a guard ends.
+pub(crate) enum Left {
+    /// A hold that other guards share.
+    ToOthers,
+    /// A lease that others hold too.
+    Shared,
+    /// The place at the head of the local queue, if nobody has taken it.
+    Released(Option<Turn<Handoff>>),
+    /// Nothing: the hold had ended before.
+    Lost(LossReason),
+}
+
+impl Hold {
+    /// Makes the next holder of a lease, and names it to the callers of this process that wait for it.
+    pub(crate) fn begin(
+        now: Timestamp,
+        events: EventContext,
+        options: &LockOptions,
+        token: FencingToken,
+        lease: Arc<Lease>,
+        seat: Seat,
+    ) -> Arc<Self> {
+        let span = trace::hold(&events, lease.claim.owner, token);
+        Arc::new_cyclic(|this| {
+            let occupant: Weak<dyn Occupant> = Weak::<Self>::clone(this);
+            seat.set_holder(HolderHint::Here(occupant));
+            Self {
+                span: (!span.is_disabled()).then(|| Box::new(span)),
+                events,
+                token,
+                lease,
+                granted_at: now,
+                ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
+                release_in_background: options.release_in_background,
+                state: Mutex::new(State {
+                    status: Status::Held,
+                    announced: false,
+                    shares: 0,
+                    without_min_hold: false,
+                    succeeded: None,
+                    seat: Some(seat),
+                }),
+                lost: Notify::new(),
+                telling: Mutex::default(),
+            }
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how long the lock may still be believed in.
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.events.origin.birthplace.is_left() {
+            return Duration::ZERO;
+        }
+        self.remaining_at(self.now())
+    }
+
+    fn remaining_at(&self, now: Timestamp) -> Duration {
+        let status = self.state().status;
+        match status {
+            Status::Held => self.lease.deadline().min(self.ends_by).since(now),
+            Status::Lost(_) | Status::Released => Duration::ZERO,
+        }
+    }
+
+    /// Compares the clock with the deadline, because a flag set by another thread would come too late
+    /// after a pause of the whole process.
+    pub(crate) fn ensure_held(&self) -> Result<()> {
+        if self.events.origin.birthplace.is_left() {
+            return Err(LockError::forked().with_key(&self.events.key));
+        }
+        let status = self.state().status;
+        let now = self.now();
+        let reason = match status {
+            Status::Lost(reason) => reason,
+            Status::Released => LossReason::Revoked,
+            Status::Held if now >= self.ends_by => LossReason::MaxHold,
+            Status::Held if now >= self.lease.deadline() => self.lease.state().loss_by_time(),
+            Status::Held => return Ok(()),
+        };
+        Err(LockError::lost(reason).with_key(&self.events.key))
+    }
+
+    /// Emits the event of the end, after those of all renewals.
+    pub(crate) fn emit_end(&self, kind: LockEventKind<'_>) {
+        drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
+        trace::ended(self.span(), &kind);
+        if let LockEventKind::Lost { held, reason } = kind {
+            trace::lost(self.span(), &self.events, self.token, held, reason);
+        }
+        let released = matches!(kind, LockEventKind::Released { .. });
+        self.events.emit(kind);
+        let succeeded = if released { self.state().succeeded } else { None };
+        if let Some(succeeded) = succeeded {
+            self.events.emit_job_ended(succeeded);
+        }
+    }
+
+    /// Adds a guard to the grant. Returns false if it is over.
+    pub(crate) fn share(&self) -> bool {
+        let mut state = self.state();
+        let held = state.status == Status::Held;
+        state.shares += u32::from(held);
+        held
+    }
+
+    /// Takes one guard off a grant. With the last of them the hold ends by its release, unless it was lost
+    /// before.
+    pub(crate) fn release(&self) -> Left {
+        let mut state = self.state();
+        match state.status {
+            Status::Held if state.shares > 0 => {
+                state.shares -= 1;
+                Left::ToOthers
+            }
+            Status::Held => {
+                state.status = Status::Released;
+                match state.seat.take() {
+                    Some(Seat::Turn(turn)) => Left::Released(Some(turn)),
+                    Some(Seat::Share(share)) => match share.leave() {
+                        Leaving::ToOthers => Left::Shared,
+                        Leaving::Last(turn) => Left::Released(turn),
+                    },
+                    None => Left::Released(None),
+                }
+            }
+            Status::Lost(reason) => Left::Lost(reason),
+            Status::Released => Left::Lost(LossReason::Revoked),
+        }
+    }
+
+    /// Waits until the lock is lost. Never ends if it is released before.
+    pub(crate) async fn lost(&self) -> LossReason {
+        loop {
+            if self.events.origin.birthplace.is_left() {
+                return LossReason::Revoked;
+            }
+            let mut signal = std::pin::pin!(self.lost.notified());
+            signal.as_mut().enable();
+            let (status, announced) = {
+                let state = self.state();
+                (state.status, state.announced)
+            };
+            if let (Status::Lost(reason), true) = (status, announced) {
+                return reason;
+            }
+            signal.await;
+        }
+    }
+
+    /// The span of what runs under this hold.
+    pub(crate) fn span(&self) -> &Span {
+        static NONE: Span = Span::none();
+        self.span.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Returns how long the lock has been held at a moment.
+    pub(crate) fn held(&self, now: Timestamp) -> Duration {
+        now.since(self.granted_at)
+    }
+
+    /// When the `min_hold` is over.
+    pub(crate) fn keep_until(&self) -> Timestamp {
+        let least = Duration::from(self.lease.min_hold);
+        if least.is_zero() || self.state().without_min_hold { self.granted_at } else { self.granted_at.after(least) }
+    }
+
+    /// Says whether the `min_hold` counts. The first of the guards that share a grant decides.
+    pub(crate) fn set_min_hold(&self, on: bool) {
+        let mut state = self.state();
+        if state.shares == 0 {
+            state.without_min_hold = !on;
+        }
+    }
+
+    /// Says how the body ended.
+    pub(crate) fn set_succeeded(&self, succeeded: bool) {
+        self.state().succeeded = Some(succeeded);
+    }
+
+    /// Returns the run of a job that ends now, if one was begun and counts, or its end was told.
+    pub(crate) fn run(&self) -> Option<JobRun> {
+        let Purpose::Job { every: Some(every) } = self.events.purpose else { return None };
+        let state = self.state();
+        let told = state.succeeded.is_some() || !state.without_min_hold;
+        told.then(|| JobRun::new(every, state.succeeded == Some(true)))
+    }
+
+    /// Gives up the place in this process: from here on the store decides who holds what beside this.
+    pub(crate) fn give_up_turn(&self) {
+        let mut state = self.state();
+        let seat = state.seat.take_if(|seat| matches!(seat, Seat::Turn(_)));
+        drop(state);
+        drop(seat);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.lease.clock.now()
+    }
+}
+
+impl Occupant for Hold {
+    fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    fn lose(&self, reason: LossReason) {
+        let seat = {
+            let mut state = self.state();
+            if state.status != Status::Held {
+                return;
+            }
+            state.status = Status::Lost(reason);
+            state.seat.take()
+        };
+        let held = self.held(self.now());
+        self.emit_end(LockEventKind::Lost { held, reason });
+        self.state().announced = true;
+        self.lost.notify_waiters();
+        // Other callers of this process may try again: from here on the store excludes them, not this process.
+        match seat {
+            // The lease is over already, so there is nothing to release with the last share.
+            Some(Seat::Share(share)) => drop(share.leave()),
+            seat => drop(seat),
+        }
+    }
+
+    fn emit_renewal(&self, kind: LockEventKind<'_>) {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.state().status == Status::Held;
+        if held {
+            self.events.emit(kind);
+        }
+    }
+
+    fn holder(&self, now: Timestamp) -> Holder {
+        Holder::new(self.events.holder_info(), self.lease.claim.owner, self.token, Some(self.remaining_at(now)))
+    }
+}

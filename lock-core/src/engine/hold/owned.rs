@@ -1,0 +1,228 @@
+//! The sole owner of a hold, which releases it whatever happens to its caller.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use crate::contract::event::LockEventKind;
+use crate::engine::claim::free::{ReleaseOutcome, free, settled_at};
+use crate::engine::handle::EngineHandle;
+use crate::engine::hold::release::{Begun, release, revoke};
+use crate::engine::hold::{Hold, Left};
+use crate::engine::lease::{Ending, Occupant};
+use crate::engine::report::event_context::EventContext;
+use crate::engine::shared::{Caller, Engine};
+use crate::engine::watch::watchdog;
+use crate::types::error::{LockError, LossReason, Result};
+use crate::types::mode::Mode;
+use crate::types::system::clock::Timestamp;
+
+/// The sole owner of a hold. Releases it in the background when dropped.
+#[derive(Debug)]
+pub(crate) struct OwnedHold {
+    pub(crate) hold: Arc<Hold>,
+    /// The acquire that joined the grant of another, and when, if this one did.
+    joined: Option<Box<(EventContext, Timestamp)>>,
+    ended: bool,
+    /// Dropped after the release was handed to the keeper.
+    handle: Arc<EngineHandle>,
+}
+
+/// Which part a holder has in its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The lease begins with it.
+    First,
+    /// It takes the lease over from another.
+    Next,
+    /// It shares the lease with others.
+    Guest,
+}
+
+impl OwnedHold {
+    /// Takes a hold over from the machinery and puts it under the watchdog.
+    pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, part: Part) -> Self {
+        let engine = &handle.engine;
+        let lost = {
+            let mut state = hold.lease.state();
+            let occupant: Weak<dyn Occupant> = Arc::<Hold>::downgrade(&hold);
+            if part == Part::Guest {
+                state.add_guest(occupant);
+            } else {
+                (state.holder, state.ends_by) = (Some(occupant), hold.ends_by);
+            }
+            state.over
+        };
+        if part == Part::First || hold.ends_by != Timestamp::NEVER {
+            watchdog::watch(engine, &hold.lease, hold.granted_at);
+        }
+        // The lock was lost between two holders, when there was no holder to notify.
+        if let Some(Ending::Lost(reason)) = lost {
+            hold.lose(reason);
+        }
+        if engine.is_closed() {
+            let (worker, lease) = (Arc::clone(engine), Arc::clone(&hold.lease));
+            watchdog::end(engine, &lease, LossReason::ShutDown);
+            engine.clean_up(async move {
+                let _ = revoke(&worker, &lease).await;
+            });
+        }
+        Self { hold, joined: None, ended: false, handle }
+    }
+
+    /// Joins a grant that an outer scope of the same task holds, after [`Hold::share`].
+    pub(crate) fn shared(handle: Arc<EngineHandle>, hold: Arc<Hold>, events: EventContext) -> Self {
+        let joined = Some(Box::new((events, handle.engine.clock.now())));
+        Self { hold, joined, ended: false, handle }
+    }
+
+    /// Releases the lock. The keeper finishes the release if the future is dropped, and does all of it
+    /// for a release in the background.
+    pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
+        let begun = (!self.engine().birthplace.is_left()).then(|| self.begin(caller, false));
+        let in_background = self.hold.release_in_background;
+        Finished { handle: Arc::clone(&self.handle), begun, in_background, has_yielded: false }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    /// Turns a writer into a reader.
+    pub(crate) async fn downgrade(&self) -> Result<()> {
+        self.hold.ensure_held()?;
+        if !self.engine().backend.capabilities_dyn().modes {
+            return Err(Mode::READ.unknown_to_store());
+        }
+        let lease = &self.hold.lease;
+        if lease.claim.mode.is_shared() && lease.claim.mode != Mode::READ {
+            return Err(LockError::misconfigured("permits are no lock to downgrade; release them and ask for fewer"));
+        }
+        if !lease.claim.mode.is_shared() {
+            watchdog::downgrade(self.engine(), lease, Mode::READ).await?;
+        }
+        self.hold.give_up_turn();
+        self.hold.ensure_held()
+    }
+
+    fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
+        self.ended = true;
+        let (engine, hold) = (&self.handle.engine, &self.hold);
+        if let Some(joined) = self.joined.take() {
+            let (events, since) = *joined;
+            let held = engine.clock.now().since(since);
+            events.emit(match hold.ensure_held().err().and_then(|error| error.loss_reason()) {
+                Some(reason) => LockEventKind::Lost { held, reason },
+                None => LockEventKind::Released { held, dropped, confirmed: true },
+            });
+        }
+        match hold.release() {
+            Left::ToOthers => Begun::Done(ReleaseOutcome::Released),
+            Left::Shared => {
+                let held = hold.held(engine.clock.now());
+                hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
+                Begun::Done(ReleaseOutcome::Released)
+            }
+            Left::Released(turn) => release(engine, hold, turn, caller, dropped),
+            Left::Lost(reason) => {
+                // The key may have outlived the loss, so the claim is ended all the same. Only after
+                // a max_hold is the key certainly still ours: then the release waits for the claim's
+                // end.
+                let claim = hold.lease.claim();
+                let (worker, keep_until, settled_at) = (Arc::clone(engine), hold.keep_until(), settled_at(&hold.lease));
+                let end = async move {
+                    // A lock that cannot be freed now ends with its lease.
+                    let _ = free(&worker, claim, keep_until, settled_at).await;
+                };
+                if reason == LossReason::MaxHold {
+                    return Begun::Settling(Box::pin(async move {
+                        end.await;
+                        Ok(ReleaseOutcome::AlreadyLost(reason))
+                    }));
+                }
+                engine.clean_up(end);
+                Begun::Done(ReleaseOutcome::AlreadyLost(reason))
+            }
+        }
+    }
+}
+
+impl Drop for OwnedHold {
+    fn drop(&mut self) {
+        // A forked child has no keeper to do this, and nothing to do: the lock is the parent's.
+        if !self.ended && !self.engine().birthplace.is_left() {
+            let begun = self.begin(Caller::Async, true);
+            leave_to_keeper(self.engine(), begun);
+        }
+    }
+}
+
+/// Has the keeper finish a release.
+fn leave_to_keeper(engine: &Arc<Engine>, begun: Begun) {
+    if let Begun::Settling(work) = begun {
+        engine.clean_up(async move {
+            // The event reports the outcome.
+            let _ = work.await;
+        });
+    }
+}
+
+/// A release that is finished by the keeper if its caller drops it.
+struct Finished {
+    handle: Arc<EngineHandle>,
+    begun: Option<Begun>,
+    /// Whether the caller only sends it.
+    in_background: bool,
+    /// Whether it has let others be polled.
+    has_yielded: bool,
+}
+
+impl Future for Finished {
+    type Output = Result<ReleaseOutcome>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.begun.take() {
+            Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
+            // A keeper that has ended takes nothing back from a caller that is not polled.
+            Some(Begun::Passed(..)) if self.in_background || self.handle.engine.is_unattended() => {
+                Poll::Ready(Ok(ReleaseOutcome::InBackground))
+            }
+            Some(Begun::Passed(lease, takes)) => {
+                let arrived = if self.has_yielded || lease.takes() > takes {
+                    lease.poll_arrival(takes, cx)
+                } else {
+                    // Whoever was called is polled before this is polled again, most often: then nobody need wake us.
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                };
+                if arrived.is_pending() {
+                    (self.begun, self.has_yielded) = (Some(Begun::Passed(lease, takes)), true);
+                }
+                arrived.map(|()| Ok(ReleaseOutcome::Released))
+            }
+            // The keeper does it, whatever happens to the caller and its runtime.
+            Some(begun @ Begun::Settling(_)) if self.in_background => {
+                self.begun = Some(begun);
+                Poll::Ready(Ok(ReleaseOutcome::InBackground))
+            }
+            Some(Begun::Settling(mut work)) => {
+                let done = work.as_mut().poll(cx);
+                if done.is_pending() {
+                    self.begun = Some(Begun::Settling(work));
+                }
+                done
+            }
+            None if self.handle.engine.birthplace.is_left() => Poll::Ready(Err(LockError::forked())),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            leave_to_keeper(&self.handle.engine, begun);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The end of a hold: its lock passes to the next caller of this process, or back to the store.
+
+use std::sync::Arc;
+
+use crate::contract::backend::BoxFuture;
+use crate::contract::event::LockEventKind;
+use crate::engine::claim::free::{Ended, PAST, ReleaseOutcome, free, release_until_answered, settled_at};
+use crate::engine::claim::{Carried, Handoff, retire};
+use crate::engine::gate::Turn;
+use crate::engine::hold::Hold;
+use crate::engine::lease::{Ending, Lease};
+use crate::engine::shared::{Caller, Engine};
+use crate::engine::watch::watchdog;
+use crate::types::error::{LockError, LossReason, Result};
+use crate::types::system::clock::Timestamp;
+
+/// A release that was begun.
+pub(crate) enum Begun {
+    /// The lock was lost before, or others share it.
+    Done(ReleaseOutcome),
+    /// The hold ended, and its lock is on its way to another caller of this process. How often it had been taken
+    /// before.
+    Passed(Arc<Lease>, u64),
+    /// The release is on its way to the store.
+    Settling(BoxFuture<'static, Result<ReleaseOutcome>>),
+}
+
+/// Releases a hold: to the next caller of this process if that is fair, else to the store.
+pub(crate) fn release(
+    engine: &Arc<Engine>,
+    hold: &Arc<Hold>,
+    turn: Option<Turn<Handoff>>,
+    caller: Caller,
+    dropped: bool,
+) -> Begun {
+    let lease = &hold.lease;
+    let now = engine.clock.now();
+    let held = hold.held(now);
+    let turn = match turn {
+        // Somebody waits, the key need not stay taken, and the store need not be told of a run.
+        Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 && hold.run().is_none() => {
+            hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
+            let takes = lease.takes();
+            pass_on(engine, lease, turn, now);
+            return Begun::Passed(Arc::clone(lease), takes);
+        }
+        turn => turn,
+    };
+    match lease.end(Ending::Released) {
+        Ok(ended) => {
+            engine.timer.cancel(ended.alarm);
+            let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
+            Begun::Settling(Box::pin(async move {
+                let ended = Ended {
+                    keep_until: hold.keep_until(),
+                    in_background: hold.release_in_background && !dropped,
+                    run: hold.run(),
+                    then: |outcome: &Result<ReleaseOutcome>, confirmed| {
+                        hold.emit_end(match outcome {
+                            Ok(ReleaseOutcome::AlreadyLost(reason)) => LockEventKind::Lost { held, reason: *reason },
+                            Ok(_) => LockEventKind::Released { held, dropped, confirmed },
+                            Err(_) => LockEventKind::Abandoned { held },
+                        });
+                    },
+                };
+                let outcome = release_until_answered(&engine, &hold.lease, caller, ended).await;
+                // Only now may the next caller of this process ask: earlier it would have found the lock
+                // taken by us.
+                drop(turn);
+                outcome
+            }))
+        }
+        Err(Ending::Lost(reason)) => {
+            hold.emit_end(LockEventKind::Lost { held, reason });
+            Begun::Done(ReleaseOutcome::AlreadyLost(reason))
+        }
+        Err(Ending::Released) => Begun::Done(ReleaseOutcome::Released),
+    }
+}
+
+/// Passes a lease to the next caller in the local queue: the lock itself if it may be passed on,
+/// else its release, which that caller sends along with a claim of its own.
+fn pass_on(engine: &Arc<Engine>, lease: &Arc<Lease>, mut turn: Turn<Handoff>, now: Timestamp) {
+    if lease.may_pass(engine.handoff, now) && !engine.is_closed() {
+        let handoff = Handoff::new(engine, Carried::Lease(Arc::clone(lease)));
+        match turn.hand_on(handoff, |next| next == lease.terms()) {
+            Ok(()) => return,
+            Err((back, _)) => turn = back,
+        }
+    }
+    retire(engine, lease, turn);
+}
+
+/// Takes a lock away from its holder, notifies the holder, and frees the lock.
+pub(crate) async fn revoke(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
+    watchdog::end(engine, lease, LossReason::ShutDown);
+    free(engine, lease.claim(), PAST, settled_at(lease))
+        .await
+        .map_err(|error: LockError| error.with_key(&lease.claim.key))
+}

@@ -1,0 +1,179 @@
+//! Where the store's grants meet the claims that wait for them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::contract::backend::Grant;
+use crate::types::owner::OwnerId;
+
+/// The claims of this process that are, or were, in the store's queue.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    claims: Mutex<HashMap<OwnerId, Arc<Mailbox>, OwnerHash>>,
+    registered: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Mailbox {
+    owner: OwnerId,
+    number: u64,
+    state: Mutex<MailboxState>,
+    news: Notify,
+    /// Whether somebody waits for the lock that the claim shares.
+    wanted: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct MailboxState {
+    grant: Option<Box<Grant>>,
+    /// Whether earlier news is no longer reliable.
+    verify: bool,
+    /// Whether the claim holds the lock, so that a late grant says nothing new.
+    held: bool,
+}
+
+/// News for a waiting claim.
+#[derive(Debug)]
+pub(crate) enum News {
+    Granted(Grant),
+    /// The claim must ask again: the connection was reopened, or the store says so.
+    Verify,
+}
+
+impl Grants {
+    /// Registers a claim, before its first entry into the queue is sent.
+    pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Listener {
+        let number = self.registered.fetch_add(1, Ordering::Relaxed);
+        let (state, news, wanted) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
+        let mailbox = Arc::new(Mailbox { owner, number, state, news, wanted });
+        self.claims().insert(owner, Arc::clone(&mailbox));
+        Listener { grants: Arc::clone(self), mailbox }
+    }
+
+    /// Delivers a grant. Returns the grant if no claim waits for it or holds the lock: the caller
+    /// must then release it.
+    pub(crate) fn deliver(&self, grant: Grant) -> Result<(), Grant> {
+        let Some(mailbox) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
+        let mut state = mailbox.state();
+        if !state.held {
+            state.grant = Some(Box::new(grant));
+            drop(state);
+            mailbox.news.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Tells a claim that shares a lock that somebody waits for it. It may not know yet that it shares it.
+    pub(crate) fn wanted(&self, owner: OwnerId) {
+        if let Some(mailbox) = self.claims().get(&owner) {
+            mailbox.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes one claim ask again, if it waits.
+    pub(crate) fn verify(&self, owner: OwnerId) {
+        let mailbox = self.claims().get(&owner).cloned();
+        if let Some(mailbox) = mailbox {
+            mailbox.state().verify = true;
+            mailbox.news.notify_one();
+        }
+    }
+
+    /// Makes every waiting claim ask again.
+    pub(crate) fn verify_all(&self) {
+        let mut mailboxes: Vec<Arc<Mailbox>> = self.claims().values().cloned().collect();
+        // In a fixed order, so that a run on virtual time can be repeated.
+        mailboxes.sort_unstable_by_key(|mailbox| mailbox.number);
+        for mailbox in mailboxes {
+            mailbox.state().verify = true;
+            mailbox.news.notify_one();
+        }
+    }
+
+    /// Returns how many claims are registered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.claims().len()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Mailbox>, OwnerHash>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Uses owners as their own hashes: each is random, and the map holds only our own.
+type OwnerHash = BuildHasherDefault<FirstBytes>;
+
+#[derive(Debug, Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*first);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Mailbox {
+    fn state(&self) -> MutexGuard<'_, MailboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Receives the news of one claim. Dropped when the claim has ended.
+pub(crate) struct Listener {
+    grants: Arc<Grants>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Listener {
+    /// Waits for the next news. Safe to drop: news that was not returned stays.
+    pub(crate) async fn next(&self) -> News {
+        loop {
+            {
+                let mut state = self.mailbox.state();
+                if let Some(grant) = state.grant.take() {
+                    return News::Granted(*grant);
+                }
+                if std::mem::take(&mut state.verify) {
+                    return News::Verify;
+                }
+            }
+            self.mailbox.news.notified().await;
+        }
+    }
+
+    /// Returns whether somebody waits for the lock that the claim shares, as far as this process was told.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.mailbox.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the claim holds the lock.
+    pub(crate) fn mark_held(&self) {
+        let mut state = self.mailbox.state();
+        state.held = true;
+        state.grant = None;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.grants.claims().remove(&self.mailbox.owner);
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener({:?})", self.mailbox.owner)
+    }
+}

@@ -1,0 +1,374 @@
+//! One stay of this process at a key: from the store's grant to the release that is sent to the store.
+//!
+//! A lease may serve several local holders one after the other. Its deadline, its renewal and its
+//! fencing tokens are common to them.
+
+mod arrival;
+pub(crate) mod grants;
+mod state;
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::contract::backend::Claim;
+use crate::contract::event::LockEventKind;
+use crate::engine::lease::grants::Listener;
+use crate::engine::timer::AlarmId;
+use crate::types::error::LossReason;
+use crate::types::fencing::FencingToken;
+use crate::types::mode::Mode;
+use crate::types::options::{Durability, HandoffLimits, LockOptions, command_timeout};
+use crate::types::owner::Holder;
+pub(crate) use crate::types::system::clock::deadline_of;
+use crate::types::system::clock::{Clock, Nanos, Timestamp};
+
+pub(crate) use state::LeaseState;
+
+/// What holders must agree on to share a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    ttl: Nanos,
+    renew_every: Option<Nanos>,
+    min_hold: Nanos,
+    /// Whether the request allows hand-offs at all.
+    handoff: bool,
+    mode: Mode,
+    durability: Option<Durability>,
+}
+
+impl Terms {
+    pub(crate) fn of(options: &LockOptions, mode: Mode) -> Self {
+        Self {
+            mode,
+            ttl: options.ttl.into(),
+            renew_every: options.renew_interval().map(Nanos::from),
+            min_hold: options.min_hold.into(),
+            handoff: options.handoff,
+            durability: options.durability,
+        }
+    }
+}
+
+/// Who holds a lease at the moment, as far as the lease and those who wait behind it know.
+pub(crate) trait Occupant: Debug + Send + Sync {
+    /// Returns the lease that is held.
+    fn lease(&self) -> &Arc<Lease>;
+
+    /// Ends the hold as lost, unless it has ended before.
+    fn lose(&self, reason: LossReason);
+
+    /// Emits the event of a renewal, unless the hold has ended: another thread may be about to report that.
+    fn emit_renewal(&self, kind: LockEventKind<'_>);
+
+    /// Describes this holder to others of this process who wait for it.
+    fn holder(&self, now: Timestamp) -> Holder;
+}
+
+/// How a lease begins.
+pub(crate) struct Beginning {
+    /// The first number of the grant.
+    pub(crate) token: FencingToken,
+    /// What the lease is counted from: when the command that was granted was sent.
+    pub(crate) sent_at: Timestamp,
+    /// For how long the store granted it.
+    pub(crate) granted_for: Duration,
+    /// Whether somebody waits for those who share the lock.
+    pub(crate) wanted: bool,
+    /// Whether the store reports changes of the key after the first renewal.
+    pub(crate) push_loss: bool,
+    /// Until when an earlier, unanswered send of the claim may still be executed.
+    pub(crate) unsettled_until: Option<Timestamp>,
+    /// How often its node had another history when the command was sent.
+    pub(crate) failovers: u64,
+    /// Where grants for the claim arrive, if it ever queued.
+    pub(crate) listener: Option<Listener>,
+}
+
+/// One stay of this process at a key.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// As it was granted. See [`claim`](Self::claim).
+    pub(crate) claim: Claim,
+    /// What became of its mode.
+    downgraded: OnceLock<Mode>,
+    /// What its holders agree on, except for the ttl, which is the claim's.
+    renew_every: Option<Nanos>,
+    pub(crate) min_hold: Nanos,
+    handoff: bool,
+    durability: Option<Durability>,
+    pub(crate) began: Timestamp,
+    /// For how long the store granted it at first: less than the ttl if it came through the queue.
+    granted_for: Nanos,
+    /// Until when an earlier send of the claim may still be executed, and take the lock again.
+    pub(crate) unsettled_until: Option<Timestamp>,
+    last_token: FencingToken,
+    pub(crate) clock: Clock,
+    /// The moment until which the lock may be believed in. It only ever rises.
+    deadline: AtomicU64,
+    /// How often a holder took it. Changes under the lock of the state.
+    takes: AtomicU64,
+    state: Mutex<LeaseState>,
+    /// Keeps late grants for this claim from being taken for somebody else's, and hears who waits.
+    listener: Option<Box<Listener>>,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Lost(LossReason),
+    /// Its release has begun; answers to earlier renewals no longer count.
+    Released,
+}
+
+impl Lease {
+    pub(crate) fn begin(
+        clock: Clock,
+        claim: Claim,
+        options: &LockOptions,
+        beginning: Beginning,
+        now: Timestamp,
+    ) -> Arc<Self> {
+        let terms = Terms::of(options, claim.mode);
+        let deadline = deadline_of(beginning.sent_at, beginning.granted_for);
+        let whole = beginning.granted_for >= claim.ttl;
+        let mut renew_at = if whole {
+            terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval.into()))
+        } else if terms.renew_every.is_some() {
+            // A grant that was handed to us is short. It is raised well before it ends.
+            now.after(deadline.since(now) / 3)
+        } else {
+            // A fixed lease was promised in full: it is raised once, now.
+            now
+        };
+        if beginning.push_loss {
+            // From its first renewal on, the store reports changes.
+            renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
+        }
+        Arc::new(Self {
+            renew_every: terms.renew_every,
+            min_hold: terms.min_hold,
+            handoff: terms.handoff,
+            durability: terms.durability,
+            began: now,
+            granted_for: beginning.granted_for.into(),
+            unsettled_until: beginning.unsettled_until,
+            last_token: FencingToken::new(beginning.token.get().saturating_add(FencingToken::PER_GRANT - 1)),
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            takes: AtomicU64::new(0),
+            state: Mutex::new(LeaseState {
+                over: None,
+                alarm: None,
+                renew_at,
+                downgraded_at: BEFORE,
+                renewing: false,
+                wanted: beginning.wanted,
+                unanswered: false,
+                whole,
+                suspect: false,
+                verified: BEFORE,
+                hinted: false,
+                false_hints: 0,
+                failovers: beginning.failovers,
+                holder: None,
+                guests: Vec::new(),
+                ends_by: Timestamp::NEVER,
+                // The token zero means none: nothing is granted.
+                token: FencingToken::new(beginning.token.get().saturating_sub(1)),
+                passes: 0,
+                end_arrived: false,
+                releaser: None,
+            }),
+            downgraded: OnceLock::new(),
+            claim,
+            clock,
+            listener: beginning.listener.map(Box::new),
+        })
+    }
+
+    /// Returns what the next holder must agree on.
+    pub(crate) fn terms(&self) -> Terms {
+        let Self { renew_every, min_hold, handoff, durability, .. } = *self;
+        Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff, mode: self.mode(), durability }
+    }
+
+    /// Returns the claim as the store knows it.
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim.clone().with_mode(self.mode())
+    }
+
+    /// Returns the claim as a renewal names it.
+    pub(crate) fn claim_to_renew(&self) -> Claim {
+        let claim = self.claim();
+        if !claim.mode.is_shared() {
+            return claim;
+        }
+        // All who share a lock have the first number of the grant, or the last one that was given of an exclusive one.
+        let given = u64::from(self.downgraded.get().is_none());
+        let token = FencingToken::new(self.state().token.get() + given);
+        claim.with_token(token)
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.downgraded.get().copied().unwrap_or(self.claim.mode)
+    }
+
+    /// Begins to be of another mode, before the store is asked. Returns the last token that was given.
+    pub(crate) fn begin_downgrade(&self, mode: Mode, now: Timestamp) -> FencingToken {
+        let _ = self.downgraded.set(mode);
+        let mut state = self.state();
+        state.downgraded_at = now;
+        state.token
+    }
+
+    /// How long one command about it may take.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        command_timeout(self.claim.ttl)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn deadline(&self) -> Timestamp {
+        Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Gives the next number of the grant, if the lease is not over and the numbers not used up.
+    pub(crate) fn next_token(&self, now: Timestamp) -> Option<FencingToken> {
+        let mut state = self.state();
+        if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
+            return None;
+        }
+        let token = FencingToken::new(state.token.get() + 1);
+        if !self.mode().is_shared() {
+            // All who share a lock have the token of the phase.
+            state.token = token;
+        }
+        self.takes.store(self.takes() + 1, Ordering::Release);
+        let releaser = state.releaser.take();
+        drop(state);
+        releaser.into_iter().for_each(Waker::wake);
+        Some(token)
+    }
+
+    /// Counts one more local hand-off, if the lock may be passed on within this process.
+    pub(crate) fn may_pass(&self, limits: HandoffLimits, now: Timestamp) -> bool {
+        let (stay, quarter) = (now.since(self.began), Duration::from(self.granted_for) / 4);
+        if !self.handoff
+            || self.renew_every.is_none()
+            || self.min_hold != Nanos::from(Duration::ZERO)
+            || stay >= limits.slice
+            || stay >= quarter
+            || self.deadline().since(now) < quarter
+            // Extended for one holder: if the next one dies, it must not block the fleet for longer than its ttl.
+            || self.deadline().since(now) > self.claim.ttl
+        {
+            return false;
+        }
+        let mut state = self.state();
+        if self.mode() == Mode::READ && self.is_wanted(&state) {
+            return false;
+        }
+        if state.over.is_some() || state.passes >= limits.passes || state.token >= self.last_token {
+            return false;
+        }
+        state.passes += 1;
+        // On its way from one holder to the next it has no holder.
+        state.ends_by = Timestamp::NEVER;
+        true
+    }
+
+    /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the
+    /// lease is over: a lease that is over is never revived.
+    pub(crate) fn raise(&self, state: &LeaseState, now: Timestamp, sent_at: Timestamp, ttl: Duration) -> bool {
+        if state.over.is_some() || now >= self.deadline() {
+            return false;
+        }
+        self.deadline.fetch_max(deadline_of(sent_at, ttl).as_nanos(), Ordering::AcqRel);
+        true
+    }
+
+    /// Returns for how long a renewal asks. What is left of a fixed lease is only confirmed: it is
+    /// no longer than was promised.
+    pub(crate) fn asks_for(&self, state: &LeaseState, now: Timestamp) -> Asked {
+        if self.renew_every.is_some() || !state.whole {
+            return Asked::Renewal(self.claim.ttl);
+        }
+        Asked::Check(self.deadline().since(now))
+    }
+
+    /// Plans what follows a renewal sent at `sent_at` that the store confirmed. `failovers` is how often its node had
+    /// had another history by then.
+    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
+        state.failovers = failovers;
+        (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
+        state.false_hints = if std::mem::take(&mut state.hinted) { state.false_hints.saturating_add(1) } else { 0 };
+        state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
+        if std::mem::take(&mut state.suspect) {
+            state.verify_soon();
+        }
+    }
+
+    /// Returns whether one more caller of this process may share it without asking the store: nobody waits, as far
+    /// as the store has said not long ago, and the lease is in good health.
+    pub(crate) fn admits_guests(&self) -> bool {
+        let now = self.clock.now();
+        let state = self.state();
+        let last_word = self.began.max(state.verified);
+        !self.is_wanted(&state)
+            && state.over.is_none()
+            && now.since(last_word) < WORD_COUNTS
+            && self.deadline().since(now) >= self.claim.ttl / 4
+    }
+
+    /// Returns whether somebody waits for those who share the lock, as far as is known.
+    fn is_wanted(&self, state: &LeaseState) -> bool {
+        state.wanted || self.listener.as_ref().is_some_and(|listener| listener.is_wanted())
+    }
+
+    /// Ends the lease, unless it has ended before. The caller cancels the alarm.
+    pub(crate) fn end(&self, how: Ending) -> Result<Ended<impl Iterator<Item = Arc<dyn Occupant>> + use<>>, Ending> {
+        let mut state = self.state();
+        if let Some(before) = state.over {
+            return Err(before);
+        }
+        state.over = Some(how);
+        Ok(Ended { alarm: state.alarm.take(), holders: state.holders() })
+    }
+}
+
+/// For how long a lease is shared on after the store last said that nobody waits.
+const WORD_COUNTS: Duration = Duration::from_secs(1);
+
+/// Earlier than everything that happens.
+const BEFORE: Timestamp = Timestamp::from_nanos(0);
+
+/// What a renewal asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked {
+    /// The lease runs for so long from now.
+    Renewal(Duration),
+    /// A fixed lease still runs, for so long.
+    Check(Duration),
+}
+
+impl Asked {
+    pub(crate) fn ttl(self) -> Duration {
+        match self {
+            Self::Renewal(ttl) | Self::Check(ttl) => ttl,
+        }
+    }
+}
+
+/// How long after the grant a store is first asked about a lock, if that makes it tell of changes.
+/// Locks that are held for less time cost no such command.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+
+/// What the caller that ended a lease must still do.
+pub(crate) struct Ended<H> {
+    pub(crate) alarm: Option<AlarmId>,
+    pub(crate) holders: H,
+}

@@ -1,0 +1,14 @@
+//! The machinery between a request and a store: queues, claims, leases, the watchdog. It knows no store.
+
+pub(crate) mod acquire;
+pub(crate) mod claim;
+pub(crate) mod context;
+pub(crate) mod gate;
+pub(crate) mod handle;
+pub(crate) mod hold;
+pub(crate) mod keeper;
+pub(crate) mod lease;
+pub(crate) mod report;
+pub(crate) mod shared;
+pub(crate) mod timer;
+pub(crate) mod watch;

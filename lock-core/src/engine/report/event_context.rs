@@ -1,0 +1,95 @@
+//! What every event of one acquire carries.
+
+use std::sync::Arc;
+
+use crate::contract::event::{LockEvent, LockEventKind, Notice, Observers, Purpose};
+use crate::types::key::{LockKey, LockLabel};
+use crate::types::mode::Mode;
+use crate::types::order::{OrderGraph, Taken};
+use crate::types::owner::HolderInfo;
+use crate::types::system::call_site::CallSite;
+use crate::types::system::clock::Nanos;
+use crate::types::system::fork::Birthplace;
+
+/// What all acquires of one manager have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The name by which others see this host.
+    pub(crate) host: Arc<str>,
+    /// Read once: a manager does not survive a fork, since its keeper's thread does not.
+    pub(crate) pid: u32,
+    /// The name by which observers know the store.
+    pub(crate) store: Arc<str>,
+    pub(crate) observers: Arc<Observers>,
+    /// The process in which the manager was made.
+    pub(crate) birthplace: Birthplace,
+    /// What others see in place of the call site, if not that.
+    pub(crate) seen_as: Option<Arc<str>>,
+    /// The order in which its locks are taken inside each other, if that is watched.
+    pub(crate) order: Option<Arc<OrderGraph>>,
+}
+
+/// Who acquires what, for the events of one acquire.
+#[derive(Clone, Debug)]
+pub(crate) struct EventContext {
+    pub(crate) attempt: u64,
+    pub(crate) key: LockKey,
+    pub(crate) label: LockLabel,
+    /// Where in the source it is acquired.
+    pub(crate) call_site: &'static CallSite,
+    pub(crate) ttl: Nanos,
+    pub(crate) stuck_after: Nanos,
+    /// How it asks to share the key with others.
+    pub(crate) mode: Mode,
+    pub(crate) purpose: Purpose,
+    pub(crate) origin: Arc<Origin>,
+}
+
+impl EventContext {
+    /// Describes the acquiring process to others.
+    pub(crate) fn holder_info(&self) -> HolderInfo {
+        let Origin { host, pid, seen_as, .. } = &*self.origin;
+        let site = seen_as.as_ref().unwrap_or(&self.call_site.shared);
+        HolderInfo::new(Arc::clone(host), *pid, Arc::clone(site)).with_lock(self.label.clone())
+    }
+
+    /// Takes note that this lock is waited for while another is held.
+    pub(crate) fn note_order(&self, held: &Self) {
+        let Some(order) = &self.origin.order else { return };
+        if held.key == self.key {
+            return;
+        }
+        self.origin.observers.notice(&Notice::Nested { held: &held.label, wanted: &self.label });
+        if let Some(inversion) = order.note(held.taken(), self.taken()) {
+            tracing::warn!("{inversion}");
+            self.origin.observers.notice(&Notice::OrderInverted { inversion: &inversion });
+        }
+    }
+
+    fn taken(&self) -> Taken<'_> {
+        Taken { label: &self.label, key: &self.key, site: self.call_site.name }
+    }
+
+    /// Sends one step to the observers.
+    pub(crate) fn emit(&self, kind: LockEventKind<'_>) {
+        self.origin.observers.event(&LockEvent {
+            attempt: self.attempt,
+            label: &self.label,
+            key: &self.key,
+            site: self.call_site.name,
+            store: &self.origin.store,
+            ttl: self.ttl.into(),
+            stuck_after: self.stuck_after.into(),
+            mode: self.mode,
+            purpose: self.purpose,
+            kind,
+        });
+    }
+
+    /// Tells how the run of a job ended, if this is the lock of one.
+    pub(crate) fn emit_job_ended(&self, succeeded: bool) {
+        if matches!(self.purpose, Purpose::Job { .. }) {
+            self.origin.observers.notice(&Notice::JobEnded { label: &self.label, succeeded });
+        }
+    }
+}

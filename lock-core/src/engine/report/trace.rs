@@ -1,0 +1,95 @@
+//! The spans and events for `tracing`: a span for each acquire and one for each hold, and a warning of each loss.
+//!
+//! The spans are of level `DEBUG` and target `lock_core`: they cost nothing unless enabled. The span of
+//! an acquire is a child of its caller's; that of a hold is its sibling, and the body runs in it.
+
+use std::time::Duration;
+
+use tracing::Span;
+use tracing::field::{Empty, display};
+
+use crate::contract::event::LockEventKind;
+use crate::engine::report::event_context::EventContext;
+use crate::types::error::LossReason;
+use crate::types::fencing::FencingToken;
+use crate::types::owner::OwnerId;
+
+/// Opens the span of an acquire: from the request to the answer.
+pub(crate) fn acquire(events: &EventContext) -> Span {
+    tracing::debug_span!(
+        target: "lock_core",
+        "lock_acquire",
+        lock = events.label.as_str(),
+        key = events.key.as_str(),
+        site = events.call_site.name,
+        outcome = Empty,
+        path = Empty,
+        waited_seconds = Empty,
+        holder = Empty,
+        token = Empty,
+        error = Empty,
+    )
+}
+
+/// Opens the span of a hold: from the grant to the release or loss.
+pub(crate) fn hold(events: &EventContext, owner: OwnerId, token: FencingToken) -> Span {
+    tracing::debug_span!(
+        target: "lock_core",
+        "lock_hold",
+        lock = events.label.as_str(),
+        key = events.key.as_str(),
+        site = events.call_site.name,
+        ?owner,
+        %token,
+        outcome = Empty,
+        held_seconds = Empty,
+    )
+}
+
+/// Records in its span how an acquire or a hold ended.
+pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
+    if span.is_disabled() {
+        return;
+    }
+    let (outcome, waited, holder) = match how {
+        LockEventKind::Acquired { waited, token, path, waited_for, .. } => {
+            span.record("token", display(token)).record("path", path.as_str());
+            ("acquired", waited, *waited_for)
+        }
+        LockEventKind::Busy { waited, holder } => ("busy", waited, *holder),
+        LockEventKind::TimedOut { waited, holder } => ("timeout", waited, *holder),
+        LockEventKind::Cancelled { waited, holder } => ("cancelled", waited, *holder),
+        LockEventKind::Failed { waited, error } => {
+            span.record("error", display(error));
+            ("error", waited, None)
+        }
+        LockEventKind::Released { held, dropped, .. } => {
+            return hold_ended(span, if *dropped { "dropped" } else { "released" }, *held);
+        }
+        LockEventKind::Abandoned { held } => return hold_ended(span, "abandoned", *held),
+        LockEventKind::Lost { held, reason } => return hold_ended(span, reason.as_str(), *held),
+        _ => return,
+    };
+    span.record("outcome", outcome).record("waited_seconds", waited.as_secs_f64());
+    if let Some(holder) = holder {
+        span.record("holder", display(holder));
+    }
+}
+
+fn hold_ended(span: &Span, outcome: &str, held: Duration) {
+    span.record("outcome", outcome).record("held_seconds", held.as_secs_f64());
+}
+
+/// Warns that a lock was lost while it was held, unless the manager was shut down.
+pub(crate) fn lost(span: &Span, events: &EventContext, token: FencingToken, held: Duration, reason: LossReason) {
+    if reason == LossReason::ShutDown {
+        return;
+    }
+    let _inside = span.enter();
+    tracing::warn!(
+        target: "lock_core",
+        lock = events.label.as_str(), key = events.key.as_str(), site = events.call_site.name, %token,
+        held_seconds = held.as_secs_f64(), reason = reason.as_str(),
+        "lock was lost while it was held"
+    );
+}

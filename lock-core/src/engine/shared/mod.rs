@@ -1,0 +1,370 @@
+//! What callers, guards and the keeper of one manager share.
+
+mod pending;
+mod room;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, oneshot};
+
+use crate::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
+use crate::contract::event::{Notice, Observers};
+use crate::engine::lease::Lease;
+use crate::engine::lease::grants::Grants;
+use crate::engine::shared::pending::Pending;
+use crate::engine::shared::room::Room;
+use crate::engine::timer::Timer;
+use crate::types::error::{LockError, Result};
+use crate::types::key::LockKey;
+use crate::types::options::{Durability, HandoffLimits, LockOptions};
+use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::fork::Birthplace;
+
+/// The time a command must have had before a missing answer counts against the store. A command sent
+/// in the last moments of a wait says nothing about the store.
+pub(crate) const FAIR_TIME: Duration = Duration::from_millis(100);
+
+/// The shared engine of one manager: what callers, guards and the keeper work on together.
+pub(crate) struct Engine {
+    pub(crate) backend: Arc<dyn DynBackend>,
+    pub(crate) clock: Clock,
+    pub(crate) timer: Arc<Timer<Lease>>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) inbox: Inbox,
+    /// Whether the store queues waiters.
+    pub(crate) queues: bool,
+    /// How far local hand-offs may go.
+    pub(crate) handoff: HandoffLimits,
+    pub(crate) observers: Arc<Observers>,
+    /// The newest fencing token seen for any key: the floor of the next.
+    pub(crate) newest_token: AtomicU64,
+    /// Whether a lease of this process has shared its lock.
+    pub(crate) shares: AtomicBool,
+    /// Background work for the keeper.
+    jobs: UnboundedSender<BoxFuture<'static, ()>>,
+    /// Background work that must not be lost when the program ends.
+    pending: Pending,
+    /// How much of it is on its way.
+    room: Room,
+    closed: AtomicBool,
+    /// Wakes all waiting callers when the manager is shut down.
+    closing: Notify,
+    /// Whether the keeper has a thread of its own.
+    threaded: bool,
+    /// The process that the keeper lives in.
+    pub(crate) birthplace: Birthplace,
+}
+
+/// What reaches the keeper: work from this process, and the store's own reports.
+pub(crate) struct Mail {
+    pub(crate) jobs: UnboundedReceiver<BoxFuture<'static, ()>>,
+    pub(crate) messages: UnboundedReceiver<Message>,
+}
+
+/// Why a wait ended without its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    TimedOut,
+    Closed,
+}
+
+/// Where a command to the store is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// By an asynchronous caller, on its own runtime if it has one.
+    Async,
+    /// On the keeper, for a caller that blocks its thread and perhaps the runtime with it.
+    Blocking,
+}
+
+impl Engine {
+    /// Makes an engine, and the receiving end for its keeper.
+    pub(crate) fn new(
+        backend: Arc<dyn DynBackend>,
+        observers: Arc<Observers>,
+        handoff: HandoffLimits,
+        clock: Clock,
+        threaded: bool,
+        batch: usize,
+    ) -> (Arc<Self>, Mail) {
+        backend.attach_dyn(&clock);
+        let (jobs, job_queue) = unbounded_channel();
+        let (inbox, messages) = Inbox::new(Arc::clone(&observers));
+        let engine = Self {
+            queues: backend.capabilities_dyn().queue,
+            timer: Arc::new(Timer::new(clock.clone(), batch)),
+            backend,
+            clock,
+            grants: Arc::default(),
+            inbox,
+            handoff,
+            observers,
+            newest_token: AtomicU64::new(0),
+            shares: AtomicBool::new(false),
+            jobs,
+            pending: Pending::default(),
+            room: Room::default(),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            threaded,
+            birthplace: Birthplace::here(),
+        };
+        (Arc::new(engine), Mail { jobs: job_queue, messages })
+    }
+
+    /// Returns a number that distinguishes this engine from others that live at the same time.
+    pub(crate) fn identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Numbers an acquire, across all managers of the process.
+    pub(crate) fn number_attempt() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs cleanup on the keeper. The program waits for it before it ends.
+    pub(crate) fn clean_up(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.room.take();
+        let cleanup = Cleanup(self.enter());
+        let job = Box::pin(async move {
+            work.await;
+            drop(cleanup);
+        });
+        // The send fails only when the runtime that drove the keeper has ended: then nothing can be
+        // sent to the store.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Returns whether a new claim need not wait for [`room`](Self::room).
+    pub(crate) fn has_room(&self) -> bool {
+        self.room.is_left()
+    }
+
+    /// Waits until there is little enough cleanup on its way to allow a new claim, at most until a
+    /// moment.
+    pub(crate) async fn room(&self, until: Timestamp) -> Result<()> {
+        self.until(until, self.room.left()).await.map_err(|why| match why {
+            Interrupted::Closed => LockError::shut_down(),
+            Interrupted::TimedOut => LockError::unavailable(
+                "too many releases of dropped guards are still on their way to the store, which frees locks more slowly \
+                 than they are dropped; await release() instead of dropping guards, or take locks less often",
+            ),
+        })
+    }
+
+    /// Runs something on the keeper for as long as the keeper lives.
+    pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let _ = self.jobs.send(Box::pin(work));
+    }
+
+    /// Counts something as not done until the entry is dropped.
+    pub(crate) fn enter(self: &Arc<Self>) -> PendingEntry {
+        self.pending.begin();
+        PendingEntry(Arc::clone(self))
+    }
+
+    /// Chooses where a command is polled: by the caller, or on the keeper if the caller has no
+    /// runtime to poll it on.
+    pub(crate) fn route<T: Send + 'static>(
+        &self,
+        caller: Caller,
+        command: BoxFuture<'static, Result<T>>,
+    ) -> BoxFuture<'static, Result<T>> {
+        if caller == Caller::Async && Handle::try_current().is_ok() {
+            return command;
+        }
+        let (mut sender, receiver) = oneshot::channel();
+        let sent = self.jobs.send(Box::pin(async move {
+            tokio::select! {
+                biased;
+                // Nobody awaits it any more, so it must not be sent again.
+                () = sender.closed() => {}
+                answer = command => {
+                    let _ = sender.send(answer);
+                }
+            }
+        }));
+        Box::pin(async move {
+            match (sent, receiver.await) {
+                (Ok(()), Ok(answer)) => answer,
+                _ => Err(LockError::unavailable("the keeper has ended with the runtime it was driven on")),
+            }
+        })
+    }
+
+    /// Awaits a command to the store, at most until a moment, and tells the observers how it went,
+    /// unless it had too little time to count.
+    pub(crate) async fn bounded<T>(
+        &self,
+        op: &'static str,
+        key: &LockKey,
+        until: Timestamp,
+        command: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.timed(op, key, (self.clock.now(), until), command).await.0
+    }
+
+    /// The same for a command of which it is known when it was sent. Also returns when it ended.
+    pub(crate) async fn timed<T>(
+        &self,
+        op: &'static str,
+        key: &LockKey,
+        (sent_at, until): (Timestamp, Timestamp),
+        command: impl Future<Output = Result<T>>,
+    ) -> (Result<T>, Timestamp) {
+        let answer = tokio::select! {
+            biased;
+            answer = command => Some(answer),
+            () = self.timer.sleep_long(sent_at, until) => None,
+        };
+        let now = self.clock.now();
+        let counts = answer.is_some() || until.since(sent_at) >= FAIR_TIME;
+        let answer = answer.unwrap_or_else(|| Err(self.no_answer(key, now.since(sent_at))));
+        if counts {
+            self.emit_command(op, key, now.since(sent_at), answer.as_ref().err());
+        }
+        (answer, now)
+    }
+
+    /// The error of a command that was not answered in time.
+    pub(crate) fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
+        let node = self.backend.node_dyn(self.backend.lane_dyn(key));
+        LockError::unavailable(format!(
+            "{node} did not answer within {waited:.1?}; check that it is up, that both ends use TLS or \
+             neither does, and that the ttl leaves time for slow answers",
+        ))
+    }
+
+    /// Checks that the store can do what a caller asks for.
+    pub(crate) fn check(&self, options: &LockOptions) -> Result<()> {
+        options.validate()?;
+        let asks = options.durability.is_some_and(|durability| durability != Durability::Master);
+        if asks && !self.backend.capabilities_dyn().durability {
+            return Err(LockError::misconfigured(
+                "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server, \
+                 Sentinel or a cluster",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns how often the node that keeps a key turned out to have another history.
+    pub(crate) fn failovers(&self, key: &LockKey) -> u64 {
+        self.backend.failovers_dyn(self.backend.lane_dyn(key))
+    }
+
+    /// Returns whether that explains the loss of a lock that was last confirmed when the number was `before`.
+    pub(crate) fn has_failed_over(&self, key: &LockKey, before: u64) -> bool {
+        self.backend.has_failed_over_dyn(self.backend.lane_dyn(key), before)
+    }
+
+    pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, elapsed: Duration, error: Option<&LockError>) {
+        let node = self.backend.node_dyn(self.backend.lane_dyn(key));
+        self.observers.notice(&Notice::Command { op, node, elapsed, error });
+    }
+
+    /// Blocks until all cleanup is done or time is up. Does nothing on a thread where blocking
+    /// would stop the keeper itself.
+    pub(crate) fn drain_blocking(&self, within: Duration) {
+        if self.threaded && !self.birthplace.is_left() && std::thread::current().name() != Some("lock-keeper") {
+            self.pending.wait(within);
+        }
+    }
+
+    /// Waits until all cleanup is done, or a moment has come. Returns whether it is done.
+    pub(crate) async fn drained(&self, until: Timestamp) -> bool {
+        tokio::select! {
+            biased;
+            () = self.pending.emptied() => true,
+            () = self.timer.sleep_until(until) => false,
+        }
+    }
+
+    /// Awaits a future, at most until a moment or until the manager is shut down.
+    pub(crate) async fn until<T>(&self, at: Timestamp, work: impl Future<Output = T>) -> Result<T, Interrupted> {
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if self.is_closed() {
+            return Err(Interrupted::Closed);
+        }
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.timer.sleep_until(at) => Err(Interrupted::TimedOut),
+            () = closing => Err(Interrupted::Closed),
+        }
+    }
+
+    /// Refuses new work and wakes everybody who waits for the store.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until new work is refused.
+    pub(crate) async fn until_closed(&self) {
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
+    /// Returns whether the keeper has ended with the runtime that drove it.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a caller may block its thread and still be served.
+    pub(crate) fn serves_blocking_callers(&self) -> bool {
+        self.threaded
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("backend", &self.backend).field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+/// One piece of work that is not done. Counted until it is dropped, finished or not.
+pub(crate) struct PendingEntry(Arc<Engine>);
+
+impl PendingEntry {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.0
+    }
+}
+
+impl Drop for PendingEntry {
+    fn drop(&mut self) {
+        self.0.pending.finish();
+    }
+}
+
+/// One cleanup on its way. Counted until it is dropped, finished or not.
+struct Cleanup(PendingEntry);
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.0.engine().room.give_back();
+    }
+}
+
+impl fmt::Debug for PendingEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PendingEntry")
+    }
+}

@@ -1,0 +1,55 @@
+//! Time-outs of commands: nearly every command is answered long before its time is up.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::engine::timer::{Alarm, Timer};
+use crate::types::system::clock::Timestamp;
+
+/// After what time a command counts as slow, and gets an alarm of its own. At most that: all commands have one alarm
+/// in common, which may be set already.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// The alarm that all commands have in common.
+#[derive(Debug, Default)]
+pub(super) struct Slow {
+    is_set: AtomicBool,
+    rung: Notify,
+}
+
+impl<T: Send + Sync + 'static> Timer<T> {
+    /// Sleeps until a moment. Sets an alarm for it only once the sleep has lasted for a while. `now` is a moment that has
+    /// just been.
+    pub(crate) async fn sleep_long(self: &Arc<Self>, now: Timestamp, at: Timestamp) {
+        if at.since(now) > SLOW {
+            let mut rung = pin!(self.slow.rung.notified());
+            poll_fn(|cx| {
+                let polled = rung.as_mut().poll(cx);
+                // After it is registered: an alarm that rings before this look wakes it.
+                self.set_slow(now);
+                polled
+            })
+            .await;
+        }
+        self.sleep_until(at).await;
+    }
+
+    fn set_slow(self: &Arc<Self>, now: Timestamp) {
+        if self.slow.is_set.load(Ordering::Acquire) || self.slow.is_set.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let timer = Arc::downgrade(self);
+        let ring = move || {
+            if let Some(timer) = timer.upgrade() {
+                timer.slow.is_set.store(false, Ordering::Release);
+                timer.slow.rung.notify_waiters();
+            }
+        };
+        self.set(now.after(SLOW), Alarm::Call(Box::new(ring)));
+    }
+}

@@ -1,0 +1,115 @@
+//! Who holds a key, followed by looking: one look a second serves all who follow it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::engine::shared::Engine;
+use crate::types::key::LockKey;
+use crate::types::owner::Holder;
+use crate::types::system::clock::{Timestamp, jitter};
+
+/// How long a change may go unnoticed, beside the time of the look itself.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How much later than the end of a lease it is looked for: the store counts in whole milliseconds.
+const SLACK: Duration = Duration::from_millis(5);
+
+/// What the last look has seen. `None` before the first.
+pub(crate) type Seen = Option<Option<Holder>>;
+
+/// The keys that are followed in one manager.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Following(Arc<Mutex<HashMap<LockKey, watch::Sender<Seen>>>>);
+
+impl Following {
+    /// Follows a key. The first look at it begins at once.
+    pub(crate) fn follow(&self, engine: &Arc<Engine>, key: &LockKey) -> watch::Receiver<Seen> {
+        let mut followed = self.followed();
+        if let Some(sender) = followed.get(key) {
+            let mut receiver = sender.subscribe();
+            // What the others know already is news here.
+            receiver.mark_changed();
+            return receiver;
+        }
+        let (sender, receiver) = watch::channel(None);
+        followed.insert(key.clone(), sender.clone());
+        let looks = Looks { following: self.clone(), engine: Arc::downgrade(engine), key: key.clone(), sender };
+        let timer = Arc::clone(&engine.timer);
+        engine.run_on_keeper(async move {
+            let mut known_until = Timestamp::NEVER;
+            while let Some(next) = looks.look(&mut known_until).await {
+                tokio::select! {
+                    () = timer.sleep_until(next) => {}
+                    () = looks.sender.closed() => {}
+                }
+                if looks.ends() {
+                    return;
+                }
+            }
+        });
+        receiver
+    }
+
+    fn followed(&self) -> MutexGuard<'_, HashMap<LockKey, watch::Sender<Seen>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The looks at one key.
+struct Looks {
+    following: Following,
+    /// Followers keep the engine, not this.
+    engine: Weak<Engine>,
+    key: LockKey,
+    sender: watch::Sender<Seen>,
+}
+
+impl Looks {
+    /// Looks once. Returns when to look again, if the manager is still there.
+    async fn look(&self, known_until: &mut Timestamp) -> Option<Timestamp> {
+        let engine = self.engine.upgrade()?;
+        let command = Arc::clone(&engine.backend).holder_dyn(self.key.clone());
+        let until = engine.clock.now().after(LOOK_EVERY);
+        let answer = engine.bounded("holder", &self.key, until, command).await;
+        let now = engine.clock.now();
+        let mut next = now.after(jitter(LOOK_EVERY / 2, LOOK_EVERY));
+        match answer {
+            Ok(holder) => {
+                *known_until = Timestamp::NEVER;
+                if let Some(left) = holder.as_ref().and_then(|holder| holder.ttl_left) {
+                    *known_until = now.after(left);
+                    next = next.min(known_until.after(SLACK));
+                }
+                self.publish(holder);
+            }
+            // Longer than the lease that was seen: nobody is known to hold it.
+            Err(_) if now >= *known_until => self.publish(None),
+            Err(_) => {}
+        }
+        Some(next)
+    }
+
+    fn publish(&self, holder: Option<Holder>) {
+        let who = |seen: &Option<Holder>| seen.as_ref().map(|holder| (holder.owner, holder.info.clone()));
+        self.sender.send_if_modified(|seen| {
+            let news = seen.as_ref().is_none_or(|seen| who(seen) != who(&holder));
+            if news {
+                *seen = Some(holder);
+            }
+            news
+        });
+    }
+
+    /// Forgets the key if nobody follows it any more.
+    fn ends(&self) -> bool {
+        let mut followed = self.following.followed();
+        let ends = self.sender.receiver_count() == 0;
+        if ends {
+            followed.remove(&self.key);
+        }
+        ends
+    }
+}

@@ -1,0 +1,264 @@
+//! The watchdog: renews leases in batches, and declares them lost by the clock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::contract::backend::{Claim, Renewal};
+use crate::contract::event::LockEventKind;
+use crate::engine::lease::{Asked, Ending, Lease, LeaseState};
+use crate::engine::shared::{Caller, Engine};
+use crate::engine::timer::{Alarm, Timer};
+use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
+use crate::types::mode::Mode;
+use crate::types::system::clock::{Timestamp, jitter};
+
+/// How many renewals one command carries at most: more would block the server for too long.
+pub(crate) const BATCH: usize = 50;
+
+/// Returns every live lease: each has an alarm set, or is being served.
+pub(crate) fn leases(timer: &Timer<Lease>) -> Vec<Arc<Lease>> {
+    let mut leases = timer.items();
+    leases.retain(|lease| lease.state().over.is_none());
+    leases
+}
+
+/// Sets the alarm of a lease that has just begun, or that has a new holder.
+pub(crate) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
+    let mut state = lease.state();
+    if state.over.is_none() {
+        arm(engine, lease, &mut state, now);
+    }
+}
+
+/// Serves leases after their alarms: ends those that ran out and returns the batches to renew.
+pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<Lease>>> {
+    let mut due: Vec<(Kind, Arc<Lease>)> = Vec::new();
+    let now = engine.clock.now();
+    for lease in leases {
+        let mut state = lease.state();
+        if state.over.is_some() {
+            continue;
+        }
+        let ended = if now >= state.ends_by {
+            Some(LossReason::MaxHold)
+        } else if now >= lease.deadline() {
+            Some(state.loss_by_time())
+        } else {
+            None
+        };
+        if let Some(reason) = ended {
+            drop(state);
+            end(engine, &lease, reason);
+            continue;
+        }
+        let renew = now >= state.renew_at && !state.renewing;
+        if renew {
+            (state.renewing, state.suspect) = (true, false);
+        }
+        arm(engine, &lease, &mut state, now);
+        drop(state);
+        if renew {
+            due.push(((engine.backend.lane_dyn(&lease.claim.key), lease.command_timeout()), lease));
+        }
+    }
+    into_batches(due)
+}
+
+/// What leases of one batch have in common: the lane, and how long to wait for an answer.
+type Kind = (u16, Duration);
+
+/// Groups leases by lane, in batches. Batches are independent: one that fails delays no other.
+fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
+    due.sort_by_key(|(kind, _)| *kind);
+    let mut batches: Vec<(Kind, Vec<Arc<Lease>>)> = Vec::new();
+    for ((lane, timeout), lease) in due {
+        match batches.last_mut() {
+            // A batch waits only as long as its most impatient member; keep the patient apart.
+            Some(((same, shortest), batch))
+                if *same == lane && batch.len() < BATCH && timeout <= shortest.saturating_mul(2) =>
+            {
+                batch.push(lease);
+            }
+            _ => batches.push(((lane, timeout), vec![lease])),
+        }
+    }
+    batches.into_iter().map(|(_, batch)| batch).collect()
+}
+
+/// Renews one batch and applies the answers.
+pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
+    // One whose release has begun since it became due is not renewed any more.
+    batch.retain(|lease| lease.state().over.is_none());
+    let Some(first) = batch.first() else { return };
+    let sent_at = engine.clock.now();
+    let failovers = engine.failovers(&first.claim.key);
+    let ask = |lease: &Arc<Lease>| {
+        let asked = Question::about(lease, sent_at, failovers);
+        (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim_to_renew() })
+    };
+    let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
+    let command = Arc::clone(&engine.backend).renew_dyn(claims);
+    let answers = engine
+        .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })
+        .await;
+    let answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    let missing = || Err(LockError::unavailable("the store answered for fewer leases than it was asked"));
+    let answers = answers.into_iter().chain(std::iter::repeat_with(missing));
+    for ((lease, asked), answer) in batch.iter().zip(asked).zip(answers) {
+        apply(&engine, lease, asked, &answer);
+    }
+}
+
+/// What a renewal asked of one lease.
+#[derive(Clone, Copy)]
+struct Question {
+    asks: Asked,
+    sent_at: Timestamp,
+    /// How much later than planned it was sent.
+    lateness: Duration,
+    /// How often the node had had another history before.
+    failovers: u64,
+}
+
+impl Question {
+    fn about(lease: &Lease, sent_at: Timestamp, failovers: u64) -> Self {
+        let state = lease.state();
+        Self { asks: lease.asks_for(&state, sent_at), sent_at, lateness: sent_at.since(state.renew_at), failovers }
+    }
+}
+
+/// Applies one answer to its lease.
+fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<Renewal>) {
+    // Each reads the clock anew: observers of the one before may have been slow.
+    let now = engine.clock.now();
+    let mut state = lease.state();
+    state.renewing = false;
+    if state.over.is_some() {
+        return;
+    }
+    let was_left = lease.deadline().since(now);
+    // A fixed lease is not renewed, only checked: that is no event.
+    let renewed = matches!(asked.asks, Asked::Renewal(_));
+    let holders = renewed.then(|| state.holders());
+    // For good: whoever was not told that somebody waits, is not told of the next one either.
+    state.wanted |= matches!(answer, Ok(Renewal::Wanted));
+    let told = match answer {
+        Ok(Renewal::Renewed | Renewal::Wanted) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
+            lease.confirmed(&mut state, asked.sent_at, asked.failovers);
+            let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
+            Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })
+        }
+        // Too late: a lease that is over is never revived, and its alarm rings now.
+        Ok(Renewal::Renewed | Renewal::Wanted) => None,
+        // It asked for the mode of before, and says nothing about what the claim holds now.
+        Ok(Renewal::Lost) if asked.sent_at <= state.downgraded_at => {
+            state.renew_at = now;
+            None
+        }
+        Ok(Renewal::Lost) => {
+            // Did it run out, or was it taken away while it had time left?
+            let taken = state.loss_by_others(|before| engine.has_failed_over(&lease.claim.key, before));
+            let reason = if was_left.is_zero() { LossReason::Expired } else { taken };
+            drop(state);
+            end(engine, lease, reason);
+            return;
+        }
+        Err(error) => {
+            state.unanswered = renewed;
+            let most = (lease.claim.ttl / 12).max(Duration::from_millis(10));
+            state.renew_at = now.after(jitter(most / 4, most));
+            Some(LockEventKind::RenewFailed { error, lease_left: was_left })
+        }
+    };
+    arm(engine, lease, &mut state, now);
+    drop(state);
+    if let (Some(holders), Some(told)) = (holders, told) {
+        holders.for_each(|holder| holder.emit_renewal(told.clone()));
+    }
+}
+
+/// Sets the next alarm of a lease.
+fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timestamp) {
+    let before = state.alarm.take();
+    let ends_at = lease.deadline().min(state.ends_by);
+    // While a renewal is on its way only the deadline matters: it depends on no answer.
+    state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
+        engine.timer.set(ends_at, Alarm::Item(Arc::clone(lease)))
+    } else {
+        let early = state.may_be_early(now);
+        let (alarm, planned) = engine.timer.set_renewal(state.renew_at, early, Arc::clone(lease));
+        state.renew_at = planned;
+        alarm
+    });
+    // Last, so that a shutdown finds it at every moment. It may have rung already.
+    engine.timer.cancel(before);
+}
+
+/// Declares a lease lost.
+pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
+    if let Ok(ended) = lease.end(Ending::Lost(reason)) {
+        engine.timer.cancel(ended.alarm);
+        ended.holders.for_each(|holder| holder.lose(reason));
+    }
+}
+
+/// Prolongs a lease to `by` from now. Ends it if the store says that the key is not ours.
+pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration) -> Result<()> {
+    let key = &lease.claim.key;
+    let mut claim = lease.claim_to_renew();
+    claim.ttl = by;
+    let sent_at = engine.clock.now();
+    let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
+    let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
+    let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
+    match answers.pop() {
+        Some(Ok(Renewal::Renewed | Renewal::Wanted)) => {
+            lease.raise(&lease.state(), engine.clock.now(), sent_at, by);
+            Ok(())
+        }
+        Some(Ok(Renewal::Lost)) => {
+            let expired = engine.clock.now() >= lease.deadline();
+            let taken = lease.state().loss_by_others(|before| engine.has_failed_over(key, before));
+            end(engine, lease, if expired { LossReason::Expired } else { taken });
+            Ok(())
+        }
+        Some(Err(error)) => Err(error.with_key(key)),
+        None => Err(LockError::unavailable("the store gave no answer").with_key(key)),
+    }
+}
+
+/// Turns an exclusive lease into one that shares its lock, with the last token that was given under it. Asks until
+/// there is an answer or the lease is over: in between, nobody knows which of the two it is.
+pub(crate) async fn downgrade(engine: &Arc<Engine>, lease: &Arc<Lease>, mode: Mode) -> Result<()> {
+    let key = &lease.claim.key;
+    engine.shares.store(true, Ordering::Relaxed);
+    let token = lease.begin_downgrade(mode, engine.clock.now());
+    loop {
+        let sent_at = engine.clock.now();
+        let ask = Arc::clone(&engine.backend).downgrade_dyn(lease.claim(), token);
+        let command = engine.route(Caller::Async, ask);
+        match engine.bounded("downgrade", key, sent_at.after(lease.command_timeout()), command).await {
+            Ok(Renewal::Lost) => {
+                end(engine, lease, LossReason::Stolen);
+                return Ok(());
+            }
+            Ok(answer) => {
+                let mut state = lease.state();
+                state.wanted = answer == Renewal::Wanted;
+                lease.raise(&state, engine.clock.now(), sent_at, lease.claim.ttl);
+                return Ok(());
+            }
+            Err(error) => {
+                let again_at = engine.clock.now().after(jitter(Duration::from_millis(5), Duration::from_millis(100)));
+                if error.kind() != LockErrorKind::Unavailable || again_at >= lease.deadline() {
+                    return Err(error.with_key(key));
+                }
+                engine.timer.sleep_until(again_at).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What holders publish while they wait for another lock.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::contract::backend::Blocked;
+use crate::types::key::LockKey;
+use crate::types::system::clock::Timestamp;
+
+#[derive(Debug, Default)]
+pub(super) struct BlockedHolders(Mutex<HashMap<LockKey, (Blocked, Timestamp)>>);
+
+impl BlockedHolders {
+    pub(super) fn set(&self, key: &LockKey, blocked: Option<&Blocked>, now: Timestamp) {
+        let mut holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Few tasks wait under another lock, so this is short.
+        holders.retain(|_, (_, until)| *until > now);
+        match blocked {
+            Some(blocked) => drop(holders.insert(key.clone(), (blocked.clone(), now.after(Blocked::KEPT)))),
+            None => drop(holders.remove(key)),
+        }
+    }
+
+    pub(super) fn get(&self, key: &LockKey, now: Timestamp) -> Option<Blocked> {
+        let holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.get(key).filter(|(_, until)| *until > now).map(|(blocked, _)| blocked.clone())
+    }
+}

@@ -1,0 +1,35 @@
+//! Faults of the memory store, for tests of what applications do about them.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::types::error::{LockError, Result};
+
+/// What happens to the next commands.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    /// How many more commands fail.
+    next: AtomicU32,
+    /// Whether all commands fail.
+    away: AtomicBool,
+}
+
+impl Faults {
+    /// Fails the command if it should fail. It has then changed nothing.
+    pub(super) fn check(&self) -> Result<()> {
+        let failing = self.next.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok();
+        if failing || self.away.load(Ordering::Acquire) {
+            return Err(LockError::not_executed(
+                "the memory store is set to fail; set_away(false) makes it answer again",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn fail_next(&self, count: u32) {
+        self.next.store(count, Ordering::Release);
+    }
+
+    pub(super) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Release);
+    }
+}

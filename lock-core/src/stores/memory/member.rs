@@ -1,0 +1,65 @@
+//! The store as a member of a quorum.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::contract::backend::{AcquireRequest, Attempt, MemberList, Vote};
+use crate::stores::memory::{State, millis};
+use crate::types::mode::Mode;
+use crate::types::owner::Holder;
+use crate::types::system::clock::Timestamp;
+
+/// What a member of a quorum keeps beside locks.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    /// When the data were lost, if they ever were.
+    lost_at: Option<Timestamp>,
+    /// The lists of members in use, and until when each is remembered.
+    lists: HashMap<MemberList, Timestamp>,
+}
+
+impl State {
+    pub(super) fn vote(&mut self, request: &AcquireRequest, now: Timestamp) -> Vote {
+        let mut alone = AcquireRequest { ticket: None, ..request.clone() };
+        // Members know nothing of modes.
+        alone.claim.mode = Mode::Exclusive;
+        let kept = self.owns(&alone.claim, now);
+        match self.acquire(&alone, now) {
+            Attempt::Granted { token } => {
+                let history = self.membership.lost_at.map(|lost_at| now.since(lost_at));
+                Vote::Granted { token, kept, history, time: Some(millis(now)) }
+            }
+            Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
+            // The claim shares it, and so do others.
+            Attempt::Shared { .. } | Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
+        }
+    }
+
+    pub(super) fn remember(
+        &mut self,
+        list: Option<&MemberList>,
+        keep_for: Duration,
+        now: Timestamp,
+    ) -> Vec<MemberList> {
+        let lists = &mut self.membership.lists;
+        lists.retain(|_, until| *until > now);
+        if let Some(list) = list {
+            lists.insert(list.clone(), now.after(keep_for));
+        }
+        lists.keys().cloned().collect()
+    }
+
+    pub(super) fn vouch(&mut self) {
+        self.membership.lost_at = None;
+    }
+
+    /// Loses everything, as a server does that restarts with an empty memory.
+    #[cfg(feature = "test-util")]
+    pub(super) fn lose_data(&mut self, now: Timestamp) {
+        *self = Self {
+            inboxes: std::mem::take(&mut self.inboxes),
+            membership: Membership { lost_at: Some(now), ..Membership::default() },
+            ..Self::default()
+        };
+    }
+}

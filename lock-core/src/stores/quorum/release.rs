@@ -1,0 +1,166 @@
+//! The end of a claim: every member is told that may have it, also those that seemed to fail.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::backend::{Claim, Freed, Release};
+use crate::stores::quorum::members::owed::Debt;
+use crate::stores::quorum::round;
+use crate::stores::quorum::round::ask::Asked;
+use crate::stores::quorum::run::Rest;
+use crate::stores::quorum::session::{Releasing, Votes};
+use crate::stores::quorum::shared::{Shared, patience};
+use crate::types::error::{LockError, Result};
+use crate::types::system::clock::Timestamp;
+
+/// The answers so far, by member.
+type Answers = Vec<Option<Result<Freed>>>;
+
+/// How long a member may take that is not waited for any more, before it is owed the release.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Releases a claim at every member. Answers when a majority has.
+pub(super) async fn release(shared: Arc<Shared>, release: Release) -> (Result<Freed>, Rest) {
+    let claim = release.claim.clone();
+    shared.turns.released(&claim.key, shared.clock().now());
+    let known = shared.sessions.end(claim.owner).map(|session| session.votes());
+    let votes = known.unwrap_or_else(|| vec![Votes::FORGOTTEN; shared.members.len()]);
+    let (majority, within) = (shared.list.majority, patience(claim.ttl));
+    let decide = |answers: &[_]| round::release(answers, majority);
+    let (answers, rest) = free(Arc::clone(&shared), release, &votes, within, decide).await;
+    let freed = round::release(&answers, majority).ok_or_else(|| undecided(&shared, &claim, "released", &answers));
+    (freed, rest)
+}
+
+/// The error of a round in which too few members answered.
+pub(super) fn undecided<T>(shared: &Shared, claim: &Claim, done: &str, answers: &[Option<Result<T>>]) -> LockError {
+    let said = shared.members.iter().zip(answers).filter_map(|(member, answer)| match answer {
+        Some(Ok(_)) => None,
+        Some(Err(error)) => Some(format!("{}: {error}", member.name)),
+        None => Some(format!("{} did not answer in time", member.name)),
+    });
+    let said: Vec<String> = said.collect();
+    let (all, majority) = (answers.len(), shared.list.majority);
+    let text = format!(
+        "it is unknown whether {majority} of {all} members {done} the lock; bring them back ({})",
+        said.join("; ")
+    );
+    LockError::unavailable(text).with_key(&claim.key)
+}
+
+/// Frees a claim at the members that may have it. Waits until the answers decide, all have come, or the members have had
+/// their time. Those that have not answered are owed the release, which the rest does.
+pub(super) async fn free(
+    shared: Arc<Shared>,
+    release: Release,
+    votes: &[Votes],
+    within: Duration,
+    decide: impl Fn(&[Option<Result<Freed>>]) -> Option<Freed>,
+) -> (Answers, Rest) {
+    let clock = shared.clock().clone();
+    let sent = clock.now();
+    let resting = shared.resting();
+    let mut asked = Asked::of((0..votes.len()).map(|member| {
+        let backend = shared.members[member].backend();
+        (votes[member].may_have && !resting[member]).then(|| backend.release_dyn(release.clone()))
+    }));
+    let mut ending = Ending {
+        keep_until: sent.after(release.keep_for),
+        answers: vec![None; votes.len()],
+        guards: votes.iter().map(|_| None).collect(),
+        is_owed: votes.iter().map(|votes| votes.may_have).collect(),
+        tried: votes.iter().zip(&resting).map(|(votes, rests)| votes.may_have && !rests).collect(),
+        votes: votes.to_vec(),
+        sent,
+        release,
+        shared,
+    };
+    for (member, votes) in votes.iter().enumerate() {
+        if votes.may_have {
+            let owner = ending.release.claim.owner;
+            ending.guards[member] = Some(ending.shared.sessions.releasing(owner, member));
+        } else {
+            ending.answers[member] = Some(Ok(Freed::NotHeld));
+        }
+    }
+    let mut limit = pin!(clock.sleep_until(sent.after(within)));
+    while decide(&ending.answers).is_none() {
+        tokio::select! {
+            biased;
+            answer = asked.next() => match answer {
+                Some((member, answer)) => ending.answered(member, answer),
+                None => break,
+            },
+            () = &mut limit => break,
+        }
+    }
+    let answers = ending.answers.clone();
+    (answers, if ending.is_done() { Rest::nothing() } else { Rest::new(ending.finish(asked)) })
+}
+
+/// A release on its way to the members.
+struct Ending {
+    shared: Arc<Shared>,
+    release: Release,
+    sent: Timestamp,
+    keep_until: Timestamp,
+    answers: Answers,
+    votes: Vec<Votes>,
+    /// Which members must still be told.
+    is_owed: Vec<bool>,
+    /// Which members have not answered, and may still execute what was sent.
+    tried: Vec<bool>,
+    /// Keep the members from being asked for the lock of the claim, until the release is answered.
+    guards: Vec<Option<Releasing>>,
+}
+
+impl Ending {
+    fn answered(&mut self, member: usize, answer: Result<Freed>) {
+        if answer.is_ok() {
+            // A vote that is executed behind the release takes the lock again.
+            self.is_owed[member] = self.sent < self.votes[member].unsettled;
+            if !self.is_owed[member] {
+                self.guards[member] = None;
+            }
+        }
+        self.tried[member] = answer.as_ref().is_err_and(LockError::is_ambiguous);
+        self.answers[member] = Some(answer);
+    }
+
+    fn is_done(&self) -> bool {
+        !self.is_owed.contains(&true)
+    }
+
+    /// Waits for the members that are late, and has the others told again.
+    async fn finish(mut self, mut asked: Asked<Result<Freed>>) {
+        let clock = self.shared.clock().clone();
+        let limit = self.sent.after(LATE);
+        let late = async {
+            while let Some((member, answer)) = asked.next().await {
+                self.answered(member, answer);
+            }
+        };
+        tokio::select! {
+            () = late => {}
+            () = clock.sleep_until(limit) => {}
+        }
+        let mut work = Vec::new();
+        for (member, at) in self.shared.members.iter().enumerate() {
+            let debt = Debt {
+                release: self.release.clone(),
+                keep_until: self.keep_until,
+                ends: self.sent.after(self.release.claim.ttl),
+                unsettled: self.votes[member].unsettled,
+                lingers: self.tried[member].then_some(self.sent),
+                guard: self.guards[member].take(),
+            };
+            if self.is_owed[member] && at.owed.add(debt) {
+                work.push(Some(Box::pin(Arc::clone(&at.owed).settle(at.backend(), clock.clone())) as _));
+            }
+        }
+        drop(self);
+        let mut work = Asked::of(work.into_iter());
+        while work.next().await.is_some() {}
+    }
+}

@@ -1,0 +1,364 @@
+//! The arithmetic of one round: what the answers of the members amount to. Pure.
+
+pub(crate) mod ask;
+
+use std::time::Duration;
+
+use crate::contract::backend::{Freed, Renewal};
+use crate::types::error::{LockError, Result};
+use crate::types::fencing::FencingToken;
+use crate::types::owner::Holder;
+
+/// The vote of one member.
+#[derive(Clone, Debug)]
+pub(super) enum Ballot {
+    /// It granted, and counts. `kept` if the lock belonged to the claim there already.
+    Counted { token: FencingToken, kept: bool },
+    /// It granted, but has lost its data so recently that it does not count for this much longer.
+    Uncounted(Duration),
+    /// Somebody else has the lock there.
+    Held(Holder),
+    /// It gave no answer, or an error.
+    Failed(LockError),
+}
+
+/// How far ahead of another member's token one may lie before the members that have not voted are waited for: a second, by
+/// which clocks differ of which one is wrong.
+const FAR: u64 = 1000 << 20;
+
+/// The votes of all members on one claim.
+#[derive(Debug)]
+pub(super) struct Round {
+    majority: usize,
+    ballots: Vec<Option<Ballot>>,
+    /// Of a second round: the token to which the members are raised, and which of them counted in the first.
+    raised: Option<(FencingToken, Vec<bool>)>,
+    /// Whether nobody else is waited for.
+    closed: bool,
+}
+
+/// What the votes amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// More votes may decide.
+    Open,
+    /// A majority granted. `agreed` if it may enter with this token, otherwise it is what to raise the members to.
+    Won { token: FencingToken, agreed: bool },
+    /// No majority can grant any more.
+    Lost,
+}
+
+impl Round {
+    pub(super) fn new(members: usize, majority: usize) -> Self {
+        Self { majority, ballots: vec![None; members], raised: None, closed: false }
+    }
+
+    /// Begins the second round, in which the members are raised to a token.
+    pub(super) fn second(&self, token: FencingToken) -> Self {
+        let counted = self.ballots.iter().map(|ballot| matches!(ballot, Some(Ballot::Counted { .. }))).collect();
+        Self { raised: Some((token, counted)), ..Self::new(self.ballots.len(), self.majority) }
+    }
+
+    pub(super) fn cast(&mut self, member: usize, ballot: Ballot) {
+        self.ballots[member] = Some(ballot);
+    }
+
+    /// Decides by the votes that are there.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Returns whether every member has voted.
+    pub(super) fn is_complete(&self) -> bool {
+        self.ballots.iter().all(Option::is_some)
+    }
+
+    fn count(&self, of: impl Fn(&Ballot) -> bool) -> usize {
+        self.ballots.iter().flatten().filter(|ballot| of(ballot)).count()
+    }
+
+    /// A token is good if it exceeds each that anybody entered with, and a majority gives none below it any more. Every
+    /// majority knows the tokens that were entered with, so the tokens of any one are enough: those of the members whose
+    /// clocks are furthest ahead are left out.
+    pub(super) fn state(&self) -> State {
+        let tokens = self.ballots.iter().flatten().filter_map(|ballot| match ballot {
+            Ballot::Counted { token, .. } => Some(*token),
+            _ => None,
+        });
+        let mut tokens: Vec<FencingToken> = tokens.collect();
+        tokens.sort_unstable();
+        let open = self.ballots.iter().filter(|ballot| ballot.is_none() && !self.closed).count();
+        if tokens.len() < self.majority {
+            return if tokens.len() + open < self.majority { State::Lost } else { State::Open };
+        }
+        if let Some(same) = tokens.windows(self.majority).find(|same| same.first() == same.last()) {
+            return State::Won { token: same[0], agreed: true };
+        }
+        let Some((raised, counted)) = &self.raised else {
+            let token = tokens[self.majority - 1];
+            let is_far = token.get() - tokens[0].get() > FAR;
+            return if is_far && open > 0 { State::Open } else { State::Won { token, agreed: false } };
+        };
+        // Whoever took the lock between the rounds had a majority, of which each of ours would have lost it.
+        let kept = |(ballot, counted): (&Option<Ballot>, &bool)| {
+            *counted && matches!(ballot, Some(Ballot::Counted { kept: true, .. }))
+        };
+        if self.ballots.iter().zip(counted).filter(|vote| kept(*vote)).count() >= self.majority {
+            return State::Won { token: *raised, agreed: true };
+        }
+        if open == 0 { State::Lost } else { State::Open }
+    }
+
+    /// Says why a majority did not grant: somebody else has the lock, or an error.
+    pub(super) fn refusal(&self, names: &[&str]) -> Result<Holder> {
+        let answered = self.count(|ballot| !matches!(ballot, Ballot::Failed(_)));
+        let held = self.ballots.iter().flatten().filter_map(|ballot| match ballot {
+            Ballot::Held(holder) => Some(holder),
+            _ => None,
+        });
+        // Whom most of the members name.
+        let votes = |one: &&Holder| held.clone().filter(|other| other.owner == one.owner).count();
+        if let Some(holder) = held.clone().max_by_key(votes).filter(|_| answered >= self.majority) {
+            return Ok(holder.clone());
+        }
+        if self.count(|ballot| matches!(ballot, Ballot::Counted { .. })) >= self.majority {
+            return Err(LockError::not_executed(
+                "somebody took the lock from its members while it was being granted; ask again",
+            ));
+        }
+        let mut said = Vec::new();
+        let mut refused = Vec::new();
+        for (name, ballot) in names.iter().zip(&self.ballots) {
+            match ballot {
+                Some(Ballot::Failed(error)) => {
+                    if !error.is_transient() {
+                        refused.push(error.clone());
+                    }
+                    said.push(format!("{name}: {error}"));
+                }
+                Some(Ballot::Uncounted(left)) => said.push(format!(
+                    "{name} has begun with empty data and does not count for another {left:.0?}, in case it gave a \
+                     lock away before",
+                )),
+                None => said.push(format!("{name} did not answer in time")),
+                Some(Ballot::Counted { .. } | Ballot::Held(_)) => {}
+            }
+        }
+        let (all, majority) = (names.len(), self.majority);
+        // If they are fewer, the others are a majority once they answer.
+        if refused.len() > all - majority {
+            return Err(refused.swap_remove(0));
+        }
+        let young = self.count(|ballot| matches!(ballot, Ballot::Uncounted(_)));
+        let could = match answered - young {
+            0 => "none".to_owned(),
+            some => format!("only {some}"),
+        };
+        let silent = (said.len() > young).then_some("bring those back that do not answer, or correct their addresses");
+        let young = (young > 0).then_some("wait, or run `lockctl quorum init` once if the quorum is new");
+        let advice: Vec<&str> = silent.into_iter().chain(young).collect();
+        Err(LockError::not_executed(format!(
+            "of {all} members {majority} must grant the lock, and {could} can; {} ({})",
+            advice.join("; "),
+            said.join("; "),
+        )))
+    }
+}
+
+/// Says what the answers to a renewal amount to: `None` while more answers may decide.
+pub(super) fn renewal(answers: &[Option<Result<Renewal>>], majority: usize) -> Option<Renewal> {
+    let count = |of: Renewal| answers.iter().flatten().filter(|answer| **answer == Ok(of)).count();
+    if count(Renewal::Renewed) >= majority {
+        return Some(Renewal::Renewed);
+    }
+    (count(Renewal::Lost) > answers.len() - majority).then_some(Renewal::Lost)
+}
+
+/// Says the same of a release.
+pub(super) fn release(answers: &[Option<Result<Freed>>], majority: usize) -> Option<Freed> {
+    let count = |of: Freed| answers.iter().flatten().filter(|answer| **answer == Ok(of)).count();
+    if count(Freed::Released) >= majority {
+        return Some(Freed::Released);
+    }
+    (count(Freed::NotHeld) > answers.len() - majority).then_some(Freed::NotHeld)
+}
+
+/// Who holds a key, by a majority.
+pub(super) enum Who {
+    Holder(Holder),
+    Nobody,
+    Unknown,
+}
+
+/// Says what the answers of members who holds a key amount to: unknown while more answers may decide, or if too few came.
+/// Nobody holds it only if whoever has not answered could not make a majority of what another says.
+pub(super) fn holder(answers: &[Option<Result<Option<Holder>>>], majority: usize) -> Who {
+    let said: Vec<&Option<Holder>> = answers.iter().flatten().flatten().collect();
+    let unknown = answers.len() - said.len();
+    let named = |one: &Holder| said.iter().filter(|other| other.as_ref().is_some_and(|h| h.owner == one.owner)).count();
+    let most = said.iter().filter_map(|holder| holder.as_ref()).max_by_key(|holder| named(holder));
+    let count = most.map_or(0, named);
+    if count >= majority {
+        return most.cloned().map_or(Who::Nobody, Who::Holder);
+    }
+    if count + unknown < majority { Who::Nobody } else { Who::Unknown }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::testing::limit;
+
+    use super::{Ballot, Round, State, Who, holder, release, renewal};
+    use crate::contract::backend::{Freed, Renewal};
+    use crate::types::error::{LockError, LockErrorKind};
+    use crate::types::fencing::FencingToken;
+    use crate::types::owner::{Holder, OwnerId};
+
+    fn round(members: usize, ballots: &[Ballot]) -> Round {
+        let mut round = Round::new(members, members / 2 + 1);
+        for (member, ballot) in ballots.iter().enumerate() {
+            round.cast(member, ballot.clone());
+        }
+        round
+    }
+
+    fn counted(token: u64) -> Ballot {
+        Ballot::Counted { token: FencingToken::new(token), kept: false }
+    }
+
+    fn kept(token: u64) -> Ballot {
+        Ballot::Counted { token: FencingToken::new(token), kept: true }
+    }
+
+    fn held() -> Ballot {
+        Ballot::Held(Holder::foreign(None))
+    }
+
+    fn failed() -> Ballot {
+        Ballot::Failed(LockError::unavailable("away"))
+    }
+
+    fn won(token: u64, agreed: bool) -> State {
+        State::Won { token: FencingToken::new(token), agreed }
+    }
+
+    #[test]
+    #[limit]
+    fn a_majority_of_all_members_decides() {
+        for (members, ballots, state) in [
+            (3, vec![counted(7)], State::Open),
+            (3, vec![counted(7), counted(7)], won(7, true)),
+            (3, vec![counted(7), counted(8)], won(8, false)),
+            (5, vec![counted(7), counted(9), counted(7), counted(7)], won(7, true)),
+            (5, vec![counted(7), counted(9), counted(8), counted(11), counted(10)], won(9, false)),
+            (3, vec![counted(7), held()], State::Open),
+            (3, vec![counted(7), held(), failed()], State::Lost),
+            (4, vec![counted(7), counted(7), held()], State::Open),
+            (4, vec![counted(7), counted(7), held(), held()], State::Lost),
+            (3, vec![counted(7), Ballot::Uncounted(Duration::ZERO), failed()], State::Lost),
+            (5, vec![failed(), failed(), failed()], State::Lost),
+        ] {
+            assert_eq!(round(members, &ballots).state(), state, "{members} {ballots:?}");
+        }
+    }
+
+    #[test]
+    #[limit]
+    fn a_token_far_ahead_of_the_others_waits_for_those_that_have_not_voted() {
+        let hour = 3_600_000 << 20;
+        let mut apart = round(3, &[counted(hour), counted(7)]);
+        assert_eq!(apart.state(), State::Open);
+        apart.close();
+        assert_eq!(apart.state(), won(hour, false), "nobody else answered in time");
+        assert_eq!(round(3, &[counted(hour), counted(7), counted(8)]).state(), won(8, false));
+        assert_eq!(round(3, &[counted(hour), counted(7), failed()]).state(), won(hour, false));
+        let two_wrong = [counted(hour), counted(7), counted(hour + 1), counted(9), counted(8)];
+        assert_eq!(round(5, &two_wrong[..4]).state(), State::Open);
+        assert_eq!(round(5, &two_wrong).state(), won(9, false));
+    }
+
+    #[test]
+    #[limit]
+    fn a_second_round_is_won_by_members_that_kept_the_claim_or_by_a_token_that_is_the_same() {
+        let first = round(5, &[counted(7), counted(8), counted(9), failed()]);
+        let second = |ballots: &[Ballot]| {
+            let mut round = first.second(FencingToken::new(9));
+            for (member, ballot) in ballots.iter().enumerate() {
+                round.cast(member, ballot.clone());
+            }
+            round.state()
+        };
+        assert_eq!(second(&[kept(10), kept(11), kept(12)]), won(9, true));
+        assert_eq!(second(&[kept(10), kept(11), counted(12)]), State::Open, "one lost it between");
+        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13)]), State::Open, "one did not count before");
+        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13), kept(14)]), State::Lost);
+        assert_eq!(second(&[kept(10), counted(20), kept(11), counted(20), counted(20)]), won(20, true));
+        assert_eq!(second(&[failed(), held(), kept(10), held()]), State::Lost);
+    }
+
+    #[test]
+    #[limit]
+    fn a_refusal_names_the_holder_or_what_the_members_said() {
+        let names = ["a", "b", "c"];
+        assert!(round(3, &[counted(7), held(), failed()]).refusal(&names).is_ok());
+        for (ballots, says) in [
+            (vec![held(), failed(), failed()], "b: away; c: away"),
+            (vec![held(), failed()], "b: away; c did not answer in time"),
+            (
+                vec![counted(7), Ballot::Uncounted(Duration::from_secs(9)), failed()],
+                "only 1 can; bring those back that do not answer, or correct their addresses; wait, or run",
+            ),
+            (vec![Ballot::Uncounted(Duration::from_secs(9)); 3], "none can; wait, or run `lockctl quorum init` once"),
+        ] {
+            let error = round(3, &ballots).refusal(&names).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+            assert_eq!(error.kind(), LockErrorKind::Unavailable);
+        }
+        let wrong = || Ballot::Failed(LockError::misconfigured("asks for a password"));
+        // Once the third answers, the lock is granted without the second.
+        let error = round(3, &[counted(7), wrong(), failed()]).refusal(&names).unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable);
+        assert!(error.to_string().contains("b: asks for a password; c: away"), "{error}");
+        let error = round(3, &[counted(7), wrong(), wrong()]).refusal(&names).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().as_str()), (LockErrorKind::Misconfigured, "asks for a password"));
+    }
+
+    #[test]
+    #[limit]
+    fn nobody_holds_a_key_only_if_no_answer_could_change_that() {
+        let one = Holder { owner: Some(OwnerId::random()), ..Holder::foreign(None) };
+        let other = Holder { owner: Some(OwnerId::random()), ..Holder::foreign(None) };
+        let (free, by) = (|| Some(Ok(None)), |holder: &Holder| Some(Ok(Some(holder.clone()))));
+        let error = || Some(Err(LockError::unavailable("away")));
+        let decided = |answers: &[_]| match holder(answers, 2) {
+            Who::Holder(found) if found.owner == one.owner => "one",
+            Who::Holder(_) => "another",
+            Who::Nobody => "nobody",
+            Who::Unknown => "unknown",
+        };
+        assert_eq!(decided(&[by(&one), None, by(&one)]), "one");
+        assert_eq!(decided(&[free(), free(), None]), "nobody");
+        assert_eq!(decided(&[by(&one), free(), None]), "unknown");
+        assert_eq!(decided(&[by(&one), free(), error()]), "unknown", "an error is never nobody");
+        assert_eq!(decided(&[by(&one), free(), by(&other)]), "nobody");
+        assert_eq!(decided(&[None, None, None]), "unknown");
+    }
+
+    #[test]
+    #[limit]
+    fn renewals_and_releases_are_unknown_until_a_majority_says_so() {
+        let (yes, no) = (|| Some(Ok(Renewal::Renewed)), || Some(Ok(Renewal::Lost)));
+        let error = || Some(Err(LockError::unavailable("away")));
+        assert_eq!(renewal(&[yes(), yes(), None], 2), Some(Renewal::Renewed));
+        assert_eq!(renewal(&[yes(), no(), None], 2), None);
+        assert_eq!(renewal(&[no(), no(), None], 2), Some(Renewal::Lost));
+        assert_eq!(renewal(&[yes(), no(), error()], 2), None);
+        assert_eq!(renewal(&[yes(), yes(), no(), no()], 3), Some(Renewal::Lost));
+        let (yes, no) = (|| Some(Ok(Freed::Released)), || Some(Ok(Freed::NotHeld)));
+        assert_eq!(release(&[yes(), yes(), None], 2), Some(Freed::Released));
+        assert_eq!(release(&[yes(), no(), None], 2), None);
+        assert_eq!(release(&[no(), None, no()], 2), Some(Freed::NotHeld));
+    }
+}

@@ -1,0 +1,182 @@
+//! The end of a claim, and what must come first: settling an attempt that nobody awaits any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::backend::{Freed, Release};
+use crate::stores::redis::calls::share::all;
+use crate::stores::redis::keys::{CLOCK, clock_of};
+use crate::stores::redis::server::node::{Node, Way};
+use crate::stores::redis::steps::{self, Holding};
+use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
+use crate::stores::redis::wire::exchange::{Answer, Call};
+use crate::stores::redis::wire::link::Link;
+use crate::stores::redis::wire::unsettled::{Sent, Unsettled};
+use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::owner::OwnerId;
+use crate::types::system::clock::Clock;
+
+/// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many locks are freed together that were freed before. The server does nothing else meanwhile.
+const BATCH: usize = 32;
+
+/// How often it is tried to free them again, and how long to wait between.
+const TRIES: (usize, Duration) = (5, Duration::from_secs(1));
+
+impl Node {
+    pub(crate) async fn free(&self, op: &str, release: &Release, way: Way) -> Result<Freed> {
+        let (freed, connection) = self.free_once(op, release, way).await?;
+        if freed == Freed::NotHeld {
+            Box::pin(self.check_master(&connection.link, op)).await?;
+        }
+        self.freed(release);
+        Ok(freed)
+    }
+
+    /// Frees a lock, also one that was freed before. Whoever does not hold it need not ask whether a replica said so.
+    pub(crate) async fn free_once(&self, op: &str, release: &Release, way: Way) -> Result<(Freed, Arc<Coalescer>)> {
+        let (lock, owner) = (&release.claim.key, release.claim.owner);
+        self.check(lock)?;
+        if !release.keep_for.is_zero() {
+            // What stays of the lease has no owner, and nobody would notice that it lasts too long.
+            self.renewals.end(owner);
+        }
+        if self.pool.unsettled.get(owner).is_some() || self.renewals.in_flight.get(owner).is_some() {
+            Box::pin(self.settle(owner)).await?;
+        }
+        if let Some(run) = release.run {
+            Box::pin(self.note_run(release, run, way)).await;
+        }
+        self.renewals.forget(owner);
+        let connection = match self.pool.open_connection(Clock::system().now()) {
+            Some(connection) => connection,
+            None => Box::pin(self.pool.connection()).await?,
+        };
+        let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
+        let answer = if release.keep_for.is_zero() && way == Way::default() {
+            connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await
+        } else {
+            Box::pin(by_itself(&connection, release, flush, way)).await
+        };
+        let answer = match answer {
+            Answer::Value(answer) => answer,
+            Answer::Failed(error) => return Err(self.failed(op, &error)),
+            Answer::Taken(_) => return Err(self.unreadable(op)),
+        };
+        let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(op))?;
+        let freed = freed.map_err(|text| self.script_failed(op, &text))?;
+        Ok((freed, connection))
+    }
+
+    /// Takes note of a claim that was freed.
+    pub(crate) fn freed(&self, release: &Release) {
+        self.repeats.note(release);
+    }
+
+    /// Frees again what was freed lately, on a server that has taken over. Ids are never used twice, so nobody else's
+    /// lock is freed.
+    pub(crate) async fn repeat_releases(&self) {
+        let clock = Clock::system();
+        let mut claims = self.repeats.live(clock.now());
+        claims.retain(|claim| self.serves(&claim.key));
+        for _ in 0..TRIES.0 {
+            let mut failed = Vec::new();
+            for batch in claims.chunks(BATCH) {
+                let releases: Vec<Release> = batch.iter().cloned().map(Release::new).collect();
+                let freed =
+                    all(releases.iter().map(|release| self.free_once("release", release, Way::default()))).await;
+                // Nothing else passes by itself.
+                let again = |error| matches!(error, Some(LockErrorKind::Unavailable));
+                let kinds = freed.into_iter().map(|freed| freed.err().map(|error| error.kind()));
+                failed
+                    .extend(batch.iter().zip(kinds).filter(|(_, error)| again(*error)).map(|(claim, _)| claim.clone()));
+            }
+            if failed.is_empty() {
+                return;
+            }
+            claims = failed;
+            clock.sleep_until(clock.now().after(TRIES.1)).await;
+        }
+        tracing::debug!(node = self.name(), count = claims.len(), "releases before a failover cannot be repeated");
+    }
+
+    /// Makes sure that the server executes no further attempt or renewal of a claim, or executes it before
+    /// anything that this runtime sends next.
+    pub(crate) async fn settle(&self, owner: OwnerId) -> Result<()> {
+        self.settle_among(&self.pool.unsettled, owner).await?;
+        self.settle_among(&self.renewals.in_flight, owner).await
+    }
+
+    async fn settle_among(&self, unsettled: &Unsettled, owner: OwnerId) -> Result<()> {
+        if unsettled.get(owner).is_none() {
+            return Ok(());
+        }
+        let clock = Clock::system();
+        loop {
+            let mut settled = std::pin::pin!(unsettled.settled.notified());
+            settled.as_mut().enable();
+            let Some(sent) = unsettled.get(owner) else { return Ok(()) };
+            let mut gone = sent.gone.clone();
+            let connection = self.pool.connection().await?;
+            if connection.link.generation == sent.generation {
+                return Ok(());
+            }
+            let patience_ends = sent.since.after(PATIENCE);
+            if gone.has_changed().is_err() || clock.now() >= patience_ends {
+                return self.close(&connection.link, &sent).await;
+            }
+            tokio::select! {
+                () = settled => {}
+                _ = gone.changed() => {}
+                () = clock.sleep_until(patience_ends) => {}
+            }
+        }
+    }
+
+    /// Has the server close a connection. When the server has closed it, or knows no such connection, it
+    /// executes nothing more that was sent over it.
+    pub(crate) async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
+        match link.send(&kill).await {
+            Ok(_) => {
+                tracing::debug!(
+                    node = self.pool.node(),
+                    client = sent.client.id,
+                    "closed a connection that did not answer"
+                );
+                self.pool.unsettled.closed(sent.generation);
+                self.renewals.in_flight.closed(sent.generation);
+                Ok(())
+            }
+            Err(error) => Err(LockError::unavailable(format!(
+                "an earlier command of the claim is still unanswered, and its connection could not be closed: {}",
+                self.failed("close a connection", &error),
+            ))),
+        }
+    }
+}
+
+/// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
+async fn by_itself(connection: &Arc<Coalescer>, release: &Release, flush: Flush, way: Way) -> Answer {
+    let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
+    loop {
+        let cluster = connection.link.is_cluster();
+        let clock = if cluster { clock_of(lock) } else { CLOCK.into() };
+        // Of what several share nothing can be freed without the queue: it is tried again.
+        let eval = if way.alone && !holding.is_shared() {
+            steps::free_one(lock, holding.owner, release.keep_for)
+        } else {
+            steps::release(std::iter::once((lock, holding)), &clock, release.keep_for)
+        };
+        match way.run(connection, eval, flush).await {
+            Answer::Failed(error) if connection.link.crosses(&error) => {}
+            Answer::Value(reply) => {
+                return Answer::Value(steps::each_freed(reply, 1).next().unwrap_or(redis::Value::Nil));
+            }
+            answer => return answer,
+        }
+    }
+}

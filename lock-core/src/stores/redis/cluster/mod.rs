@@ -1,0 +1,109 @@
+//! Locks on a Redis Cluster: each at the master that serves its slot.
+//!
+//! One table says which master serves which slot. Whoever is redirected corrects it at once, and the keeper looks
+//! at the cluster whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs` and `watch.rs`.
+
+mod failovers;
+mod look;
+mod route;
+mod table;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use crate::stores::redis::cluster::failovers::Failovers;
+use crate::stores::redis::cluster::table::Table;
+use crate::stores::redis::place::common::Common;
+use crate::stores::redis::place::discovery::durability_of;
+use crate::stores::redis::server::node::Node;
+use crate::stores::redis::wire::connect::Target;
+use crate::stores::redis::wire::settings::Settings;
+use crate::stores::redis::wire::url::{Address, Nat, Several};
+use crate::types::error::{LockError, Result};
+use crate::types::options::Durability;
+use crate::types::system::clock::Timestamp;
+
+/// How such a URL is written.
+const SHAPE: &str = "redis+cluster://[user:password@]host[:6379],host…, or rediss+cluster:// for TLS";
+
+/// What the URL of a cluster says.
+pub(crate) struct Seeds {
+    /// Some of its nodes, at least one.
+    pub(crate) targets: Vec<Target>,
+    pub(crate) nat: Nat,
+}
+
+impl Seeds {
+    /// Returns whether a URL is one of a cluster.
+    pub(crate) fn are_named_by(url: &str) -> bool {
+        url.starts_with("redis+cluster://") || url.starts_with("rediss+cluster://")
+    }
+
+    /// Reads a URL.
+    pub(crate) fn parse(url: &str, settings: &Settings) -> Result<Self> {
+        let Several { tls, login, hosts, path, nat, .. } = Several::read(url, 6379, &[], SHAPE)?;
+        if !matches!(path, "" | "0") {
+            return Err(LockError::misconfigured(format!(
+                "a Redis Cluster has only database 0; remove what follows the hosts, and write {SHAPE}",
+            )));
+        }
+        let scheme = if tls { "rediss" } else { "redis" };
+        let target = |host: &Address| Target::parse(&format!("{scheme}://{login}{host}"), settings.clone());
+        Ok(Self { targets: hosts.iter().map(target).collect::<Result<_>>()?, nat })
+    }
+}
+
+/// A cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// The nodes of the URL, by whatever name it gives them.
+    seeds: Vec<Arc<Node>>,
+    nat: Nat,
+    /// Where a lock must have arrived before it counts, if its request does not say.
+    pub(crate) durability: Durability,
+    common: Arc<Common>,
+    table: Table,
+    /// When the last look began. Held during a look, so that there is one at a time.
+    looked: tokio::sync::Mutex<Timestamp>,
+    /// How many looks there were.
+    looks: AtomicUsize,
+    /// How many keepers look by themselves.
+    keepers: AtomicUsize,
+    /// How often slots got other masters, since observers were told.
+    slots_moved: AtomicU64,
+    failovers: Failovers,
+}
+
+impl Cluster {
+    /// Reads a URL. Opens nothing.
+    pub(crate) fn parse(url: &str, settings: &Settings) -> Result<Self> {
+        let (url, durability) = durability_of(url)?;
+        let Seeds { targets, nat } = Seeds::parse(&url, settings)?;
+        let common = Arc::new(Common::default());
+        Ok(Self {
+            seeds: targets.into_iter().map(|target| Arc::new(Node::in_cluster(target, durability, &common))).collect(),
+            nat,
+            durability,
+            common,
+            table: Table::default(),
+            looked: tokio::sync::Mutex::new(Timestamp::from_nanos(0)),
+            looks: AtomicUsize::new(0),
+            keepers: AtomicUsize::new(0),
+            slots_moved: AtomicU64::new(0),
+            failovers: Failovers::default(),
+        })
+    }
+
+    /// Returns the names of the nodes of the URL.
+    pub(crate) fn name(&self) -> String {
+        self.seeds.iter().map(|seed| seed.name()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Returns how many runtimes have a connection, counted for each node.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn connections(&self) -> usize {
+        let nodes = (0..=u16::MAX).map_while(|lane| self.table.node(lane));
+        nodes.chain(&self.seeds).map(|node| node.pool.connections()).sum()
+    }
+}

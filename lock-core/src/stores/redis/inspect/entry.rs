@@ -1,0 +1,177 @@
+//! One lock, as it is read.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::types::key::LockKey;
+use crate::types::mode::Mode;
+use crate::types::owner::Holder;
+
+/// One lock, as Redis stores it.
+///
+/// ```
+/// use lock_core::inspect::FleetReader;
+/// use lock_core::LockKey;
+///
+/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
+/// if let Some(entry) = fleet.entry(&LockKey::new("report")?).await? {
+///     println!("{} for {:?}, {} wait", entry.holder, entry.held_for, entry.waiters);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockEntry {
+    /// The rendered key.
+    pub key: LockKey,
+    /// Who has it.
+    pub state: EntryState,
+    /// How many units of it are taken, if it is shared: each reader of a process that claims for itself is one, and each
+    /// permit.
+    pub units: Option<u64>,
+    /// How it is had: exclusively, or as one of those who share it has it. `None` if it was only released, and if those
+    /// who shared it have just gone.
+    pub mode: Option<Mode>,
+    /// The holder with its lease. If the lease was handed on inside a process, this is the holder
+    /// that opened it; that process's live view names the current holder. Of several that share the lock, this is the
+    /// one that came first, which may have left: [`FleetReader::holders`](crate::inspect::FleetReader::holders) lists
+    /// them.
+    pub holder: Holder,
+    /// The value that a foreign client wrote, at most its first 1,025 bytes. It is needed to take the lock
+    /// away from that client, see
+    /// [`FleetReader::release_foreign`](crate::inspect::FleetReader::release_foreign).
+    pub foreign_value: Option<Vec<u8>>,
+    /// When the lock was granted, by the server's clock. `None` for a foreign holder.
+    pub granted_at: Option<SystemTime>,
+    /// How long ago that was, by the server's clock.
+    pub held_for: Option<Duration>,
+    /// How many processes are in the server's queue. Processes that poll leave no trace.
+    pub waiters: u64,
+    /// The lease with which one of our holders took the lock: a renewal raises what is left of it to this.
+    /// `None` for other holders.
+    pub ttl: Option<Duration>,
+}
+
+/// Who has a lock that is not free.
+///
+/// ```
+/// use lock_core::inspect::EntryState;
+///
+/// assert_eq!(EntryState::Foreign.as_str(), "foreign");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EntryState {
+    /// One of our holders.
+    Held,
+    /// Several of ours: readers, or holders of permits.
+    Shared,
+    /// Nobody any more: it was released, and stays taken for the rest of its `min_hold`.
+    Kept,
+    /// A client of the classic protocol, or something else that wrote a string there.
+    Foreign,
+}
+
+impl EntryState {
+    /// Returns the state in one lower-case word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Shared => "shared",
+            Self::Kept => "kept",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+impl LockEntry {
+    pub(super) fn new(key: LockKey, holder: Holder, waiters: u64, now: u64) -> Self {
+        let state = match (&holder.owner, &holder.info) {
+            (Some(_), _) => EntryState::Held,
+            (None, Some(_)) => EntryState::Kept,
+            (None, None) => EntryState::Foreign,
+        };
+        let granted_at = holder.since;
+        let held_for = granted_at.map(|since| (UNIX_EPOCH + Duration::from_micros(now)).duration_since(since));
+        Self {
+            key,
+            state,
+            units: None,
+            mode: (state != EntryState::Kept).then_some(Mode::Exclusive),
+            foreign_value: None,
+            holder,
+            granted_at,
+            // The holder's estimate of the server's time may be a little ahead.
+            held_for: held_for.map(Result::unwrap_or_default),
+            waiters,
+            ttl: None,
+        }
+    }
+
+    /// Returns how long ago the lease was renewed, or granted if it was not renewed since. A holder renews
+    /// after a third of its ttl, unless it asked for another interval or for no renewal: one that has not
+    /// renewed for much longer has died, hangs, or cannot reach the server.
+    ///
+    /// `None` if that cannot be told: for foreign holders, for a key without an expiry, and after
+    /// [`LockGuard::extend`](crate::LockGuard::extend) by more than the ttl.
+    #[must_use]
+    pub fn renewed_ago(&self) -> Option<Duration> {
+        self.ttl?.checked_sub(self.holder.ttl_left?)
+    }
+
+    /// Returns whether the key would stay taken forever, because it has no expiry.
+    #[must_use]
+    pub fn is_without_ttl(&self) -> bool {
+        self.holder.ttl_left.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::{EntryState, LockEntry};
+    use crate::types::fencing::FencingToken;
+    use crate::types::key::LockKey;
+    use crate::types::owner::{Holder, HolderInfo, OwnerId};
+
+    #[test]
+    fn a_holder_tells_since_when() {
+        let mut holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), None);
+        holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 9_500_000);
+        assert_eq!(entry.granted_at, Some(UNIX_EPOCH + Duration::from_secs(7)));
+        assert_eq!(entry.held_for, Some(Duration::from_millis(2500)));
+        assert!(entry.is_without_ttl() && entry.state == EntryState::Held);
+    }
+
+    #[test]
+    fn a_holder_ahead_of_the_clock_is_new() {
+        let mut holder =
+            Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), Some(Duration::ZERO));
+        holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
+        assert_eq!(entry.held_for, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_left_of_the_lease_tells_when_it_was_renewed() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let renewed = |ttl, ttl_left| {
+            let holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), ttl_left);
+            let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
+            entry.ttl = ttl;
+            entry.renewed_ago()
+        };
+        assert_eq!(renewed(seconds(10), seconds(8)), seconds(2));
+        assert_eq!(renewed(seconds(10), seconds(60)), None, "extended");
+        assert_eq!((renewed(seconds(10), None), renewed(None, seconds(8))), (None, None));
+    }
+
+    #[test]
+    fn foreign_text_has_no_age() {
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), Holder::foreign(None), 0, 5);
+        assert_eq!((entry.state, entry.held_for, entry.granted_at), (EntryState::Foreign, None, None));
+    }
+}

@@ -1,0 +1,201 @@
+//! The connections on which a server reports changes to the keys that were read over them.
+//!
+//! Redis remembers which connection read a key (`CLIENT TRACKING`) and reports the key's next
+//! change to it: `DEL`, `SET`, expiry, eviction, `FLUSHALL`. Only renewals read anything over such a
+//! connection, so a lock that is released before its first renewal costs nothing, and `NOLOOP`
+//! keeps our own renewals quiet. Such a report is only a hint: the keeper asks the server before it
+//! believes it. It may also be false: a server that tracks more keys than `tracking-table-max-keys`
+//! allows forgets some, and reports them as changed.
+//!
+//! What was refused, tracking or reading, is asked for again while the connection lasts.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::Notify;
+
+use crate::contract::backend::Inbox;
+use crate::stores::redis::wire::greeting;
+use crate::stores::redis::wire::link::Link;
+use crate::types::system::clock::{Clock, jitter};
+
+/// How long the connection may take to prove that it is alive, after a renewal without an answer.
+const PROOF_WITHIN: Duration = Duration::from_secs(1);
+
+/// The pauses before the server is asked again for what it refused: the first, and the longest.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// The listening connections of one store, one for each runtime with a keeper.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeListeners {
+    open: Mutex<HashMap<Id, Arc<ChangeListener>>>,
+    /// Whether the server does not report changes, or does not let us ask for reports.
+    refused: AtomicBool,
+}
+
+/// A connection on which the server reports changes, if it is willing to.
+#[derive(Debug)]
+pub(crate) struct ChangeListener {
+    pub(crate) link: Link,
+    /// Whether the server reports changes to the keys that are read over it.
+    tracks: AtomicBool,
+    refused: Notify,
+    /// Whether a renewal got no answer. Until the connection proves alive, other renewals go over
+    /// another connection.
+    in_doubt: AtomicBool,
+    doubted: Notify,
+}
+
+impl ChangeListeners {
+    /// Returns whether the server reports changes, as far as is known.
+    pub(crate) fn can_hear(&self) -> bool {
+        !self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server does not let us listen at all.
+    pub(crate) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<ChangeListener>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a command over every listening connection, and returns what was refused.
+    pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
+        let all: Vec<_> = self.open().values().cloned().collect();
+        let mut refused = Vec::new();
+        for listener in all {
+            refused.extend(listener.link.send(command).await.err());
+        }
+        refused
+    }
+
+    /// Returns the connection to renew over, if this is a keeper whose connection tracks and seems alive.
+    pub(crate) fn current(&self) -> Option<Arc<ChangeListener>> {
+        let runtime = Handle::try_current().ok()?.id();
+        let serves = |listener: &&Arc<ChangeListener>| {
+            listener.tracks.load(Ordering::Relaxed) && !listener.in_doubt.load(Ordering::Relaxed)
+        };
+        self.open().get(&runtime).filter(serves).cloned()
+    }
+}
+
+impl ChangeListener {
+    /// Notes that the server refuses to let us read over this connection.
+    pub(crate) fn refuse(&self) {
+        self.tracks.store(false, Ordering::Relaxed);
+        self.refused.notify_one();
+    }
+
+    /// Begins a renewal: unless it is answered, the connection must prove that it is alive.
+    pub(crate) fn unanswered(&self) -> Unanswered<'_> {
+        Unanswered(Some(self))
+    }
+
+    /// Checks that the connection is alive after each renewal that got no answer. Ends when it is
+    /// not.
+    pub(crate) async fn prove_alive(&self) {
+        loop {
+            self.doubted.notified().await;
+            let ping = redis::cmd("PING");
+            #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
+            let proof = tokio::time::timeout(PROOF_WITHIN, self.link.send(&ping)).await;
+            // A refusal is an answer too.
+            let alive = proof.is_ok_and(|answer| answer.map_or_else(|error| error.code().is_some(), |_| true));
+            if !alive {
+                return;
+            }
+            self.in_doubt.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the server to report changes again whenever it has refused, with growing pauses. Ends with the
+    /// connection.
+    pub(crate) async fn keep_tracking(&self, listeners: &ChangeListeners, inbox: &Inbox, node: &str) {
+        let clock = Clock::system();
+        let mut pause = ASK_AGAIN.0;
+        loop {
+            if self.tracks.load(Ordering::Relaxed) {
+                listeners.refused.store(false, Ordering::Relaxed);
+                let since = clock.now();
+                self.refused.notified().await;
+                if clock.now().since(since) > ASK_AGAIN.1 {
+                    pause = ASK_AGAIN.0;
+                }
+            }
+            if !listeners.refused.swap(true, Ordering::Relaxed) {
+                tracing::info!(
+                    node,
+                    "this server does not tell of changes to locks, so renewals discover losses; it takes Redis 7 \
+                     and permission for CLIENT TRACKING and MGET",
+                );
+            }
+            clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
+            pause = (pause * 2).min(ASK_AGAIN.1);
+            let Ok(answers) = self.link.send_all(&greeting::tracking()).await else { return };
+            if greeting::tracks(&answers) {
+                self.tracks.store(true, Ordering::Relaxed);
+                // Renews every lease, which the server then tracks.
+                inbox.reconnected();
+            }
+        }
+    }
+}
+
+/// Makes a connection available to renewals, until it is dropped.
+pub(crate) struct Opened<'a> {
+    listeners: &'a ChangeListeners,
+    runtime: Id,
+    pub(crate) listener: Arc<ChangeListener>,
+}
+
+impl<'a> Opened<'a> {
+    pub(crate) fn new(listeners: &'a ChangeListeners, link: Link, tracks: bool) -> Self {
+        let listener = Arc::new(ChangeListener {
+            link,
+            tracks: tracks.into(),
+            refused: Notify::new(),
+            in_doubt: AtomicBool::new(false),
+            doubted: Notify::new(),
+        });
+        let runtime = Handle::current().id();
+        listeners.open().insert(runtime, Arc::clone(&listener));
+        Self { listeners, runtime, listener }
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        let mut open = self.listeners.open();
+        // Another manager on the same runtime may have put its own connection here.
+        let removed = match open.get(&self.runtime) {
+            Some(listener) if Arc::ptr_eq(listener, &self.listener) => open.remove(&self.runtime),
+            _ => None,
+        };
+        drop(open);
+        drop(removed);
+    }
+}
+
+/// Marks a connection as doubtful if this is dropped before the answer has come.
+pub(crate) struct Unanswered<'a>(Option<&'a ChangeListener>);
+
+impl Unanswered<'_> {
+    pub(crate) fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(listener) = self.0 {
+            listener.in_doubt.store(true, Ordering::Relaxed);
+            listener.doubted.notify_one();
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! One server: its connections, and what it tells by itself.
+
+pub(crate) mod changes;
+pub(crate) mod checks;
+pub(crate) mod collisions;
+pub(crate) mod keep;
+pub(crate) mod node;
+pub(crate) mod pool;
+pub(crate) mod push;
+pub(crate) mod renewals;
+pub(crate) mod rounds;
+pub(crate) mod slot_inboxes;
+pub(crate) mod slot_push;
+pub(crate) mod wrong_type;

@@ -1,0 +1,81 @@
+//! What a caller is told when something else lies at a key of its lock than this library writes there.
+
+use redis::Value;
+
+use crate::stores::redis::error::wrong_type::WrongType;
+use crate::stores::redis::keys::{BIRTH, CLOCK, Keys, MEMBERS};
+use crate::stores::redis::server::node::Node;
+use crate::types::error::{LockError, Result};
+use crate::types::key::LockKey;
+
+impl Node {
+    /// Names the key that is of another type, if an error is about one, and its type.
+    pub(crate) async fn name_the_type(&self, error: LockError, lock: &LockKey) -> LockError {
+        if !WrongType::is_of(&error) {
+            return error;
+        }
+        // It is gone meanwhile, or the user may not ask.
+        self.other_type(lock).await.ok().flatten().unwrap_or(error)
+    }
+
+    /// Looks for a key of a lock that holds something else, and describes it.
+    pub(crate) async fn other_type(&self, lock: &LockKey) -> Result<Option<LockError>> {
+        let op = "look at the keys of a lock";
+        let parts = parts(&Keys::of(lock)?);
+        let mut asking = redis::pipe();
+        for part in &parts {
+            asking.cmd("TYPE").arg(&part.name);
+        }
+        let connection = self.pool.connection().await?;
+        let answers = connection.link.send_all(&asking).await.map_err(|error| self.failed(op, &error))?;
+        let found = parts.iter().zip(answers).find_map(|(part, answer)| match answer {
+            Value::SimpleString(found) if found != "none" && found != part.expected => {
+                Some(part.described(&found, lock))
+            }
+            _ => None,
+        });
+        Ok(found)
+    }
+}
+
+/// A key, what type it is of if we wrote it, and what then lies there.
+struct Part {
+    name: String,
+    expected: &'static str,
+    purpose: Option<&'static str>,
+}
+
+/// Lists the keys that the steps of a lock touch.
+fn parts(keys: &Keys) -> Vec<Part> {
+    let part = |name: &str, expected, purpose| Part { name: name.to_owned(), expected, purpose };
+    vec![
+        part(keys.lock(), "string", None),
+        part(keys.queue(), "zset", Some("the queue")),
+        part(keys.waiters(), "hash", Some("those who wait for or share the lock")),
+        part(&keys.blocked(), "string", Some("what its holder waits for")),
+        part(&keys.job(), "string", Some("the last run of its job")),
+        part(&keys.fence(), "string", Some("its last fencing token")),
+        part(&keys.clock_of_slot(), "stream", Some("the clock of the fencing tokens")),
+        part(CLOCK, "stream", Some("the clock of the fencing tokens")),
+        part(BIRTH, "string", Some("since when the server has kept its data")),
+        part(MEMBERS, "hash", Some("the lists of a quorum's members")),
+    ]
+}
+
+impl Part {
+    fn described(&self, found: &str, lock: &LockKey) -> LockError {
+        let Self { name, expected, purpose } = self;
+        LockError::misconfigured(match purpose {
+            None => format!(
+                "the Redis key {name:?} holds a {found}, another type than a {expected}, so no lock can be taken; choose \
+                 another key, or delete it",
+            ),
+            Some(purpose) => format!(
+                "the Redis key {name:?} holds a {found}, where the lock {:?} has a {expected}, {purpose}; delete that key, \
+                 and find out who writes to it",
+                lock.as_str(),
+            ),
+        })
+        .with_key(lock)
+    }
+}

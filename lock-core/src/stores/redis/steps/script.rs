@@ -1,0 +1,73 @@
+//! Scripts: text and hash, computed once; and how one is called.
+
+use std::borrow::Cow;
+
+use redis::{Arg, Cmd};
+
+/// A script and the SHA-1 by which the server remembers it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    /// The Lua text, sent when the server does not know the hash.
+    pub(crate) text: Cow<'static, str>,
+    /// Its SHA-1, in 40 hexadecimal digits.
+    sha: String,
+}
+
+impl Script {
+    /// Constant text: data reaches a script only as a key or an argument.
+    pub(crate) fn new(text: &'static str) -> Self {
+        Self { text: text.into(), sha: redis::Script::new(text).get_hash().to_owned() }
+    }
+}
+
+/// One call of a script: keys, then arguments.
+#[derive(Debug)]
+pub(crate) struct Eval {
+    script: &'static Script,
+    command: Cmd,
+}
+
+impl Eval {
+    /// Begins a call with its keys. The arguments are added to the command after them.
+    pub(crate) fn new<'a>(script: &'static Script, keys: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        Self::of(script, keys.len()).with(|command| {
+            for key in keys {
+                command.arg(key);
+            }
+        })
+    }
+
+    /// Begins a call with so many keys, which are added to the command next.
+    pub(crate) fn of(script: &'static Script, keys: usize) -> Self {
+        // Enough words and bytes for most calls, so that the command need not grow.
+        let mut command = Cmd::with_capacity(8 + 4 * keys, 192 + 96 * keys);
+        command.arg("EVALSHA").arg(&script.sha).arg(keys);
+        Self { script, command }
+    }
+
+    /// Adds words.
+    pub(crate) fn with(mut self, add: impl FnOnce(&mut Cmd)) -> Self {
+        add(&mut self.command);
+        self
+    }
+
+    /// The call by hash.
+    pub(crate) fn by_hash(&self) -> &Cmd {
+        &self.command
+    }
+
+    /// The same call with the text, for a server that does not know the hash.
+    ///
+    /// The text goes along with the call, instead of being loaded first, so that nothing can flush
+    /// it in between and no permission for SCRIPT LOAD is needed.
+    pub(crate) fn by_text(&self) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVAL").arg(&*self.script.text);
+        for word in self.command.args_iter().skip(2) {
+            if let Arg::Simple(word) = word {
+                command.arg(word);
+            }
+        }
+        command
+    }
+}

@@ -1,0 +1,114 @@
+//! Every step, called for one lock by one claim.
+
+use std::time::Duration;
+
+use crate::contract::backend::{AcquireRequest, Blocked, Claim, JobRun, MemberList, Ticket};
+use crate::stores::redis::clock::Draw;
+use crate::stores::redis::keys::{CLOCK, Keys};
+use crate::stores::redis::steps::script::Eval;
+use crate::stores::redis::steps::tests::refusals::{Aim, KEPT, LEASE, LONGER};
+use crate::stores::redis::steps::{
+    Acquire, AcquireAll, Holding, NodeCall, NodeTake, blocked, free_one, holder, last_run, note_run, release, remember,
+    renew, set_blocked, share, vote, vouch,
+};
+use crate::types::fencing::FencingToken;
+use crate::types::key::LockKey;
+use crate::types::mode::Mode;
+use crate::types::owner::{HolderInfo, OwnerId};
+
+fn owner(letter: &str) -> OwnerId {
+    OwnerId::from_hex(&letter.repeat(32)).unwrap()
+}
+
+fn claim(key: &str, letter: &str, mode: Mode) -> Claim {
+    Claim { owner: owner(letter), ..Claim::new(LockKey::new(key).unwrap(), LONGER) }.with_mode(mode)
+}
+
+fn request(key: &str, letter: &str, mode: Mode, waits: bool) -> AcquireRequest {
+    let mut request = AcquireRequest::new(claim(key, letter, mode), HolderInfo::new("h", 1, "s"));
+    request.ticket = waits.then(|| Ticket::new("listens".into(), 9, LEASE));
+    request
+}
+
+/// Later than any deadline.
+const DEADLINE: u64 = 8_000_000_000_000_000;
+
+pub(super) fn steps() -> Vec<(&'static str, Aim, Eval)> {
+    let keys = Keys::of_taken(&LockKey::new("k").unwrap());
+    let other_keys = [keys.clone(), Keys::of_taken(&LockKey::new("{k}2").unwrap())];
+    let permit = Mode::permits(2, 4).unwrap();
+    let mut steps = Vec::new();
+    for (name, mode, waits, ended) in [
+        ("acquire", Mode::Exclusive, true, false),
+        ("acquire without waiting", Mode::Exclusive, false, false),
+        ("requeue", Mode::Exclusive, true, true),
+        ("read", Mode::READ, true, false),
+        ("take two permits", permit, true, false),
+        ("take two permits without waiting", permit, false, false),
+        ("requeue to read", Mode::READ, true, true),
+        ("requeue to write", Mode::Exclusive, true, true),
+    ] {
+        let request = request("k", if ended { "d" } else { "a" }, mode, waits);
+        let floor = FencingToken::default();
+        let ended = ended.then(|| owner("a"));
+        let call = Acquire {
+            keys: &keys,
+            clock: CLOCK,
+            request: &request,
+            ended,
+            deadline: DEADLINE,
+            floor,
+            history: Some("abcdef0123456789"),
+        };
+        let aim = if ended.is_some() { Aim::Requeue } else { Aim::Take };
+        let shares = mode.is_shared() || name == "requeue to write";
+        steps.push((name, aim, if shares { share::take(&call) } else { call.call() }));
+    }
+    let both = [request("k", "a", Mode::Exclusive, false), request("{k}2", "a", Mode::Exclusive, false)];
+    let all = |requests| {
+        let floor = FencingToken::default();
+        AcquireAll { keys: &other_keys, clock: CLOCK, requests, deadline: DEADLINE, floor }.call()
+    };
+    steps.push(("acquire all", Aim::TakeAll, all(&both)));
+    let [first, second] = both;
+    steps.push(("acquire all, the other way round", Aim::TakeAll, {
+        let floor = FencingToken::default();
+        let keys = [other_keys[1].clone(), other_keys[0].clone()];
+        AcquireAll { keys: &keys, clock: CLOCK, requests: &[second, first], deadline: DEADLINE, floor }.call()
+    }));
+    let (alone, shared) = (claim("k", "a", Mode::Exclusive), claim("k", "a", Mode::permits(1, 4).unwrap()));
+    for (name, claim, keep) in [
+        ("release", &alone, Duration::ZERO),
+        ("release, and keep it", &alone, KEPT),
+        ("release a permit", &shared, Duration::ZERO),
+        ("release a permit, and keep it", &shared, KEPT),
+    ] {
+        steps.push((name, Aim::Release, release([(&claim.key, Holding::of(claim))].into_iter(), CLOCK, keep)));
+    }
+    let two = [(&alone.key, Holding::of(&alone)), (&alone.key, Holding::of(&shared))];
+    steps.push(("release two", Aim::Release, release(two.into_iter(), CLOCK, Duration::ZERO)));
+    steps.push(("free one", Aim::FreeOne, free_one(&alone.key, alone.owner, Duration::ZERO)));
+    steps.push(("free one, and keep it", Aim::FreeOne, free_one(&alone.key, alone.owner, KEPT)));
+    steps.push(("renew", Aim::RenewAll, renew(std::slice::from_ref(&alone), false)));
+    steps.push(("renew a share", Aim::Renew, share::renew(&keys, CLOCK, &shared)));
+    let token = Draw { ms: 5, seq: 0 }.token().unwrap();
+    steps.push(("downgrade", Aim::Downgrade, share::downgrade(&keys, CLOCK, &shared, token)));
+    steps.push(("list", Aim::Other, share::list(&keys, CLOCK, 0)));
+    let free = NodeCall::Free(alone.key.clone(), alone.owner);
+    let take = |letter| NodeCall::Take(NodeTake::new(&request("k", letter, Mode::Exclusive, false), 1, DEADLINE));
+    steps.push(("free in a batch", Aim::Release, NodeCall::together(std::iter::once(&free))));
+    steps.push(("take in a batch", Aim::TakeOrDoubt, NodeCall::together(std::iter::once(&take("a")))));
+    steps.push(("free and take in a batch", Aim::Other, NodeCall::together([free, take("d")].iter())));
+    steps.push(("vote", Aim::Take, vote(&keys, &request("k", "a", Mode::Exclusive, false), DEADLINE, token)));
+    let list = MemberList::from_text("2|60000|a,b,c");
+    steps.push(("remember", Aim::Other, remember(list.as_ref(), LEASE)));
+    steps.push(("vouch", Aim::Other, vouch()));
+    steps.push(("holder", Aim::Other, holder(&keys)));
+    steps.push(("blocked", Aim::Other, blocked(&keys)));
+    let waits_for = Blocked::new(alone.owner, token, 1, alone.key.clone());
+    steps.push(("set blocked", Aim::Other, set_blocked(&keys, Some(&waits_for))));
+    steps.push(("clear blocked", Aim::Other, set_blocked(&keys, None)));
+    steps.push(("note a run", Aim::Other, note_run(&keys, alone.owner, JobRun::new(LEASE, true))));
+    steps.push(("last run", Aim::Other, last_run(&keys)));
+    steps
+}

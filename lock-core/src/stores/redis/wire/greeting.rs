@@ -1,0 +1,185 @@
+//! The first exchange over a new connection: what the server is, and what it is willing to do.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Pipeline, PushInfo, RedisError, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+
+use crate::stores::redis::error;
+use crate::stores::redis::keys::CLOCK;
+use crate::stores::redis::steps;
+use crate::stores::redis::wire::connect::Target;
+use crate::stores::redis::wire::introduction::Introduction;
+use crate::stores::redis::wire::link::{ClientId, ServerTime};
+use crate::types::error::{LockError, Result};
+use crate::types::system::clock::Clock;
+
+/// How many commands may queue before callers wait. The client's own default of 50 caps what is
+/// sent in one write, and makes 1,000 tasks wait for the queue instead of for the server.
+const QUEUED_COMMANDS: usize = 4096;
+
+/// How many bytes are gathered before they are written.
+const WRITE_BUFFER: usize = 64 * 1024;
+
+impl Target {
+    /// Opens a connection whose driver runs on the current runtime and owns `presence`, which is dropped when
+    /// the driver ends.
+    pub(crate) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Greeting> {
+        #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
+        let opened = tokio::time::timeout(self.settings.connect_within, self.greet(presence)).await;
+        match opened {
+            Ok(Ok(greeting)) => greeting,
+            Ok(Err(error)) => Err(error::connecting(self.node(), &error)),
+            Err(_) => Err(LockError::not_executed(format!(
+                "{} did not answer within {:?} of connecting; check the network and whether it is stalled",
+                self.node(),
+                self.settings.connect_within,
+            ))),
+        }
+    }
+
+    /// Opens a connection that listens to some channels, and to changes of the keys it reads.
+    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<Listening> {
+        let (sender, pushes) = unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(None)
+            .set_pipeline_buffer_size(QUEUED_COMMANDS)
+            .set_push_sender(sender);
+        let subscribing = async {
+            let mut connection = self.connect(&config).await?;
+            connection.subscribe(channels).await?;
+            let asking = tracking();
+            let tracks = tracks(&connection.send_packed_commands(&asking, 0, asking.len()).await?);
+            let mut asking = redis::pipe();
+            introduce(&mut asking);
+            let mut answers = connection.send_packed_commands(&asking, 0, asking.len()).await?.into_iter();
+            let client = closable(&mut answers);
+            let introduction = Introduction::read(answers.next(), answers.next());
+            Ok::<_, RedisError>((connection, tracks, client, introduction))
+        };
+        #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
+        let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
+        match opened {
+            Ok(Ok((connection, tracks, client, introduction))) => {
+                introduction.check(self.node(), self.master_only)?;
+                Ok(Listening { connection, pushes, tracks, client, history: introduction.history, moves: None })
+            }
+            Ok(Err(error)) => Err(error::executing(self.node(), "subscribe to grants", &error)),
+            Err(_) => Err(LockError::not_executed(format!(
+                "{} did not answer within {:?} of subscribing; check the network and whether it is stalled",
+                self.node(),
+                self.settings.connect_within,
+            ))),
+        }
+    }
+
+    async fn greet(&self, presence: impl Send + Sync + 'static) -> std::result::Result<Result<Greeting>, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            // The keeper has one deadline per operation; a timer per command would cost a tenth.
+            .set_response_timeout(None)
+            .set_connection_timeout(None)
+            .set_pipeline_buffer_size(QUEUED_COMMANDS)
+            .set_write_backpressure_boundary(WRITE_BUFFER)
+            .set_push_sender(move |_push| {
+                let _ = &presence;
+                Ok::<(), redis::aio::SendError>(())
+            });
+        let mut connection = self.connect(&config).await?;
+        let mut greeting = redis::pipe();
+        greeting.cmd("TIME");
+        // For people reading CLIENT LIST. A user without the permission stays unnamed.
+        greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
+        introduce(&mut greeting);
+        // Loads the script that is sent together with attempts. Called without locks it does nothing.
+        greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
+        let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
+        let received = Clock::system().now();
+        let mut answers = answers.into_iter();
+        let time = match answers.next() {
+            Some(Value::ServerError(refusal)) => Err(error::executing(self.node(), "read its time", &refusal.into())),
+            Some(answer) => redis::from_redis_value(answer)
+                .map(|(seconds, micros): (u64, u64)| ServerTime::new(seconds * 1_000_000 + micros, received))
+                .map_err(|_| error::unreadable(self.node(), "TIME")),
+            None => Err(error::unreadable(self.node(), "TIME")),
+        };
+        let _named = answers.next();
+        let client = closable(&mut answers);
+        let introduction = Introduction::read(answers.next(), answers.next());
+        if let Err(error) = introduction.check(self.node(), self.master_only) {
+            return Ok(Err(error));
+        }
+        let Introduction { mode, history, .. } = introduction;
+        let cluster = mode.as_deref() == Some("cluster");
+        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, moves: None }))
+    }
+}
+
+/// An opened connection, and what the server said.
+pub(crate) struct Greeting {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) time: ServerTime,
+    /// How the server identifies the connection, if it is willing to close it.
+    pub(crate) client: Option<ClientId>,
+    /// Whether the server is a node of a cluster.
+    pub(crate) cluster: bool,
+    /// The name of the history of the server's data, if it tells.
+    pub(crate) history: Option<Arc<str>>,
+    /// Changes when the server turns out to be at another address, if that can happen.
+    pub(crate) moves: Option<watch::Receiver<u64>>,
+}
+
+/// A connection that listens.
+pub(crate) struct Listening {
+    pub(crate) connection: MultiplexedConnection,
+    /// The messages that it receives, and its end.
+    pub(crate) pushes: UnboundedReceiver<PushInfo>,
+    /// Whether the server reports changes to the keys that were read over it.
+    pub(crate) tracks: bool,
+    /// As of [`Greeting`].
+    pub(crate) client: Option<ClientId>,
+    /// As of [`Greeting`].
+    pub(crate) history: Option<Arc<str>>,
+    /// As of [`Greeting`].
+    pub(crate) moves: Option<watch::Receiver<u64>>,
+}
+
+/// Asks what the connection and the server are.
+fn introduce(message: &mut Pipeline) {
+    message.cmd("CLIENT").arg("INFO");
+    // Checks whether we may close connections: a command that nobody awaits must not take a lock later, or raise a
+    // lease.
+    message.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+    // Every user may ask what the server is.
+    message.cmd("HELLO");
+    message.cmd("INFO").arg("replication");
+}
+
+/// Reads the first two answers. `None` if the server is not willing to close the connection.
+fn closable(answers: &mut impl Iterator<Item = Value>) -> Option<ClientId> {
+    match (answers.next(), answers.next()) {
+        (Some(info), Some(Value::Int(_))) => ClientId::read(&redis::from_redis_value::<String>(info).ok()?),
+        _ => None,
+    }
+}
+
+/// Asks the server to report changes to keys that are read over this connection from now on, and reads one,
+/// which may be forbidden where tracking is not.
+pub(crate) fn tracking() -> Pipeline {
+    let mut asking = redis::pipe();
+    // This variable exists since 7.0, the version that tracking renewals need for `PEXPIRE GT`.
+    asking.cmd("EVAL").arg("return redis.REDIS_VERSION_NUM and 1 or 0").arg(0);
+    // Off first, because this key need not be tracked.
+    asking.cmd("CLIENT").arg("TRACKING").arg("OFF");
+    asking.cmd("MGET").arg(CLOCK);
+    asking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
+    asking
+}
+
+/// Returns whether the server will. A node of a cluster that does not serve this key says so, which is no refusal.
+pub(crate) fn tracks(answers: &[Value]) -> bool {
+    let [Value::Int(1), _, read, Value::Okay] = answers else { return false };
+    !matches!(read, Value::ServerError(error) if error.code() == "NOPERM")
+}

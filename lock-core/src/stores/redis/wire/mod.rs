@@ -1,0 +1,14 @@
+//! Connections: how one is opened, what is sent over it together, and how an answer is read.
+
+pub(crate) mod batch;
+pub(crate) mod coalesce;
+pub(crate) mod connect;
+pub(crate) mod credentials;
+pub(crate) mod exchange;
+pub(crate) mod greeting;
+pub(crate) mod inline_task;
+pub(crate) mod introduction;
+pub(crate) mod link;
+pub(crate) mod settings;
+pub(crate) mod unsettled;
+pub(crate) mod url;

@@ -1,0 +1,69 @@
+//! What a store remembers of the runs of jobs.
+
+use std::time::Duration;
+
+use crate::contract::backend::{AcquireRequest, Attempt, Claim, JobRecord, JobRun, LockBackend, Release};
+use crate::testing::conformance::tools::{MS, SECOND, key, now, pause};
+use crate::types::key::LockKey;
+use crate::types::owner::HolderInfo;
+
+/// Two periods are longer than any pause in this rule, and ten of them soon over.
+const EVERY: Duration = Duration::from_millis(400);
+
+/// A store remembers the last run of a job for ten periods, or never remembers any.
+pub async fn last_runs(store: impl LockBackend) {
+    let key = key("job");
+    assert_eq!(last(&store, &key).await, None, "it never ran");
+    let began = now();
+    run(&store, &key, "first", None).await;
+    assert_eq!(last(&store, &key).await, None, "what is no run of a job is not remembered");
+    let first = now();
+    run(&store, &key, "second", Some(true)).await;
+    let Some(record) = last(&store, &key).await else {
+        if now().since(first) < JobRun::new(EVERY, true).kept_for() {
+            run(&store, &key, "third", Some(true)).await;
+            assert_eq!(last(&store, &key).await, None, "a store remembers runs, or never does");
+        }
+        return;
+    };
+    assert_eq!((&*record.info.site, record.every, record.succeeded), ("second", EVERY, true));
+    assert!(record.started_ago <= now().since(began) + SECOND, "{record:?}");
+    assert_eq!(record.started_ago, record.without_success_for, "a run that succeeded counts from its start");
+    pause(100 * MS).await;
+    run(&store, &key, "third", Some(false)).await;
+    let Some(record) = last(&store, &key).await.filter(|_| now().since(first) < 9 * EVERY) else { return };
+    assert_eq!((&*record.info.site, record.succeeded), ("third", false), "the last run counts");
+    let between = record.without_success_for.saturating_sub(record.started_ago);
+    assert!(between >= 90 * MS, "a run that failed is no success: {record:?}");
+    stranger(&store, &key).await;
+    let seen = last(&store, &key).await;
+    assert!(seen.is_none_or(|seen| &*seen.info.site == "third"), "only who has the lock has run the job");
+    assert!(matches!(store.holder(&key).await, Ok(None)), "it holds nothing");
+    pause(10 * EVERY + SECOND).await;
+    assert_eq!(last(&store, &key).await, None, "it ends by itself: most jobs run again");
+}
+
+async fn last(store: &impl LockBackend, key: &LockKey) -> Option<JobRecord> {
+    store.last_run(key).await.unwrap_or_else(|error| panic!("last_run: {error}"))
+}
+
+/// Takes the lock and releases it, at the end of a run if it is one.
+async fn run(store: &impl LockBackend, key: &LockKey, site: &str, succeeded: Option<bool>) {
+    let claim = Claim::new(key.clone(), 10 * SECOND);
+    let request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, site));
+    let attempt = store.try_acquire(&request).await;
+    assert!(matches!(attempt, Ok(Attempt::Granted { .. })), "a free lock is granted: {attempt:?}");
+    pause(10 * MS).await;
+    let mut release = Release::new(claim);
+    release.run = succeeded.map(|succeeded| JobRun::new(EVERY, succeeded));
+    let freed = store.release(&release).await;
+    assert!(freed.is_ok(), "{freed:?}");
+}
+
+/// Ends a run under a claim that never had the lock.
+async fn stranger(store: &impl LockBackend, key: &LockKey) {
+    let mut release = Release::new(Claim::new(key.clone(), SECOND));
+    release.run = Some(JobRun::new(EVERY, true));
+    let freed = store.release(&release).await;
+    assert!(freed.is_ok(), "{freed:?}");
+}

@@ -1,0 +1,94 @@
+//! What waiters rely on in a store that queues them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::manager::LockManager;
+use crate::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Ticket};
+use crate::testing::conformance::contract::{ask, granted};
+use crate::testing::conformance::tools::{MS, SECOND, give_back, key, pause, soon, take};
+use crate::testing::{EventLog, inbox};
+use crate::types::key::LockKey;
+
+/// How long an unconfirmed place counts.
+const GRANT_TTL: Duration = Duration::from_millis(500);
+
+/// Waits until each manager hears of its turn at a key: before, it asks again and again, and others may pass it.
+pub(super) async fn all_hear(managers: &[LockManager; 3], key: &LockKey) {
+    let engines = managers.each_ref().map(LockManager::engine);
+    if !engines[0].queues {
+        return;
+    }
+    let guard = take(&managers[0], key).await;
+    for engine in engines {
+        let claim = Claim::new(key.clone(), SECOND);
+        soon("the store takes grants", async {
+            loop {
+                let mut request = ask(&claim);
+                request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), 1, GRANT_TTL));
+                let attempt = Arc::clone(&engine.backend).try_acquire_dyn(request).await;
+                if engine.inbox.is_open() && matches!(attempt, Ok(Attempt::Queued { .. })) {
+                    break;
+                }
+                pause(5 * MS).await;
+            }
+        })
+        .await;
+        let withdrawn = Arc::clone(&engine.backend).withdraw_dyn(claim).await;
+        assert!(withdrawn.is_ok(), "a place must be left: {withdrawn:?}");
+    }
+    give_back(guard).await;
+}
+
+/// Drops waiters that no longer confirm their places, however many stand in a row: the lock passes to the
+/// first waiter behind them that still does. A store without a queue passes.
+pub async fn stopped_waiters(store: impl LockBackend) {
+    if !store.capabilities().queue {
+        return;
+    }
+    let store = Arc::new(store);
+    let (inbox, mut reports) = inbox(EventLog::default());
+    let rule = async {
+        soon("the store takes grants", async {
+            while !inbox.is_open() {
+                pause(5 * MS).await;
+            }
+        })
+        .await;
+        let queued = |claim: &Claim, grant_ttl: Duration| -> AcquireRequest {
+            let mut request = ask(claim);
+            request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, grant_ttl));
+            request
+        };
+        let key = key("stopped waiters");
+        let claim = || Claim::new(key.clone(), 60 * SECOND);
+        let (holder, living) = (claim(), claim());
+        granted(&*store, &ask(&holder)).await;
+        for _ in 0..3 {
+            let request = queued(&claim(), GRANT_TTL);
+            // Of several servers, the one that has the key may be heard later than another.
+            let answered = soon("a waiter is queued", async {
+                loop {
+                    match store.try_acquire(&request).await {
+                        Ok(Attempt::Held { .. }) => pause(5 * MS).await,
+                        attempt => break attempt,
+                    }
+                }
+            });
+            let attempt = answered.await;
+            assert!(matches!(attempt, Ok(Attempt::Queued { .. })), "who waits must be queued: {attempt:?}");
+        }
+        pause(GRANT_TTL + 100 * MS).await;
+        let attempt = store.try_acquire(&queued(&living, 60 * SECOND)).await;
+        assert!(matches!(attempt, Ok(Attempt::Queued { .. })), "who waits must be queued: {attempt:?}");
+        assert_eq!(store.release(&Release::new(holder)).await, Ok(Freed::Released));
+        let next = store.holder(&key).await.ok().flatten().and_then(|holder| holder.owner);
+        assert_eq!(next, Some(living.owner), "a waiter that nobody confirmed was granted the lock");
+        let grant = soon("the waiter is told of its grant", reports.next_grant()).await;
+        assert_eq!(grant.map(|grant| grant.claim.owner), Some(living.owner));
+    };
+    tokio::select! {
+        () = rule => {}
+        error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
+    }
+}

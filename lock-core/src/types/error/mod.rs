@@ -1,0 +1,357 @@
+//! The one error type: few kinds, each with a sentence that says what to do next.
+
+mod loss;
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::types::key::LockKey;
+use crate::types::owner::Holder;
+
+pub use loss::LossReason;
+
+/// A result whose error is a [`LockError`].
+pub type Result<T, E = LockError> = std::result::Result<T, E>;
+
+/// Why a lock was not acquired, kept or released.
+///
+/// Match on [`kind`](Self::kind); print the error for a person. It is a pointer wide and cheap to
+/// clone.
+///
+/// ```
+/// use lock_core::LockErrorKind;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// if let Err(error) = locks.lock("report").without_waiting().await {
+///     eprintln!("{error}"); // says what to do next
+///     assert_eq!(error.kind(), LockErrorKind::Busy);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LockError(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: LockErrorKind,
+    message: Cow<'static, str>,
+    key: Option<LockKey>,
+    /// How long the caller waited, for `Timeout`.
+    waited: Option<Duration>,
+    /// Who was in the way, for `Timeout` and `Busy`.
+    holder: Option<Holder>,
+    /// Why it was lost, for `Lost`.
+    reason: Option<LossReason>,
+    /// Whether the store certainly did not execute the command, for `Unavailable`.
+    not_executed: bool,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// What kind of failure a [`LockError`] is: decide by this.
+///
+/// ```
+/// use lock_core::LockErrorKind;
+///
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// match locks.lock("report").await {
+///     Ok(guard) => drop(guard),
+///     Err(error) => match error.kind() {
+///         LockErrorKind::Busy | LockErrorKind::Timeout => println!("somebody else is at it"),
+///         LockErrorKind::Unavailable => println!("the store is away, try later"),
+///         _ => return Err(error), // a mistake in the program
+///     },
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockErrorKind {
+    /// The lock stayed taken for the whole wait.
+    Timeout,
+    /// The lock is taken and the caller did not want to wait.
+    Busy,
+    /// The lock was held and no longer is.
+    Lost,
+    /// The store cannot be reached, or cannot serve now. Trying later may help.
+    Unavailable,
+    /// Waiting would never end: the same task already holds this key, or it waits for tasks that wait for it.
+    WouldDeadlock,
+    /// The key is empty, too long, or has an empty part.
+    InvalidKey,
+    /// A setting, a credential or the key's type is wrong. Trying again does not help.
+    Misconfigured,
+    /// No manager is installed where the attribute looks for one.
+    NotInstalled,
+    /// The manager has been shut down.
+    ShutDown,
+}
+
+impl LockError {
+    fn build(kind: LockErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            key: None,
+            waited: None,
+            holder: None,
+            reason: None,
+            not_executed: false,
+            source: None,
+        }))
+    }
+
+    fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+
+    pub(crate) fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
+        let message = match &holder {
+            Some(holder) => format!(
+                "still taken after waiting {waited:.3?}, held by {holder}; wait longer, hold it for less time, or look for a \
+                 holder that waits for this caller",
+            ),
+            // It came no further than the others of this process that ask, whose answer may be missing too.
+            None => format!(
+                "not granted after waiting {waited:.3?} behind other callers, and nobody was seen to have it; wait longer, or \
+                 check that the store answers",
+            ),
+        };
+        Self::timed_out(message, waited, holder)
+    }
+
+    /// Ends the wait for some of the permits of a semaphore.
+    pub(crate) fn no_permits(wanted: &dyn fmt::Display, waited: Duration, holder: Option<Holder>) -> Self {
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", others taken by {holder}"));
+        let message = format!(
+            "waited {waited:.3?} in vain for {wanted}{who}; wait longer, hold them for less time, or ask for more with one number \
+             in all processes (`lockctl show` tells who has how many)",
+        );
+        Self::timed_out(message, waited, holder)
+    }
+
+    fn timed_out(message: String, waited: Duration, holder: Option<Holder>) -> Self {
+        Self::build(LockErrorKind::Timeout, message).edit(|inner| {
+            inner.waited = Some(waited);
+            inner.holder = holder;
+        })
+    }
+
+    pub(crate) fn busy(holder: Option<Holder>) -> Self {
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(" by {holder}"));
+        Self::build(LockErrorKind::Busy, format!("taken{who}; set a wait to queue for it"))
+            .edit(|inner| inner.holder = holder)
+    }
+
+    pub(crate) fn lost(reason: LossReason) -> Self {
+        // Who was shut down gives nothing any more.
+        let again = if reason == LossReason::ShutDown { "" } else { " and acquire again" };
+        Self::build(LockErrorKind::Lost, format!("lost: {reason}; stop writing under it{again}"))
+            .edit(|inner| inner.reason = Some(reason))
+    }
+
+    pub(crate) fn would_deadlock(key: &LockKey) -> Self {
+        let message = match key.stripe() {
+            None => {
+                "this task already holds it, so waiting would never end; pass the guard down, or make the inner call reentrant"
+            }
+            Some(_) => {
+                "this task already holds this stripe, perhaps for another id, so waiting would never end; take all ids \
+                 together with lock_all, or make the inner call reentrant"
+            }
+        };
+        Self::build(LockErrorKind::WouldDeadlock, message)
+    }
+
+    /// Ends the wait of a task in a cycle. `deadlock` describes it.
+    pub(crate) fn deadlock(deadlock: &dyn fmt::Display) -> Self {
+        Self::build(
+            LockErrorKind::WouldDeadlock,
+            format!(
+                "{deadlock}; this task gives way, since its lock is the youngest: let go of it and try again, and take these \
+                 locks in one order everywhere, or together with lock_all"
+            ),
+        )
+    }
+
+    pub(crate) fn no_upgrade() -> Self {
+        Self::build(
+            LockErrorKind::WouldDeadlock,
+            "this task already shares it, and waiting for more would never end if two callers did it at once; take the \
+             stronger lock first, and downgrade it when reading is enough",
+        )
+    }
+
+    pub(crate) fn not_installed() -> Self {
+        Self::build(
+            LockErrorKind::NotInstalled,
+            "no lock manager is installed here; call LockManager::connect(url).await?.install() at start-up, \
+             LockManager::scope or set_default in tests, or name one with client = …",
+        )
+    }
+
+    pub(crate) fn forked() -> Self {
+        Self::build(
+            LockErrorKind::Misconfigured,
+            "this process was forked after its lock manager was made, and connections and watchdog stayed with the \
+             parent; connect a new one here",
+        )
+    }
+
+    /// Refuses to block. `instead` is what to call.
+    pub(crate) fn driven_here(instead: &str) -> Self {
+        Self::build(
+            LockErrorKind::Misconfigured,
+            format!("this manager is driven by the current runtime, which a blocking call would stop; use {instead}"),
+        )
+    }
+
+    pub(crate) fn no_stripes() -> Self {
+        Self::build(
+            LockErrorKind::InvalidKey,
+            "every stripe is left out, so nothing could be locked; ask only while except() leaves one",
+        )
+    }
+
+    pub(crate) fn no_keys() -> Self {
+        Self::build(LockErrorKind::InvalidKey, "no key was given, so nothing would be locked; name at least one")
+    }
+
+    pub(crate) fn shut_down() -> Self {
+        Self::build(
+            LockErrorKind::ShutDown,
+            "the lock manager was shut down; acquire before shutdown, or connect a new one",
+        )
+    }
+
+    /// Reports a key that cannot name a lock. For implementations of [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn invalid_key(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::InvalidKey, message)
+    }
+
+    /// Reports something that trying again cannot fix. For implementations of
+    /// [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn misconfigured(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::Misconfigured, message)
+    }
+
+    /// Reports a command that may or may not have been executed: a time-out, a reset. For
+    /// implementations of [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::Unavailable, message)
+    }
+
+    /// Reports a command that the store certainly did not execute: it was refused, or never sent.
+    /// For implementations of [`LockBackend`](crate::LockBackend).
+    #[must_use]
+    pub fn not_executed(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(LockErrorKind::Unavailable, message).edit(|inner| inner.not_executed = true)
+    }
+
+    /// The error of an acquire that was not sent, because the release before it failed.
+    pub(crate) fn before_the_acquire(self) -> Self {
+        let text =
+            format!("the lock was not asked for, since the claim before it could not be ended: {}", self.0.message);
+        self.edit(|inner| inner.message = text.into())
+    }
+
+    /// Attaches the error that caused this one.
+    #[must_use]
+    pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.edit(|inner| inner.source = Some(Arc::new(source)))
+    }
+
+    /// Attaches the key this is about, unless one is attached already.
+    #[must_use]
+    pub fn with_key(self, key: &LockKey) -> Self {
+        if self.0.key.is_some() {
+            return self;
+        }
+        self.edit(|inner| inner.key = Some(key.clone()))
+    }
+
+    /// Returns what kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> LockErrorKind {
+        self.0.kind
+    }
+
+    /// Returns the key this is about, if the failure concerns one.
+    #[must_use]
+    pub fn key(&self) -> Option<&LockKey> {
+        self.0.key.as_ref()
+    }
+
+    /// Returns how long the caller waited, for [`LockErrorKind::Timeout`].
+    #[must_use]
+    pub fn waited(&self) -> Option<Duration> {
+        self.0.waited
+    }
+
+    /// Returns who was in the way, for [`LockErrorKind::Timeout`] and [`LockErrorKind::Busy`], if
+    /// it was seen.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        self.0.holder.as_ref()
+    }
+
+    /// Returns why the lock was lost, for [`LockErrorKind::Lost`].
+    #[must_use]
+    pub fn loss_reason(&self) -> Option<LossReason> {
+        self.0.reason
+    }
+
+    /// Returns whether trying the same again may succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind(), LockErrorKind::Timeout | LockErrorKind::Busy | LockErrorKind::Unavailable)
+    }
+
+    /// Returns whether the store may have executed the command that failed.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.kind() == LockErrorKind::Unavailable && !self.0.not_executed
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0.key, self.kind()) {
+            (Some(key), LockErrorKind::InvalidKey) => write!(f, "invalid lock key {key:?}: {}", self.0.message),
+            (Some(key), _) => write!(f, "lock {key:?}: {}", self.0.message),
+            (None, _) => f.write_str(&self.0.message),
+        }
+    }
+}
+
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockError({:?}: {self}", self.kind())?;
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl StdError for LockError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| source.as_ref() as &(dyn StdError + 'static))
+    }
+}
+
+/// Compares kind, key and sentence: enough for a test to say what it expects.
+impl PartialEq for LockError {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind() == other.kind() && self.0.key == other.0.key && self.0.message == other.0.message
+    }
+}

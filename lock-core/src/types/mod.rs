@@ -1,0 +1,14 @@
+//! What everybody speaks of: keys, owners, tokens, modes, options, errors. Imports nothing but itself.
+
+pub(crate) mod error;
+pub(crate) mod fencing;
+pub(crate) mod key;
+pub(crate) mod mode;
+pub(crate) mod naming;
+pub(crate) mod options;
+pub(crate) mod order;
+pub(crate) mod outcome;
+pub(crate) mod owner;
+pub(crate) mod prefix;
+pub(crate) mod stripe;
+pub(crate) mod system;

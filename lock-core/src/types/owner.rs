@@ -1,0 +1,250 @@
+//! Who holds a lock: the random identity of one grant, and what a person wants to know about it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::types::fencing::FencingToken;
+use crate::types::key::LockLabel;
+use crate::types::system::fork::Birthplace;
+
+/// 128 random bits that identify one claim on one key.
+///
+/// An identity serves a single claim: it is drawn before the first byte is sent and ends when its
+/// first release is sent. It is what proves ownership, so `Debug` shows only its first
+/// four digits.
+///
+/// ```
+/// use lock_core::OwnerId;
+///
+/// let owner = OwnerId::random();
+/// assert_eq!(OwnerId::from_hex(&owner.to_hex()), Some(owner));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OwnerId([u8; 16]);
+
+impl OwnerId {
+    /// Draws a new identity from the operating system's random source.
+    ///
+    /// Several are drawn at a time. A process that forks draws anew, so that parent and child never
+    /// share one.
+    ///
+    /// # Panics
+    ///
+    /// If the operating system has no random source. There is no exclusion without one.
+    #[must_use]
+    pub fn random() -> Self {
+        thread_local! {
+            static DRAWN: RefCell<Drawn> = const { RefCell::new(Drawn::NOTHING) };
+        }
+        // A thread that ends may lock for a last time when its store is gone already.
+        DRAWN.try_with(|drawn| drawn.borrow_mut().take()).unwrap_or_else(|_| {
+            let mut drawn = Drawn::NOTHING;
+            drawn.take()
+        })
+    }
+
+    /// Reads the form that [`to_hex`](Self::to_hex) writes.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).ok()?;
+            *byte = u8::from_str_radix(digits, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// Returns 32 lower-case hexadecimal digits, as stored in Redis.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        self.digits().into_iter().map(char::from).collect()
+    }
+
+    /// The digits of [`to_hex`](Self::to_hex), without a place on the heap.
+    pub(crate) fn digits(self) -> [u8; 32] {
+        /// The digits of each byte.
+        const HEX: [[u8; 2]; 256] = {
+            let (mut pairs, mut byte) = ([[0; 2]; 256], 0);
+            while byte < pairs.len() {
+                pairs[byte] = [b"0123456789abcdef"[byte >> 4], b"0123456789abcdef"[byte & 15]];
+                byte += 1;
+            }
+            pairs
+        };
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&HEX[usize::from(byte)]);
+        }
+        digits
+    }
+}
+
+/// Identities that were drawn and not given out yet: asking the system for each would cost as much as
+/// the rest of a claim.
+struct Drawn {
+    owners: [[u8; 16]; 16],
+    left: usize,
+    /// The process that drew them. A fork copies them.
+    process: Option<Birthplace>,
+}
+
+impl Drawn {
+    const NOTHING: Self = Self { owners: [[0; 16]; 16], left: 0, process: None };
+
+    fn take(&mut self) -> OwnerId {
+        if self.left == 0 || self.process.as_ref().is_none_or(Birthplace::is_left) {
+            #[expect(clippy::expect_used, reason = "a predictable owner could release somebody else's lock")]
+            getrandom::fill(self.owners.as_flattened_mut()).expect("the operating system gives random bytes");
+            (self.left, self.process) = (self.owners.len(), Some(Birthplace::here()));
+        }
+        self.left -= 1;
+        OwnerId(self.owners[self.left])
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerId({:02x}{:02x}…)", self.0[0], self.0[1])
+    }
+}
+
+/// How a holder describes itself: host, process, call site and the name of the lock.
+///
+/// ```
+/// use lock_core::HolderInfo;
+///
+/// let info = HolderInfo::new("web-3", 4711, "shop::charge");
+/// assert_eq!(info.to_string(), "shop::charge (pid 4711 on web-3)");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The host's name.
+    pub host: Arc<str>,
+    /// The process id on that host.
+    pub pid: u32,
+    /// The function or source line that took the lock.
+    pub site: Arc<str>,
+    /// The name of the lock: its template or declared name, as in metrics. `None` if it is not known.
+    pub lock: Option<LockLabel>,
+}
+
+impl HolderInfo {
+    /// Describes a holder.
+    #[must_use]
+    pub fn new(host: impl Into<Arc<str>>, pid: u32, site: impl Into<Arc<str>>) -> Self {
+        Self { host: host.into(), pid, site: site.into(), lock: None }
+    }
+
+    /// Adds the name of the lock.
+    #[must_use]
+    pub fn with_lock(mut self, lock: LockLabel) -> Self {
+        self.lock = Some(lock);
+        self
+    }
+}
+
+impl fmt::Display for HolderInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {} on {})", self.site, self.pid, self.host)
+    }
+}
+
+/// Who holds a key now, as the store reports it.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager};
+/// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+/// let guard = locks.lock("report").with_site("night::report").await?;
+/// if let Some(holder) = locks.holder("report").await? {
+///     println!("{holder}, for {:?} more", holder.ttl_left);
+/// }
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The holder's own description. `None` for a client of the classic protocol, whose value is
+    /// an opaque string.
+    pub info: Option<HolderInfo>,
+    /// The identity of the grant. `None` for a client of the classic protocol.
+    pub owner: Option<OwnerId>,
+    /// The fencing token of the grant, or of the first of a lease that is handed on locally. `None` from Redis:
+    /// only the holder's process knows it.
+    pub token: Option<FencingToken>,
+    /// When the lock was granted, by the server's clock, as the holder estimated it. `None` if nobody wrote it
+    /// down.
+    pub since: Option<SystemTime>,
+    /// How long until the store frees the key by itself. `None` if it never will.
+    pub ttl_left: Option<Duration>,
+}
+
+impl Holder {
+    /// Describes one of our own holders.
+    #[must_use]
+    pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
+        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left }
+    }
+
+    /// Describes a holder about which only its key is known.
+    #[must_use]
+    pub fn foreign(ttl_left: Option<Duration>) -> Self {
+        Self { info: None, owner: None, token: None, since: None, ttl_left }
+    }
+
+    /// Returns the holder's call site, or `"foreign"` for a client of the classic protocol.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        self.info.as_ref().map_or("foreign", |info| &info.site)
+    }
+
+    /// Returns the name of the lock, its template or declared name, if the holder gave it.
+    #[must_use]
+    pub fn lock(&self) -> Option<&str> {
+        self.info.as_ref()?.lock.as_ref().map(LockLabel::as_str)
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.info {
+            Some(info) => write!(f, "{info}")?,
+            None => f.write_str("another client")?,
+        }
+        match self.ttl_left {
+            Some(left) => write!(f, ", lease ends in {left:.1?} unless renewed"),
+            None => f.write_str(", without a lease"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::OwnerId;
+
+    #[test]
+    fn none_is_given_twice() {
+        let owners: HashSet<OwnerId> = (0..1000).map(|_| OwnerId::random()).collect();
+        assert_eq!(owners.len(), 1000);
+    }
+
+    #[test]
+    fn hex_round_trip_and_redaction() {
+        let owner = OwnerId::random();
+        assert_eq!(OwnerId::from_hex(&owner.to_hex()), Some(owner));
+        assert_ne!(owner, OwnerId::random());
+        assert!(!format!("{owner:?}").contains(&owner.to_hex()));
+        for bad in ["", "zz", &"+f".repeat(16), &"é".repeat(16)] {
+            assert_eq!(OwnerId::from_hex(bad), None, "{bad}");
+        }
+    }
+}

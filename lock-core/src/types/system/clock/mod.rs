@@ -1,0 +1,233 @@
+//! Time as leases count it: it keeps running while the machine is suspended.
+
+mod wake_up;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use crate::types::system::clock::wake_up::WakeUp;
+use crate::types::system::random;
+
+/// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Clock;
+///
+/// let now = Clock::system().now();
+/// assert_eq!(now.after(Duration::from_secs(1)).since(now), Duration::from_secs(1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// Later than every moment.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    /// Returns the moment `by` later, the end of time on overflow.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(by)))
+    }
+
+    /// Returns the moment `by` earlier, the start of the clock on overflow.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(by)))
+    }
+
+    /// Returns the time from `earlier` to this moment, zero if it lies in the future.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A duration in half the room, since every lock keeps several. At most 584 years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nanos(u64);
+
+impl From<Duration> for Nanos {
+    fn from(duration: Duration) -> Self {
+        Self(nanos(duration))
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(nanos: Nanos) -> Self {
+        Self::from_nanos(nanos.0)
+    }
+}
+
+/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
+/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
+fn drift_margin(ttl: Duration) -> Duration {
+    (ttl / 100).max(Duration::from_millis(2))
+}
+
+/// The last moment at which a lease may be believed that was granted or renewed by a command sent
+/// at `sent_at`. Counted from the send, because the store may have executed it right then.
+pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
+    sent_at.after(ttl).before(drift_margin(ttl))
+}
+
+/// Draws a random duration between two bounds.
+pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
+    least + most.saturating_sub(least).mul_f64(random::fraction())
+}
+
+/// Returns what the machine takes for the time of day. It may jump: no lease depends on it.
+pub(crate) fn wall_clock() -> std::time::SystemTime {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    std::time::SystemTime::now()
+}
+
+/// The clock of one manager and of the stores it drives.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::Clock;
+///
+/// let clock = Clock::system();
+/// let begun = clock.now();
+/// assert!(clock.now().since(begun) < Duration::from_secs(60));
+/// ```
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    /// CLOCK_BOOTTIME. `std::time::Instant` stops during suspend and would let a laptop that was
+    /// closed for an hour believe in its lease.
+    Boot,
+    /// The clock of a tokio runtime, which its tests may pause. Shared, since every lock has a clock.
+    Runtime(Arc<RuntimeClock>),
+}
+
+struct RuntimeClock {
+    handle: tokio::runtime::Handle,
+    origin: tokio::time::Instant,
+}
+
+impl Clock {
+    /// Returns the machine's clock since boot, suspension included.
+    #[must_use]
+    pub const fn system() -> Self {
+        Self(Source::Boot)
+    }
+
+    /// Returns the clock of the current tokio runtime: virtual time under `tokio::time::pause`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn of_current_runtime() -> Self {
+        let (handle, origin) = (tokio::runtime::Handle::current(), tokio::time::Instant::now());
+        Self(Source::Runtime(Arc::new(RuntimeClock { handle, origin })))
+    }
+
+    /// Returns the present moment.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Source::Boot => boot_time(),
+            Source::Runtime(clock) => {
+                // Foreign threads must read the runtime's clock, not their own.
+                let _context = clock.handle.enter();
+                Timestamp(nanos(tokio::time::Instant::now().duration_since(clock.origin)))
+            }
+        }
+    }
+
+    /// Sleeps until `moment`. Only for code that runs on the runtime that this clock belongs to.
+    pub(crate) async fn sleep_until(&self, moment: Timestamp) {
+        if moment == Timestamp::NEVER {
+            return std::future::pending().await;
+        }
+        let left = moment.since(self.now());
+        #[expect(clippy::disallowed_methods, reason = "the one timer of the keeper's own runtime")]
+        tokio::time::sleep(left).await;
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn boot_time() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Timestamp(seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// CLOCK_MONOTONIC, which on Apple's systems and on Windows is what std measures.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn boot_time() -> Timestamp {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    let now = Instant::now();
+    Timestamp(nanos(now.duration_since(*ORIGIN.get_or_init(|| now))))
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Source::Boot => "Clock(boot)",
+            Source::Runtime(_) => "Clock(runtime)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::testing::limit;
+    use std::time::Duration;
+
+    use super::{Clock, Timestamp};
+
+    #[tokio::test(start_paused = true)]
+    #[limit]
+    async fn follows_the_paused_runtime_also_from_other_threads() {
+        let clock = Clock::of_current_runtime();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let seen = std::thread::spawn(move || clock.now()).join().unwrap();
+        assert_eq!(seen, Timestamp::from_nanos(3_600_000_000_000));
+    }
+
+    /// `Instant` reads CLOCK_MONOTONIC, by which a machine that was suspended for an hour believes in its
+    /// leases.
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[limit]
+    fn the_machine_is_asked_for_the_time_since_boot() {
+        let boot = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+            u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+        };
+        let (before, now, after) = (boot(), Clock::system().now().as_nanos(), boot());
+        assert!(before <= now && now <= after, "{before} {now} {after}");
+    }
+
+    #[test]
+    #[limit]
+    fn arithmetic_saturates() {
+        let start = Timestamp::from_nanos(5);
+        assert_eq!(start.since(Timestamp::from_nanos(9)), Duration::ZERO);
+        assert_eq!(start.after(Duration::MAX), Timestamp::NEVER);
+        assert_eq!(start.before(Duration::MAX), Timestamp::from_nanos(0));
+        assert!(Clock::system().now() > Timestamp::from_nanos(0));
+    }
+}

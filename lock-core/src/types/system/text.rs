@@ -1,0 +1,80 @@
+//! What is shown to people: text from outside, made safe, and durations.
+//!
+//! Keys and call sites come from users and from Redis. What is shown of them must not move a
+//! cursor, end an attribute, or change the direction of the text around it.
+//!
+//! ```
+//! use lock_core::text::{human, visible};
+//!
+//! assert_eq!(visible("lock:é\u{1b}[2J"), r"lock:é\u{1b}[2J");
+//! assert_eq!(human(std::time::Duration::from_secs(61)), "1 min 01 s");
+//! ```
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Escapes characters that would act on a terminal, or be invisible on a page.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_invisible(c) {
+            let _ = write!(shown, "{}", c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Returns whether a character is a control character, has no width, changes the direction of text or
+/// is blank.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Writes a duration so that its size is clear at a glance.
+#[must_use]
+pub fn human(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{} ms", duration.as_millis()),
+        1..60 => format!("{seconds}.{} s", duration.subsec_millis() / 100),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {:02} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{human, visible};
+
+    #[test]
+    fn what_acts_on_a_terminal_is_spelled_out() {
+        assert_eq!(visible("lock:é:日本"), "lock:é:日本");
+        assert_eq!(visible("a\u{1b}[2Jb\r\n\u{9b}c"), "a\\u{1b}[2Jb\\r\\n\\u{9b}c");
+        assert_eq!(visible("a\u{202e}b\u{200b}"), "a\\u{202e}b\\u{200b}");
+    }
+
+    #[test]
+    fn sizes_of_durations() {
+        for (millis, text) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_250, "1.2 s"),
+            (59_999, "59.9 s"),
+            (61_000, "1 min 01 s"),
+            (3_660_000, "1 h 01 min"),
+            (90_000_000, "1 d 01 h"),
+        ] {
+            assert_eq!(human(Duration::from_millis(millis)), text);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What inspectors found in Redis.
+
+use std::sync::PoisonError;
+
+use crate::catalog::fleet;
+use crate::export::sink::Sink;
+use crate::state::Core;
+use crate::state::fleet::{Fleet, FleetLock};
+use crate::words::labels::MODES;
+
+impl Core {
+    /// Exports what the elected inspectors of this process found.
+    pub(super) fn fleet_to(&self, sink: &mut impl Sink) {
+        let stores = self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (store, found) in &stores {
+            for (lock, state) in &found.locks {
+                for (mode, held) in MODES.into_iter().zip(state.held) {
+                    held.into_iter().for_each(|held| sink.gauge(&fleet::HELD, &[lock, store, mode], f64::from(held)));
+                }
+            }
+        }
+        for (store, found) in &stores {
+            for (lock, state) in &found.locks {
+                let overdue = state.job_overdue.map(|late| late.as_secs_f64());
+                overdue.into_iter().for_each(|late| sink.gauge(&fleet::JOB_OVERDUE, &[lock, store], late));
+            }
+        }
+        let mut each = |metric, get: &dyn Fn(&FleetLock) -> f64| {
+            for (store, found) in &stores {
+                for (lock, state) in &found.locks {
+                    sink.gauge(metric, &[lock, store], get(state));
+                }
+            }
+        };
+        each(&fleet::WAITERS, &|lock| f64::from(lock.waiters));
+        each(&fleet::OLDEST_HOLD, &|lock| lock.oldest_hold.to_unix_seconds());
+        each(&fleet::MIN_TTL, &|lock| lock.min_ttl.unwrap_or_default().as_secs_f64());
+        each(&fleet::KEYS_WITHOUT_TTL, &|lock| f64::from(lock.without_ttl));
+        let mut each = |metric, get: &dyn Fn(&Fleet) -> f64| {
+            for (store, found) in &stores {
+                sink.gauge(metric, &[store], get(found));
+            }
+        };
+        each(&fleet::SCAN_DURATION, &|found| found.scan_duration.as_secs_f64());
+        each(&fleet::TRUNCATED, &|found| f64::from(u8::from(found.truncated)));
+        each(&fleet::LAST_SUCCESS, &|found| found.last_success.to_unix_seconds());
+    }
+}

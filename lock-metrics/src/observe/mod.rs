@@ -1,0 +1,4 @@
+//! What hears events, and what looks at the holds that events cannot tell of.
+
+pub(crate) mod observer;
+pub(crate) mod sampler;

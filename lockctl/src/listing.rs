@@ -1,0 +1,109 @@
+//! What a scan found.
+
+use std::cmp::Reverse;
+
+use lock_core::inspect::{FleetReader, LockEntry, ScanOptions};
+use lock_core::{JobRecord, LockError, LockKey};
+
+use crate::args::Scope;
+use crate::record;
+use lock_core::text::{human, visible};
+
+/// Every lock that a scan found.
+#[derive(Default)]
+pub(crate) struct Listing {
+    pub(crate) entries: Vec<LockEntry>,
+    /// What is remembered of jobs, by the key of their lock, the latest first.
+    pub(crate) jobs: Vec<(LockKey, JobRecord)>,
+    pub(crate) truncated: bool,
+    /// How many strings look like locks of other clients but were not requested, and one of them.
+    pub(crate) left_out: (u64, Option<LockKey>),
+    /// The servers that were read: the masters of a cluster, or one server.
+    pub(crate) servers: Vec<String>,
+}
+
+pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, LockError> {
+    let mut options = ScanOptions::new().with_max_keys(scope.max_keys);
+    if let Some(prefix) = &scope.prefix {
+        options = options.with_prefix(prefix).with_foreign_prefix(prefix);
+    }
+    let mut scan = fleet.scan(options);
+    let mut entries = Vec::new();
+    while let Some(batch) = scan.next().await? {
+        entries.extend(batch);
+    }
+    record::sort(&mut entries);
+    let servers = scan.servers().into_iter().map(str::to_owned).collect();
+    let (left_out, example) = scan.left_out();
+    let left_out = (left_out, example.cloned());
+    let jobs = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
+    let mut listing = Listing { entries, jobs, truncated: scan.is_truncated(), left_out, servers };
+    listing.sort_jobs();
+    Ok(listing)
+}
+
+impl Listing {
+    pub(crate) fn sort_jobs(&mut self) {
+        self.jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), key.clone()));
+    }
+
+    /// Names what was read.
+    pub(crate) fn node(&self, fleet: &FleetReader) -> String {
+        match self.servers.as_slice() {
+            [_, _, ..] => format!("{} masters of the cluster of {}", self.servers.len(), visible(fleet.node())),
+            _ => visible(fleet.node()),
+        }
+    }
+
+    /// Returns a summary, in one line, and in another what is missing.
+    pub(crate) fn summary(&self, fleet: &FleetReader) -> String {
+        let node = self.node(fleet);
+        let mut text = match self.entries.len() {
+            0 => format!("no lock is held on {node}"),
+            1 => format!("1 lock on {node}"),
+            count => format!("{count} locks on {node}"),
+        };
+        let eternal = self.entries.iter().filter(|entry| entry.is_without_ttl()).count();
+        if eternal > 0 {
+            text.push_str(&format!(", {eternal} of them without an expiry"));
+        }
+        if self.truncated {
+            text.push_str("; the scan ended early, raise --max-keys to see the rest");
+        }
+        text += &self.overdue().map(|overdue| format!("\n{overdue}")).unwrap_or_default();
+        match (self.left_out.0, self.hint(fleet.key_prefix())) {
+            (0, _) | (_, None) => {}
+            (_, Some(hint)) if self.entries.is_empty() => text.push_str(&format!("\n{hint}")),
+            (1, _) => text.push_str("\n1 string may be a lock of another client; --prefix shows it"),
+            (count, _) => {
+                text.push_str(&format!("\n{count} strings may be locks of other clients; --prefix shows them"));
+            }
+        }
+        text
+    }
+
+    /// Names the job that is most overdue, if one is.
+    pub(crate) fn overdue(&self) -> Option<String> {
+        let overdue: Vec<String> = self.jobs.iter().filter_map(|(key, record)| overdue(key, record)).collect();
+        let worst = overdue.first()?;
+        let more = if overdue.len() > 1 { format!(", and {} more", overdue.len() - 1) } else { String::new() };
+        Some(format!("overdue: {worst}{more}; lockctl jobs says who ran them last"))
+    }
+
+    /// Says how to see what was left out, if anything was. `namespace` is that of the URL.
+    pub(crate) fn hint(&self, namespace: &str) -> Option<String> {
+        let (count @ 1.., Some(example)) = &self.left_out else { return None };
+        let name = example.as_str().strip_prefix(namespace).unwrap_or(example.as_str());
+        let prefix = name.split_inclusive(':').next().unwrap_or_default();
+        Some(format!(
+            "{count} strings may be locks of other clients, such as {}; to see them, name what their keys begin with: \
+             lockctl list --prefix {}",
+            visible(example.as_str()),
+            visible(prefix),
+        ))
+    }
+}
+
+fn overdue(key: &LockKey, record: &JobRecord) -> Option<String> {
+    Some(format!("the job {} by {}", visible(key.as_str()), human(record.overdue()?)))
+}

@@ -1,0 +1,175 @@
+//! `lockctl`: who holds which lock in the whole fleet, who waits, and a way to force one free.
+//!
+//! It reads Redis and contacts no process. Text from outside is made safe for a terminal before it is printed.
+//! Two commands are exceptions: `why` asks the live views it is given, and `run` takes a lock itself, and runs a command
+//! under it.
+
+mod address;
+mod args;
+mod audit;
+mod commands;
+mod generate;
+mod jobs;
+mod leader;
+mod listing;
+mod members;
+mod output;
+mod quorum;
+mod record;
+mod release;
+#[cfg(unix)]
+mod run;
+mod topology;
+mod values;
+mod watch;
+mod why;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use lock_core::inspect::FleetReader;
+use lock_core::{LockError, LockErrorKind, LockKey};
+
+use crate::args::{Action, Args};
+use crate::output::Output;
+use lock_core::text::visible;
+
+/// How a command ended; the number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Ok = 0,
+    /// Not found, or not held by the owner that was named.
+    NotFound = 1,
+    Usage = 2,
+    Unavailable = 3,
+    /// Reached, but refused: credentials, permissions, a key that is not a lock.
+    Refused = 4,
+}
+
+/// What to do about a URL.
+const SET_IT: &str = " (set it with --url or LOCK_URL)";
+
+/// Why a command could not go on.
+enum Failure {
+    /// The URL makes no sense.
+    Url(LockError),
+    Lock(LockError),
+    /// The reader of our output has gone, or the disk is full.
+    Output(io::Error),
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+fn main() -> ExitCode {
+    // Another part of a `lockctl run`.
+    #[cfg(unix)]
+    if let Some(code) = run::play_part() {
+        return code;
+    }
+    let args = Args::parse_or_exit();
+    match &args.action {
+        Action::Completions { shell } => written(io::stdout().write_all(&generate::completions(*shell))),
+        Action::Man { out: Some(directory) } => written(generate::man_to(directory)),
+        Action::Man { out: None } => written(generate::man().and_then(|page| io::stdout().write_all(&page))),
+        #[cfg(unix)]
+        Action::Run(wanted) => {
+            audit::print_to_stderr();
+            match args.url() {
+                Ok(url) => run::run(&url, wanted),
+                Err(error) => {
+                    complain(&format!("{error}{SET_IT}"));
+                    ExitCode::from(End::Usage as u8)
+                }
+            }
+        }
+        _ => ExitCode::from(ask(args) as u8),
+    }
+}
+
+fn written(written: io::Result<()>) -> ExitCode {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("cannot write: {error}"));
+            ExitCode::from(End::Unavailable as u8)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Runs a command that needs the store.
+fn ask(args: Args) -> End {
+    audit::print_to_stderr();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("cannot start: {error}; raise the limit of open files"));
+            return End::Unavailable;
+        }
+    };
+    let mut out = Output::new(args.json);
+    let done = match args.url() {
+        Ok(url) => runtime.block_on(act(&url, args.action, &mut out)),
+        Err(error) => Err(Failure::Url(error)),
+    };
+    let (end, text) = match done {
+        Ok(end) => return end,
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return End::Ok,
+        Err(Failure::Output(error)) => (End::Unavailable, format!("cannot write the output: {error}")),
+        Err(Failure::Url(error)) => (End::Usage, format!("{error}{SET_IT}")),
+        Err(Failure::Lock(error)) => {
+            let end = match error.kind() {
+                LockErrorKind::InvalidKey => End::Usage,
+                LockErrorKind::Misconfigured => End::Refused,
+                _ => End::Unavailable,
+            };
+            (end, error.to_string())
+        }
+    };
+    if out.is_json() {
+        // Whoever cannot read it reads the exit code.
+        let _ = out.failure(&text, end as u8);
+    }
+    complain(&text);
+    end
+}
+
+async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure> {
+    let fleet = match &action {
+        Action::Sync { key } => return quorum::sync(url, key, out).await,
+        Action::Quorum { action } => return quorum::act(url, action, out).await,
+        Action::Topology => return topology::topology(url, out).await,
+        _ => FleetReader::members(url).map_err(Failure::Url)?,
+    };
+    let [fleet] = fleet.as_slice() else { return quorum::act_at_members(url, fleet, action, out).await };
+    let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
+    match action {
+        Action::List(wanted) => commands::list(fleet, &wanted, out).await,
+        Action::Show { key } => commands::show(fleet, &named(&key)?, out).await,
+        Action::Waiters { key } => commands::waiters(fleet, &named(&key)?, out).await,
+        Action::Jobs(scope) => jobs::jobs(fleet, &scope, out).await,
+        Action::Leader { name } => leader::leader(fleet, &named(&name)?, out).await,
+        Action::Why { key, views } => why::why(&why::Store::One(fleet), &named(&key)?, &views, out).await,
+        Action::Watch { key, wanted } => {
+            watch::watch(fleet, key.as_ref().map(named).transpose()?.as_ref(), &wanted, out).await
+        }
+        Action::Release { key, expected, reason } => {
+            release::release(fleet, &named(&key)?, &expected, &reason, out).await
+        }
+        _ => unreachable!("done without the store"),
+    }
+}
+
+/// Prints an error for a person.
+fn complain(what: &str) {
+    eprintln!("lockctl: {}", visible(what));
+}

@@ -1,0 +1,182 @@
+//! One lock, as JSON and as cells of a table.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use lock_core::inspect::{EntryState, FleetHolder, LockEntry, Waiter};
+use lock_core::{HolderInfo, Mode, OwnerId};
+use serde_json::{Value, json};
+
+use crate::output::Table;
+use crate::values;
+use lock_core::text::human;
+
+pub(crate) const NOTHING: &str = "-";
+
+/// Returns the identity, or enough of it to tell holders apart.
+pub(crate) fn owner(owner: OwnerId, full: bool) -> String {
+    let text = owner.to_hex();
+    if full { text } else { format!("{}…", &text[..4]) }
+}
+
+pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
+    let holder = &entry.holder;
+    let mut record = json!({
+        "key": entry.key.as_str(),
+        "state": entry.state.as_str(),
+        "mode": entry.mode.map(Mode::as_str),
+        "site": holder.info.as_ref().map(|info| &*info.site),
+        "host": holder.info.as_ref().map(|info| &*info.host),
+        "pid": holder.info.as_ref().map(|info| info.pid),
+        "granted_at_unix_seconds":
+            entry.granted_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|at| at.as_secs_f64()),
+        "held_for_seconds": entry.held_for.map(|time| time.as_secs_f64()),
+        "ttl_left_seconds": holder.ttl_left.map(|left| left.as_secs_f64()),
+        "waiters": entry.waiters,
+        "units": entry.units,
+    });
+    if full_owner && let Some(value) = &entry.foreign_value {
+        record["value"] = json!(values::spell(value));
+    }
+    identify(&mut record, holder.owner, full_owner);
+    record
+}
+
+/// Returns everybody who has the lock.
+pub(crate) fn holders_json(holders: &[FleetHolder], full_owners: bool) -> Value {
+    let one = |holder: &FleetHolder| {
+        let (units, limit) = terms(holder.mode).unzip();
+        let mut record = json!({
+            "mode": holder.mode.map(Mode::as_str),
+            "units": units,
+            "limit": limit,
+            "site": holder.info.as_ref().map(|info| &*info.site),
+            "host": holder.info.as_ref().map(|info| &*info.host),
+            "pid": holder.info.as_ref().map(|info| info.pid),
+            "ttl_left_seconds": holder.lease_left.map(|left| left.as_secs_f64()),
+        });
+        identify(&mut record, holder.owner, full_owners);
+        record
+    };
+    holders.iter().map(one).collect()
+}
+
+/// Returns the permits of a claim, and how many there are.
+fn terms(mode: Option<Mode>) -> Option<(u32, u32)> {
+    match mode {
+        Some(Mode::Shared { units, limit }) if mode != Some(Mode::READ) => Some((units, limit)),
+        _ => None,
+    }
+}
+
+pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
+    let (units, limit) = terms(waiter.mode).unzip();
+    let mut record = json!({
+        "position": waiter.position,
+        "mode": waiter.mode.map(Mode::as_str),
+        "units": units,
+        "limit": limit,
+        "site": waiter.info.as_ref().map(|info| &*info.site),
+        "host": waiter.info.as_ref().map(|info| &*info.host),
+        "pid": waiter.info.as_ref().map(|info| info.pid),
+        "waiting_for_seconds": waiter.waiting_for.as_secs_f64(),
+        "confirmed_seconds_ago": waiter.confirmed.map(|time| time.as_secs_f64()),
+    });
+    identify(&mut record, Some(waiter.owner), false);
+    record
+}
+
+/// A shortened identity has another name, so that no program takes it for a complete one.
+fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
+    let text = owner.map(OwnerId::to_hex);
+    if full {
+        record["owner"] = json!(text);
+    } else {
+        record["owner_prefix"] = json!(text.map(|text| text[..4].to_owned()));
+    }
+}
+
+pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
+    let mut table = Table::new(&["KEY", "STATE", "HELD FOR", "LEASE LEFT", "WAITERS", "CALL SITE", "PROCESS", "OWNER"]);
+    for entry in entries {
+        let [held_for, left, site, process, owner] = cells(entry, full_owners);
+        let key = entry.key.as_str().to_owned();
+        table.row([key, state(entry), held_for, left, entry.waiters.to_string(), site, process, owner]);
+    }
+    table.render()
+}
+
+/// Returns the state, and of a lock that is shared how.
+fn state(entry: &LockEntry) -> String {
+    match entry.mode {
+        Some(mode) if entry.state == EntryState::Shared => format!("shared, {}", mode.as_str()),
+        _ => entry.state.as_str().to_owned(),
+    }
+}
+
+/// Writes for how long a lock has been held, what is left of its lease, and by whom: call site, process and owner.
+pub(crate) fn cells(entry: &LockEntry, full_owners: bool) -> [String; 5] {
+    [
+        held_for(entry),
+        lease_left(entry),
+        entry.holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+        entry.holder.info.as_ref().map_or(NOTHING.to_owned(), process),
+        entry.holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
+    ]
+}
+
+pub(crate) fn holders_table(holders: &[FleetHolder], full_owners: bool) -> String {
+    let mut table = Table::new(&["HAS", "LEASE LEFT", "CALL SITE", "PROCESS", "OWNER"]);
+    for holder in holders {
+        table.row([
+            mode(holder.mode),
+            holder.lease_left.map_or("for ever".to_owned(), human),
+            holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+            holder.info.as_ref().map_or(NOTHING.to_owned(), process),
+            holder.owner.map_or(NOTHING.to_owned(), |id| owner(id, full_owners)),
+        ]);
+    }
+    table.render()
+}
+
+fn mode(mode: Option<Mode>) -> String {
+    mode.map_or(NOTHING.to_owned(), |mode| mode.to_string())
+}
+
+pub(crate) fn waiters_table(waiters: &[Waiter]) -> String {
+    let mut table = Table::new(&["PLACE", "WANTS", "WAITING", "LAST SEEN", "CALL SITE", "PROCESS", "OWNER"]);
+    for waiter in waiters {
+        table.row([
+            waiter.position.to_string(),
+            mode(waiter.mode),
+            human(waiter.waiting_for),
+            waiter.confirmed.map_or(NOTHING.to_owned(), |time| format!("{} ago", human(time))),
+            waiter.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
+            waiter.info.as_ref().map_or(NOTHING.to_owned(), process),
+            owner(waiter.owner, false),
+        ]);
+    }
+    table.render()
+}
+
+pub(crate) fn process(info: &HolderInfo) -> String {
+    format!("pid {} on {}", info.pid, info.host)
+}
+
+pub(crate) fn held_for(entry: &LockEntry) -> String {
+    match entry.state {
+        EntryState::Held | EntryState::Shared => entry.held_for.map_or(NOTHING.to_owned(), human),
+        _ => NOTHING.to_owned(),
+    }
+}
+
+pub(crate) fn lease_left(entry: &LockEntry) -> String {
+    entry.holder.ttl_left.map_or("for ever".to_owned(), human)
+}
+
+/// Sorts the worst first: locks that never end by themselves, locks with many waiters, old locks.
+pub(crate) fn sort(entries: &mut [LockEntry]) {
+    entries.sort_by_cached_key(|entry| {
+        let age = entry.held_for.unwrap_or(Duration::ZERO);
+        (!entry.is_without_ttl(), std::cmp::Reverse((entry.waiters, age)), entry.key.clone())
+    });
+}

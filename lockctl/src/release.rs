@@ -1,0 +1,84 @@
+//! The command that takes a lock away.
+
+use lock_core::Freed;
+use lock_core::LockKey;
+use lock_core::inspect::{EntryState, FleetReader, LockEntry};
+use serde_json::json;
+
+use crate::args::Expected;
+use crate::commands::free_json;
+use crate::output::Output;
+use crate::{End, Failure, audit, complain, record};
+use lock_core::text::visible;
+
+pub(crate) async fn release(
+    fleet: &FleetReader,
+    key: &LockKey,
+    expected: &Expected,
+    reason: &str,
+    out: &mut Output,
+) -> Result<End, Failure> {
+    // Read first, to report afterwards what was released; the server compares again.
+    let before = fleet.entry(key).await?;
+    let actor = audit::actor();
+    let freed = match (expected.owner, &expected.value) {
+        (Some(owner), _) => fleet.release(key, owner, &actor, reason).await?,
+        (None, Some(value)) => fleet.release_foreign(key, &value.0, &actor, reason).await?,
+        (None, None) => unreachable!("the command line demands one of them"),
+    };
+    if freed == Freed::Released {
+        let was = before.as_ref().filter(|entry| is_expected(entry, expected));
+        if out.is_json() {
+            let was = was.map(|entry| record::json(entry, false));
+            out.document(&json!({ "key": key.as_str(), "outcome": "released", "was": was }))?;
+        } else {
+            out.line(&format!("released {}{}", visible(key.as_str()), was.map_or(String::new(), past_hold)))?;
+            out.line(if expected.owner.is_some() {
+                "its holder is told, or learns of it with its next renewal if it cannot hear; it may go on writing until \
+                 then; resources that check fencing tokens are safe"
+            } else {
+                "its client is not told, and may go on as if it held the lock"
+            })?;
+        }
+        return Ok(End::Ok);
+    }
+    let now = fleet.entry(key).await?;
+    if out.is_json() {
+        let now = now.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, false));
+        out.document(&json!({ "key": key.as_str(), "outcome": "not_held", "now": now }))?;
+    }
+    let who = now.as_ref().map_or_else(|| "it is free".to_owned(), describe);
+    let expected =
+        expected.owner.map_or_else(|| "with that value".to_owned(), |id| format!("by {}", record::owner(id, false)));
+    complain(&format!("nothing was released: {key} is not held {expected}; {who}"));
+    Ok(End::NotFound)
+}
+
+fn is_expected(entry: &LockEntry, expected: &Expected) -> bool {
+    match expected.owner {
+        Some(owner) => entry.holder.owner == Some(owner),
+        None => entry.foreign_value.is_some(),
+    }
+}
+
+fn past_hold(entry: &LockEntry) -> String {
+    if entry.state == EntryState::Foreign {
+        return ", held by a client of another library".to_owned();
+    }
+    let info = entry.holder.info.as_ref();
+    let who = info.map_or(String::new(), |info| format!(", held by {} ({})", info.site, record::process(info)));
+    visible(&format!("{who} for {}", record::held_for(entry)))
+}
+
+fn describe(entry: &LockEntry) -> String {
+    match (entry.state, &entry.holder.info, entry.holder.owner) {
+        (EntryState::Held, Some(info), Some(owner)) => {
+            format!("now {} holds it ({}, owner {})", info.site, record::process(info), record::owner(owner, false))
+        }
+        (EntryState::Shared, _, _) => "others share it now; `lockctl show` lists them".to_owned(),
+        (EntryState::Kept, _, _) => {
+            format!("it was released already and stays taken for {} more", record::lease_left(entry))
+        }
+        _ => "a client of another library holds it; `lockctl show` says how to release that".to_owned(),
+    }
+}

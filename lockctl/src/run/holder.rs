@@ -1,0 +1,234 @@
+//! The process that holds the lock.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
+use std::time::{Duration, UNIX_EPOCH};
+
+use lock_core::{
+    LockError, LockErrorKind, LockGuard, LockManager, LockManagerBuilder, LossReason, ReleaseOutcome, Wait,
+};
+use rustix::process::Signal;
+use tokio::process::Child;
+use tokio::time::{Instant, interval, sleep_until};
+
+use crate::args::{OnBusy, Run};
+use crate::run::command::{self, Target};
+use crate::run::sentinel::Sentinel;
+use crate::run::signals::Signals;
+use crate::run::{BUSY, LOST, NOT_EXECUTABLE, UNAVAILABLE};
+use crate::{SET_IT, complain};
+use lock_core::text::visible;
+
+/// How long remaining processes may take to end after they were killed, and how long the release
+/// may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often to check whether processes remain.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Takes the lock, runs the command, and returns the exit code.
+pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
+    if url.starts_with("memory:") {
+        complain("memory:// is a store of this process alone; name the Redis server with --url or LOCK_URL");
+        return ExitCode::from(2);
+    }
+    // Connects with the request, whose wait covers that too.
+    let locks = match LockManager::builder_for(url).and_then(LockManagerBuilder::build) {
+        Ok(locks) => locks,
+        Err(error) => {
+            complain(&format!("{error}{SET_IT}"));
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("cannot start: {error}; raise the limit of open files"));
+            return ExitCode::from(UNAVAILABLE);
+        }
+    };
+    ExitCode::from(runtime.block_on(under_lock(&locks, wanted)))
+}
+
+async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
+    // Before anything else, so that no signal is missed.
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            complain(&format!("cannot take signals: {error}"));
+            return UNAVAILABLE;
+        }
+    };
+    let taken = tokio::select! {
+        biased;
+        signal = signals.next() => return killed_by(signal.as_raw()),
+        taken = take(locks, wanted) => taken,
+    };
+    let guard = match taken {
+        Ok(guard) => guard,
+        Err(error) => return refused(&error, wanted.on_busy),
+    };
+    let code = match start(wanted, &guard) {
+        Ok(run) => run.finish(&guard, &mut signals, wanted.grace).await,
+        Err(error) => {
+            complain(&format!("the command was not run: {error}"));
+            NOT_EXECUTABLE
+        }
+    };
+    let code = release(guard, code).await;
+    locks.shutdown(PATIENCE).await;
+    code
+}
+
+async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError> {
+    let program = wanted.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
+    let site = format!("lockctl run {}", program.unwrap_or_default().to_string_lossy());
+    // The manager adds the namespace, and the key may have been given with it.
+    let key = wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned();
+    let wait = if wanted.nonblock { Wait::None } else { wanted.wait };
+    let request = if wanted.shared { locks.read(key) } else { locks.lock(key) };
+    let mut request = request.with_ttl(wanted.ttl).with_wait(wait).with_site(site.leak());
+    if let Some(limit) = wanted.max_hold {
+        request = request.with_max_hold(limit);
+    }
+    if let Some(least) = wanted.min_hold {
+        request = request.with_min_hold(least);
+    }
+    request.acquire().await
+}
+
+fn refused(error: &LockError, on_busy: OnBusy) -> u8 {
+    let is_busy = matches!(error.kind(), LockErrorKind::Busy | LockErrorKind::Timeout);
+    if is_busy && on_busy == OnBusy::Skip {
+        return 0;
+    }
+    complain(&error.to_string());
+    match error.kind() {
+        LockErrorKind::InvalidKey => 2,
+        _ if is_busy => BUSY,
+        _ => UNAVAILABLE,
+    }
+}
+
+async fn release(guard: LockGuard, code: u8) -> u8 {
+    if code == LOST {
+        return code;
+    }
+    match guard.release().await {
+        Ok(ReleaseOutcome::AlreadyLost(reason)) => {
+            complain(&format!("the lock was lost: {reason}; by then the command had ended, or was about to"));
+            LOST
+        }
+        Ok(_) => code,
+        Err(error) => {
+            complain(&format!("{error}; the command has ended"));
+            code
+        }
+    }
+}
+
+/// The command, while it runs.
+struct Running {
+    child: Child,
+    target: Target,
+    sentinel: Sentinel,
+}
+
+fn start(wanted: &Run, guard: &LockGuard) -> std::io::Result<Running> {
+    let mut sentinel = Sentinel::start(wanted.grace)?;
+    let environment = [
+        ("LOCK_KEY", guard.key().as_str().to_owned()),
+        ("LOCK_TOKEN", guard.token().to_string()),
+        ("LOCK_DEADLINE", deadline(guard).to_string()),
+    ];
+    let (child, target) = command::start(&wanted.command, &environment, wanted.foreground)?;
+    sentinel.watch(target);
+    sentinel.lease(guard.remaining());
+    Ok(Running { child, target, sentinel })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "for the command, which may know no other clock; nothing is decided by it"
+)]
+fn deadline(guard: &LockGuard) -> u128 {
+    let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now + guard.remaining()).as_millis()
+}
+
+impl Running {
+    /// Waits until the command and everything it started have ended, or ends them.
+    async fn finish(mut self, guard: &LockGuard, signals: &mut Signals, grace: Duration) -> u8 {
+        let (mut ended, mut lost): (Option<ExitStatus>, Option<LossReason>) = (None, None);
+        let (mut kill_at, mut give_up_at) = (None, None);
+        let mut beat = interval((guard.remaining() / 6).clamp(LOOK, PATIENCE));
+        let mut look = interval(LOOK);
+        loop {
+            tokio::select! {
+                biased;
+                reason = guard.lost(), if lost.is_none() => {
+                    lost = Some(reason);
+                    let what = if ended.is_none() { "the command" } else { "what the command left behind" };
+                    complain(&visible(&format!("the lock {} was lost: {reason}; ending {what}", guard.key())));
+                    self.target.signal(Signal::TERM);
+                    kill_at = kill_at.or(Some(Instant::now() + grace));
+                }
+                status = self.child.wait(), if ended.is_none() => {
+                    ended = Some(status.unwrap_or_else(|_| ExitStatus::from_raw(i32::from(UNAVAILABLE) << 8)));
+                    if !self.target.is_left() {
+                        break;
+                    }
+                    let then = if lost.is_none() { "; the lock is released when they have ended" } else { "" };
+                    complain(&format!("the command has ended and left processes behind, which get TERM{then}"));
+                    self.target.signal(Signal::TERM);
+                    kill_at = kill_at.or(Some(Instant::now() + grace));
+                }
+                signal = signals.next() => self.target.signal(signal),
+                _ = beat.tick() => self.sentinel.lease(guard.remaining()),
+                () = at(kill_at), if kill_at.is_some() => {
+                    self.target.signal(Signal::KILL);
+                    (kill_at, give_up_at) = (None, Some(Instant::now() + PATIENCE));
+                }
+                _ = look.tick(), if ended.is_some() => {
+                    let is_over = give_up_at.is_some_and(|at| at <= Instant::now());
+                    let is_left = self.target.is_left();
+                    if is_over && is_left {
+                        complain("processes of the command do not end, although they were killed; they are left alone");
+                    }
+                    if is_over || !is_left {
+                        break;
+                    }
+                }
+            }
+        }
+        self.sentinel.dismiss();
+        // Both may be seen at once after this process was stopped and continued.
+        if lost.is_none()
+            && let Err(error) = guard.ensure_held()
+        {
+            complain(&error.to_string());
+            return LOST;
+        }
+        match (ended, lost) {
+            (_, Some(_)) | (None, None) => LOST,
+            (Some(status), None) => status.code().map_or_else(|| killed_by(status.signal().unwrap_or(0)), low_byte),
+        }
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns the code that shells report for a command that was ended by a signal.
+fn killed_by(signal: i32) -> u8 {
+    low_byte(128 + signal)
+}
+
+fn low_byte(code: i32) -> u8 {
+    code.to_le_bytes()[0]
+}

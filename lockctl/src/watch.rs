@@ -1,0 +1,114 @@
+//! The command that keeps running.
+
+use std::time::Duration;
+
+use lock_core::inspect::FleetReader;
+use lock_core::{LockError, LockErrorKind, LockKey};
+use serde_json::{Value, json};
+
+use crate::args::Wanted;
+use crate::output::Output;
+use crate::{End, Failure, commands, complain, listing, record};
+use lock_core::text::visible;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// One snapshot, in the requested form.
+pub(crate) enum Look {
+    Json(Value),
+    Text(String),
+}
+
+/// Shows one lock of a fleet, or all of them.
+pub(crate) async fn watch(
+    fleet: &FleetReader,
+    key: Option<&LockKey>,
+    wanted: &Wanted,
+    out: &mut Output,
+) -> Result<End, Failure> {
+    let as_json = out.is_json();
+    again_and_again(async || look(fleet, key, wanted, as_json).await, out).await
+}
+
+/// Looks every second until Ctrl-C.
+pub(crate) async fn again_and_again(
+    look: impl AsyncFn() -> Result<Look, LockError>,
+    out: &mut Output,
+) -> Result<End, Failure> {
+    let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut first = true;
+    loop {
+        let look = tokio::select! {
+            _ = &mut stop => return Ok(End::Ok),
+            look = look() => look,
+        };
+        match look {
+            Ok(Look::Json(document)) => out.record(&document)?,
+            Ok(Look::Text(text)) => frame(&text, out)?,
+            // When a server fails during `watch`, people still want to see when it comes back.
+            Err(error) if !first && error.kind() == LockErrorKind::Unavailable => unavailable(&error, out)?,
+            Err(error) => return Err(error.into()),
+        }
+        first = false;
+        tokio::select! {
+            _ = &mut stop => return Ok(End::Ok),
+            () = pause() => {}
+        }
+    }
+}
+
+async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_json: bool) -> Result<Look, LockError> {
+    let Some(key) = key else {
+        let listing = listing::scan(fleet, &wanted.scope).await?;
+        return Ok(if as_json {
+            Look::Json(commands::listing_json(&listing, fleet, wanted))
+        } else if listing.entries.is_empty() {
+            Look::Text(listing.summary(fleet))
+        } else {
+            Look::Text(format!("{}\n{}", record::table(&listing.entries, wanted.owners), listing.summary(fleet)))
+        });
+    };
+    let entry = fleet.entry(key).await?;
+    let holders = commands::shared_by(fleet, entry.as_ref()).await?;
+    let waiters = fleet.waiters(key).await?;
+    if as_json {
+        let mut document =
+            entry.as_ref().map_or_else(|| commands::free_json(key), |entry| record::json(entry, wanted.owners));
+        if !holders.is_empty() {
+            document["holders"] = record::holders_json(&holders, wanted.owners);
+        }
+        document["queue"] = waiters.iter().map(record::waiter_json).collect();
+        return Ok(Look::Json(document));
+    }
+    let mut text = match &entry {
+        Some(entry) => record::table(std::slice::from_ref(entry), wanted.owners),
+        None => format!("{} is free", visible(key.as_str())),
+    };
+    if !holders.is_empty() {
+        text.push_str(&format!("\n\n{}", record::holders_table(&holders, wanted.owners)));
+    }
+    if !waiters.is_empty() {
+        text.push_str(&format!("\n\n{}", record::waiters_table(&waiters)));
+    }
+    Ok(Look::Text(text))
+}
+
+/// Shows a snapshot in place of the one before, or below it where there is no screen.
+fn frame(text: &str, out: &mut Output) -> Result<(), Failure> {
+    let clear = if out.is_terminal() { "\u{1b}[H\u{1b}[2J" } else { "" };
+    let end = if out.is_terminal() { "\nCtrl-C ends" } else { "\n" };
+    Ok(out.line(&format!("{clear}{text}{end}"))?)
+}
+
+fn unavailable(error: &LockError, out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() {
+        return Ok(out.record(&json!({ "error": error.to_string() }))?);
+    }
+    complain(&format!("{error}; trying again"));
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "this runtime belongs to the program")]
+async fn pause() {
+    tokio::time::sleep(EVERY).await;
+}
