@@ -28,7 +28,7 @@ pub struct Claim {
     pub durability: Durability,
     /// The token under which it shares its lock, for a renewal; zero if that is not known. A claim whose lock was lost, and
     /// that is granted again by a server which knows nothing of that, has another one, and its renewal is answered
-    /// [`Lost`](Renewal::Lost).
+    /// [`Lost`](crate::Renewal::Lost).
     pub token: FencingToken,
 }
 

@@ -69,6 +69,6 @@ async fn is_replica(link: &Link) -> std::result::Result<Option<bool>, RedisError
     asking.cmd("HELLO").cmd("INFO").arg("replication");
     let mut answers = link.send_all(&asking).await?.into_iter();
     let now = Introduction::read(answers.next(), answers.next());
-    let promoted = now.history.is_some() && now.history.as_ref() != link.history();
+    let promoted = now.is_heir && now.history.is_some() && now.history.as_ref() != link.history();
     Ok(now.is_replica().map(|is_replica| is_replica || promoted))
 }

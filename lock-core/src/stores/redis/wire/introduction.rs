@@ -14,6 +14,9 @@ pub(crate) struct Introduction {
     /// The name of the history of its data (`master_replid`), if it tells. No server but its replicas shares it. It
     /// changes when the server is promoted, and when it starts.
     pub(crate) history: Option<Arc<str>>,
+    /// Whether it has gone on with the data of another server (`master_replid2`): it was promoted. A master that begins a
+    /// new history because it gets its first replica has not.
+    pub(crate) is_heir: bool,
 }
 
 impl Introduction {
@@ -29,10 +32,13 @@ impl Introduction {
             })
         };
         let info: Option<String> = info.and_then(|info| redis::from_redis_value(info).ok());
-        let history = info.as_deref().and_then(|info| {
-            info.lines().find_map(|line| line.strip_prefix("master_replid:")).map(|history| history.trim().into())
-        });
-        Self { mode: word("mode"), role: word("role"), history }
+        let told = |name: &str| {
+            let line = info.as_deref()?.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim())
+        };
+        let history = told("master_replid:").map(Arc::from);
+        let is_heir = told("master_replid2:").is_some_and(|before| before.bytes().any(|digit| digit != b'0'));
+        Self { mode: word("mode"), role: word("role"), history, is_heir }
     }
 
     /// Returns whether it is a replica, if it tells.
