@@ -127,10 +127,10 @@ impl World {
     fn request(&mut self) -> (LockRequest, String) {
         let (process, weight) = (self.random.usize(0..self.managers.len()), self.random.u32(1..3));
         let locks = &self.managers[process];
-        let (request, what) = match self.random.u8(0..4) {
-            0 => (locks.read(KEY), "read"),
-            1 => (locks.semaphore(KEY, 3).with_weight(weight), "some of three permits"),
-            2 => (locks.semaphore(KEY, 3), "one of three permits"),
+        let (request, what) = match self.random.u8(0..6) {
+            0..2 => (locks.read(KEY), "read"),
+            2 => (locks.semaphore(KEY, 3).with_weight(weight), "some of three permits"),
+            3..5 => (locks.semaphore(KEY, 3), "one of three permits"),
             _ => (locks.write(KEY), "write"),
         };
         (request.with_ttl(LONG), format!("{process} wants to have {what}"))

@@ -36,6 +36,10 @@ fn number(random: &mut Rng, now: i64) -> String {
 
 fn score(random: &mut Rng, now_ms: i64) -> String {
     let near = now_ms + random.i64(-50_000..50_000);
+    // A lease that is over, as often as all else.
+    if random.bool() {
+        return format!("-{}", now_ms - random.i64(1..50_000));
+    }
     match random.u8(0..12) {
         0 => "-inf".to_owned(),
         1 => "+inf".to_owned(),
@@ -55,6 +59,10 @@ fn score(random: &mut Rng, now_ms: i64) -> String {
 /// An entry of `waiters`, most of whose fields are right.
 fn entry(random: &mut Rng, now_ms: i64) -> String {
     let now = now_ms * 1000;
+    if random.bool() {
+        let terms = pick(random, &["s1/3", "s2/3", "s3/3"]);
+        return format!("distributed-lock:inbox:nobody|1|{now}|0|3000|{terms}|0-0|1000|host|1|site|lock");
+    }
     let mut fields = words(&["distributed-lock:inbox:nobody", "1", &now.to_string(), "0", "3000"]);
     if random.bool() {
         let terms = [
