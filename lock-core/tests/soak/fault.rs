@@ -9,6 +9,9 @@ use crate::refusal::{Refusal, assert_answers};
 use crate::topology::{Change, Topology, ok};
 use crate::{LONGEST_LEASE, PROCESSES, TTL, World};
 
+/// After how long every process knows that a server began another history: an idle connection looks once a minute.
+const NOTICED: Duration = Duration::from_secs(65);
+
 /// The connections of a process to one address, or to all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
@@ -149,7 +152,11 @@ impl Fault {
             Self::PauseServer(place) => world.servers.server(place).resume(),
             Self::Refuse(place, refusal) => {
                 assert_answers(world.servers.server(place), &format!("{refusal:?}"));
+                let from = world.recorder.now();
                 refusal.end(world.servers.server(place));
+                if matches!(refusal, Refusal::Demoted) {
+                    world.renamed.push(from..=from + u64::try_from(NOTICED.as_nanos()).unwrap());
+                }
                 assert_answers(world.servers.server(place), &format!("after {refusal:?}"));
             }
             Self::Change(change) => {

@@ -58,6 +58,8 @@ struct World {
     recorder: Recorder,
     random: fastrand::Rng,
     forgotten: Vec<Window>,
+    /// When a server began another history that forgot nothing, and for how long that may be unknown.
+    renamed: Vec<Window>,
     /// The longest time after a fault until every process had locks of every kind.
     recovery: Duration,
 }
@@ -102,8 +104,8 @@ async fn soak(start: impl FnOnce(&mut fastrand::Rng) -> Box<dyn Topology>) {
     let name = servers.name();
     let fleet = Fleet::start(&*servers, &scratch, &resource, random.fork()).await;
     let recorder = scratch.recorder();
-    let (forgotten, recovery) = (Vec::new(), Duration::ZERO);
-    let mut world = World { servers, fleet, recorder, random, forgotten, recovery };
+    let (forgotten, renamed, recovery) = (Vec::new(), Vec::new(), Duration::ZERO);
+    let mut world = World { servers, fleet, recorder, random, forgotten, renamed, recovery };
     world.fleet.assert_all_served().await;
     let struck = strike(&mut world, length).await;
 
@@ -113,7 +115,8 @@ async fn soak(start: impl FnOnce(&mut fastrand::Rng) -> Box<dyn Topology>) {
     let tally = world.fleet.stop().await;
     let left = left::after(&*world.servers);
     let verdict = scratch.verdict();
-    let noted = notes::judge(&std::fs::read_to_string(scratch.path("notes")).unwrap(), &Times(&world.forgotten));
+    let times = Times { forgotten: &world.forgotten, renamed: &world.renamed };
+    let noted = notes::judge(&std::fs::read_to_string(scratch.path("notes")).unwrap(), &times);
     println!("figure: soak over {name} of {length:?}, faults: {struck:?}");
     println!("figure: soak over {name}, answers: {tally:?}");
     println!(
