@@ -14,7 +14,8 @@ use std::str::FromStr;
 /// at the instant at which the lock is taken, `n` counting the holders to which the process passes the lock on
 /// by itself. The clock never falls behind the server's time. So tokens also grow across a flush, an eviction, a
 /// restart, a step of the server's time, or a failover that lost writes, where a plain counter would repeat. Only
-/// if the clock is lost *and* the server's time is behind can they fall.
+/// if the clock is lost *and* the server's time is behind can they fall. The store in memory draws from the machine's time
+/// of day in the same way, so a resource that has seen tokens of one store accepts those of the other.
 ///
 /// # Storing and comparing
 ///

@@ -1,9 +1,9 @@
 //! Writes to Redis that a newer fencing token refuses.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{FencedWrite, FencingToken};
+use lock_core::{FencedWrite, FencingGate, FencingToken, LockManager};
 
 use crate::support::{SECOND, locks, pttl, take};
 
@@ -113,4 +113,21 @@ async fn a_holder_whose_lock_has_passed_on_is_refused_through_the_usual_client()
     let stale = FencedWrite::refusal(&error.to_string()).unwrap();
     assert_eq!((stale.token, stale.newest), (first.token(), second.token()), "{error}");
     assert_eq!(server.command(&["GET", "stock:7"]).text(), "10");
+}
+
+/// The machine's uptime would be less than any token of Redis, and so would every token after a reboot.
+#[tokio::test]
+#[limit]
+async fn tokens_of_memory_exceed_those_that_redis_gave_before() {
+    let server = RedisServer::start();
+    let (redis, memory) = (LockManager::connect(&server.url()).await.unwrap(), LockManager::in_memory());
+    let gate = FencingGate::new();
+    let token = redis.lock("moved").await.unwrap().token();
+    gate.admit(token).unwrap();
+    // Within a millisecond the sequence decides, and each store counts its own.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    gate.admit(memory.lock("moved").await.unwrap().token()).unwrap();
+    let of_day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let drawn = u128::from(memory.lock("moved").await.unwrap().token().get() >> 20);
+    assert!(drawn.abs_diff(of_day) < 60_000, "{drawn} ms, {of_day} ms");
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::contract::backend::{AcquireRequest, Attempt, MemberList, Vote};
-use crate::stores::memory::{State, millis};
+use crate::stores::memory::State;
 use crate::types::mode::Mode;
 use crate::types::owner::Holder;
-use crate::types::system::clock::Timestamp;
+use crate::types::system::clock::{Timestamp, since_epoch};
 
 /// What a member of a quorum keeps beside locks.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl State {
         match self.acquire(&alone, now) {
             Attempt::Granted { token } => {
                 let history = self.membership.lost_at.map(|lost_at| now.since(lost_at));
-                Vote::Granted { token, kept, history, time: Some(millis(now)) }
+                Vote::Granted { token, kept, history, time: Some(since_epoch(now)) }
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
             // The claim shares it, and so do others.

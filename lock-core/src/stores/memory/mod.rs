@@ -23,7 +23,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::owner::{Holder, HolderInfo, OwnerId};
-use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::clock::{Clock, Timestamp, since_epoch};
 
 /// Locks in the memory of this process, for tests and for programs that run alone.
 ///
@@ -311,7 +311,7 @@ impl State {
     /// Draws a token greater than every earlier one and than the caller's floor.
     fn draw(&mut self, request: &AcquireRequest, now: Timestamp) -> FencingToken {
         let known = request.floor.get() / FencingToken::PER_GRANT;
-        self.drawn = (self.drawn + 1).max(millis(now) * SEQUENCE).max(known + 1);
+        self.drawn = (self.drawn + 1).max(since_epoch(now) * SEQUENCE).max(known + 1);
         FencingToken::new(self.drawn * FencingToken::PER_GRANT)
     }
 
@@ -360,13 +360,9 @@ const SEQUENCE: u64 = 1 << 13;
 /// How far ahead of the clock a known token may lie, ms.
 const HOUR: u64 = 3_600_000;
 
-fn millis(now: Timestamp) -> u64 {
-    now.as_nanos() / 1_000_000
-}
-
 /// Refuses a floor to which the clock must not be set.
 fn check_floor(request: &AcquireRequest, now: Timestamp) -> Result<()> {
-    if request.floor.get() / FencingToken::PER_GRANT / SEQUENCE <= millis(now) + HOUR {
+    if request.floor.get() / FencingToken::PER_GRANT / SEQUENCE <= since_epoch(now) + HOUR {
         return Ok(());
     }
     let error = LockError::misconfigured(format!(

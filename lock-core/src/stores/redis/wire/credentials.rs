@@ -48,7 +48,7 @@ impl Credentials {
     }
 
     /// Sets how long they are valid from now on. The provider is asked again when a fifth of that time is
-    /// left.
+    /// left, and at most once a second.
     #[must_use]
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
@@ -75,6 +75,9 @@ impl fmt::Debug for Credentials {
 }
 
 type Asked = Pin<Box<dyn Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send>>;
+
+/// How soon credentials are asked for again, however short they last.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 /// How long the answer of a provider is waited for. Then whoever comes next asks again, beside it. Less than connecting
 /// may take, so that callers learn what they wait for.
@@ -240,7 +243,7 @@ impl Shared {
 
     /// Takes note of what the application gave when it was asked `then`.
     fn take(&self, credentials: Credentials, then: Timestamp) -> (u64, Credentials) {
-        let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| then.after(time / 5 * 4));
+        let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| then.after((time / 5 * 4).max(SHORTEST)));
         let number = {
             let mut given = self.given();
             given.last = Some((credentials.clone(), until));

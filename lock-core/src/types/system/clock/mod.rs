@@ -4,6 +4,7 @@ mod wake_up;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use crate::types::system::clock::wake_up::WakeUp;
@@ -93,6 +94,17 @@ pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
 pub(crate) fn wall_clock() -> std::time::SystemTime {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     std::time::SystemTime::now()
+}
+
+/// Returns a moment of the system clock in ms since 1970. Never less than for an earlier moment, although the time of day
+/// may be set back; where it is set forward, this follows.
+pub(crate) fn since_epoch(moment: Timestamp) -> u64 {
+    /// When the system clock was at its start, as far as the time of day has ever said.
+    static ORIGIN: AtomicU64 = AtomicU64::new(0);
+    let millis = |moment: Timestamp| moment.as_nanos() / 1_000_000;
+    let of_day = wall_clock().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_millis();
+    let origin = u64::try_from(of_day).unwrap_or(0).saturating_sub(millis(boot_time()));
+    ORIGIN.fetch_max(origin, Ordering::Relaxed).max(origin) + millis(moment)
 }
 
 /// The clock of one manager and of the stores it drives.
