@@ -1,6 +1,7 @@
 //! `docs/protocol-vectors.json`: calls, their answers, and the keys before and after them, in the words of
 //! `docs/protocol.md`. After a wanted change: `LOCK_VECTORS=overwrite`, and read the difference.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -245,9 +246,21 @@ async fn vectors_of(server: &RedisServer, scenario: scenarios::Scenario) -> Vec<
     vectors
 }
 
+/// Sorts names, which is done or not by what else is built with this.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Array(parts) => parts.iter().map(sorted).collect(),
+        Value::Object(parts) => {
+            let parts: BTreeMap<_, _> = parts.iter().collect();
+            Value::Object(parts.into_iter().map(|(name, part)| (name.clone(), sorted(part))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
 /// One part a line, in the order in which they are read.
 fn render(vectors: &[Value]) -> String {
-    let part = |vector: &Value, name: &str| format!("\"{name}\": {}", vector[name]);
+    let part = |vector: &Value, name: &str| format!("\"{name}\": {}", sorted(&vector[name]));
     let vector = |vector: &Value| {
         let names = ["about", "listens", "before", "call", "answer", "messages", "after"];
         format!("{{ {} }}", names.map(|name| part(vector, name)).join(",\n  "))
