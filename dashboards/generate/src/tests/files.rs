@@ -79,7 +79,8 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
             "{name}"
         );
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            assert!(folder().join("runbooks").join(link).exists(), "{name} links to {link}");
+            let page = link.split('#').next().unwrap();
+            assert!(folder().join("runbooks").join(page).exists(), "{name} links to {link}");
         }
         written.insert(name.to_owned());
     }
