@@ -78,7 +78,7 @@ async fn the_scripts_keep_the_rules() {
 const AT_ONCE: usize = 4;
 
 /// Each mutant has this long to be noticed.
-const PATIENCE: u32 = 30;
+const PATIENCE: u32 = 120;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit(900)]
