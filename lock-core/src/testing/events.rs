@@ -1,9 +1,10 @@
 //! A record of events, checked against their grammar.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::contract::event::{GrantPath, LockEvent, LockEventKind, LockObserver};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// An observer that remembers the names of all events. Clones share one record.
 ///
@@ -78,7 +79,7 @@ impl EventLog {
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

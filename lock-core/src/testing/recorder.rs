@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use crate::contract::event::{LockEvent, LockEventKind, LockObserver};
 use crate::testing::history::Record;
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::Mutex;
 
 /// Appends what this process does to a file that other processes append to as well.
 ///
@@ -85,7 +85,7 @@ impl Recorder {
     /// stall between then and now would put the end too late. So the end is also computed from what was known before,
     /// and the earlier of the two counts: no stall affects both.
     fn deadline(&self, event: &LockEvent<'_>, now: Timestamp) -> Timestamp {
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = self.under_way.lock();
         let known = under_way.entry(event.attempt).or_insert(UnderWay { began: now, deadline: now });
         let (left, came_about) = match &event.kind {
             LockEventKind::Acquired { waited, lease_left, .. } => (*lease_left, known.began.after(*waited)),
@@ -99,7 +99,7 @@ impl Recorder {
     }
 
     fn remove(&self, attempt: u64) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&attempt);
+        self.under_way.lock().remove(&attempt);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Time measurement on machines that sometimes stand still.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::Once;
 use std::time::Duration;
 
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How often the meter looks at the clock.
 const TICK: Duration = Duration::from_millis(5);
@@ -88,7 +89,7 @@ impl Stopwatch {
 }
 
 fn meter() -> MutexGuard<'static, Meter> {
-    METER.lock().unwrap_or_else(PoisonError::into_inner)
+    METER.lock()
 }
 
 /// Runs for as long as the process lives.

@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::types::key::{LockKey, LockLabel};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How many pairs of labels are remembered. Labels are few; a program that makes them up at run time gets no more
 /// warnings.
@@ -72,7 +73,7 @@ impl OrderGraph {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

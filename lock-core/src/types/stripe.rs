@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
-use std::sync::{Mutex, PoisonError};
 
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
+use crate::types::system::sync::Mutex;
 
 /// The most stripes of one name.
 pub(crate) const MAX_STRIPES: u32 = 4096;
@@ -54,7 +54,7 @@ impl Stripings {
             ))
             .with_key(name));
         }
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let known = counts.get(name).copied();
         match known {
             Some(known) if known == count => Ok(()),
@@ -118,7 +118,7 @@ mod tests {
         for number in 0..=MAX_NAMES {
             known.register(&name(number), 2).unwrap();
         }
-        assert!(known.0.lock().unwrap().len() <= MAX_NAMES);
+        assert!(known.0.lock().len() <= MAX_NAMES);
         let error = known.register(&name(MAX_NAMES), 3).unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Misconfigured);
         assert!(error.to_string().contains("formerly(2)"), "{error}");

@@ -19,8 +19,22 @@ mod gate;
 mod spread;
 
 mod sync {
-    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
-    pub(crate) use std::sync::PoisonError;
+    use std::sync::PoisonError;
+
+    pub(crate) use shuttle::sync::MutexGuard;
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
 }
 
 // Where the gate finds what it imports.
@@ -33,8 +47,8 @@ mod types {
     }
 }
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use shuttle::future::block_on;
@@ -130,7 +144,7 @@ type Looks = Arc<sync::Mutex<Vec<Look<Parcel>>>>;
 
 /// Runs what is scheduled.
 fn look(looks: &Looks) {
-    let due = std::mem::take(&mut *looks.lock().unwrap_or_else(PoisonError::into_inner));
+    let due = std::mem::take(&mut *looks.lock());
     due.into_iter().for_each(Look::run);
 }
 
@@ -143,7 +157,7 @@ fn run(scheduler: impl Scheduler + 'static, visits: &[Visit]) -> usize {
         let key = LockKey::new("k").unwrap_or_else(|error| panic!("{error}"));
         let (looks, inside) = (Looks::default(), Arc::new(AtomicBool::new(false)));
         let scheduled = Arc::clone(&looks);
-        let schedule = move |look| scheduled.lock().unwrap_or_else(PoisonError::into_inner).push(look);
+        let schedule = move |look| scheduled.lock().push(look);
         let gate = Arc::new(Gate::new(schedule));
         let visitors = visits.iter().map(|&what| {
             let (gate, key, inside) = (Arc::clone(&gate), key.clone(), Arc::clone(&inside));

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::contract::event::{LockEvent, LockObserver, Notice};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How often an observer that is added is told the state at most, if that goes on changing.
 const TELLINGS: usize = 8;
@@ -122,7 +123,7 @@ impl Observers {
     }
 
     fn lasting(&self) -> MutexGuard<'_, Vec<Lasting>> {
-        self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lasting.lock()
     }
 }
 

@@ -17,7 +17,7 @@ use std::task::Waker;
 
 use crate::types::key::LockKey;
 use crate::types::system::spread::Spread;
-use crate::types::system::sync::{Mutex, MutexGuard, PoisonError};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 // With their paths, since `tests/interleavings/` builds these files too.
 mod look;
@@ -187,7 +187,7 @@ impl<P: Payload> Gate<P> {
     /// Wakes all waiters, so that they check whether the manager was shut down.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             let mut open: Vec<&KeyQueue<P>> = shard.open.iter().map(|ByKey(queue)| &**queue).collect();
             // In a fixed order, so that a run on virtual time can be repeated.
             open.sort_by_key(|queue| queue.key.as_str());
@@ -216,7 +216,7 @@ impl<P: Payload> Gate<P> {
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard<P>> {
         // The upper half, since the set of the shard takes the place from the lower.
         let place = usize::try_from(Spread::default().hash_one(key) >> 32).unwrap_or(0);
-        self.shards[place % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[place % SHARDS].lock()
     }
 }
 
@@ -243,7 +243,7 @@ impl<P: Payload> KeyQueue<P> {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState<P>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn waiters(&self) -> usize {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::{ByKey, Gate, KeyQueue, Payload, QueueState, Shard, Turn, Waiter, wake};
 use crate::types::key::LockKey;
-use crate::types::system::sync::{Mutex, MutexGuard, PoisonError};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// What all callers in one queue for a shared lock want.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ struct State<P: Payload> {
 
 impl<P: Payload> Shares<P> {
     fn state(&self) -> MutexGuard<'_, State<P>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Lets one more in, unless the last has just left.

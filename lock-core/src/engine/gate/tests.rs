@@ -65,7 +65,7 @@ fn look(looks: &Looks) -> usize {
 }
 
 fn is_empty(gate: &Gate<Parcel>) -> bool {
-    gate.shards.iter().all(|shard| shard.lock().unwrap().open.is_empty())
+    gate.shards.iter().all(|shard| shard.lock().open.is_empty())
 }
 
 #[test]

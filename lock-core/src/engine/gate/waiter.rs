@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::{KeyQueue, Payload, Turn};
-use crate::types::system::sync::{Mutex, MutexGuard, PoisonError};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// A place in the queue of one key. Awaiting it gives the turn; dropping it leaves the queue.
 pub(crate) struct Waiter<P: Payload> {
@@ -106,7 +106,7 @@ impl<P: Payload> WaiterSlot<P> {
     }
 
     fn state(&self) -> MutexGuard<'_, WaiterState<P>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 pub(crate) mod owned;
 pub(crate) mod release;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -21,6 +21,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::options::LockOptions;
 use crate::types::owner::Holder;
 use crate::types::system::clock::Timestamp;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// One holder, shared by its guard, the watchdog and the gate.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl Hold {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns how long the lock may still be believed in.
@@ -153,7 +154,7 @@ impl Hold {
 
     /// Emits the event of the end, after those of all renewals.
     pub(crate) fn emit_end(&self, kind: LockEventKind<'_>) {
-        drop(self.telling.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.telling.lock());
         trace::ended(self.span(), &kind);
         if let LockEventKind::Lost { held, reason } = kind {
             trace::lost(self.span(), &self.events, self.token, held, reason);
@@ -296,7 +297,7 @@ impl Occupant for Hold {
     }
 
     fn emit_renewal(&self, kind: LockEventKind<'_>) {
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _telling = self.telling.lock();
         let held = self.state().status == Status::Held;
         if held {
             self.events.emit(kind);

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::contract::backend::Grant;
 use crate::types::owner::OwnerId;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// The claims of this process that are, or were, in the store's queue.
 #[derive(Debug, Default)]
@@ -102,7 +103,7 @@ impl Grants {
     }
 
     fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Mailbox>, OwnerHash>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock()
     }
 }
 
@@ -126,7 +127,7 @@ impl Hasher for FirstBytes {
 
 impl Mailbox {
     fn state(&self) -> MutexGuard<'_, MailboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

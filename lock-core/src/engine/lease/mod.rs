@@ -9,7 +9,7 @@ mod state;
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::types::options::{Durability, HandoffLimits, LockOptions, command_time
 use crate::types::owner::Holder;
 pub(crate) use crate::types::system::clock::deadline_of;
 use crate::types::system::clock::{Clock, Nanos, Timestamp};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 pub(crate) use state::LeaseState;
 
@@ -229,7 +230,7 @@ impl Lease {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn deadline(&self) -> Timestamp {

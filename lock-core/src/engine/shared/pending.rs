@@ -1,10 +1,12 @@
 //! What must not be forgotten when the program ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+
+use crate::types::system::sync::Mutex;
 
 /// Counts cleanup that is still to be done, and acquires that may need some.
 #[derive(Default)]
@@ -31,7 +33,7 @@ impl Pending {
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.waiting.load(Ordering::SeqCst) > 0 {
             // The lock is taken so that no waiter falls asleep between its look at the count and
             // this notification.
-            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(self.lock.lock());
             self.empty.notify_all();
             self.changed.notify_waiters();
         }
@@ -40,7 +42,7 @@ impl Pending {
     /// Blocks until nothing is pending, or time is up.
     pub(super) fn wait(&self, within: Duration) {
         let _waiting = Waiting::new(&self.waiting);
-        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.lock.lock();
         let busy = |(): &mut ()| !self.is_empty();
         let _ = self.empty.wait_timeout_while(guard, within, busy).unwrap_or_else(PoisonError::into_inner);
     }

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::engine::timer::slow::Slow;
 use crate::engine::timer::wheel::Wheel;
 use crate::types::system::clock::{Clock, Timestamp, WakeUp};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 pub(crate) use crate::engine::timer::wheel::AlarmId;
 
@@ -150,7 +151,7 @@ impl<T> Timer<T> {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<T>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 
@@ -171,7 +172,7 @@ impl Sleeper {
     /// Wakes the future that sleeps here.
     pub(crate) fn ring(&self) {
         self.rung.store(true, Ordering::Release);
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self.waker.lock().take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -201,7 +202,7 @@ impl<T> Future for Sleep<T> {
             self.registered = Some((id, sleeper));
             return Poll::Pending;
         };
-        let mut waker = sleeper.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waker = sleeper.waker.lock();
         if sleeper.rung.load(Ordering::Acquire) {
             return Poll::Ready(());
         }

@@ -1,7 +1,7 @@
 //! Who holds a key, followed by looking: one look a second serves all who follow it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,6 +10,7 @@ use crate::engine::shared::Engine;
 use crate::types::key::LockKey;
 use crate::types::owner::Holder;
 use crate::types::system::clock::{Timestamp, jitter};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How long a change may go unnoticed, beside the time of the look itself.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,7 +55,7 @@ impl Following {
     }
 
     fn followed(&self) -> MutexGuard<'_, HashMap<LockKey, watch::Sender<Seen>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,18 +1,18 @@
 //! What holders publish while they wait for another lock.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use crate::contract::backend::Blocked;
 use crate::types::key::LockKey;
 use crate::types::system::clock::Timestamp;
+use crate::types::system::sync::Mutex;
 
 #[derive(Debug, Default)]
 pub(super) struct BlockedHolders(Mutex<HashMap<LockKey, (Blocked, Timestamp)>>);
 
 impl BlockedHolders {
     pub(super) fn set(&self, key: &LockKey, blocked: Option<&Blocked>, now: Timestamp) {
-        let mut holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holders = self.0.lock();
         // Few tasks wait under another lock, so this is short.
         holders.retain(|_, (_, until)| *until > now);
         match blocked {
@@ -22,7 +22,7 @@ impl BlockedHolders {
     }
 
     pub(super) fn get(&self, key: &LockKey, now: Timestamp) -> Option<Blocked> {
-        let holders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let holders = self.0.lock();
         holders.get(key).filter(|(_, until)| *until > now).map(|(blocked, _)| blocked.clone())
     }
 }

@@ -11,7 +11,7 @@ mod queue;
 mod store;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::contract::backend::{AcquireRequest, Attempt, AttemptAll, Claim, Freed, Inbox, Release, Renewal};
@@ -24,6 +24,7 @@ use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::owner::{Holder, HolderInfo, OwnerId};
 use crate::types::system::clock::{Clock, Timestamp, since_epoch};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// Locks in the memory of this process, for tests and for programs that run alone.
 ///
@@ -149,7 +150,7 @@ impl MemoryStore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 

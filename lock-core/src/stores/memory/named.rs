@@ -1,16 +1,17 @@
 //! The stores of this process that have a name, as in `memory://name`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::stores::memory::{MemoryStore, Shared};
+use crate::types::system::sync::Mutex;
 
 impl MemoryStore {
     /// Returns the one store of a name in this process. It lives as long as anything uses it. There must never
     /// be two: both would grant the same lock.
     pub(crate) fn named(name: &str) -> Self {
         static STORES: Mutex<Option<HashMap<String, Weak<Shared>>>> = Mutex::new(None);
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = STORES.lock();
         let stores = stores.get_or_insert_default();
         if let Some(shared) = stores.get(name).and_then(Weak::upgrade) {
             return Self { shared };

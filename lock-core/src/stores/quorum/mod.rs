@@ -17,7 +17,7 @@ mod turns;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::contract::backend::{AnyBackend, MemberList};
@@ -27,6 +27,7 @@ use crate::stores::quorum::shared::Shared;
 use crate::stores::quorum::turns::Turns;
 use crate::types::error::{LockError, Result};
 use crate::types::options::{MAX_TTL, MIN_RENEWED_TTL};
+use crate::types::system::sync::Mutex;
 
 /// One lock over several independent stores: it is held while a majority of them holds it.
 ///

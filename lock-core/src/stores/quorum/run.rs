@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::PoisonError;
 use std::task::{Context, Poll};
 
 use tokio::runtime::{Handle, Id};
@@ -20,7 +19,7 @@ impl Quorum {
         &self,
         round: impl Future<Output = (T, Rest)> + Send + 'static,
     ) -> Result<T> {
-        let home = self.shared.home.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
+        let home = self.shared.home.lock().first().cloned();
         let home = home.or_else(|| Handle::try_current().ok()).ok_or_else(|| {
             LockError::misconfigured("the quorum was polled outside of a tokio runtime; call it from a task of one")
         })?;
@@ -73,13 +72,13 @@ impl<'a> Home<'a> {
     pub(super) fn here(shared: &'a Shared) -> Self {
         let handle = Handle::current();
         let id = handle.id();
-        shared.home.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        shared.home.lock().push(handle);
         Self { shared, id }
     }
 }
 
 impl Drop for Home<'_> {
     fn drop(&mut self) {
-        self.shared.home.lock().unwrap_or_else(PoisonError::into_inner).retain(|home| home.id() != self.id);
+        self.shared.home.lock().retain(|home| home.id() != self.id);
     }
 }

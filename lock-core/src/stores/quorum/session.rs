@@ -1,13 +1,14 @@
 //! What this process remembers of a claim from its first vote to its release.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use crate::types::fencing::FencingToken;
 use crate::types::owner::{HolderInfo, OwnerId};
 use crate::types::system::clock::Timestamp;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// What this process remembers of a claim from its first vote to its release.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl Session {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Notes a lease, or that it was raised.
@@ -168,11 +169,11 @@ impl Sessions {
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Session>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     fn releases(&self) -> MutexGuard<'_, HashMap<(OwnerId, usize), u32>> {
-        self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.releasing.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the rounds of one quorum share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -15,6 +15,7 @@ use crate::stores::quorum::turns::Turns;
 use crate::types::error::{LockError, Result};
 use crate::types::options::command_timeout;
 use crate::types::system::clock::Clock;
+use crate::types::system::sync::Mutex;
 
 /// What the rounds of one quorum share.
 pub(super) struct Shared {

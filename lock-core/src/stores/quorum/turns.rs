@@ -1,11 +1,11 @@
 //! A pause after a run of grants to this process, so that others, which poll, get their turn.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::types::key::LockKey;
 use crate::types::system::clock::{Timestamp, jitter};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// For how long a key stays in this process before it pauses.
 const SLICE: Duration = Duration::from_millis(10);
@@ -69,7 +69,7 @@ impl Turns {
     }
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

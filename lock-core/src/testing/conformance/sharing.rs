@@ -1,8 +1,8 @@
 //! Many callers want the same lock: they hold it one at a time and in turn, each with the lease it
 //! asked for.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -12,6 +12,7 @@ use crate::api::manager::LockManager;
 use crate::testing::conformance::queue::all_hear;
 use crate::testing::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use crate::types::options::Renew;
+use crate::types::system::sync::Mutex;
 
 /// Records who is inside the critical section, and the tokens of all holders that entered.
 #[derive(Default)]
@@ -25,7 +26,7 @@ impl Section {
     /// mistake only while both leases run: a stall of the machine ends leases.
     fn enter(&self, guard: LockGuard) -> Arc<LockGuard> {
         let guard = Arc::new(guard);
-        let before = self.inside.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&guard));
+        let before = self.inside.lock().replace(Arc::clone(&guard));
         if let Some(other) = before {
             assert!(other.ensure_held().is_err() || guard.ensure_held().is_err(), "two holders at once");
         }
@@ -37,7 +38,7 @@ impl Section {
 
     async fn leave(&self, guard: Arc<LockGuard>) {
         {
-            let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inside = self.inside.lock();
             if inside.as_ref().is_some_and(|other| Arc::ptr_eq(other, &guard)) {
                 *inside = None;
             }
@@ -91,14 +92,14 @@ pub async fn fairness(managers: [LockManager; 3]) {
                 let guard = manager.lock(&key).with_wait(PATIENCE).await;
                 let guard = guard.unwrap_or_else(|error| panic!("fairness: {error}"));
                 let granted = order.fetch_add(1, Ordering::SeqCst);
-                turns.lock().unwrap_or_else(PoisonError::into_inner).push((asked, granted));
+                turns.lock().push((asked, granted));
                 pause(2 * MS).await;
                 give_back(guard).await;
             }
         });
     }
     finish(tasks).await;
-    let turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
+    let turns = turns.lock();
     let bypassed = |(asked, granted): &(usize, usize)| turns.iter().filter(|(a, g)| a > asked && g < granted).count();
     let longest = turns.iter().map(bypassed).max().unwrap_or(0);
     // Two turns of the others would be fair; the rest allows for a thread that is delayed before it has

@@ -1,8 +1,8 @@
 //! A TCP proxy that misbehaves on request.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::Mutex;
 
 /// Sits between clients and one server, on a thread of its own.
 ///
@@ -226,7 +227,7 @@ impl Generation {
 
 impl Faults {
     fn current(&self) -> std::sync::MutexGuard<'_, Generation> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     fn lane(&self, direction: Direction) -> &Lane {
@@ -248,7 +249,7 @@ impl Lane {
     }
 
     fn cut(&self) -> std::sync::MutexGuard<'_, Option<usize>> {
-        self.cut_after.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cut_after.lock()
     }
 
     /// Returns how many of `length` bytes may pass, and whether their connection ends after them.

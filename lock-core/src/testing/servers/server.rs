@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::testing::Reply;
 use crate::testing::servers::session::Session;
 use crate::types::system::clock::Clock;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How long a server may take to start, and to answer one command, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -332,7 +332,7 @@ impl Drop for RedisServer {
 /// The servers that run, by the name of the thread that started them.
 fn running() -> MutexGuard<'static, Vec<(String, u32)>> {
     static RUNNING: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    RUNNING.lock()
 }
 
 /// Kills the servers that a test has started on its own thread.

@@ -4,8 +4,8 @@ pub(crate) mod failovers;
 pub(crate) mod health;
 pub(crate) mod owed;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::contract::backend::{AnyBackend, DynBackend, MemberList};
@@ -15,6 +15,7 @@ use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
 use crate::types::system::clock::Timestamp;
 use crate::types::system::random;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// One member.
 #[derive(Debug)]
@@ -96,7 +97,7 @@ impl Member {
     }
 
     fn lists(&self) -> MutexGuard<'_, Vec<MemberList>> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lists.lock()
     }
 }
 
@@ -185,7 +186,7 @@ impl MemberTime {
     }
 
     fn readings(&self) -> MutexGuard<'_, Vec<Option<Reading>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The releases that one member has not confirmed: bounded in number, and at rest while it is away.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use crate::stores::quorum::round::ask::Asked;
 use crate::stores::quorum::session::Releasing;
 use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp, jitter};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How many are kept. Beyond that the oldest is forgotten: what the member has of its claim ends with its lease there.
 pub(crate) const MOST: usize = 4096;
@@ -159,7 +160,7 @@ impl Owed {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// The masters that took over from others, which may not have told them everything.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ struct State {
 
 impl Failovers {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes note of the masters that a look found. One that was none before has taken over if another is none any

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
 use crate::stores::redis::keys::hash_slot::SLOTS;
 use crate::stores::redis::server::node::Node;
 use crate::stores::redis::wire::url::Address;
+use crate::types::system::sync::Mutex;
 
 /// The lane of a slot that no master serves.
 const NONE: u16 = u16::MAX;
@@ -63,7 +64,7 @@ impl Table {
         address: &Address,
         make: impl FnOnce() -> Result<Arc<Node>, E>,
     ) -> Result<Option<u16>, E> {
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = self.numbers.lock();
         if let Some(lane) = numbers.get(address) {
             return Ok(Some(*lane));
         }

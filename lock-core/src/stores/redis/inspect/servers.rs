@@ -1,7 +1,7 @@
 //! The servers of a fleet: the server of the URL, and if it is a node of a cluster, the masters.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
@@ -15,6 +15,7 @@ use crate::stores::redis::wire::url::{Address, Nat};
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::key::LockKey;
 use crate::types::system::clock::Clock;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How long one exchange with a server may take, connecting included.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -226,7 +227,7 @@ impl Servers {
     }
 
     fn others(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Node>>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+        self.others.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
@@ -12,6 +12,7 @@ use crate::stores::redis::keys::hash_slot::SLOTS;
 use crate::stores::redis::place::repeats::Repeats;
 use crate::types::fencing::FencingToken;
 use crate::types::owner::OwnerId;
+use crate::types::system::sync::Mutex;
 
 /// How many grants are remembered, to recognise their copies.
 const COPIES: usize = 64;
@@ -57,7 +58,7 @@ impl Common {
 
     /// Returns whether a grant is not a copy of one that was delivered.
     pub(crate) fn is_news(&self, grant: &Grant) -> bool {
-        let mut delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut delivered = self.delivered.lock();
         let this = (grant.claim.owner, grant.token);
         if delivered.contains(&this) {
             return false;

@@ -1,7 +1,9 @@
 //! Whether the server that we talk to still has the data that we wrote.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::types::system::sync::Mutex;
 
 /// The history of a server's data, as the connections to it found it.
 ///
@@ -17,7 +19,7 @@ impl History {
     /// Takes note of what a new connection found. Called before the connection is used.
     pub(crate) fn observe(&self, found: Option<&Arc<str>>) {
         let Some(found) = found else { return };
-        let mut name = self.name.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut name = self.name.lock();
         if name.as_ref() != Some(found) && name.replace(Arc::clone(found)).is_some() {
             self.changes.fetch_add(1, Ordering::Release);
         }
@@ -25,12 +27,12 @@ impl History {
 
     /// Returns its name, if any connection has found one.
     pub(crate) fn name(&self) -> Option<Arc<str>> {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.name.lock().clone()
     }
 
     /// Returns whether any connection has found one.
     pub(crate) fn is_known(&self) -> bool {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.name.lock().is_some()
     }
 
     /// Returns how often the server was found to have another history.

@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::contract::backend::{Claim, Release};
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How many releases are remembered. One that is forgotten is freed by its lease.
 const AT_MOST: usize = 16 * 1024;
@@ -24,7 +24,7 @@ pub(crate) struct Repeats {
 
 impl Repeats {
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Timestamp, Claim)>> {
-        self.freed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.freed.lock()
     }
 
     /// Remembers nothing any more: of a quorum's member, which is told to undo a vote of a claim that goes on to ask, so

@@ -10,8 +10,8 @@
 //! What was refused, tracking or reading, is asked for again while the connection lasts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError};
@@ -22,6 +22,7 @@ use crate::contract::backend::Inbox;
 use crate::stores::redis::wire::greeting;
 use crate::stores::redis::wire::link::Link;
 use crate::types::system::clock::{Clock, jitter};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ impl ChangeListeners {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<ChangeListener>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Sends a command over every listening connection, and returns what was refused.

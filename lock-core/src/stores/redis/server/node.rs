@@ -1,7 +1,7 @@
 //! One Redis server: its connections, and what is known of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::RedisError;
@@ -33,6 +33,7 @@ use crate::types::key::LockKey;
 use crate::types::options::Durability;
 use crate::types::owner::Holder;
 use crate::types::system::clock::Clock;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How often there is reason to look at a cluster while one of its masters does not answer.
 const DOUBT_EVERY: Duration = Duration::from_millis(100);
@@ -153,7 +154,7 @@ impl Node {
     }
 
     fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock()
     }
 
     /// Notes what a look at the cluster found.
@@ -227,7 +228,7 @@ impl Node {
     }
 
     fn hearing(&self) -> MutexGuard<'_, Vec<Arc<str>>> {
-        self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hearing.lock()
     }
 
     /// Returns whether grants of this master reach the inbox of a request that is to queue.

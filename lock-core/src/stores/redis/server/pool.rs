@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError};
@@ -24,6 +24,7 @@ use crate::stores::redis::wire::unsettled::Unsettled;
 use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::spread::Spread;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How often connections are replaced at most because the server is no master.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
@@ -223,7 +224,7 @@ impl Pool {
 
 impl Slots {
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot, Spread>> {
-        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_runtime.lock()
     }
 
     /// Returns the connection of a runtime, if it is open and should be used.

@@ -5,11 +5,11 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::stores::redis::wire::link::Link;
 use crate::stores::redis::wire::unsettled::Unsettled;
 use crate::types::owner::OwnerId;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How many ended claims are remembered. A renewal follows its release by microseconds, if ever: when the
 /// two begin at the same moment.
@@ -35,7 +35,7 @@ struct State {
 
 impl Renewals {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Begins native renewals over a connection. Returns for each claim whether it has one: the others must

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
@@ -24,6 +24,7 @@ use crate::stores::redis::server::pool::Pool;
 use crate::stores::redis::wire::link::Link;
 use crate::types::error::{LockError, Result};
 use crate::types::system::clock::Clock;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How long one round waits for confirmations, in ms.
 const ROUND: u64 = 1000;
@@ -80,18 +81,18 @@ impl Rounds {
 
     /// Reports every round from now on.
     pub(crate) fn report_to(&self, inbox: &Inbox) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(inbox.clone());
+        *self.told.lock() = Some(inbox.clone());
     }
 
     fn report(&self, elapsed: Duration, enough: bool) {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let told = self.told.lock().clone();
         if let Some(inbox) = told {
             inbox.notice(&Notice::Confirmation { node: self.pool.node(), elapsed, enough });
         }
     }
 
     fn gathering(&self) -> MutexGuard<'_, Gathering> {
-        self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gathering.lock()
     }
 
     /// Joins the next round that begins.

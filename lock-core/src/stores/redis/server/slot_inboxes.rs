@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
 use crate::contract::backend::Inbox;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// The slots of one master in which claims wait, for each process that listens.
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ impl SlotInboxes {
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Slots>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -71,7 +72,7 @@ impl Drop for Listed<'_> {
 
 impl Slots {
     fn asked(&self) -> MutexGuard<'_, HashMap<u16, bool>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 
     pub(crate) fn now(&self) -> BTreeSet<u16> {

@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -22,6 +21,7 @@ use crate::stores::redis::server::keep::BACKOFF;
 use crate::stores::redis::server::node::Node;
 use crate::stores::redis::server::slot_inboxes::Slots;
 use crate::types::system::clock::Clock;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How often slots are given up in which nobody has waited since the last time; and how long a server that refuses such
 /// channels is not asked again.
@@ -204,5 +204,5 @@ fn slot_of(message: &[Value]) -> Option<u16> {
 }
 
 fn lock(open: &Mutex<BTreeSet<u16>>) -> MutexGuard<'_, BTreeSet<u16>> {
-    open.lock().unwrap_or_else(PoisonError::into_inner)
+    open.lock()
 }

@@ -13,7 +13,7 @@
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::runtime::Handle;
@@ -26,6 +26,7 @@ use crate::stores::redis::wire::inline_task::InlineTask;
 use crate::stores::redis::wire::link::Link;
 use crate::stores::redis::wire::unsettled::Unsettled;
 use crate::types::owner::OwnerId;
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How many calls go in one message. The server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
@@ -94,7 +95,7 @@ impl Coalescer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Sends a batch if nobody else has, now or when another has landed.
@@ -240,11 +241,11 @@ impl Batch {
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stage.lock()
     }
 
     fn callers(&self) -> MutexGuard<'_, Vec<Caller>> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.callers.lock()
     }
 
     /// Adds a call. Returns its place.

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// A user name and password for a Redis server.
 ///
@@ -208,7 +209,7 @@ impl Provider {
 
 impl Shared {
     fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+        self.given.lock()
     }
 
     /// Asks the application, on the current runtime but in a thread that nobody else needs.

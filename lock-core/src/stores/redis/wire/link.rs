@@ -1,8 +1,8 @@
 //! One connection: it runs scripts, notices its own silence, and knows the server's time.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -10,6 +10,7 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 use tokio::sync::watch;
 
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::Mutex;
 
 /// How long a connection may leave every command unanswered before it is given up. None of our
 /// commands takes a millisecond, so this is a stalled server or a dead path.
@@ -288,7 +289,7 @@ impl ServerTime {
     /// Takes a new reading into account: a tighter one at once, any other when the old one is old,
     /// since the two clocks drift, and the server's may be set back.
     pub(crate) fn observe(&self, micros: u64, received: Timestamp) {
-        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = self.0.lock();
         if micros > reading.at(received) || received.since(reading.received) > READING_KEPT {
             *reading = Reading { micros, received };
         }
@@ -301,7 +302,7 @@ impl ServerTime {
 
     /// Returns the server time, in µs, after which a command sent now must not be executed.
     pub(crate) fn deadline(&self, now: Timestamp, within: Duration) -> u64 {
-        let reading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = *self.0.lock();
         reading.at(now).saturating_add(u64::try_from(within.as_micros()).unwrap_or(u64::MAX))
     }
 }

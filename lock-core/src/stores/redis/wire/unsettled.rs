@@ -6,14 +6,15 @@
 //! they are answered, or has the server close that connection first.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
 use crate::stores::redis::wire::link::{ClientId, Link};
 use crate::types::owner::OwnerId;
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// Where a command was sent.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct Unsettled {
 
 impl Unsettled {
     fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Sent>>> {
-        self.by_owner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_owner.lock()
     }
 
     /// Notes a claim that was sent over a connection.

@@ -8,7 +8,7 @@ mod one;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -21,6 +21,7 @@ use crate::stores::redis::wire::settings::Settings;
 use crate::stores::redis::wire::url::{Address, Nat, Several};
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::system::clock::{Clock, Timestamp};
+use crate::types::system::sync::{Mutex, MutexGuard};
 
 const SHAPE: &str = "redis+sentinel://user:password@host:26379,host:26379/service/db (rediss+sentinel:// for TLS), where \
                      service is the name that `sentinel monitor` gave the master, and sentinels with credentials of \
@@ -361,7 +362,7 @@ impl Sentinels {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
