@@ -26,7 +26,7 @@
 //! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
 //! | check, extend, release what is held | [`LockGuard`] |
 //! | have one leader, and know who it is | [`Election`] |
-//! | run a job once in a period, or once for its time | [`LockRequest::at_most_every`], [`LockRequest::once_at`] |
+//! | run a job at most once in a time, once for each tick, or once for its time | [`LockRequest::at_most_every`], [`LockRequest::once_every`], [`LockRequest::once_at`] |
 //! | spread one name over several locks, by id or whichever is free | [`Striped`] |
 //! | protect a resource against holders that paused too long | [`FencingToken`], [`FencingGate`], [`FencedWrite`] for Redis |
 //! | decide on a failure | [`LockErrorKind`], [`LossReason`] |

@@ -112,7 +112,8 @@ impl Args {
 
     /// Where the option stands that makes the function a job.
     pub(crate) fn job(&self) -> Option<Arg<()>> {
-        self.at_most_every.as_ref().map(Arg::place).or(self.once_at.as_ref().map(Arg::place))
+        let every = self.at_most_every.as_ref().or(self.once_every.as_ref());
+        every.map(Arg::place).or(self.once_at.as_ref().map(Arg::place))
     }
 
     /// Skips a job that is taken or done.

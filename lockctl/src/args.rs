@@ -134,7 +134,7 @@ pub(crate) enum Action {
         #[arg(value_parser = values::key)]
         name: LockKey,
     },
-    /// List the jobs that run at most once in a period: which are overdue and by how much, and who ran each last, and when
+    /// List the jobs that have a period: which are overdue and by how much, and who ran each last, and when
     ///
     /// A job is overdue when a run that succeeds has been missing for more than a tenth of its period. The store remembers a
     /// job for ten periods after its last run, at most a week longer than one.

@@ -1,4 +1,4 @@
-//! The jobs that run at most once in a period: which are overdue, and who ran each last.
+//! The jobs that have a period: which are overdue, and who ran each last.
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
 use lock_core::{JobRecord, LockError, LockKey};

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The first host takes the lock and writes the report; the others see that it runs, or has run, and end with code 0.
-//! The key stays taken for most of the day, so that a host whose clock is behind skips the job too, and is free again
-//! well before the next night. If the host dies, or the job fails, it has not run: any host may start it again. Each report is written under
-//! the fencing token of its lock, and an older one never replaces a newer one.
+//! The key stays taken until a tenth of the day before the next night: a host whose clock is behind skips the job too, and the
+//! next night finds it free. If the host dies, or the job fails, it has not run: any host may start it again. Each report is
+//! written under the fencing token of its lock, and an older one never replaces a newer one.
 //!
 //! Without `LOCK_URL` it ends with an error: every host would run the job. To try it alone: `LOCK_URL=memory://`.
 
@@ -31,7 +31,7 @@ enum JobError {
 #[distributed_lock(
     key = "cron:nightly-report",
     ttl = "30s",
-    at_most_every = "24h",
+    once_every = "24h",
     retry_failed,
     max_hold = "10m",
     guard = lock

@@ -1,4 +1,4 @@
-//! Jobs that every instance starts and only one of them runs: at most once in a period, or once for a fire time.
+//! Jobs that every instance starts and only one of them runs: at most once in a time, once for each tick, or once for a fire time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,15 +6,13 @@ use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
 use crate::api::protect;
 use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::options::MAX_TTL;
 use crate::types::system::clock::wall_clock;
 
-/// The shortest period: a tenth of it is what a start may be late.
+/// The shortest period: a tenth of it is what a start of a schedule may be late.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// The longest period: nine tenths of it are at most what a key can stay taken.
-const MAX_PERIOD: Duration = Duration::from_secs(33 * 24 * 3600);
 
 /// How long the run of a fire time is remembered.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -23,11 +21,13 @@ const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
 const EARLY: Duration = Duration::from_secs(3600);
 
 impl LockRequest {
-    /// Makes this the lock of a job that runs at most once in a period, on whichever instance starts it first.
+    /// Makes this the lock of a job that runs at most once in a time, on whichever instance starts it first.
     ///
-    /// A start that finds the job running, or run already in this period, is skipped. While the job runs, the lease is
-    /// the ttl; from its start on the key stays taken for nine tenths of the period, by the server's time. The tenth
-    /// that is left is for punctual schedules: a start that is a little late must not swallow the next tick.
+    /// A start that finds the job running, or run already in this time, is skipped. While the job runs, the lease is
+    /// the ttl; from its start on the key stays taken for the whole period, by the server's time. So this is for jobs
+    /// that are started more often than they may run. A schedule with this very period would lose every second tick
+    /// to it, whenever a start comes a little sooner after its tick than the one before: that is
+    /// [`once_every`](Self::once_every).
     ///
     /// A job that dies frees the key after the ttl, and did not run; neither did one whose end could not be told to
     /// the store until its lease ended. [`Job::run_once_even_if_crashed`] changes that.
@@ -45,7 +45,28 @@ impl LockRequest {
     /// # }
     /// ```
     pub fn at_most_every(self, period: Duration) -> Job {
-        Job { request: self.for_job_every(period), retry_failed: false }
+        Job { request: self.for_job_every(period, period), retry_failed: false }
+    }
+
+    /// Makes this the lock of a job that a schedule starts once in a period, on every instance: it runs once for each tick.
+    ///
+    /// As [`at_most_every`](Self::at_most_every), but the key is free a tenth of the period before the next tick: so
+    /// the ticks may be early or late by a tenth, and none is lost or runs twice. Starts outside the schedule run as
+    /// soon as nine tenths are over. A start that is later than a tenth loses the next tick;
+    /// [`once_at`](Self::once_at) loses none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// // From the crontab of every host: 0 3 * * *
+    /// let nightly = locks.lock("cron:report").once_every(Duration::from_secs(24 * 3600));
+    /// nightly.run(async |_| Ok::<_, LockError>(())).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn once_every(self, period: Duration) -> Job {
+        Job { request: self.for_job_each(period), retry_failed: false }
     }
 
     /// Makes this the lock of a job that runs once for the time at which it was scheduled, however late it starts.
@@ -69,19 +90,27 @@ impl LockRequest {
         Job { request: self.for_job_at(time.into()), retry_failed: false }
     }
 
-    pub(crate) fn for_job_every(self, period: Duration) -> Self {
+    /// A job that runs again a tenth before a period after its start.
+    pub(crate) fn for_job_each(self, period: Duration) -> Self {
+        self.for_job_every(period, period / 10 * 9)
+    }
+
+    /// A job with a period whose key stays `kept` from its start.
+    pub(crate) fn for_job_every(self, period: Duration, kept: Duration) -> Self {
         if period < MIN_PERIOD {
             return self.refused(LockError::misconfigured(format!(
-                "a job at most every {period:?} is no job; use at least {MIN_PERIOD:?}, or a plain lock"
+                "a job every {period:?} is no job; use at least {MIN_PERIOD:?}, or a plain lock"
             )));
         }
-        if period > MAX_PERIOD {
+        if kept > MAX_TTL {
             return self.refused(LockError::misconfigured(format!(
-                "a job at most every {} days is over the limit of 33 days; use once_at with the time of its schedule",
+                "a job every {} days would keep its key for longer than the limit of {} days; use once_at with the time of its \
+                 schedule",
                 period.as_secs() / DAY.as_secs(),
+                MAX_TTL.as_secs() / DAY.as_secs(),
             )));
         }
-        self.for_a_job(Some(period)).without_waiting().with_min_hold(period / 10 * 9)
+        self.for_a_job(Some(period)).without_waiting().with_min_hold(kept)
     }
 
     pub(crate) fn for_job_at(self, time: SystemTime) -> Self {
@@ -109,8 +138,8 @@ impl LockRequest {
     }
 }
 
-/// A job that only one of many instances runs. Made by [`LockRequest::at_most_every`], which has an example of [`Job`], and
-/// by [`LockRequest::once_at`].
+/// A job that only one of many instances runs. Made by [`LockRequest::at_most_every`], which has an example of [`Job`],
+/// [`LockRequest::once_every`] and [`LockRequest::once_at`].
 #[must_use = "nothing runs until run is called"]
 #[derive(Debug)]
 pub struct Job {

@@ -15,7 +15,7 @@ pub use refusal::{
 };
 pub use request::{
     DurabilityValue, KeyValue, Keys, Permits, WaitValue, at_most_every, client, durability, enter, enter_blocking,
-    enter_maybe, enter_maybe_blocking, even_if_crashed, keys, once_at, permits, read, request, request_all,
+    enter_maybe, enter_maybe_blocking, even_if_crashed, keys, once_at, once_every, permits, read, request, request_all,
     request_striped, semaphore, shown, wait,
 };
 

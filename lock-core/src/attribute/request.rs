@@ -187,9 +187,14 @@ pub fn request_striped(
     Ok(overriding::apply(set(ask(manager, site, stripe)?)))
 }
 
-/// Makes it the request of a job that runs at most once in a period.
+/// Makes it the request of a job that runs at most once in a time.
 pub fn at_most_every(request: LockRequest, period: Duration) -> LockRequest {
-    request.for_job_every(period)
+    request.for_job_every(period, period)
+}
+
+/// Makes it the request of a job that runs once for each tick of a schedule with this period.
+pub fn once_every(request: LockRequest, period: Duration) -> LockRequest {
+    request.for_job_each(period)
 }
 
 /// Makes it the request of a job that runs once for its scheduled time.

@@ -17,6 +17,10 @@ fn hourly(locks: &LockManager) -> Job {
     locks.lock("cron:report").at_most_every(HOUR)
 }
 
+fn at_tick(locks: &LockManager) -> Job {
+    locks.lock("cron:report").once_every(HOUR)
+}
+
 async fn run(job: Job) -> Result<Option<()>, LockError> {
     job.run(async |_| Ok(())).await
 }
@@ -47,7 +51,7 @@ async fn a_punctual_schedule_loses_no_tick_to_a_late_start() {
         for (late, instance) in starts {
             sleep(late.saturating_sub(began.elapsed())).await;
             let length = Duration::from_millis(random.u64(0..2_000));
-            let ran = hourly(&instances[instance])
+            let ran = at_tick(&instances[instance])
                 .run(async |_| {
                     sleep(length).await;
                     Ok::<_, LockError>(())
@@ -63,17 +67,31 @@ async fn a_punctual_schedule_loses_no_tick_to_a_late_start() {
 
 #[tokio::test(start_paused = true)]
 #[limit]
-async fn the_key_stays_taken_from_the_start_until_a_tenth_before_the_end() {
+async fn the_key_of_a_schedule_stays_taken_until_a_tenth_before_the_next_tick() {
+    let locks = LockManager::for_tests();
+    assert_eq!(run(at_tick(&locks)).await.unwrap(), Some(()));
+    sleep(54 * 60 * SECOND - SECOND).await;
+    assert_eq!(run(at_tick(&locks)).await.unwrap(), None, "after 53:59");
+    sleep(2 * SECOND).await;
+    assert_eq!(run(at_tick(&locks)).await.unwrap(), Some(()), "after 54:01");
+    let mut record = locks.last_run("cron:report").await.unwrap().unwrap();
+    record.without_success_for = HOUR;
+    assert_eq!((record.every, record.overdue()), (HOUR, None), "the next run is due after the period, not before");
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_job_runs_at_most_once_in_its_period() {
     let locks = LockManager::for_tests();
     let slow = hourly(&locks).run(async |_| {
         sleep(40 * 60 * SECOND).await;
         Ok::<_, LockError>(())
     });
     assert_eq!(slow.await.unwrap(), Some(()));
-    sleep(14 * 60 * SECOND - SECOND).await;
-    assert_eq!(run(hourly(&locks)).await.unwrap(), None, "after 53:59");
+    sleep(20 * 60 * SECOND - SECOND).await;
+    assert_eq!(run(hourly(&locks)).await.unwrap(), None, "after 59:59");
     sleep(2 * SECOND).await;
-    assert_eq!(run(hourly(&locks)).await.unwrap(), Some(()), "after 54:01");
+    assert_eq!(run(hourly(&locks)).await.unwrap(), Some(()), "after 60:01");
     // A body that takes longer than the period excludes the others for as long as it runs, and no longer.
     let other = locks.manager();
     let long = locks.lock("cron:long").at_most_every(HOUR);
@@ -169,7 +187,7 @@ async fn a_run_that_counts_even_if_crashed_can_be_retried_and_ends_in_time() {
     failing(&locks, job().retry_failed()).await;
     advance(HOUR).await;
     assert_eq!(run(job()).await.unwrap(), Some(()));
-    advance(53 * 60 * SECOND).await;
+    advance(59 * 60 * SECOND).await;
     assert_eq!(run(job()).await.unwrap(), None);
     advance(2 * 60 * SECOND).await;
     assert_eq!(run(job()).await.unwrap(), Some(()));
@@ -252,9 +270,12 @@ async fn mistakes_are_errors_and_not_skipped() {
     let locks = LockManager::for_tests();
     let error = run(locks.lock("cron:x").at_most_every(SECOND / 2)).await.unwrap_err();
     assert!(error.to_string().contains("at least 1s"), "{error}");
-    let error = run(locks.lock("cron:x").at_most_every(34 * 24 * HOUR)).await.unwrap_err();
-    assert!(error.to_string().contains("over the limit of 33 days; use once_at"), "{error}");
-    assert_eq!(run(locks.lock("cron:month").at_most_every(33 * 24 * HOUR)).await.unwrap(), Some(()));
+    for job in [locks.lock("cron:x").at_most_every(31 * 24 * HOUR), locks.lock("cron:x").once_every(34 * 24 * HOUR)] {
+        let error = run(job).await.unwrap_err();
+        assert!(error.to_string().contains("longer than the limit of 30 days; use once_at"), "{error}");
+    }
+    assert_eq!(run(locks.lock("cron:month").at_most_every(30 * 24 * HOUR)).await.unwrap(), Some(()));
+    assert_eq!(run(locks.lock("cron:ticks").once_every(33 * 24 * HOUR)).await.unwrap(), Some(()));
     let error = run(locks.lock("").at_most_every(HOUR)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::InvalidKey);
     locks.set_away(true);
@@ -273,7 +294,7 @@ fn synchronous_jobs_are_skipped_and_retried_too() {
     assert_eq!(job().run_blocking(|_| Ok::<_, LockError>(())).unwrap(), None);
 }
 
-/// By the server's own clock: what stays is an expiry of nine tenths, less what has gone by.
+/// By the server's own clock: what stays is an expiry of the whole period, less what has gone by.
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[limit]
@@ -283,7 +304,7 @@ async fn a_server_keeps_the_key_for_the_period() {
 
     let server = RedisServer::start();
     let locks = locks(&server);
-    let kept = |key: &str| (3_180_000..=3_240_000).contains(&pttl(&server, key));
+    let kept = |key: &str| (3_540_000..=3_600_000).contains(&pttl(&server, key));
     assert_eq!(run(hourly(&locks)).await.unwrap(), Some(()));
     assert!(kept("cron:report"), "{}", pttl(&server, "cron:report"));
     assert_eq!(run(hourly(&locks)).await.unwrap(), None);
@@ -371,6 +392,6 @@ async fn a_job_that_ran_stays_run_when_its_process_exits_the_line_after() {
     assert_eq!(exit("failed-job-and-gone").await, "failed");
     assert_eq!(exit("job-and-gone").await, "ran", "the failed run does not count");
     let left = server.command(&["PTTL", "cron"]).int();
-    assert!(left > 50 * 60 * 1000 && left <= 54 * 60 * 1000, "{left}");
+    assert!(left > 55 * 60 * 1000 && left <= 60 * 60 * 1000, "{left}");
     assert_eq!(exit("job-and-gone").await, "skipped");
 }

@@ -170,7 +170,7 @@ fn check_begun(name: &str, runs: &mut [Run], times: &Times<'_>, verdict: &mut Ve
     runs.sort_by_key(|run| run.from);
     for pair in runs.windows(2) {
         let apart = pair[1].from.saturating_sub(pair[0].asked);
-        let wrong = name.contains(":strict@") || name.ends_with(":every") && apart < 900_000_000;
+        let wrong = name.contains(":strict@") || name.ends_with(":every") && apart < 1_000_000_000;
         if wrong && times.forgot_between(pair[0].asked, pair[1].from) {
             verdict.again += 1;
         } else if wrong {

@@ -109,7 +109,12 @@ options! {
          "where the lock must have arrived before it counts: replicas or disks, so that a failover does not lose it"];
     "at_most_every": at_most_every = duration => DurationArg,
         ["duration", "–", "a job that runs at most once in this time, on one of many instances: taken or done is skipped"],
+        excludes once_every: "once_every is for a schedule with this period, and at_most_every for starts at any time; drop one of them",
         excludes once_at: "at_most_every counts from the start of a run, and once_at names the run; drop one of them";
+    "once_every": once_every = duration => DurationArg,
+        ["duration", "–", "a job that a schedule with this period starts on many instances: it runs on one of them for each tick, early or late \
+         by up to a tenth"],
+        excludes once_at: "once_every counts from the start of a run, and once_at names the run; drop one of them";
     "once_at": once_at = expression => Expr,
         ["expression of type `SystemTime`", "–", "a job that runs once for the time of its schedule, however late it starts"];
     "retry_failed": retry_failed = flag => bool,

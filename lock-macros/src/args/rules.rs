@@ -107,7 +107,7 @@ impl Args {
             errors.extend(needs.into_iter().filter_map(|(name, at)| {
                 Some(Error::new(
                     at?,
-                    format!("{name} says what counts as a run of a job; add at_most_every or once_at"),
+                    format!("{name} says what counts as a run of a job; add at_most_every, once_every or once_at"),
                 ))
             }));
             return;
@@ -176,10 +176,19 @@ impl Args {
         if let (Some(option), Some(true)) = (&self.max_hold, known(&self.max_hold).map(|limit| limit.is_zero())) {
             refuse(&option.value, "max_hold of zero would lose every lock at once; leave it out".to_owned());
         }
-        if let (Some(option), Some(true)) =
-            (&self.at_most_every, known(&self.at_most_every).map(|period| period < MIN_PERIOD))
-        {
-            refuse(&option.value, "a job at most every second or more often is no job; use at least \"1s\"".to_owned());
+        for (job, kept_tenths) in [(&self.at_most_every, 10), (&self.once_every, 9)] {
+            let (Some(option), Some(period)) = (job, known(job)) else { continue };
+            if period < MIN_PERIOD {
+                refuse(&option.value, "a job every second or more often is no job; use at least \"1s\"".to_owned());
+            } else if period / 10 * kept_tenths > MAX_TTL {
+                let period = show(period);
+                refuse(
+                    &option.value,
+                    format!(
+                        "a job every {period} would keep its key for longer than the limit of 30d; use once_at with the time of its schedule"
+                    ),
+                );
+            }
         }
         if let (Some(option), Some(true)) = (&self.stuck_after, known(&self.stuck_after).map(|limit| limit.is_zero())) {
             refuse(&option.value, "stuck_after of zero would call every lock stuck".to_owned());

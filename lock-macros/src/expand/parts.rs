@@ -179,6 +179,9 @@ impl<'a> Parts<'a> {
         if let Some(Arg { value: period, .. }) = &args.at_most_every {
             request = quote_spanned!(span=> #private::at_most_every(#request, #period));
         }
+        if let Some(Arg { value: period, .. }) = &args.once_every {
+            request = quote_spanned!(span=> #private::once_every(#request, #period));
+        }
         if let Some(Arg { value: time, .. }) = &args.once_at {
             let at = span.located_at(time.span());
             request = quote_spanned!(at=> #private::once_at(#request, #time));

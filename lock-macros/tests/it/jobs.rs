@@ -1,4 +1,4 @@
-//! `at_most_every`, `once_at`, `retry_failed`, `run_once_even_if` and `stripes`, on virtual time.
+//! `at_most_every`, `once_every`, `once_at`, `retry_failed`, `run_once_even_if` and `stripes`, on virtual time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,6 +15,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[distributed_lock(key = "cron:report", at_most_every = "1h", client = locks)]
 async fn report(locks: &LockManager) -> Result<Option<&'static str>, LockError> {
     sleep(Duration::from_secs(60)).await;
+    Ok(Some("written"))
+}
+
+#[distributed_lock(key = "cron:tick", once_every = "1h", client = locks)]
+async fn tick(locks: &LockManager) -> Result<Option<&'static str>, LockError> {
     Ok(Some("written"))
 }
 
@@ -108,6 +113,18 @@ async fn a_job_runs_once_in_its_period_and_is_skipped_else() {
     }
     store.set_away(true);
     assert_eq!(report(&locks).await.unwrap_err().kind(), LockErrorKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_job_of_a_schedule_runs_at_each_tick_also_one_that_is_early() {
+    let (locks, _) = paused();
+    for early_minutes in [0, 5, 3] {
+        assert_eq!(tick(&locks).await.unwrap(), Some("written"));
+        sleep(Duration::from_secs(53 * 60)).await;
+        assert_eq!(tick(&locks).await.unwrap(), None);
+        sleep(Duration::from_secs((7 - early_minutes) * 60)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

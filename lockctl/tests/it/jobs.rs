@@ -1,4 +1,4 @@
-//! Jobs that run at most once in a period, as `lockctl` shows them.
+//! Jobs that have a period, as `lockctl` shows them.
 
 use std::time::Duration;
 

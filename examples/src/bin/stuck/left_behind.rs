@@ -57,7 +57,7 @@ pub(crate) async fn hold_until_killed(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Deletes both, and the key of the job, which stays taken for most of its period. They belong to this run only.
+/// Deletes both, and the key of the job, which stays taken for its period. They belong to this run only.
 pub(crate) async fn clean_up(args: &Args, keys: &Keys) -> Result<()> {
     let _: u32 = connection(args).await?.del(&[keys.orphaned(), keys.eternal(), keys.job()]).await?;
     Ok(())

@@ -33,7 +33,7 @@ impl JobRun {
     }
 }
 
-/// What a store remembers of a job that runs at most once in a period.
+/// What a store remembers of a job that has a period.
 ///
 /// Written when a run ends, and kept for [`JobRun::kept_for`]: so it is still there when the next run does not come.
 ///

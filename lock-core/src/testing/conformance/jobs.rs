@@ -1,9 +1,11 @@
-//! What a store remembers of the runs of jobs.
+//! How often jobs run, and what a store remembers of their runs.
 
 use std::time::Duration;
 
+use crate::api::manager::LockManager;
 use crate::contract::backend::{AcquireRequest, Attempt, Claim, JobRecord, JobRun, LockBackend, Release};
-use crate::testing::conformance::tools::{MS, SECOND, key, now, pause};
+use crate::testing::conformance::tools::{MS, SECOND, key, now, pause, soon};
+use crate::types::error::LockError;
 use crate::types::key::LockKey;
 use crate::types::owner::HolderInfo;
 
@@ -41,6 +43,27 @@ pub async fn last_runs(store: impl LockBackend) {
     assert!(matches!(store.holder(&key).await, Ok(None)), "it holds nothing");
     pause(10 * EVERY + SECOND).await;
     assert_eq!(last(&store, &key).await, None, "it ends by itself: most jobs run again");
+}
+
+/// Runs a job at most once in its period, from one start to the next, and again after it.
+pub async fn periods([one, two, three]: [LockManager; 3]) {
+    const PERIOD: Duration = Duration::from_secs(2);
+    let key = key("period");
+    let since = now();
+    let first = one.lock(&key).at_most_every(PERIOD).run(async |_| Ok::<_, LockError>(())).await;
+    assert_eq!(first, Ok(Some(())), "a job that never ran must run");
+    let runs_again = async {
+        for other in [&two, &three, &one].into_iter().cycle() {
+            match other.lock(&key).at_most_every(PERIOD).run(async |_| Ok::<_, LockError>(now())).await {
+                Ok(Some(began)) => return began,
+                Ok(None) => pause(10 * MS).await,
+                Err(error) => panic!("a job that has run is skipped: {error}"),
+            }
+        }
+        unreachable!()
+    };
+    let began = soon("a job runs again after its period", runs_again).await;
+    assert!(began.since(since) >= PERIOD, "a job at most every {PERIOD:?} ran again after {:?}", began.since(since));
 }
 
 async fn last(store: &impl LockBackend, key: &LockKey) -> Option<JobRecord> {

@@ -31,7 +31,7 @@ pub mod rules {
     pub use crate::testing::conformance::blocked::{blocked_holders, deadlocks};
     pub use crate::testing::conformance::contract::{batches, floors, identity, leases};
     pub use crate::testing::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
-    pub use crate::testing::conformance::jobs::last_runs;
+    pub use crate::testing::conformance::jobs::{last_runs, periods};
     pub use crate::testing::conformance::modes::{
         downgrade, downgraded, permits_in_use, readers_and_writers, shared_leases, shared_limits, shared_phase,
     };
@@ -70,8 +70,8 @@ macro_rules! conformance_tests {
         }
         $crate::conformance_tests! { @each $store, check_managers:
             abandoned_places budget cancellation deadlocks downgraded endings exclusion fairness fixed_lease handoff
-            in_background limits mixed_terms overlapping_sets patience permits_in_use readers_and_writers refusals
-            renewal turn
+            in_background limits mixed_terms overlapping_sets patience periods permits_in_use readers_and_writers
+            refusals renewal turn
         }
     };
     (@each $store:path, $check:ident: $($rule:ident)+) => {

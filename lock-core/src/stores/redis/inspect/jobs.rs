@@ -1,4 +1,4 @@
-//! The jobs that run at most once in a period.
+//! The jobs that have a period.
 
 use std::sync::Arc;
 

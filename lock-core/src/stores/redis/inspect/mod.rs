@@ -186,7 +186,7 @@ impl FleetReader {
         }
     }
 
-    /// Reads what is remembered of a job that runs at most once in a period. `None` if it never ran, or was forgotten.
+    /// Reads what is remembered of a job that has a period. `None` if it never ran, or was forgotten.
     ///
     /// # Errors
     ///

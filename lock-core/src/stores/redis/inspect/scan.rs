@@ -215,7 +215,7 @@ impl<'a> Scan<'a> {
         self.read.iter().map(String::as_str).collect()
     }
 
-    /// Returns the jobs found so far that run at most once in a period, by the key of their lock. They are remembered also
+    /// Returns the jobs found so far that have a period, by the key of their lock. They are remembered also
     /// while nobody runs them.
     pub fn jobs(&self) -> impl Iterator<Item = (&LockKey, &JobRecord)> {
         self.jobs.iter()
