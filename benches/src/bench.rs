@@ -8,6 +8,7 @@ use crate::Result;
 use crate::instructions::Counter;
 use crate::proxy::Proxy;
 use crate::server::Server;
+use crate::site::Site;
 use crate::work::Pace;
 
 /// How long a byte takes through the proxy, one way.
@@ -42,7 +43,7 @@ pub(crate) struct Bench {
     pub(crate) scale: Scale,
     pub(crate) rounds: u32,
     pub(crate) pace: Pace,
-    pub(crate) server: Server,
+    pub(crate) site: Site,
     /// Counts instructions, if that was asked for.
     pub(crate) counter: Option<Counter>,
     proxy: Option<Proxy>,
@@ -53,7 +54,7 @@ impl Bench {
         let millis = Duration::from_millis;
         Ok(Self {
             counter: instructions.then(|| Counter::new(&program)).transpose()?,
-            server: Server::start(&program)?,
+            site: Site::alone(&program)?,
             program,
             scale,
             rounds: rounds.unwrap_or(scale.pick(5, 3, 1)).max(1),
@@ -65,10 +66,24 @@ impl Bench {
         })
     }
 
+    /// Returns the server of the rows that need no other.
+    pub(crate) fn server(&mut self) -> &mut Server {
+        &mut self.site.servers[0]
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.site.port()
+    }
+
+    /// Returns windows in which every waiter of one lock that is held has its turn a few times.
+    pub(crate) fn long(&self) -> Pace {
+        Pace { window: self.pace.window * self.scale.pick(2, 3, 1), ..self.pace }
+    }
+
     /// Returns the proxy in front of the server.
     pub(crate) fn proxy(&mut self) -> Result<&Proxy> {
         if self.proxy.is_none() {
-            self.proxy = Some(Proxy::start(self.server.port(), ONE_WAY)?);
+            self.proxy = Some(Proxy::start(self.port(), ONE_WAY)?);
         }
         self.proxy.as_ref().ok_or_else(|| "the proxy is gone".into())
     }

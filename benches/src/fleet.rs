@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::job::Job;
 use crate::load::{Account, Load};
+use crate::race::Line;
 use crate::record::{Findings, Window, examine};
 use crate::server::{self, Server};
-use crate::spy::{Seen, Spy};
+use crate::spy::Spy;
 use crate::stats::ratio;
 use crate::wire::Go;
 use crate::work::{Pace, Work};
-use crate::worker::Worker;
+use crate::worker::{Job, Worker};
 use crate::{Result, clock};
 
 /// The results of one run of one contestant.
@@ -21,8 +22,6 @@ use crate::{Result, clock};
 pub(crate) struct Sample {
     #[serde(flatten)]
     pub(crate) found: Findings,
-    /// Commands that clients sent, per acquisition.
-    pub(crate) commands_per_acquisition: Option<f64>,
     /// Processor time of all processes, per acquisition.
     pub(crate) client_us: Option<f64>,
     pub(crate) server_us: Option<f64>,
@@ -37,26 +36,14 @@ impl Sample {
     }
 }
 
-/// Runs a contestant on the servers of one store. Finds out during the warm-up which commands are sent, unless that is
-/// known.
-pub(crate) fn run(
-    servers: &mut [Server],
-    port: u16,
-    kind: Kind,
-    work: Work,
-    pace: Pace,
-    seen: &mut Option<Seen>,
-) -> Result<Sample> {
+/// Runs a contestant on the servers of one store.
+pub(crate) fn run(servers: &mut [Server], port: u16, kind: Kind, work: Work, pace: Pace) -> Result<Sample> {
     let (mut children, go) = start(port, kind, work, pace)?;
-    let spy = if seen.is_none() { Some(Spy::open(first(servers)?.port())?) } else { None };
     for child in &mut children {
         child.tell(&go)?;
     }
-    if let Some(spy) = spy {
-        *seen = Some(spy.listen(go.from - clock::as_nanos(pace.warm_up) / 2));
-    }
     std::thread::sleep(clock::until(go.from));
-    let before = server::sample(servers)?;
+    let before = server::cpu(servers)?;
     let readers: Vec<_> = children.into_iter().map(|child| std::thread::spawn(move || child.account())).collect();
     while clock::now() < go.to && !readers.iter().all(std::thread::JoinHandle::is_finished) {
         std::thread::sleep(clock::until(go.to).min(Duration::from_millis(if work.times.is_some() {
@@ -65,7 +52,7 @@ pub(crate) fn run(
             10_000
         })));
     }
-    let after = server::sample(servers)?;
+    let after = server::cpu(servers)?;
 
     let (mut account, mut records) = (Account::default(), Vec::new());
     for reader in readers {
@@ -76,18 +63,14 @@ pub(crate) fn run(
         account.open.extend(one.open);
         records.extend(more);
     }
-    let round_trip = clock::as_nanos(first(servers)?.round_trip()?);
+    let first = servers.first_mut().ok_or("a store has no server")?;
+    let round_trip = clock::as_nanos(first.round_trip()?);
     let window = Window { from: go.from, to: go.to, tasks: work.waiters(), tasks_per_process: work.tasks, round_trip };
     let found = examine(records, &account.open, window);
     let count = found.acquisitions as f64;
-    let empty = Seen::default();
-    let names = seen.as_ref().unwrap_or(&empty);
-    let commands = after.commands_since(&before, &names.top_level);
-    let uses_server = kind != Kind::Local;
     Ok(Sample {
-        commands_per_acquisition: ratio(commands as f64, count).filter(|_| uses_server && names.ambiguous.is_empty()),
         client_us: ratio(account.cpu as f64 / 1e3, count),
-        server_us: ratio(after.cpu - before.cpu, count).filter(|_| uses_server),
+        server_us: ratio(after - before, count).filter(|_| kind != Kind::Local),
         errors: account.errors,
         error: account.error,
         found,
@@ -108,11 +91,11 @@ pub(crate) fn run_out(under: &[String], port: u16, kind: Kind, work: Work) -> Re
     }
 }
 
-/// Counts the commands that clients send for each acquisition where INFO cannot tell them from those of scripts:
-/// MONITOR does, in a round of its own, since it slows the server.
-pub(crate) fn count_commands(server: &Server, port: u16, kind: Kind, work: Work, pace: Pace) -> Result<Option<f64>> {
-    let (mut children, go) = start(port, kind, work, pace)?;
-    let spy = Spy::open(server.port())?;
+/// Counts the commands that clients send for each acquisition, in a run of its own: MONITOR slows the server.
+pub(crate) fn count_commands(bench: &mut Bench, line: &Line) -> Result<f64> {
+    bench.server().flush()?;
+    let (mut children, go) = start(line.port, line.kind, line.work, bench.pace)?;
+    let spy = Spy::open(bench.port())?;
     for child in &mut children {
         child.tell(&go)?;
     }
@@ -123,7 +106,7 @@ pub(crate) fn count_commands(server: &Server, port: u16, kind: Kind, work: Work,
         let (_, records) = reader.join().map_err(|_| "a thread of the benchmark panicked")??;
         acquisitions += records.iter().filter(|record| (go.from..go.to).contains(&record.enter)).count();
     }
-    Ok(ratio(commands as f64, acquisitions as f64))
+    Ok(ratio(commands as f64, acquisitions as f64).unwrap_or(f64::NAN))
 }
 
 /// Starts all processes of a run, which wait for the signal.
@@ -135,8 +118,4 @@ fn start(port: u16, kind: Kind, work: Work, pace: Pace) -> Result<(Vec<Worker>, 
     }
     let from = clock::now() + clock::as_nanos(pace.warm_up);
     Ok((children, Go { from, to: from + clock::as_nanos(pace.window) }))
-}
-
-fn first(servers: &mut [Server]) -> Result<&mut Server> {
-    servers.first_mut().ok_or_else(|| "a store has no server".into())
 }

@@ -62,9 +62,9 @@ impl Counter {
     }
 
     /// Counts the work of one contestant in one process.
-    pub(crate) fn count(&self, server: &Server, kind: Kind, work: Work) -> Result<Instructions> {
+    pub(crate) fn count(&self, port: u16, kind: Kind, work: Work) -> Result<Instructions> {
         let client = |times| {
-            let (pid, pairs) = fleet::run_out(&self.callgrind(), server.port(), kind, Self::of(work, times))?;
+            let (pid, pairs) = fleet::run_out(&self.callgrind(), port, kind, Self::of(work, times))?;
             Ok((self.collected(&pid.to_string())?, pairs))
         };
         let server = |times| {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::contestant::{Access, Contestant, Kind, Local, Ours, Polled, Raw, Rslock, Store, Wants};
+use crate::contestant::{Access, Contestant, Kind, Local, Ours, Raw, Rslock, Store, Wants};
 use crate::record::{self, Record};
 use crate::wire::{Go, hear, say};
 use crate::work::Work;
@@ -73,7 +73,6 @@ pub(crate) fn run(load: &Load) -> Result<()> {
     match load.kind {
         Kind::Raw { nodelay } => race(&runtime, runtime.block_on(Raw::connect(port, nodelay))?, load),
         Kind::Rslock { retry_ms } => race(&runtime, Rslock::new(port, retry_ms), load),
-        Kind::Polled => race(&runtime, runtime.block_on(Polled::connect(port))?, load),
         Kind::Local => race(&runtime, Local::default(), load),
         Kind::Ours { background } => {
             race(&runtime, runtime.block_on(Ours::connect(Store::Server(port), background))?, load)

@@ -3,15 +3,11 @@
 //! `benches/README.md` says how to read what it prints.
 
 mod bench;
-mod child;
 mod cli;
 mod clock;
 mod contestant;
-mod drops;
 mod fleet;
-mod hold;
 mod instructions;
-mod job;
 mod keeper;
 mod load;
 mod outcome;
@@ -24,7 +20,6 @@ mod server;
 mod site;
 mod spy;
 mod stats;
-mod target;
 mod wire;
 mod work;
 mod worker;

@@ -1,48 +1,98 @@
-//! The result of a row.
+//! The result of a row: what was measured, the targets, and what may never happen.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::fleet::Sample;
 use crate::race::{OURS, Race};
 use crate::stats::median;
-use crate::target::Target;
 
 /// The result of a row.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
-    /// Contestants with the same work, if the row has them.
-    pub(crate) race: Race,
+    /// Contestants with the same work: a table for each kind of it.
+    pub(crate) tables: Vec<Table>,
     /// Other figures.
     pub(crate) figures: Vec<Figure>,
     pub(crate) targets: Vec<Target>,
+    /// What may never happen to us, and how often it did. That it did not is no target.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+}
+
+/// Contestants with the same work.
+#[derive(Debug, Serialize)]
+pub(crate) struct Table {
+    pub(crate) about: &'static str,
+    #[serde(flatten)]
+    pub(crate) race: Race,
+}
+
+impl Outcome {
+    /// Adds a table, and what went wrong in it wherever we contend.
+    pub(crate) fn add(&mut self, about: &'static str, race: Race) {
+        for sample in race.lanes.iter().filter(|lane| lane.name.starts_with(OURS)).flat_map(|lane| &lane.rounds) {
+            *self.faults.entry("exclusion violations").or_default() += sample.found.violations;
+            *self.faults.entry("token inversions").or_default() += sample.found.inversions;
+            *self.faults.entry("errors").or_default() += sample.errors;
+        }
+        self.tables.push(Table { about, race });
+    }
 }
 
 /// A figure that was measured in each round.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) unit: &'static str,
     pub(crate) median: Option<f64>,
     pub(crate) rounds: Vec<f64>,
 }
 
 impl Figure {
-    pub(crate) fn new(name: &'static str, unit: &'static str, rounds: Vec<f64>) -> Self {
-        Self { name, unit, median: median(rounds.clone()), rounds }
+    pub(crate) fn new(name: impl Into<String>, unit: &'static str, rounds: Vec<f64>) -> Self {
+        Self { name: name.into(), unit, median: median(rounds.clone()), rounds }
     }
 }
 
-/// The targets wherever our line contends.
-pub(crate) fn safety(race: &Race) -> [Target; 3] {
-    safety_of(race, &[OURS])
+/// One target of a row.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Target {
+    pub(crate) what: String,
+    /// The measured value; `None` if nothing could be measured.
+    pub(crate) value: Option<f64>,
+    pub(crate) bound: Bound,
+    pub(crate) reach: f64,
+    pub(crate) met: bool,
 }
 
-/// The same where more than one line is ours.
-pub(crate) fn safety_of(race: &Race, ours: &[&str]) -> [Target; 3] {
-    let all = |count: fn(&Sample) -> u64| ours.iter().map(|line| race.total(line, count)).sum();
-    [
-        Target::at_most("exclusion violations", all(|sample| sample.found.violations), 0.0),
-        Target::at_most("token inversions", all(|sample| sample.found.inversions), 0.0),
-        Target::at_most("errors", all(|sample| sample.errors), 0.0),
-    ]
+/// Which side of the bound is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Bound {
+    AtLeast,
+    AtMost,
+}
+
+impl Target {
+    pub(crate) fn at_least(what: impl Into<String>, value: Option<f64>, reach: f64) -> Self {
+        let met = value.is_some_and(|value| value >= reach);
+        Self { what: what.into(), value, bound: Bound::AtLeast, reach, met }
+    }
+
+    pub(crate) fn at_most(what: impl Into<String>, value: Option<f64>, reach: f64) -> Self {
+        let met = value.is_some_and(|value| value <= reach);
+        Self { what: what.into(), value, bound: Bound::AtMost, reach, met }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Target;
+
+    #[test]
+    fn what_was_not_measured_is_not_met() {
+        assert!(Target::at_least("x", Some(1.0), 1.0).met && Target::at_most("x", Some(1.0), 1.0).met);
+        assert!(!Target::at_least("x", Some(0.9), 1.0).met && !Target::at_most("x", Some(1.1), 1.0).met);
+        assert!(!Target::at_least("x", None, 0.0).met && !Target::at_most("x", Some(f64::NAN), 1.0).met);
+    }
 }

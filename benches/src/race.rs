@@ -8,12 +8,12 @@ use crate::contestant::Kind;
 use crate::fleet::{self, Sample};
 use crate::instructions::Instructions;
 use crate::site::Site;
-use crate::spy::Seen;
 use crate::stats::median;
 use crate::work::{Pace, Work};
 
-/// The names of the lines.
+/// The names of the lines. Those of ours begin with `us`.
 pub(crate) const RAW: &str = "raw";
+pub(crate) const NODELAY: &str = "raw, TCP_NODELAY";
 pub(crate) const RSLOCK: &str = "rslock";
 pub(crate) const TUNED: &str = "rslock, retry 2 ms";
 pub(crate) const LOCAL: &str = "tokio Mutex";
@@ -26,6 +26,8 @@ pub(crate) struct Line {
     pub(crate) kind: Kind,
     pub(crate) work: Work,
     pub(crate) port: u16,
+    /// On which servers it runs. If one of them has that port, only its work counts.
+    pub(crate) site: usize,
 }
 
 /// The results of the rounds of one line.
@@ -33,20 +35,11 @@ pub(crate) struct Line {
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
     pub(crate) rounds: Vec<Sample>,
-    /// Commands that both clients and scripts issue, so that they cannot be counted.
-    #[serde(skip)]
-    pub(crate) seen: Option<Seen>,
     /// Counted only on request.
     pub(crate) instructions: Option<Instructions>,
 }
 
-impl Lane {
-    pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, rounds: Vec::new(), seen: None, instructions: None }
-    }
-}
-
-/// The lines of one row, and their rounds.
+/// The lines of one table, and their rounds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Race {
     /// Whether all tasks wanted the same key.
@@ -58,54 +51,25 @@ impl Race {
     /// Runs every line once in each round.
     pub(crate) fn run(bench: &mut Bench, lines: &[Line]) -> Result<Self> {
         let pace = bench.pace;
-        Self::run_at(bench, lines, pace)
+        Self::among(bench.rounds, pace, std::slice::from_mut(&mut bench.site), lines)
     }
 
-    /// Runs with windows of an unusual length.
-    pub(crate) fn run_at(bench: &mut Bench, lines: &[Line], pace: Pace) -> Result<Self> {
-        let mut race = Self::interleaved(bench.rounds, lines, |index, seen| {
-            let Line { kind, work, port, .. } = lines[index];
-            bench.server.flush()?;
-            fleet::run(std::slice::from_mut(&mut bench.server), port, kind, work, pace, seen)
-        })?;
-        for (line, lane) in lines.iter().zip(&mut race.lanes) {
-            if lane.seen.as_ref().is_some_and(|seen| !seen.ambiguous.is_empty()) {
-                bench.server.flush()?;
-                let counted = fleet::count_commands(&bench.server, line.port, line.kind, line.work, pace)?;
-                lane.rounds.iter_mut().for_each(|sample| sample.commands_per_acquisition = counted);
-            }
-        }
-        Ok(race)
-    }
-
-    /// Runs lines each on the servers of a site, which each line names by its number. Of these, only the work of the
-    /// server with the line's port counts, if there is one.
-    pub(crate) fn among(rounds: u32, pace: Pace, sites: &mut [Site], lines: &[(usize, Line)]) -> Result<Self> {
-        let (at, lines): (Vec<usize>, Vec<Line>) = lines.iter().copied().unzip();
-        Self::interleaved(rounds, &lines, |index, seen| {
-            let Line { kind, work, port, .. } = lines[index];
-            let site = &mut sites[at[index]];
-            site.flush()?;
-            let only = site.servers.iter().position(|server| server.port() == port);
-            let servers = only.map_or(0..site.servers.len(), |only| only..only + 1);
-            fleet::run(&mut site.servers[servers], port, kind, work, pace, seen)
-        })
-    }
-
-    fn interleaved(
-        rounds: u32,
-        lines: &[Line],
-        mut run: impl FnMut(usize, &mut Option<Seen>) -> Result<Sample>,
-    ) -> Result<Self> {
+    /// Runs lines each on the servers of its site.
+    pub(crate) fn among(rounds: u32, pace: Pace, sites: &mut [Site], lines: &[Line]) -> Result<Self> {
+        let lane = |line: &Line| Lane { name: line.name, rounds: Vec::new(), instructions: None };
         let shared_key = lines.iter().any(|line| line.work.keys_per_task == 0);
-        let mut race = Self { shared_key, lanes: lines.iter().map(|line| Lane::new(line.name)).collect() };
+        let mut race = Self { shared_key, lanes: lines.iter().map(lane).collect() };
         for round in 0..rounds {
             // Each round starts with another line, so that no line always follows the same one.
             for place in 0..lines.len() {
                 let index = (place + usize::try_from(round)?) % lines.len();
-                let lane = &mut race.lanes[index];
-                let sample = run(index, &mut lane.seen).map_err(|error| format!("{}: {error}", lane.name))?;
-                lane.rounds.push(sample);
+                let Line { name, kind, work, port, site } = lines[index];
+                let site = &mut sites[site];
+                site.empty()?;
+                let only = site.servers.iter().position(|server| server.port() == port);
+                let servers = only.map_or(0..site.servers.len(), |only| only..only + 1);
+                let sample = fleet::run(&mut site.servers[servers], port, kind, work, pace);
+                race.lanes[index].rounds.push(sample.map_err(|error| format!("{name}: {error}"))?);
             }
         }
         Ok(race)
@@ -115,7 +79,7 @@ impl Race {
     pub(crate) fn count_instructions(&mut self, bench: &Bench, lines: &[Line]) -> Result<()> {
         let Some(counter) = &bench.counter else { return Ok(()) };
         for (line, lane) in lines.iter().zip(&mut self.lanes) {
-            lane.instructions = Some(counter.count(&bench.server, line.kind, line.work)?);
+            lane.instructions = Some(counter.count(line.port, line.kind, line.work)?);
         }
         Ok(())
     }
@@ -131,15 +95,16 @@ impl Race {
         median(self.lane(line)?.rounds.iter().map(figure).collect())
     }
 
-    /// Returns the ratio of a figure between two lines: computed for each round, then the median.
+    /// Returns the ratio of a figure between two lines: computed for each round, then the median. Beside *raw*, where it
+    /// has two lines, it is the one that has more of it in that round.
     pub(crate) fn ratio(&self, line: &str, to: &str, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
-        let pairs = self.lane(line)?.rounds.iter().zip(&self.lane(to)?.rounds);
-        median(pairs.map(|(one, other)| figure(one) / figure(other)).collect())
-    }
-
-    /// Returns the sum of a count over the rounds of one line.
-    pub(crate) fn total(&self, line: &str, count: impl Fn(&Sample) -> u64) -> Option<f64> {
-        Some(self.lane(line)?.rounds.iter().map(count).sum::<u64>() as f64)
+        let better = self.lane(NODELAY).filter(|_| to == RAW);
+        let best = |(round, sample): (usize, &Sample)| {
+            let other = better.and_then(|lane| lane.rounds.get(round)).map(&figure);
+            other.map_or_else(|| figure(sample), |other| other.max(figure(sample)))
+        };
+        let to = self.lane(to)?.rounds.iter().enumerate().map(best);
+        median(self.lane(line)?.rounds.iter().map(&figure).zip(to).map(|(one, other)| one / other).collect())
     }
 
     fn lane(&self, name: &str) -> Option<&Lane> {

@@ -94,9 +94,6 @@ pub(crate) struct Findings {
     /// How long writers among readers waited, p99, divided by what their queue explains: twice the hold of each
     /// writer ahead and their own, and three round trips.
     pub(crate) writer_wait_p99: Option<f64>,
-    /// Acquisitions of tasks that had waited for at least half a hold, per second: who releases a permit and takes it
-    /// again at once leaves others waiting.
-    pub(crate) waited_rate: f64,
     /// How often a task entered while others were inside that it does not go with.
     pub(crate) violations: u64,
     /// How often a task entered with a token that was not greater than an earlier one.
@@ -126,8 +123,6 @@ pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) ->
     found.changes_per_acquisition = ratio(changes, count.saturating_sub(1) as f64).unwrap_or(0.0);
     let held: u64 = records.iter().map(|record| record.exit.saturating_sub(record.enter)).sum();
     found.hold_mean_us = ratio(held as f64 / 1e3, count as f64).unwrap_or(0.0);
-    let waited = |record: &&Record| (record.enter - record.start) as f64 >= found.hold_mean_us * 500.0;
-    found.waited_rate = records.iter().filter(waited).count() as f64 / seconds;
     found.writer_wait_p99 = writer_wait(&records, found.hold_mean_us * 1e3, window.round_trip);
 
     let by_task = counts(&records, window.tasks, |record| record.task);

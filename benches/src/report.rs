@@ -7,10 +7,9 @@ use serde::Serialize;
 use crate::Result;
 use crate::bench::{Bench, Scale};
 use crate::fleet::Sample;
-use crate::outcome::Outcome;
+use crate::outcome::{Bound, Outcome, Target};
 use crate::race::{RAW, RSLOCK, Race};
 use crate::row::Row;
-use crate::target::{Bound, Target};
 
 /// The complete results of one run of the benchmark.
 #[derive(Debug, Serialize)]
@@ -57,7 +56,7 @@ impl Report {
                 system: std::env::consts::OS,
             },
             contestants: [("us", env!("CARGO_PKG_VERSION")), ("redis-rs", "1.8"), ("rslock", "0.10")],
-            server: bench.server.version()?,
+            server: bench.server().version()?,
             rows: Vec::new(),
         };
         println!(
@@ -76,21 +75,34 @@ impl Report {
     /// Prints a row and keeps it.
     pub(crate) fn add(&mut self, row: &Row, outcome: Outcome) {
         println!("\n{} – {}", row.name, row.about);
-        print_race(&outcome.race);
+        for table in &outcome.tables {
+            print_race(table.about, &table.race);
+        }
         for figure in &outcome.figures {
             println!("  {:<36}{:>12} {}", figure.name, number(figure.median), figure.unit);
         }
         for target in &outcome.targets {
             println!("  {}", sentence(target));
         }
+        for (what, count) in outcome.faults.iter().filter(|(_, count)| **count > 0) {
+            println!("  FAULT: {what}: {count}");
+        }
         let _ = std::io::stdout().flush();
         self.rows.push(Measured { name: row.name, about: row.about, outcome });
     }
 
     /// Prints how many targets were met.
-    pub(crate) fn finish(&self) {
+    ///
+    /// # Errors
+    ///
+    /// Fails if anything happened that may never happen.
+    pub(crate) fn finish(&self) -> Result<()> {
         let all = || self.rows.iter().flat_map(|row| &row.outcome.targets);
         println!("\n{} of {} targets met", all().filter(|target| target.met).count(), all().count());
+        match self.rows.iter().flat_map(|row| row.outcome.faults.values()).sum::<u64>() {
+            0 => Ok(()),
+            faults => Err(format!("{faults} faults, see above: what may never happen did").into()),
+        }
     }
 }
 
@@ -111,13 +123,10 @@ fn sentence(target: &Target) -> String {
 /// One column of the table: its heading, and its cells.
 type Column = (&'static str, fn(&Sample) -> f64);
 
-fn print_race(race: &Race) {
-    if race.lanes.is_empty() {
-        return;
-    }
+fn print_race(about: &str, race: &Race) {
     let counts: fn(&Sample) -> f64 = if race.shared_key { |s| s.found.changes_per_second } else { |s| s.found.rate };
     let has = |name: &str| race.lanes.iter().any(|lane| lane.name == name);
-    let mut heads = vec!["".to_owned(), "rate/s".to_owned()];
+    let mut heads = vec![String::new(), "rate/s".to_owned()];
     if race.shared_key {
         heads.push("changes/s".to_owned());
     }
@@ -127,7 +136,6 @@ fn print_race(race: &Race) {
         ("p50 ms", |s| s.found.wait_p50_us / 1e3),
         ("p99 ms", |s| s.found.wait_p99_us / 1e3),
         ("max ms", |s| s.found.wait_max_us / 1e3),
-        ("cmds/acq", |s| s.commands_per_acquisition.unwrap_or(f64::NAN)),
         ("client µs", |s| s.client_us.unwrap_or(f64::NAN)),
         ("server µs", |s| s.server_us.unwrap_or(f64::NAN)),
     ];
@@ -139,10 +147,12 @@ fn print_race(race: &Race) {
     }
     columns.push(("starved", |s| s.found.starved as f64));
     heads.extend(columns.iter().map(|(head, _)| (*head).to_owned()));
-    heads.extend(["violations", "inversions"].map(str::to_owned));
     let counted = race.lanes.iter().any(|lane| lane.instructions.is_some());
     if counted {
         heads.extend(["client ins", "server ins"].map(str::to_owned));
+    }
+    if !about.is_empty() {
+        println!("  {about}");
     }
     print_line(&heads);
     for lane in &race.lanes {
@@ -152,8 +162,6 @@ fn print_race(race: &Race) {
         }
         cells.extend(rivals.iter().map(|rival| number(race.ratio(lane.name, rival, counts))));
         cells.extend(columns.iter().map(|(_, figure)| number(race.median(lane.name, figure))));
-        cells.push(number(race.total(lane.name, |s| s.found.violations)));
-        cells.push(number(race.total(lane.name, |s| s.found.inversions)));
         if counted {
             cells.push(number(lane.instructions.map(|count| count.client)));
             cells.push(number(lane.instructions.map(|count| count.server)));
@@ -169,7 +177,7 @@ fn print_line(cells: &[String]) {
     let mut line = String::new();
     for (index, cell) in cells.iter().enumerate() {
         if index == 0 {
-            line.push_str(&format!("  {cell:<24}"));
+            line.push_str(&format!("  {cell:<26}"));
         } else {
             line.push_str(&format!("{cell:>11}"));
         }

@@ -13,14 +13,23 @@ use crate::server::Server;
 pub(crate) struct Site {
     /// Those that keep locks. Replicas and sentinels run beside them.
     pub(crate) servers: Vec<Server>,
-    /// Whether they are members of a quorum, which know since when they have kept their data.
-    members: bool,
+    /// What is deleted before each run.
+    pub(crate) before_a_run: Empty,
+}
+
+/// What is deleted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Empty {
+    Everything,
+    /// Only locks: the members of a quorum know since when they have kept their data.
+    Locks,
+    Nothing,
 }
 
 impl Site {
     /// Starts a server by itself.
     pub(crate) fn alone(program: &str) -> Result<Self> {
-        Ok(Self { servers: vec![Server::start(program)?], members: false })
+        Ok(Self { servers: vec![Server::start(program)?], before_a_run: Empty::Everything })
     }
 
     /// Starts a master with a replica, and sentinels. Returns the port of a sentinel too.
@@ -30,7 +39,7 @@ impl Site {
             return Err("the sentinels did not start, see above".into());
         };
         let servers = vec![Server::at(&Arc::new(keeper), *master)?];
-        Ok((Self { servers, members: false }, sentinel.port))
+        Ok((Self { servers, before_a_run: Empty::Everything }, sentinel.port))
     }
 
     /// Starts a cluster.
@@ -38,7 +47,7 @@ impl Site {
         let (keeper, running) = Keeper::start(program, Formation::Cluster(masters))?;
         let keeper = Arc::new(keeper);
         let servers = running.into_iter().map(|running| Server::at(&keeper, running)).collect::<Result<_>>()?;
-        Ok(Self { servers, members: false })
+        Ok(Self { servers, before_a_run: Empty::Everything })
     }
 
     /// Starts the members of a quorum. Returns their ports too.
@@ -46,17 +55,20 @@ impl Site {
         let servers = (0..N).map(|_| Server::start(program)).collect::<Result<Vec<_>>>()?;
         let mut ports = [0; N];
         ports.iter_mut().zip(&servers).for_each(|(port, server)| *port = server.port());
-        Ok((Self { servers, members: true }, ports))
+        Ok((Self { servers, before_a_run: Empty::Locks }, ports))
     }
 
     pub(crate) fn port(&self) -> u16 {
         self.servers.first().map_or(0, Server::port)
     }
 
-    /// Deletes every lock.
-    pub(crate) fn flush(&mut self) -> Result<()> {
-        let members = self.members;
-        self.servers.iter_mut().try_for_each(|server| if members { server.flush_locks() } else { server.flush() })
+    /// Empties the servers for the next run.
+    pub(crate) fn empty(&mut self) -> Result<()> {
+        self.servers.iter_mut().try_for_each(|server| match self.before_a_run {
+            Empty::Everything => server.flush(),
+            Empty::Locks => server.flush_locks(),
+            Empty::Nothing => Ok(()),
+        })
     }
 }
 

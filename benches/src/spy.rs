@@ -1,6 +1,5 @@
-//! Finds out which commands come from clients, and which only from inside scripts.
+//! Counts the commands that clients send. `INFO commandstats` counts those inside scripts too.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -10,17 +9,8 @@ use crate::Result;
 /// Commands that open a connection, or that the benchmark itself sends.
 const GREETINGS: [&str; 8] = ["auth", "client", "config", "hello", "info", "monitor", "select", "time"];
 
-/// A connection in MONITOR mode. It slows the server, so it is closed before a measurement begins.
+/// A connection in MONITOR mode. It slows the server, so nothing else is measured meanwhile.
 pub(crate) struct Spy(BufReader<TcpStream>);
-
-/// The names of the commands that were seen.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Seen {
-    /// Sent by clients.
-    pub(crate) top_level: BTreeSet<String>,
-    /// Sent by clients and called by scripts too: INFO does not tell them apart.
-    pub(crate) ambiguous: BTreeSet<String>,
-}
 
 impl Spy {
     pub(crate) fn open(port: u16) -> Result<Self> {
@@ -34,25 +24,6 @@ impl Spy {
     pub(crate) fn count(mut self, from: u64, to: u64) -> u64 {
         let (mut count, mut line) = (0, Vec::new());
         while crate::clock::now() < to {
-            if self.0.read_until(b'\n', &mut line).is_err() {
-                continue;
-            }
-            if line.is_empty() {
-                break;
-            }
-            let is_command = read(&String::from_utf8_lossy(&line))
-                .is_some_and(|(script, name)| !script && !GREETINGS.contains(&name.as_str()));
-            count += u64::from(is_command && crate::clock::now() >= from);
-            line.clear();
-        }
-        count
-    }
-
-    /// Listens until a given time.
-    pub(crate) fn listen(mut self, until: u64) -> Seen {
-        let (mut top_level, mut in_scripts) = (BTreeSet::new(), BTreeSet::new());
-        let mut line = Vec::new();
-        while crate::clock::now() < until {
             // A time-out leaves what it has read in `line`; the next call continues from there.
             if self.0.read_until(b'\n', &mut line).is_err() {
                 continue;
@@ -60,37 +31,34 @@ impl Spy {
             if line.is_empty() {
                 break;
             }
-            if let Some((script, name)) = read(&String::from_utf8_lossy(&line)) {
-                if script {
-                    in_scripts.insert(name)
-                } else {
-                    top_level.insert(name)
-                };
-            }
+            let counts = is_of_client(&String::from_utf8_lossy(&line));
+            count += u64::from(counts && crate::clock::now() >= from);
             line.clear();
         }
-        top_level.retain(|name| !GREETINGS.contains(&name.as_str()));
-        let ambiguous: BTreeSet<String> = top_level.intersection(&in_scripts).cloned().collect();
-        Seen { top_level: top_level.difference(&ambiguous).cloned().collect(), ambiguous }
+        count
     }
 }
 
 /// Reads a line like `+1700000000.123 [0 127.0.0.1:5000] "SET" "key" …`, or `[0 lua]`.
-fn read(line: &str) -> Option<(bool, String)> {
-    let (_, rest) = line.split_once('[')?;
-    let (origin, rest) = rest.split_once("] \"")?;
-    let (name, _) = rest.split_once('"')?;
-    Some((origin.ends_with(" lua"), name.to_ascii_lowercase()))
+fn is_of_client(line: &str) -> bool {
+    let name = || {
+        let (_, rest) = line.split_once('[')?;
+        let (origin, rest) = rest.split_once("] \"")?;
+        let (name, _) = rest.split_once('"')?;
+        (!origin.ends_with(" lua")).then(|| name.to_ascii_lowercase())
+    };
+    name().is_some_and(|name| !GREETINGS.contains(&name.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::is_of_client;
 
     #[test]
-    fn lines_of_monitor() {
-        assert_eq!(read("+OK\r\n"), None);
-        assert_eq!(read("+1700000000.1 [0 127.0.0.1:5000] \"SET\" \"k\"\r\n"), Some((false, "set".to_owned())));
-        assert_eq!(read("+1700000000.1 [0 lua] \"get\" \"k\"\r\n"), Some((true, "get".to_owned())));
+    fn only_commands_of_clients_count() {
+        assert!(is_of_client("+1700000000.1 [0 127.0.0.1:5000] \"SET\" \"k\"\r\n"));
+        assert!(!is_of_client("+1700000000.1 [0 127.0.0.1:5000] \"INFO\" \"cpu\"\r\n"));
+        assert!(!is_of_client("+1700000000.1 [0 lua] \"get\" \"k\"\r\n"));
+        assert!(!is_of_client("+OK\r\n"));
     }
 }

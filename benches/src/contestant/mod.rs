@@ -4,7 +4,6 @@ mod access;
 mod contract;
 mod local;
 mod ours;
-mod polled;
 mod raw;
 mod rslock;
 mod store;
@@ -15,7 +14,6 @@ pub(crate) use access::{Access, Wants};
 pub(crate) use contract::{Contestant, TTL_MS};
 pub(crate) use local::Local;
 pub(crate) use ours::Ours;
-pub(crate) use polled::Polled;
 pub(crate) use raw::Raw;
 pub(crate) use rslock::Rslock;
 pub(crate) use store::Store;
@@ -35,8 +33,6 @@ pub(crate) enum Kind {
     },
     /// A mutex of this process: no store at all.
     Local,
-    /// A semaphore in Redis whose waiters poll.
-    Polled,
     /// This library, with all defaults of a user.
     Ours {
         /// Whether a release returns before the answer of the store.

@@ -1,19 +1,18 @@
 //! The rows: what is measured, and the targets.
 
-pub(crate) mod attribute;
 mod distinct;
-mod drops;
+pub(crate) mod drops;
 mod growth;
-mod handoff;
 mod hot;
-mod modes;
-mod pairs;
-pub(crate) mod telemetry;
-mod topologies;
-mod watchdog;
+pub(crate) mod memory;
+mod shared;
+mod stores;
+pub(crate) mod watchdog;
 
 use crate::Result;
 use crate::bench::Bench;
+use crate::contestant::Kind;
+use crate::fleet::Sample;
 use crate::outcome::Outcome;
 
 /// One row of the table.
@@ -29,65 +28,53 @@ impl Row {
     }
 }
 
-/// The rows of locks that several share, or that are split.
-pub(crate) const MODES: [&str; 5] = ["readers-local", "readers", "permits", "segments", "shared-pair"];
-
-/// The rows of stores of several servers.
-pub(crate) const TOPOLOGIES: [&str; 4] = ["replicas", "cluster", "quorum", "quorum-network"];
-
-/// Lists the rows of a group.
-pub(crate) fn in_group(names: &[&str]) -> Vec<&'static Row> {
-    ROWS.iter().filter(|row| names.contains(&row.name)).collect()
-}
-
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 28] = [
-    Row { name: "idle", about: "latency: 1 task, distinct keys, current-thread", run: distinct::idle },
-    Row { name: "idle-mt", about: "latency: 1 task, distinct keys, multi-thread", run: distinct::idle_mt },
-    Row { name: "64-ct", about: "throughput: 64 tasks, distinct keys, current-thread", run: distinct::many_ct },
-    Row { name: "64-mt", about: "throughput: 64 tasks, distinct keys, multi-thread", run: distinct::many_mt },
-    Row { name: "1024-mt", about: "throughput: 1,024 tasks, distinct keys, multi-thread", run: distinct::crowd },
-    Row {
-        name: "network",
-        about: "64 tasks, distinct keys, multi-thread, a round trip of 5 ms or more",
-        run: distinct::network,
-    },
-    Row { name: "hot-ct", about: "hot key: 1 process of 64 tasks, hold 0, current-thread", run: hot::process_ct },
-    Row { name: "hot-mt", about: "hot key: 1 process of 64 tasks, hold 0, multi-thread", run: hot::process_mt },
-    Row { name: "fleet", about: "hot key: 4 processes of 16 tasks, hold 0", run: hot::fleet },
-    Row { name: "fleet-hold", about: "hot key: 4 processes of 16 tasks, hold 1 ms", run: hot::fleet_hold },
+pub(crate) const ROWS: [Row; 12] = [
+    Row { name: "idle", about: "latency: 1 task, distinct keys", run: distinct::idle },
+    Row { name: "many", about: "throughput: many tasks, distinct keys", run: distinct::many },
+    Row { name: "hot", about: "one hot key: 1 process of 64 tasks, hold 0", run: hot::process },
+    Row { name: "fleet", about: "one hot key: 4 processes of 16 tasks", run: hot::fleet },
     Row {
         name: "remote",
-        about: "hot key: 4 processes of 1 task, hold 0, a round trip of 5 ms or more",
+        about: "one hot key: 4 processes of 1 task, hold 0, a round trip of 5 ms or more",
         run: hot::remote,
     },
-    Row { name: "remote-hold", about: "hot key: 4 processes of 1 task, hold 1 ms, loopback", run: hot::remote_hold },
-    Row { name: "hand-off", about: "server time of a release that grants the lock to a waiter", run: handoff::run },
-    Row { name: "readers-local", about: "1 process of 64 readers, hold 0, beside one lock", run: modes::local_readers },
     Row {
-        name: "readers",
-        about: "4 processes of 16 tasks, 95 % reads, hold 1 ms, beside one lock",
-        run: modes::readers,
+        name: "shared",
+        about: "readers, permits and segments: 4 processes of 16 tasks, hold 1 ms, beside one lock",
+        run: shared::run,
     },
-    Row { name: "permits", about: "a semaphore of 16: 4 processes of 16 tasks, hold 1 ms", run: modes::permits },
-    Row { name: "segments", about: "any of 16 segments: 4 processes of 16 tasks, hold 1 ms", run: modes::segments },
-    Row { name: "shared-pair", about: "server time of a claim that shares a lock with others", run: pairs::run },
-    Row {
-        name: "replicas",
-        about: "one master with a replica: by sentinels, and waiting for the replica; 64 tasks",
-        run: topologies::replicas,
-    },
-    Row { name: "cluster", about: "clusters of 1, 2 and 4 masters, 64 tasks for each", run: topologies::cluster },
-    Row { name: "quorum", about: "latency: quorums of three and five, 1 task", run: topologies::quorum },
-    Row {
-        name: "quorum-network",
-        about: "the same, a round trip of 5 ms or more to each member",
-        run: topologies::quorum_network,
-    },
+    Row { name: "stores", about: "replicas and clusters beside one server: 64 tasks, distinct keys", run: stores::run },
+    Row { name: "quorum", about: "quorums of three and five beside their members: 1 task", run: stores::quorum },
     Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
     Row { name: "drops", about: "guards dropped as fast as they come, by 64 tasks", run: drops::run },
-    Row { name: "telemetry", about: "what the metrics observer costs", run: telemetry::run },
-    Row { name: "attribute", about: "the attribute beside the guard API, in memory, uncontended", run: attribute::run },
-    Row { name: "growth-keys", about: "64 tasks over few and over many distinct keys", run: growth::keys },
-    Row { name: "growth-waiters", about: "hot key: 1 process of few and of many tasks, hold 0", run: growth::waiters },
+    Row {
+        name: "memory",
+        about: "without a server: the attribute beside the guard API, and metrics",
+        run: memory::run,
+    },
+    Row { name: "growth", about: "few and many keys, few and many waiters", run: growth::run },
 ];
+
+const PLAIN: Kind = Kind::Raw { nodelay: false };
+const US: Kind = Kind::Ours { background: false };
+
+fn rate(sample: &Sample) -> f64 {
+    sample.found.rate
+}
+
+fn changes(sample: &Sample) -> f64 {
+    sample.found.changes_per_second
+}
+
+fn share(sample: &Sample) -> f64 {
+    sample.found.process_share.unwrap_or(f64::NAN)
+}
+
+fn client(sample: &Sample) -> f64 {
+    sample.client_us.unwrap_or(f64::NAN)
+}
+
+fn server(sample: &Sample) -> f64 {
+    sample.server_us.unwrap_or(f64::NAN)
+}
