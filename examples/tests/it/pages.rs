@@ -107,8 +107,9 @@ fn facts(section: &str) -> Vec<String> {
     facts.extend(names.filter(|name| !name.is_empty()));
     let rows = section.lines().filter(|line| line.starts_with('|'));
     let cells = rows.flat_map(|row| row.split('|').skip(2)).map(|cell| cell.trim().to_owned());
-    facts
-        .extend(cells.filter(|cell| !cell.is_empty() && cell.bytes().all(|byte| b"0123456789.,-x ms".contains(&byte))));
+    facts.extend(
+        cells.filter(|cell| !cell.is_empty() && cell.bytes().all(|byte| b"0123456789.,-x/ ms".contains(&byte))),
+    );
     facts.sort();
     facts
 }
