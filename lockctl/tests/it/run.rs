@@ -20,8 +20,15 @@ struct Run {
 }
 
 fn start(server: &RedisServer, arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockctl"));
-    command.args(["run", KEY]).args(arguments).env("LOCK_URL", server.url()).stdin(Stdio::null());
+    // What starts the tests may ignore signals itself, as `nohup` does, and those stay ignored.
+    let mut command = Command::new("env");
+    command
+        .arg("--default-signal")
+        .arg(env!("CARGO_BIN_EXE_lockctl"))
+        .args(["run", KEY])
+        .args(arguments)
+        .env("LOCK_URL", server.url())
+        .stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     Run { child, stdout }
