@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::types::fencing::FencingToken;
 
-/// How far ahead of the server's time a token known from elsewhere may lie. As in `clock.lua`.
+/// How far ahead of the server's time a token known from elsewhere may lie. As in `layout.lua`.
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// How many sequence numbers of one millisecond can become tokens.

@@ -168,7 +168,7 @@ pub(crate) fn ttl(value: &[u8]) -> Option<Duration> {
     std::str::from_utf8(value).ok()?.split('|').nth(2)?.parse().ok().map(Duration::from_millis)
 }
 
-/// Reads a waiter, and when it last confirmed in server µs, from the text that `queue.lua` keeps for
+/// Reads a waiter, and when it last confirmed in server µs, from the text that `entry.lua` packs for
 /// a claim.
 pub(crate) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
     let mut parts = std::str::from_utf8(entry).ok()?.split('|');

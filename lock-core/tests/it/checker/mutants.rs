@@ -20,13 +20,13 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
          "begins and 'PXAT' or 'XX', begins and sub(longest, 2) or 'KEEPTTL')"),
     ]),
     ("a renewal raises the expiry of K", &[
-        ("return (select(3, write(used, value, used, now)))", "return"),
+        ("return (select(3, write_phase(used, value, used, now)))", "return"),
     ]),
     ("what is left of a phase does not count in the next", &[
         ("local more = not value and select(3, take_out('-inf', now))", "local more = false"),
-        ("local refused = select(3, take_out('-inf', now))\n      if refused then\n        return false", "local refused\n      if refused then\n        return false"),
+        ("local refused = select(3, take_out('-inf', now))\n    if refused then\n      return false", "local refused\n    if refused then\n      return false"),
     ]),
-    ("nobody passes a writer that can be told", &[("return 'blocked', value, used\n          end", "end")]),
+    ("nobody passes a writer that can be told", &[("return 'blocked', value, used\n        end", "end")]),
     ("newcomers look whether somebody waits", &[("last[2] and byte(last[2]) == 45 then", "last[2] then")]),
     ("newcomers stay behind who is blocked", &[
         ("if ended ~= 'blocked' and fits(value, used, units, limit) then", "if fits(value, used, units, limit) then"),
@@ -35,23 +35,23 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
         ("value, used, batch = new_value, new_used, true", "return 'blocked', new_value, new_used"),
     ]),
     ("whoever is granted in the reply brings its batch along", &[
-        ("walk('', now, value, used)\n        return (wanted()", "return (wanted()"),
+        ("walk('', now, value, used)\n      return (wanted()", "return (wanted()"),
     ]),
     ("whoever leaves moves the queue on", &[
-        ("walk('', now, value, used)\n      return refused and 'e'", "return refused and 'e'"),
+        ("walk('', now, value, used)\n    return refused and 'e'", "return refused and 'e'"),
     ]),
     ("whoever leaves looks whether somebody waits", &[
         ("-last[#last] <= now or longest", "longest"),
     ]),
     ("leases that are over move the queue on", &[("return value, used, ended, refused\n", "return value, used, false, refused\n")]),
     ("a downgrade moves the queue on", &[
-        ("walk('', now, value, used)\n      return wanted() and 2 or 1", "return wanted() and 2 or 1"),
+        ("walk('', now, value, used)\n    return wanted() and 2 or 1", "return wanted() and 2 or 1"),
     ]),
     ("units stay within the limit", &[
-        ("used + units > tonumber(limit)", "used + units > limit + 1"),
+        ("used + units > limit", "used + units > limit + 1"),
         ("used and used + units <= limit", "used and used + units <= limit + 1"),
     ]),
-    ("only a phase can be joined", &[("if not used then\n      return value\n", "if not used then\n      return value, value and 0 or nil\n")]),
+    ("only a phase can be joined", &[("if not used then\n    return value\n", "if not used then\n    return value, value and 0 or nil\n")]),
     ("the token of a phase is above all before it", &[("used, token = id and 0, id and id .. '-0'", "used, token = 0, '1-0-0'")]),
     ("whoever leaves without a queue frees its units", &[
         ("used = used - units\n  local first", "local first"),
@@ -61,17 +61,19 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
     ]),
     ("queue and waiters outlast a lease", &[("ttl + QUEUE_KEPT", "50")]),
     ("who could not be told has no units", &[
-        ("value, used = write(used, new_value, new_used, now)\n", "value, used = new_value, new_used\n"),
+        ("value, used = write_phase(used, new_value, new_used, now)\n", "value, used = new_value, new_used\n"),
     ]),
 ];
 
 /// The scripts that they are made of.
-const SCRIPTS: [&str; 5] = [
-    include_str!("../../../src/stores/redis/steps/join.lua"),
-    include_str!("../../../src/stores/redis/steps/phase.lua"),
-    include_str!("../../../src/stores/redis/steps/queue.lua"),
-    include_str!("../../../src/stores/redis/steps/release.lua"),
-    include_str!("../../../src/stores/redis/steps/share.lua"),
+const SCRIPTS: [&str; 7] = [
+    include_str!("../../../src/stores/redis/steps/lib/phase/read.lua"),
+    include_str!("../../../src/stores/redis/steps/lib/phase/steps.lua"),
+    include_str!("../../../src/stores/redis/steps/lib/phase/walk.lua"),
+    include_str!("../../../src/stores/redis/steps/lib/phase/write.lua"),
+    include_str!("../../../src/stores/redis/steps/lock/release.lua"),
+    include_str!("../../../src/stores/redis/steps/share/join.lua"),
+    include_str!("../../../src/stores/redis/steps/share/share.lua"),
 ];
 
 /// Returns what mutants would change, and no script says.

@@ -15,7 +15,7 @@ const PLACES: usize = 1024;
 /// How long a key is remembered.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// How long one is remembered that a client of another library had. As in `queue.lua`.
+/// How long one is remembered that a client of another library had. As in `layout.lua`.
 const KEPT_FOREIGN: Duration = Duration::from_secs(30);
 
 /// A table of fixed size, in which keys may share a place: a wrong entry only costs a little speed.

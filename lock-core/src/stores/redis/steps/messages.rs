@@ -1,4 +1,4 @@
-//! The messages that processes receive: grants and calls to ask again, sent by `queue.lua`, and locks that
+//! The messages that processes receive: grants and calls to ask again, sent by `tell.lua`, and locks that
 //! operators take away.
 
 use std::time::Duration;

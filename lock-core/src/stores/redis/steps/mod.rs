@@ -1,43 +1,36 @@
 //! The atomic steps on the server: for each one its script or commands, their arguments and their answers,
 //! side by side.
 
-mod acquire;
-mod acquire_all;
-mod batch;
-mod blocked;
-mod holder;
+mod beside;
+mod lib;
+mod lock;
+mod member;
 mod messages;
-mod release;
-#[cfg(feature = "inspect")]
-mod release_foreign;
-mod renew;
-mod run;
 pub(crate) mod script;
+mod several;
 pub(crate) mod share;
-mod take;
-mod vote;
 
 use std::time::Duration;
 
 use crate::stores::redis::value;
 
-pub(crate) use acquire::{Acquire, Acquired};
-pub(crate) use acquire_all::{AcquireAll, AcquiredAll};
-pub(crate) use batch::{NodeCall, NodeTake, has_failed, read_attempt, read_batch};
-pub(crate) use blocked::{blocked, read_blocked, set_blocked};
-pub(crate) use holder::{holder, read_holder};
+pub(crate) use beside::blocked::{blocked, read_blocked, set_blocked};
+#[cfg(feature = "inspect")]
+pub(crate) use beside::run::read_job;
+pub(crate) use beside::run::{last_run, note_run, read_last_run};
+pub(crate) use lock::acquire::{Acquire, Acquired};
+pub(crate) use lock::holder::{holder, read_holder};
+pub(crate) use lock::native::{Taken, draw, read_taken, take};
+pub(crate) use lock::release::{Holding, each_freed, free_one, freed, release, script as release_script};
+#[cfg(feature = "inspect")]
+pub(crate) use lock::release_foreign::release_foreign;
+pub(crate) use lock::renew::{Unrenewed, raise, raised, renew, unrenewed};
+pub(crate) use member::vote::{VoteAnswer, read_lists, read_vote, remember, vote, vouch};
 #[cfg(any(test, feature = "inspect"))]
 pub(crate) use messages::revoking;
 pub(crate) use messages::{called, granted, revocation, wanted};
-pub(crate) use release::{Holding, each_freed, free_one, freed, release, script as release_script};
-#[cfg(feature = "inspect")]
-pub(crate) use release_foreign::release_foreign;
-pub(crate) use renew::{Unrenewed, raise, raised, renew, unrenewed};
-#[cfg(feature = "inspect")]
-pub(crate) use run::read_job;
-pub(crate) use run::{last_run, note_run, read_last_run};
-pub(crate) use take::{Taken, draw, read_taken, take};
-pub(crate) use vote::{VoteAnswer, read_lists, read_vote, remember, vote, vouch};
+pub(crate) use several::acquire_all::{AcquireAll, AcquiredAll};
+pub(crate) use several::batch::{NodeCall, NodeTake, has_failed, read_attempt, read_batch};
 
 /// Reads an answer of PTTL: -1 is a key that never expires.
 pub(crate) fn time_left(millis: i64) -> Option<Duration> {

@@ -1,22 +1,27 @@
 //! Scripts: text and hash, computed once; and how one is called.
 
-use std::borrow::Cow;
-
 use redis::{Arg, Cmd};
+
+/// A piece of a script's text.
+pub(crate) type Part = &'static str;
 
 /// A script and the SHA-1 by which the server remembers it.
 #[derive(Debug)]
 pub(crate) struct Script {
     /// The Lua text, sent when the server does not know the hash.
-    pub(crate) text: Cow<'static, str>,
+    pub(crate) text: String,
     /// Its SHA-1, in 40 hexadecimal digits.
     sha: String,
 }
 
 impl Script {
-    /// Constant text: data reaches a script only as a key or an argument.
-    pub(crate) fn new(text: &'static str) -> Self {
-        Self { text: text.into(), sha: redis::Script::new(text).get_hash().to_owned() }
+    /// Puts a script together. Constant text: data reaches a script only as a key or an argument. Lines of comments are for
+    /// those who read the files, and are not sent.
+    pub(crate) fn new(parts: &[&[Part]]) -> Self {
+        let lines = parts.concat().into_iter().flat_map(str::lines);
+        let text: String =
+            lines.filter(|line| !line.trim_start().starts_with("--")).flat_map(|line| [line, "\n"]).collect();
+        Self { sha: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 }
 
@@ -62,7 +67,7 @@ impl Eval {
     /// it in between and no permission for SCRIPT LOAD is needed.
     pub(crate) fn by_text(&self) -> Cmd {
         let mut command = Cmd::new();
-        command.arg("EVAL").arg(&*self.script.text);
+        command.arg("EVAL").arg(&self.script.text);
         for word in self.command.args_iter().skip(2) {
             if let Arg::Simple(word) = word {
                 command.arg(word);

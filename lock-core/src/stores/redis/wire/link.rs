@@ -20,7 +20,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// nothing about the connection.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often the clock is emptied: emptying costs the server as much as a draw. As in `clock.lua`.
+/// How often the clock is emptied: emptying costs the server as much as a draw. As in `layout.lua`.
 const EMPTIED_EVERY: u64 = 1000;
 
 /// After how many refusals in a row no batch is tried any more. One may come of a slot that has just arrived.

@@ -106,6 +106,7 @@ fn revocations_are_read_as_written() {
 #[test]
 fn no_script_is_refused_for_want_of_memory() {
     // If the script had a shebang, the server would refuse all of it when memory is full.
-    let first = [include_str!("../clock.lua"), include_str!("../renew.lua"), include_str!("../holder.lua")];
+    let first =
+        [include_str!("../lib/layout.lua"), include_str!("../lock/renew.lua"), include_str!("../lock/holder.lua")];
     assert!(first.iter().all(|text| !text.starts_with("#!")));
 }

@@ -1,0 +1,58 @@
+-- Frees one lock for release.lua and batch.lua, where a few commands do not do: somebody waits, the lock stays taken for a
+-- while, or a command is refused. Comes after phase/.
+--
+-- KEYS     as in release.lua
+--
+-- Returns  whether it was done, and the answer to one claim of release.lua.
+--
+-- Atomic, because release.lua is.
+
+local function turn_to(lock, queue)
+  LOCK, QUEUE = lock, queue
+  -- Only a release that finds a queue needs it, so it travels with none.
+  WAITERS = string.gsub(queue, 'queue$', 'waiters')
+end
+
+local function free(head, keep)
+  local owner = string.sub(head, 1, 32)
+  local value = read_lock()
+  if failed(value) then
+    return mistyped(value) and 0 or 'e' .. value.err
+  end
+  if phase_of(value) then
+    return phases().free(owner, keep, time())
+  end
+  local waiting = call('EXISTS', QUEUE) == 1
+  local refused = waiting and leave(owner)
+  local freed = is_of(value, owner)
+  if freed then
+    if keep > 0 then
+      -- Nobody owns a key whose owner is all zeros, so a repeat of this call finds nothing to free,
+      -- yet people can still read who left it.
+      local kept = pcall('SET', LOCK, string.rep('0', 32) .. string.sub(value, 33), 'PX', keep)
+      if failed(kept) then
+        call('PEXPIRE', LOCK, keep)
+      end
+      return 1
+    end
+    call('DEL', LOCK)
+  end
+  if refused and not mistyped(refused) then
+    -- Nobody can be taken out of the queue, so nobody is granted anything: it would be the first for ever.
+    return freed and 1 or 'e' .. refused.err
+  end
+  -- A K that is free without this release is passed on too: the claim that would have done so is dead, or its answer was lost.
+  if waiting and (freed or not value) then
+    local now = time()
+    if left_free(freed and value, now) == 0 then
+      move_on('', now)
+    else
+      call_next(now)
+    end
+  end
+  return freed and 1 or 0
+end
+
+return turn_to, function(head, keep)
+  return guarded(free, head, keep)
+end

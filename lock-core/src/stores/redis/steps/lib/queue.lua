@@ -1,0 +1,110 @@
+-- The queue of a lock: who enters it, who leaves it, and what is known of them. Comes after `lock.lua` and `entry.lua`.
+--
+-- KEYS     as in layout.lua
+--
+-- Returns  what the step says that follows.
+--
+-- Atomic, because the next claim must not change between freeing a lock and granting it.
+--
+-- The queue is a sorted set. A score of zero or more is a place: server us, but always above the last one, so that nobody who
+-- comes in the same us passes. A score below zero is a lease in a phase. What is known of a claim lies apart, in the waiters,
+-- because an order needs nothing of it, and a place outlives every new ticket.
+
+local function read_entry(owner, now)
+  return unpack_entry(owner, is_owner(owner) and pcall('HGET', WAITERS, owner), now)
+end
+
+-- Writes that a claim was passed over: it keeps its place, and is granted anyway once it asks again.
+local function pass_over(owner, entry)
+  local passed = pack_entry(entry.inbox, entry.stamp, entry.confirmed, '1', entry.grant_ttl, entry.known, entry.tail)
+  pcall('HSET', WAITERS, owner, passed)
+end
+
+-- Takes a claim out of the queue. By pcall: whatever has become of the queue, a lock must be freed. Returns what was refused, if
+-- anything.
+local function leave(owner)
+  local left = pcall('ZREM', QUEUE, owner)
+  if left == 1 then
+    pcall('HDEL', WAITERS, owner)
+  end
+  return failed(left) and left
+end
+
+-- Writes to the queue or the waiters, which then last so long, ms. Returns why it could not: then nothing was written.
+-- A user may lack PEXPIRE: that is known before there is anything without an expiry.
+local function put(lasts, command, key, ...)
+  lasts = text(math.min(lasts, LAST_MS))
+  local raised = pcall('PEXPIRE', key, lasts)
+  local written = failed(raised) and raised or pcall(command, key, ...)
+  if not failed(written) and raised == 0 then
+    -- It was not there.
+    raised = pcall('PEXPIRE', key, lasts)
+    if failed(raised) then
+      pcall('DEL', key)
+      written = raised
+    end
+  end
+  return failed(written) and refusal(written, key)
+end
+
+-- Takes out what is known of claims that stand in no queue any more: somebody deleted it, or HDEL was
+-- not permitted for a while. If that is more than one script may look at, a part of it.
+local function sweep(now)
+  local known, waiting = pcall('HLEN', WAITERS), pcall('ZCARD', QUEUE)
+  local others = type(pcall('HGET', WAITERS, OTHERS)) == 'string' and 1 or 0
+  if type(known) ~= 'number' or type(waiting) ~= 'number' or known - others <= waiting then
+    return
+  end
+  local owners, step = nil, 1
+  if known <= MOST then
+    owners = pcall('HKEYS', WAITERS)
+  else
+    -- Any number is a cursor: this time here, next time elsewhere.
+    owners, step = pcall('HSCAN', WAITERS, text(now % 4294967296), 'COUNT', MOST / 4), 2
+    owners = failed(owners) and {} or owners[2]
+  end
+  for at = 1, failed(owners) and 0 or #owners, step do
+    if owners[at] ~= OTHERS and pcall('ZSCORE', QUEUE, owners[at]) == false then
+      pcall('HDEL', WAITERS, owners[at])
+    end
+  end
+end
+
+-- Puts a claim at the tail, or confirms its place, in a queue that lasts so long, ms, if nobody confirms it. `known` is as in
+-- entry.lua. Returns what was refused, if anything.
+local function enter(owner, ticket, known, tail, now, lasts)
+  local before, place = pcall('HGET', WAITERS, owner), pcall('ZSCORE', QUEUE, owner)
+  if failed(before) then
+    return refusal(before, WAITERS)
+  end
+  if failed(place) then
+    return refusal(place, QUEUE)
+  end
+  local reach, score = '0', nil
+  -- Nobody who shares K asks for a place: what a negative score is of is over.
+  if before and place and tonumber(place) >= 0 then
+    reach = string.match(before, '^[^|]*|[^|]*|[^|]*|(%d)') or '0'
+    -- It asked again after it was passed over: it lives, and will learn of a grant by asking.
+    if reach == '1' then
+      reach = '2'
+    end
+  else
+    sweep(now)
+    local last = tonumber(call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]) or 0
+    -- Nobody can have come so much later.
+    score = last > now + DAY * 1000 and now or math.max(now, last + 1)
+  end
+  -- The entry first: a place of which nothing is known is taken out by whoever looks at it.
+  local refused = put(lasts, 'HSET', WAITERS, owner, pack_ticket(ticket, reach, known, tail, now))
+  if not refused and score then
+    refused = put(lasts, 'ZADD', QUEUE, score, owner)
+    if refused then
+      pcall('HDEL', WAITERS, owner)
+    end
+  elseif not refused then
+    local raised = pcall('PEXPIRE', QUEUE, text(lasts))
+    refused = failed(raised) and refusal(raised, QUEUE)
+  end
+  return refused
+end
+

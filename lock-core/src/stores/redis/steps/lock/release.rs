@@ -1,0 +1,98 @@
+//! `release.lua`: frees locks and passes them on.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::contract::backend::{Claim, Freed};
+use crate::stores::redis::keys::QueueOf;
+use crate::stores::redis::steps::lib::{CLOCK, ENTRY, FREE, LAYOUT, PASS, QUEUE};
+use crate::stores::redis::steps::script::{Eval, Script};
+use crate::stores::redis::value;
+use crate::types::key::LockKey;
+use crate::types::mode::Mode;
+use crate::types::owner::OwnerId;
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    // The functions are defined only if they are needed.
+    let begins = ["local guarded = pcall\n", LAYOUT, "local function library()\n", CLOCK, ENTRY];
+    Script::new(&[&begins, &QUEUE, &[FREE, "end\n", PASS, include_str!("release.lua")]])
+});
+
+/// What a claim has of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub(crate) owner: OwnerId,
+    /// How much of a lock that is shared; 0 for the whole lock.
+    pub(crate) units: u32,
+}
+
+impl Holding {
+    pub(crate) fn of(claim: &Claim) -> Self {
+        let units = if let Mode::Shared { units, .. } = claim.mode { units } else { 0 };
+        Self { owner: claim.owner, units }
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.units > 0
+    }
+}
+
+/// Frees what some claims have, which stays taken for a while.
+pub(crate) fn release<'a>(
+    claims: impl ExactSizeIterator<Item = (&'a LockKey, Holding)> + Clone,
+    clock: &str,
+    keep_for: Duration,
+) -> Eval {
+    let count = claims.len();
+    Eval::of(&SCRIPT, 2 * count + 1).with(|words| {
+        for (lock, _) in claims.clone() {
+            words.arg(lock.as_str());
+        }
+        for (lock, _) in claims.clone() {
+            words.arg(QueueOf(lock));
+        }
+        let heads: Vec<[u8; 33]> = claims.clone().map(|(_, holding)| value::head(holding.owner)).collect();
+        words.arg(clock).arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(heads.as_flattened());
+        if claims.clone().any(|(_, holding)| holding.is_shared()) {
+            for (_, holding) in claims {
+                words.arg(holding.units);
+            }
+        }
+    })
+}
+
+/// The same for one claim, without its queue.
+pub(crate) fn free_one(lock: &LockKey, owner: OwnerId, keep_for: Duration) -> Eval {
+    static ALONE: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("free_one.lua")]]));
+    Eval::new(&ALONE, [lock.as_str()].into_iter()).with(|arguments| {
+        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(&value::head(owner));
+    })
+}
+
+/// Returns the text of the script, which a new connection sends so that the server knows it.
+pub(crate) fn script() -> &'static str {
+    &SCRIPT.text
+}
+
+/// Reads the answers to `count` claims. Fewer if the reply makes no sense.
+pub(crate) fn each_freed(reply: Value, count: usize) -> impl Iterator<Item = Value> {
+    let (each, all) = match reply {
+        Value::Array(each) if each.len() == count => (each, 0),
+        Value::Int(1) => (Vec::new(), count),
+        _ => (Vec::new(), 0),
+    };
+    each.into_iter().chain(std::iter::repeat_n(Value::Int(1), all))
+}
+
+/// Reads the answer to one claim: whether it held the lock, or the text of an error. `None` if it makes
+/// no sense.
+pub(crate) fn freed(answer: &Value) -> Option<Result<Freed, String>> {
+    match answer {
+        Value::Int(1) => Some(Ok(Freed::Released)),
+        Value::Int(0) => Some(Ok(Freed::NotHeld)),
+        Value::BulkString(text) => Some(Err(String::from_utf8_lossy(text.strip_prefix(b"e")?).into_owned())),
+        _ => None,
+    }
+}

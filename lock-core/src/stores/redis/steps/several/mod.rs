@@ -1,0 +1,4 @@
+//! What is done with several locks at once.
+
+pub(crate) mod acquire_all;
+pub(crate) mod batch;
