@@ -82,8 +82,9 @@ pub use attribute as __private;
 pub use attribute::site::{Site, sites};
 pub use contract::backend;
 pub use contract::backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Grant, Inbox, JobRecord,
-    JobRun, LockBackend, MemberList, NodeReport, Release, Renewal, SyncReport, Ticket, Vote,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Grant, Inbox,
+    JobRecord, JobRecords, JobRun, LockBackend, MemberList, NodeReport, QuorumMember, Release, Renewal, SharedClaims,
+    SyncReport, Ticket, Vote,
 };
 pub use contract::event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,

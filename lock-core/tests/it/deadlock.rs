@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lock_core::testing::limit;
 use lock_core::{
-    Blocked, Deadlock, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver,
-    LockRequest, MemoryStore, Notice, Wait,
+    Blocked, BlockedNotes, Deadlock, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager,
+    LockObserver, LockRequest, MemoryStore, Notice, Wait,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

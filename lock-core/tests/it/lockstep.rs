@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lock_core::testing::{RedisServer, Reports, limit};
 use lock_core::{
     AcquireRequest, Attempt, AttemptAll, Claim, FencingToken, HolderInfo, Inbox, LockBackend, LockError, LockKey,
-    MemoryStore, Mode, OwnerId, RedisStore, Release, Ticket,
+    MemoryStore, Mode, OwnerId, RedisStore, Release, SharedClaims, Ticket,
 };
 use tokio::task::JoinSet;
 
@@ -141,14 +141,14 @@ impl<B: LockBackend> Side<B> {
             Command::Withdraw(claim) => format!("{:?}", store.withdraw(claim).await?),
             Command::Holder(key) => format!("{:?}", store.holder(key).await?.map(|holder| holder.owner)),
             Command::Holders(key) => {
-                let holders = store.holders(key).await?;
+                let holders = store.shared().unwrap().holders(key).await?;
                 let mut owners: Vec<_> = holders.iter().map(|holder| holder.owner.map(OwnerId::to_hex)).collect();
                 owners.sort();
                 format!("{owners:?}")
             }
             Command::Downgrade(claim, by) => {
                 let token = self.newest.get(&claim.owner).map_or(0, |token| token.get());
-                format!("{:?}", store.downgrade(claim, FencingToken::new(token + by)).await?)
+                format!("{:?}", store.shared().unwrap().downgrade(claim, FencingToken::new(token + by)).await?)
             }
             Command::Delete(_) | Command::Pass => String::new(),
         })

@@ -1,7 +1,7 @@
 //! What the holder of a lock waits for, while it says so: the way into a deadlock.
 
 use lock_core::inspect::{EntryState, FleetReader};
-use lock_core::{LockBackend as _, LockError, LockKey};
+use lock_core::{BlockedNotes as _, LockError, LockKey};
 use serde_json::{Value, json};
 
 use crate::record;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
-use lock_core::{LockBackend, LockManager, LossReason, MemberList, RedisStore};
+use lock_core::{LockManager, LossReason, MemberList, QuorumMember, RedisStore};
 use serde_json::Value;
 
 use crate::program::{Ended, lockctl_at};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Stopwatch, limit};
-use lock_core::{LockBackend, LockManager, MemberList, RedisStore};
+use lock_core::{LockManager, MemberList, QuorumMember, RedisStore};
 use serde_json::Value;
 
 use crate::jobs::{HOUR, miss, run};

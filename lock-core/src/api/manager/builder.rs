@@ -126,7 +126,7 @@ impl LockManagerBuilder {
         }
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
-        let store = self.store_name.unwrap_or_else(|| self.backend.node_dyn(0).into());
+        let store = self.store_name.unwrap_or_else(|| self.backend.node(0).into());
         let handle = if self.on_current_runtime {
             keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {

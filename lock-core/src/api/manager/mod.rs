@@ -207,7 +207,7 @@ impl LockManager {
     pub(crate) async fn holder_of(&self, key: LockKey) -> Result<Option<Holder>> {
         let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder_dyn(key.clone()));
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
@@ -224,7 +224,7 @@ impl LockManager {
         let key = self.key(key)?;
         let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holders_dyn(key.clone()));
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holders(key.clone()));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
@@ -244,7 +244,7 @@ impl LockManager {
         let key = self.key(key)?;
         let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).last_run_dyn(key.clone()));
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).last_run(key.clone()));
         engine.bounded("last_run", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
@@ -276,7 +276,7 @@ impl LockManager {
         let until = engine.clock.now().after(CONNECT_TIMEOUT);
         let backend = Arc::clone(&engine.backend);
         let asked = key.clone();
-        let command = engine.route(Caller::Async, Box::pin(async move { Ok(backend.sync_dyn(asked).await) }));
+        let command = engine.route(Caller::Async, Box::pin(async move { Ok(backend.sync(asked).await) }));
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
@@ -304,7 +304,7 @@ impl LockManager {
         let engine = self.engine_here()?;
         let key = LockKey::new("ping")?;
         let until = engine.clock.now().after(CONNECT_TIMEOUT);
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).ping_dyn());
+        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).ping());
         engine.bounded("ping", &key, until, command).await
     }
 

@@ -1,5 +1,8 @@
 //! What a holder publishes while it waits for another lock.
 
+use std::future::Future;
+
+use crate::types::error::Result;
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
@@ -37,4 +40,16 @@ impl Blocked {
     pub fn new(owner: OwnerId, token: FencingToken, stamp: u64, waits_for: LockKey) -> Self {
         Self { owner, token, stamp, waits_for }
     }
+}
+
+/// The part of a store that keeps what holders wait for, beside the locks that they hold: deadlocks across processes are
+/// found from it. Without it none are.
+///
+/// See the example of [`LockBackend`](crate::LockBackend).
+pub trait BlockedNotes: Send + Sync {
+    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]; `None` removes it.
+    fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Returns what the holder of a lock waits for, if it has said so lately.
+    fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send;
 }

@@ -16,7 +16,7 @@ pub(crate) async fn drive_again(backend: Arc<dyn DynBackend>, inbox: Inbox, cloc
     let mut pause = RESTART.0;
     loop {
         let started = clock.now();
-        let error = Arc::clone(&backend).drive_dyn(inbox.clone()).await;
+        let error = Arc::clone(&backend).drive(inbox.clone()).await;
         if clock.now().since(started) > RESTART.1 {
             pause = RESTART.0;
         }

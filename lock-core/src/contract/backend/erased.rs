@@ -1,4 +1,4 @@
-//! The boxed twin of the contract, so that handles carry no type parameter.
+//! Stores without their type, so that handles carry no type parameter.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend,
-    MemberList, Release, Renewal, SyncReport, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecord,
+    JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, SyncReport, Vote,
 };
 use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
@@ -20,151 +20,148 @@ use crate::types::system::clock::Clock;
 /// A future on the heap.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The boxed twin of [`LockBackend`], so that handles carry no type parameter.
-pub(crate) trait DynBackend: Debug + Send + Sync {
-    fn capabilities_dyn(&self) -> Capabilities;
-    fn attach_dyn(&self, clock: &Clock);
-    fn drive_dyn(self: Arc<Self>, inbox: Inbox) -> BoxFuture<'static, LockError>;
-    fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
-    fn history_dyn(&self) -> Option<Arc<str>>;
-    fn lane_dyn(&self, key: &LockKey) -> u16;
-    fn node_dyn(&self, lane: u16) -> &str;
-    fn durability_dyn(&self) -> Durability;
-    fn failovers_dyn(&self, lane: u16) -> u64;
-    fn has_failed_over_dyn(&self, lane: u16, before: u64) -> bool;
-    fn is_contended_dyn(&self, key: &LockKey) -> bool;
-    fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
-    fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>>;
-    fn requeue_dyn(self: Arc<Self>, release: Release, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>>;
-    fn renew_dyn(self: Arc<Self>, one_lane: Vec<Claim>) -> BoxFuture<'static, Vec<Result<Renewal>>>;
-    fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>>;
-    fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>>;
-    fn downgrade_dyn(self: Arc<Self>, claim: Claim, token: FencingToken) -> BoxFuture<'static, Result<Renewal>>;
-    fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>>;
-    fn holders_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Vec<Holder>>>;
-    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>>;
-    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>>;
-    fn last_run_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<JobRecord>>>;
-    fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport>;
-    fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>>;
-    fn remember_dyn(
-        self: Arc<Self>,
-        list: Option<MemberList>,
-        keep_for: Duration,
-    ) -> BoxFuture<'static, Result<Vec<MemberList>>>;
-    fn vouch_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
+/// Makes [`DynBackend`] of a list of operations, and its implementation for every store.
+///
+/// The twin of an operation owns what it is given, because its future may outlive the caller, and lives on the heap;
+/// `name: Owned => lent` says how the store is then lent it. The twin of an operation of a part asks that part, or
+/// [`Absent`] if the store lacks it.
+macro_rules! twin {
+    (
+        told { $( fn $fact:ident(&self $(, $given:ident: $kind:ty)*) -> $says:ty; )* }
+        asked { $( async fn $ask:ident($( $arg:ident: $own:ty => $lent:expr ),*) -> $answer:ty; )* }
+        $( $part:ident: $Part:ident {
+            $( fn $known:ident() -> $known_as:ty; )*
+            $( async fn $more:ident($( $of:ident: $owned:ty => $borrowed:expr ),*) -> $found:ty; )*
+        } )*
+    ) => {
+        /// Any store. Its operations have the names of [`LockBackend`] and of its parts.
+        pub(crate) trait DynBackend: Debug + Send + Sync {
+            $( fn $fact(&self $(, $given: $kind)*) -> $says; )*
+            $( fn $ask(self: Arc<Self> $(, $arg: $own)*) -> BoxFuture<'static, $answer>; )*
+            $(
+                $( fn $known(&self) -> $known_as; )*
+                $( fn $more(self: Arc<Self> $(, $of: $owned)*) -> BoxFuture<'static, $found>; )*
+            )*
+        }
+
+        impl<B: LockBackend> DynBackend for B {
+            $( fn $fact(&self $(, $given: $kind)*) -> $says {
+                LockBackend::$fact(self $(, $given)*)
+            } )*
+            $( fn $ask(self: Arc<Self> $(, $arg: $own)*) -> BoxFuture<'static, $answer> {
+                Box::pin(async move { LockBackend::$ask(&*self $(, $lent)*).await })
+            } )*
+            $(
+                $( fn $known(&self) -> $known_as {
+                    match self.$part() {
+                        Some(part) => $Part::$known(part),
+                        None => $Part::$known(&Absent(self)),
+                    }
+                } )*
+                $( fn $more(self: Arc<Self> $(, $of: $owned)*) -> BoxFuture<'static, $found> {
+                    Box::pin(async move {
+                        match self.$part() {
+                            Some(part) => $Part::$more(part $(, $borrowed)*).await,
+                            // On the heap, so that the others need no room for it.
+                            None => Box::pin($Part::$more(&Absent(&*self) $(, $borrowed)*)).await,
+                        }
+                    })
+                } )*
+            )*
+        }
+    };
 }
 
-impl<B: LockBackend> DynBackend for B {
-    fn capabilities_dyn(&self) -> Capabilities {
-        self.capabilities()
+twin! {
+    told {
+        fn capabilities(&self) -> Capabilities;
+        fn attach(&self, clock: &Clock) -> ();
+        fn lane(&self, key: &LockKey) -> u16;
+        fn node(&self, lane: u16) -> &str;
+        fn durability(&self) -> Durability;
+        fn failovers(&self, lane: u16) -> u64;
+        fn has_failed_over(&self, lane: u16, before: u64) -> bool;
+        fn is_contended(&self, key: &LockKey) -> bool;
+    }
+    asked {
+        async fn drive(inbox: Inbox => inbox) -> LockError;
+        async fn ping() -> Result<()>;
+        async fn try_acquire(request: AcquireRequest => &request) -> Result<Attempt>;
+        async fn try_acquire_all(requests: Vec<AcquireRequest> => &requests) -> Result<AttemptAll>;
+        async fn requeue(release: Release => &release, request: AcquireRequest => &request) -> Result<Attempt>;
+        async fn renew(one_lane: Vec<Claim> => &one_lane) -> Vec<Result<Renewal>>;
+        async fn release(release: Release => &release) -> Result<Freed>;
+        async fn withdraw(claim: Claim => &claim) -> Result<Freed>;
+        async fn holder(key: LockKey => &key) -> Result<Option<Holder>>;
+        async fn sync(key: LockKey => &key) -> SyncReport;
+    }
+    shared: SharedClaims {
+        async fn downgrade(claim: Claim => &claim, token: FencingToken => token) -> Result<Renewal>;
+        async fn holders(key: LockKey => &key) -> Result<Vec<Holder>>;
+    }
+    member: QuorumMember {
+        fn history() -> Option<Arc<str>>;
+        async fn vote(request: AcquireRequest => &request) -> Result<Vote>;
+        async fn remember(list: Option<MemberList> => list.as_ref(), keep_for: Duration => keep_for) -> Result<Vec<MemberList>>;
+        async fn vouch() -> Result<()>;
+    }
+    blocking: BlockedNotes {
+        async fn set_blocked(key: LockKey => &key, blocked: Option<Blocked> => blocked.as_ref()) -> Result<()>;
+        async fn blocked(key: LockKey => &key) -> Result<Option<Blocked>>;
+    }
+    jobs: JobRecords {
+        async fn last_run(key: LockKey => &key) -> Result<Option<JobRecord>>;
+    }
+}
+
+/// A store that lacks a part: what the machinery is answered instead.
+pub(crate) struct Absent<'a, B>(&'a B);
+
+impl<B: LockBackend> SharedClaims for Absent<'_, B> {
+    async fn downgrade(&self, _: &Claim, _: FencingToken) -> Result<Renewal> {
+        Err(LockError::misconfigured("this store knows only exclusive locks, so nothing can be downgraded"))
     }
 
-    fn attach_dyn(&self, clock: &Clock) {
-        self.attach(clock);
+    async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+        Ok(self.0.holder(key).await?.into_iter().collect())
+    }
+}
+
+impl<B: LockBackend> QuorumMember for Absent<'_, B> {
+    /// A renewal first tells whether the claim had the lock already.
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        let renewed = self.0.renew(std::slice::from_ref(&request.claim)).await;
+        let kept = renewed.first() == Some(&Ok(Renewal::Renewed));
+        Ok(match self.0.try_acquire(request).await? {
+            Attempt::Granted { token, .. } => Vote::Granted { token, kept, history: None, time: None },
+            Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
+            Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
+            // It would count as somebody's alone.
+            Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),
+        })
     }
 
-    fn drive_dyn(self: Arc<Self>, inbox: Inbox) -> BoxFuture<'static, LockError> {
-        Box::pin(async move { self.drive(inbox).await })
+    async fn remember(&self, _: Option<&MemberList>, _: Duration) -> Result<Vec<MemberList>> {
+        Ok(Vec::new())
     }
 
-    fn ping_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move { self.ping().await })
+    async fn vouch(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<B: LockBackend> BlockedNotes for Absent<'_, B> {
+    async fn set_blocked(&self, _: &LockKey, _: Option<&Blocked>) -> Result<()> {
+        Ok(())
     }
 
-    fn history_dyn(&self) -> Option<Arc<str>> {
-        self.history()
+    async fn blocked(&self, _: &LockKey) -> Result<Option<Blocked>> {
+        Ok(None)
     }
+}
 
-    fn lane_dyn(&self, key: &LockKey) -> u16 {
-        self.lane(key)
-    }
-
-    fn node_dyn(&self, lane: u16) -> &str {
-        self.node(lane)
-    }
-
-    fn durability_dyn(&self) -> Durability {
-        self.durability()
-    }
-
-    fn failovers_dyn(&self, lane: u16) -> u64 {
-        self.failovers(lane)
-    }
-
-    fn has_failed_over_dyn(&self, lane: u16, before: u64) -> bool {
-        self.has_failed_over(lane, before)
-    }
-
-    fn is_contended_dyn(&self, key: &LockKey) -> bool {
-        self.is_contended(key)
-    }
-
-    fn try_acquire_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>> {
-        Box::pin(async move { self.try_acquire(&request).await })
-    }
-
-    fn try_acquire_all_dyn(self: Arc<Self>, requests: Vec<AcquireRequest>) -> BoxFuture<'static, Result<AttemptAll>> {
-        Box::pin(async move { self.try_acquire_all(&requests).await })
-    }
-
-    fn requeue_dyn(self: Arc<Self>, release: Release, request: AcquireRequest) -> BoxFuture<'static, Result<Attempt>> {
-        Box::pin(async move { self.requeue(&release, &request).await })
-    }
-
-    fn renew_dyn(self: Arc<Self>, one_lane: Vec<Claim>) -> BoxFuture<'static, Vec<Result<Renewal>>> {
-        Box::pin(async move { self.renew(&one_lane).await })
-    }
-
-    fn release_dyn(self: Arc<Self>, release: Release) -> BoxFuture<'static, Result<Freed>> {
-        Box::pin(async move { self.release(&release).await })
-    }
-
-    fn withdraw_dyn(self: Arc<Self>, claim: Claim) -> BoxFuture<'static, Result<Freed>> {
-        Box::pin(async move { self.withdraw(&claim).await })
-    }
-
-    fn downgrade_dyn(self: Arc<Self>, claim: Claim, token: FencingToken) -> BoxFuture<'static, Result<Renewal>> {
-        Box::pin(async move { self.downgrade(&claim, token).await })
-    }
-
-    fn holders_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Vec<Holder>>> {
-        Box::pin(async move { self.holders(&key).await })
-    }
-
-    fn holder_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Holder>>> {
-        Box::pin(async move { self.holder(&key).await })
-    }
-
-    fn set_blocked_dyn(self: Arc<Self>, key: LockKey, blocked: Option<Blocked>) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move { self.set_blocked(&key, blocked.as_ref()).await })
-    }
-
-    fn blocked_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<Blocked>>> {
-        Box::pin(async move { self.blocked(&key).await })
-    }
-
-    fn last_run_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, Result<Option<JobRecord>>> {
-        Box::pin(async move { self.last_run(&key).await })
-    }
-
-    fn sync_dyn(self: Arc<Self>, key: LockKey) -> BoxFuture<'static, SyncReport> {
-        Box::pin(async move { self.sync(&key).await })
-    }
-
-    fn vote_dyn(self: Arc<Self>, request: AcquireRequest) -> BoxFuture<'static, Result<Vote>> {
-        Box::pin(async move { self.vote(&request).await })
-    }
-
-    fn remember_dyn(
-        self: Arc<Self>,
-        list: Option<MemberList>,
-        keep_for: Duration,
-    ) -> BoxFuture<'static, Result<Vec<MemberList>>> {
-        Box::pin(async move { self.remember(list.as_ref(), keep_for).await })
-    }
-
-    fn vouch_dyn(self: Arc<Self>) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move { self.vouch().await })
+impl<B: LockBackend> JobRecords for Absent<'_, B> {
+    async fn last_run(&self, _: &LockKey) -> Result<Option<JobRecord>> {
+        Ok(None)
     }
 }

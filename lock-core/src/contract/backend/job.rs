@@ -1,11 +1,23 @@
 //! What a store remembers of the runs of a job.
 
+use std::future::Future;
 use std::time::Duration;
 
+use crate::types::error::Result;
+use crate::types::key::LockKey;
 use crate::types::owner::HolderInfo;
 
 /// The longest time for which a record outlives its period.
 const A_WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The part of a store that remembers the runs of jobs: it notes the [run](crate::Release::run) that ends with a claim.
+/// Without it, an instance that starts knows nothing of earlier runs.
+///
+/// See the example of [`LockBackend`](crate::LockBackend).
+pub trait JobRecords: Send + Sync {
+    /// Returns what is remembered of the job whose lock this is.
+    fn last_run(&self, key: &LockKey) -> impl Future<Output = Result<Option<JobRecord>>> + Send;
+}
 
 /// A run of a job that ends with its claim. Part of a [`Release`](crate::Release).
 ///

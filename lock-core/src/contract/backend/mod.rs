@@ -6,38 +6,36 @@
 
 mod answers;
 mod any;
-mod attempt_all;
 mod blocked;
 mod driven;
 mod erased;
 mod inbox;
 mod job;
 mod requests;
+mod shared;
 mod vote;
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
 
 use crate::types::error::{LockError, Result};
-use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::options::Durability;
 use crate::types::owner::Holder;
 use crate::types::system::clock::Clock;
 
-pub use answers::{Attempt, Freed, Renewal};
+pub use answers::{Attempt, AttemptAll, Freed, Renewal};
 pub use any::AnyBackend;
-pub use attempt_all::AttemptAll;
-pub use blocked::Blocked;
+pub use blocked::{Blocked, BlockedNotes};
 pub(crate) use driven::drive_again;
+use erased::Absent;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
-pub use job::{JobRecord, JobRun};
+pub use job::{JobRecord, JobRecords, JobRun};
 pub use requests::{AcquireRequest, Claim, Grant, Release, Ticket};
-pub use vote::{MemberList, NodeReport, SyncReport, Vote};
+pub use shared::SharedClaims;
+pub use vote::{MemberList, NodeReport, QuorumMember, SyncReport, Vote};
 
 /// A store of locks.
 ///
@@ -48,13 +46,16 @@ pub use vote::{MemberList, NodeReport, SyncReport, Vote};
 /// An `Err` always means *unknown* (or, built with [`LockError::not_executed`], *certainly not
 /// done*). It never means that a lock is lost.
 ///
+/// A store that takes, renews and frees locks is complete. What else it may do comes in parts, each a trait of its own
+/// that the store returns from here if it has it: [`SharedClaims`], [`QuorumMember`], [`BlockedNotes`], [`JobRecords`].
+///
 #[doc = include_str!("example.md")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store of locks",
     label = "this is no `LockBackend`",
     note = "for a URL: `LockManager::connect(url).await?`, or `LockManager::builder(RedisStore::new(url)?)` to set options"
 )]
-pub trait LockBackend: Debug + Send + Sync + 'static {
+pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
     /// Returns the store's name, as in `"redis"`.
     fn kind(&self) -> &'static str;
 
@@ -77,9 +78,9 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Returns which of the store's independent parts serves this key.
+    /// Returns which of the store's independent shards serves this key: its lane.
     ///
-    /// Renewals of different lanes never share a batch, so a part that is slow or down delays only
+    /// Renewals of different lanes never share a batch, so a shard that is slow or down delays only
     /// its own keys.
     fn lane(&self, key: &LockKey) -> u16 {
         let _ = key;
@@ -90,12 +91,6 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     fn node(&self, lane: u16) -> &str {
         let _ = lane;
         self.kind()
-    }
-
-    /// Returns a name of the data that this store keeps, once it is known, which no other store but a copy has. A
-    /// quorum refuses two members of one name: a single server would have two votes.
-    fn history(&self) -> Option<Arc<str>> {
-        None
     }
 
     /// Returns where locks must have arrived before they count, if their requests do not say.
@@ -122,7 +117,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// belongs to this claim. Otherwise, if the request has a ticket, queues the claim.
     ///
     /// For a claim that shares, a lock is also free if others share it and its units fit under its limit
-    /// ([`Mode`](crate::Mode)); only stores with [`Capabilities::modes`] are asked for that, and answer
+    /// ([`Mode`](crate::Mode)); only stores with [`SharedClaims`] are asked for that, and answer
     /// [`Attempt::Shared`]. Nobody passes a waiter that can be reached, whether it would fit or not.
     ///
     /// A [tentative](AcquireRequest::tentative) request comes without a ticket, before one with: a store that finds out
@@ -131,7 +126,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// A repeat with the same claim either answers `Granted` again, with a new and greater token, and
     /// raises the lease to the full ttl, or confirms the place in the queue.
     ///
-    /// A grant owns [`FencingToken::PER_GRANT`] consecutive numbers, of which its token is the first. The
+    /// A grant owns [`FencingToken::PER_GRANT`](crate::FencingToken::PER_GRANT) consecutive numbers, of which its token is the first. The
     /// numbers of the key's next grant are all greater.
     fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send;
 
@@ -175,92 +170,39 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// Must work when the store refuses writes because it is out of memory.
     ///
-    /// If a [run](Release::run) of a job ends with the claim, and the claim has the lock, the store notes that, for
-    /// [`last_run`](Self::last_run).
+    /// If a [run](Release::run) of a job ends with the claim, and the claim has the lock, a store with [`JobRecords`]
+    /// notes that.
     fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send;
 
     /// Leaves the queue, and frees the lock if it was granted meanwhile.
     fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<Freed>> + Send;
 
-    /// Turns an exclusive claim that holds the lock into one that shares it, without a moment in which nobody
-    /// holds it, and lets in those at the head of the queue that fit beside it.
-    ///
-    /// `claim` is as it will be: the owner of the exclusive claim, with the mode that it takes on. `token` is the
-    /// last that was given under it, and becomes that of the phase. Idempotent. Only stores with
-    /// [`Capabilities::modes`] are asked. Renewals and releases of the shared claim may come before, and then serve
-    /// the exclusive one.
-    fn downgrade(&self, claim: &Claim, token: FencingToken) -> impl Future<Output = Result<Renewal>> + Send {
-        let _ = (claim, token);
-        async { Err(LockError::misconfigured("this store knows only exclusive locks, so nothing can be downgraded")) }
-    }
-
     /// Returns who holds the key now. Of several who share it, the one that came first.
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send;
-
-    /// Returns everybody who holds the key now.
-    fn holders(&self, key: &LockKey) -> impl Future<Output = Result<Vec<Holder>>> + Send {
-        async { Ok(self.holder(key).await?.into_iter().collect()) }
-    }
-
-    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]; `None` removes it.
-    ///
-    /// For finding deadlocks across processes. A store that does not keep it finds none.
-    fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> impl Future<Output = Result<()>> + Send {
-        let _ = (key, blocked);
-        async { Ok(()) }
-    }
-
-    /// Returns what the holder of a lock waits for, if it has said so lately.
-    fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send {
-        let _ = key;
-        async { Ok(None) }
-    }
-
-    /// Returns what is remembered of the job whose lock this is. A store that does not keep it says nothing.
-    fn last_run(&self, key: &LockKey) -> impl Future<Output = Result<Option<JobRecord>>> + Send {
-        let _ = key;
-        async { Ok(None) }
-    }
 
     /// Returns what each node says of a key. A store of one node is asked for the holder.
     fn sync(&self, key: &LockKey) -> impl Future<Output = SyncReport> + Send {
         async { SyncReport::new(vec![NodeReport::new(self.node(self.lane(key)), self.holder(key).await)], 1) }
     }
 
-    /// Takes the lock as a member of a [`Quorum`](crate::Quorum), or confirms that the claim has it. Nobody queues.
-    ///
-    /// As [`try_acquire`](Self::try_acquire), with the least token above the floor that the store can give:
-    /// members that are given the same floor then grant the same token. A store that can lose its data says for
-    /// how long it has kept them, and whether the claim had the lock already, read in the same step. By default it is
-    /// renewed first, which tells that too.
-    fn vote(&self, request: &AcquireRequest) -> impl Future<Output = Result<Vote>> + Send {
-        async {
-            let renewed = self.renew(std::slice::from_ref(&request.claim)).await;
-            let kept = renewed.first() == Some(&Ok(Renewal::Renewed));
-            Ok(match self.try_acquire(request).await? {
-                Attempt::Granted { token, .. } => Vote::Granted { token, kept, history: None, time: None },
-                Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
-                Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
-                // It would count as somebody's alone.
-                Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),
-            })
-        }
+    /// Returns the part that lets claims share a lock, if the store has it.
+    fn shared(&self) -> Option<&impl SharedClaims> {
+        None::<&Absent<'_, Self>>
     }
 
-    /// Remembers for a while that a quorum with these members is in use, if a list is given. Returns the lists that
-    /// are remembered.
-    fn remember(
-        &self,
-        list: Option<&MemberList>,
-        keep_for: Duration,
-    ) -> impl Future<Output = Result<Vec<MemberList>>> + Send {
-        let _ = (list, keep_for);
-        async { Ok(Vec::new()) }
+    /// Returns the part that makes the store a better member of a [`Quorum`](crate::Quorum), if the store has it.
+    fn member(&self) -> Option<&impl QuorumMember> {
+        None::<&Absent<'_, Self>>
     }
 
-    /// Declares that the data of a store which is a member of a quorum have no gap, whatever happened before.
-    fn vouch(&self) -> impl Future<Output = Result<()>> + Send {
-        async { Ok(()) }
+    /// Returns the part that keeps what holders wait for, if the store has it.
+    fn blocking(&self) -> Option<&impl BlockedNotes> {
+        None::<&Absent<'_, Self>>
+    }
+
+    /// Returns the part that remembers the runs of jobs, if the store has it.
+    fn jobs(&self) -> Option<&impl JobRecords> {
+        None::<&Absent<'_, Self>>
     }
 }
 
@@ -283,7 +225,7 @@ pub struct Capabilities {
     pub push_loss: bool,
     /// The lock survives a restart of this process.
     pub shared: bool,
-    /// Claims may share a lock. Otherwise every claim is exclusive.
+    /// Claims may share a lock: the store has [`SharedClaims`]. Otherwise every claim is exclusive.
     pub modes: bool,
     /// Claims are answered only when they have arrived where their [`Durability`] says.
     pub durability: bool,

@@ -1,12 +1,46 @@
 //! What a quorum asks of its members, beyond what every store does.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::contract::backend::AcquireRequest;
+use crate::types::error::Result;
 use crate::types::fencing::FencingToken;
 use crate::types::options::MAX_TTL;
 use crate::types::owner::Holder;
 
-/// The answer to [`LockBackend::vote`](crate::LockBackend::vote).
+/// The part of a store that serves a [`Quorum`](crate::Quorum) as a member better than any store can.
+///
+/// A store without it is a member too: it votes by a renewal and an acquire, has no data that could get lost, and
+/// remembers no list of members. See the example of [`LockBackend`](crate::LockBackend).
+pub trait QuorumMember: Send + Sync {
+    /// Takes the lock as a member of a quorum, or confirms that the claim has it. Nobody queues.
+    ///
+    /// As [`try_acquire`](crate::LockBackend::try_acquire), with the least token above the floor that the store can
+    /// give: members that are given the same floor then grant the same token. A store that can lose its data says for
+    /// how long it has kept them, and whether the claim had the lock already, read in the same step.
+    fn vote(&self, request: &AcquireRequest) -> impl Future<Output = Result<Vote>> + Send;
+
+    /// Remembers for a while that a quorum with these members is in use, if a list is given. Returns the lists that
+    /// are remembered.
+    fn remember(
+        &self,
+        list: Option<&MemberList>,
+        keep_for: Duration,
+    ) -> impl Future<Output = Result<Vec<MemberList>>> + Send;
+
+    /// Declares that the data of this member have no gap, whatever happened before.
+    fn vouch(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Returns a name of the data that this store keeps, once it is known, which no other store but a copy has. A
+    /// quorum refuses two members of one name: a single server would have two votes.
+    fn history(&self) -> Option<Arc<str>> {
+        None
+    }
+}
+
+/// The answer to [`QuorumMember::vote`](crate::QuorumMember::vote).
 ///
 /// ```
 /// use lock_core::Vote;
@@ -120,7 +154,7 @@ pub struct NodeReport {
     /// The node, without credentials.
     pub node: String,
     /// Who holds the key there, or why the node could not be asked.
-    pub holder: crate::types::error::Result<Option<Holder>>,
+    pub holder: Result<Option<Holder>>,
 }
 
 impl SyncReport {
@@ -155,7 +189,7 @@ impl SyncReport {
 impl NodeReport {
     /// Notes what one node says.
     #[must_use]
-    pub fn new(node: impl Into<String>, holder: crate::types::error::Result<Option<Holder>>) -> Self {
+    pub fn new(node: impl Into<String>, holder: Result<Option<Holder>>) -> Self {
         Self { node: node.into(), holder }
     }
 }

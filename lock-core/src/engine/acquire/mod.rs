@@ -173,7 +173,7 @@ impl Acquire {
         }
         self.engine().check(&self.spec.options)?;
         let mode = self.spec.events.mode;
-        if mode.is_shared() && !self.engine().backend.capabilities_dyn().modes {
+        if mode.is_shared() && !self.engine().backend.capabilities().modes {
             return Err(mode.unknown_to_store());
         }
         if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {

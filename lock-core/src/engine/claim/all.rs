@@ -54,7 +54,7 @@ impl JointClaim {
         let ask = |(guard, spec): (&mut ClaimGuard, &&LockSpec)| guard.pending().request(spec, sent_at, limit);
         let requests: Vec<_> = self.guards.iter_mut().zip(specs).map(ask).collect();
         let execute_within = requests[0].execute_within;
-        let command = Arc::clone(&engine.backend).try_acquire_all_dyn(requests);
+        let command = Arc::clone(&engine.backend).try_acquire_all(requests);
         let sent = self.in_flight.insert(SentJointly {
             command: engine.route(first.caller, command),
             sent_at,

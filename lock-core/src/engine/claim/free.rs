@@ -125,9 +125,9 @@ impl ReleaseRetry {
             self.release.keep_for = self.keep_until.since(sent_at);
             let backend = Arc::clone(&engine.backend);
             let (op, command) = if self.withdraws && self.release.keep_for.is_zero() {
-                ("withdraw", backend.withdraw_dyn(self.release.claim.clone()))
+                ("withdraw", backend.withdraw(self.release.claim.clone()))
             } else {
-                ("release", backend.release_dyn(self.release.clone()))
+                ("release", backend.release(self.release.clone()))
             };
             let command = engine.route(caller, command);
             let bounds = (sent_at, sent_at.after(self.timeout));

@@ -107,7 +107,7 @@ impl Nested {
         for hold in &self.holds {
             let blocked = Blocked::new(hold.lease.claim.owner, hold.token, self.stamp, self.wanted.clone());
             let key = hold.events.key.clone();
-            let command = Arc::clone(&self.engine.backend).set_blocked_dyn(key.clone(), Some(blocked));
+            let command = Arc::clone(&self.engine.backend).set_blocked(key.clone(), Some(blocked));
             // What could not be published is published again.
             let _ = self.ask(&key, command).await;
         }
@@ -119,7 +119,7 @@ impl Nested {
         let mut key = self.wanted.clone();
         while cycle.len() < MAX_HOPS {
             let backend = &self.engine.backend;
-            let holder = self.ask(&key, Arc::clone(backend).holder_dyn(key.clone())).await?;
+            let holder = self.ask(&key, Arc::clone(backend).holder(key.clone())).await?;
             let Some((holder, owner)) = holder.and_then(|holder| holder.owner.map(|owner| (holder, owner))) else {
                 return Ok(None);
             };
@@ -129,7 +129,7 @@ impl Nested {
                 cycle.push(Hop { member, owner, token: own.token, stamp: self.stamp });
                 return Ok(Some(cycle));
             }
-            let blocked = self.ask(&key, Arc::clone(backend).blocked_dyn(key.clone())).await?;
+            let blocked = self.ask(&key, Arc::clone(backend).blocked(key.clone())).await?;
             let Some(blocked) = blocked.filter(|blocked| blocked.owner == owner) else { return Ok(None) };
             cycle.push(Hop { member, owner, token: blocked.token, stamp: blocked.stamp });
             key = blocked.waits_for;
@@ -150,7 +150,7 @@ impl Drop for Nested {
             return;
         }
         for hold in &self.holds {
-            let command = Arc::clone(&self.engine.backend).set_blocked_dyn(hold.events.key.clone(), None);
+            let command = Arc::clone(&self.engine.backend).set_blocked(hold.events.key.clone(), None);
             self.engine.run_on_keeper(async move { drop(command.await) });
         }
     }

@@ -92,7 +92,7 @@ impl OwnedHold {
     /// Turns a writer into a reader.
     pub(crate) async fn downgrade(&self) -> Result<()> {
         self.hold.ensure_held()?;
-        if !self.engine().backend.capabilities_dyn().modes {
+        if !self.engine().backend.capabilities().modes {
             return Err(Mode::READ.unknown_to_store());
         }
         let lease = &self.hold.lease;

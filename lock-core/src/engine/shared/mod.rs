@@ -94,11 +94,11 @@ impl Engine {
         threaded: bool,
         batch: usize,
     ) -> (Arc<Self>, Mail) {
-        backend.attach_dyn(&clock);
+        backend.attach(&clock);
         let (jobs, job_queue) = unbounded_channel();
         let (inbox, messages) = Inbox::new(Arc::clone(&observers));
         let engine = Self {
-            queues: backend.capabilities_dyn().queue,
+            queues: backend.capabilities().queue,
             timer: Arc::new(Timer::new(clock.clone(), batch)),
             backend,
             clock,
@@ -236,7 +236,7 @@ impl Engine {
 
     /// The error of a command that was not answered in time.
     pub(crate) fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
-        let node = self.backend.node_dyn(self.backend.lane_dyn(key));
+        let node = self.backend.node(self.backend.lane(key));
         LockError::unavailable(format!(
             "{node} did not answer within {waited:.1?}; check that it is up, that both ends use TLS or \
              neither does, and that the ttl leaves time for slow answers",
@@ -247,7 +247,7 @@ impl Engine {
     pub(crate) fn check(&self, options: &LockOptions) -> Result<()> {
         options.validate()?;
         let asks = options.durability.is_some_and(|durability| durability != Durability::Master);
-        if asks && !self.backend.capabilities_dyn().durability {
+        if asks && !self.backend.capabilities().durability {
             return Err(LockError::misconfigured(
                 "this store cannot have locks confirmed by replicas or disks; remove the durability, or use one Redis server, \
                  Sentinel or a cluster",
@@ -258,16 +258,16 @@ impl Engine {
 
     /// Returns how often the node that keeps a key turned out to have another history.
     pub(crate) fn failovers(&self, key: &LockKey) -> u64 {
-        self.backend.failovers_dyn(self.backend.lane_dyn(key))
+        self.backend.failovers(self.backend.lane(key))
     }
 
     /// Returns whether that explains the loss of a lock that was last confirmed when the number was `before`.
     pub(crate) fn has_failed_over(&self, key: &LockKey, before: u64) -> bool {
-        self.backend.has_failed_over_dyn(self.backend.lane_dyn(key), before)
+        self.backend.has_failed_over(self.backend.lane(key), before)
     }
 
     pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, elapsed: Duration, error: Option<&LockError>) {
-        let node = self.backend.node_dyn(self.backend.lane_dyn(key));
+        let node = self.backend.node(self.backend.lane(key));
         self.observers.notice(&Notice::Command { op, node, elapsed, error });
     }
 

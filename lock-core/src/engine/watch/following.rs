@@ -72,7 +72,7 @@ impl Looks {
     /// Looks once. Returns when to look again, if the manager is still there.
     async fn look(&self, known_until: &mut Timestamp) -> Option<Timestamp> {
         let engine = self.engine.upgrade()?;
-        let command = Arc::clone(&engine.backend).holder_dyn(self.key.clone());
+        let command = Arc::clone(&engine.backend).holder(self.key.clone());
         let until = engine.clock.now().after(LOOK_EVERY);
         let answer = engine.bounded("holder", &self.key, until, command).await;
         let now = engine.clock.now();

@@ -59,7 +59,7 @@ pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<L
         arm(engine, &lease, &mut state, now);
         drop(state);
         if renew {
-            due.push(((engine.backend.lane_dyn(&lease.claim.key), lease.command_timeout()), lease));
+            due.push(((engine.backend.lane(&lease.claim.key), lease.command_timeout()), lease));
         }
     }
     into_batches(due)
@@ -98,7 +98,7 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
         (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim_to_renew() })
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
-    let command = Arc::clone(&engine.backend).renew_dyn(claims);
+    let command = Arc::clone(&engine.backend).renew(claims);
     let answers = engine
         .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })
         .await;
@@ -212,7 +212,7 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
     let mut claim = lease.claim_to_renew();
     claim.ttl = by;
     let sent_at = engine.clock.now();
-    let renew = Arc::clone(&engine.backend).renew_dyn(vec![claim]);
+    let renew = Arc::clone(&engine.backend).renew(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
     let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
     match answers.pop() {
@@ -239,7 +239,7 @@ pub(crate) async fn downgrade(engine: &Arc<Engine>, lease: &Arc<Lease>, mode: Mo
     let token = lease.begin_downgrade(mode, engine.clock.now());
     loop {
         let sent_at = engine.clock.now();
-        let ask = Arc::clone(&engine.backend).downgrade_dyn(lease.claim(), token);
+        let ask = Arc::clone(&engine.backend).downgrade(lease.claim(), token);
         let command = engine.route(Caller::Async, ask);
         match engine.bounded("downgrade", key, sent_at.after(lease.command_timeout()), command).await {
             Ok(Renewal::Lost) => {

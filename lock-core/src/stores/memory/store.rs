@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend,
-    MemberList, Release, Renewal, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecord,
+    JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, Vote,
 };
 use crate::stores::memory::{MemoryStore, check_floor};
 use crate::types::error::{LockError, Result};
@@ -71,29 +71,38 @@ impl LockBackend for MemoryStore {
         Ok(self.command()?.holder(key, now))
     }
 
+    fn shared(&self) -> Option<&impl SharedClaims> {
+        Some(self)
+    }
+
+    fn member(&self) -> Option<&impl QuorumMember> {
+        Some(self)
+    }
+
+    fn blocking(&self) -> Option<&impl BlockedNotes> {
+        Some(self)
+    }
+
+    fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+}
+
+impl SharedClaims for MemoryStore {
+    async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+        let now = self.now();
+        Ok(self.command()?.downgrade(claim, token, now))
+    }
+
     async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
         let now = self.now();
         let state = self.command()?;
         let alone = state.locks.get(key).filter(|slot| slot.expires > now).map(|slot| slot.holder(now));
         Ok(alone.into_iter().chain(state.sharers(key, now)).collect())
     }
+}
 
-    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
-        drop(self.command()?);
-        self.shared.blocked.set(key, blocked, self.now());
-        Ok(())
-    }
-
-    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
-        drop(self.command()?);
-        Ok(self.shared.blocked.get(key, self.now()))
-    }
-
-    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        let now = self.now();
-        Ok(self.command()?.last_run(key, now))
-    }
-
+impl QuorumMember for MemoryStore {
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
         check_floor(request, self.now())?;
         Ok(self.command()?.vote(request, self.now()))
@@ -107,10 +116,25 @@ impl LockBackend for MemoryStore {
         self.command()?.vouch();
         Ok(())
     }
+}
 
-    async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+impl BlockedNotes for MemoryStore {
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        drop(self.command()?);
+        self.shared.blocked.set(key, blocked, self.now());
+        Ok(())
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        drop(self.command()?);
+        Ok(self.shared.blocked.get(key, self.now()))
+    }
+}
+
+impl JobRecords for MemoryStore {
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let now = self.now();
-        Ok(self.command()?.downgrade(claim, token, now))
+        Ok(self.command()?.last_run(key, now))
     }
 }
 

@@ -159,7 +159,7 @@ impl Shared {
                     let ambiguous = error.is_ambiguous();
                     return (mark, Err(if ambiguous { LockError::not_executed(error.to_string()) } else { error }));
                 }
-                (mark, shared.members[member].backend().vote_dyn(vote).await)
+                (mark, shared.members[member].backend().vote(vote).await)
             }) as _)
         }));
         let mut limit = pin!(self.clock().sleep_until(sent.after(within)));

@@ -51,7 +51,7 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
     let mut asked = Asked::of((0..shared.members.len()).map(|member| {
         let shared = Arc::clone(shared);
         Some(Box::pin(async move {
-            shared.members[member].backend().ping_dyn().await?;
+            shared.members[member].backend().ping().await?;
             Ok(shared.members[member].join(&shared.list).await)
         }) as BoxFuture<'static, Result<Result<()>>>)
     }));
@@ -102,7 +102,7 @@ const NEWER: Duration = Duration::from_millis(50);
 
 /// Asks the members who holds a key, until a majority says so, or says enough that none can.
 pub(super) async fn holder(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<Holder>> {
-    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder_dyn(key.clone()))));
+    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
     let (clock, began) = (shared.clock(), shared.clock().now());
     let mut answers = vec![None; shared.members.len()];
     loop {
@@ -145,7 +145,7 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
     let unknown = || Err(LockError::unavailable("it did not answer in time"));
     let mut nodes: Vec<NodeReport> =
         shared.members.iter().map(|member| NodeReport::new(&*member.name, unknown())).collect();
-    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder_dyn(key.clone()))));
+    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
     let clock = shared.clock();
     let mut limit = pin!(clock.sleep_until(clock.now().after(READ)));
     loop {
@@ -163,7 +163,7 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
 
 /// Asks every member for the last run of a job: a run that a majority has noted is known to one of any majority.
 pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<JobRecord>> {
-    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().last_run_dyn(key.clone()))));
+    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().last_run(key.clone()))));
     let clock = shared.clock();
     let mut until = clock.now().after(READ);
     let (mut answered, mut records, mut why) = (0, Vec::new(), None);

@@ -189,7 +189,7 @@ impl Quorum {
     /// Members that were not told yet stay as they are. Safe to repeat.
     pub async fn init(&self) -> Result<()> {
         for member in &self.shared.members {
-            member.backend().vouch_dyn().await?;
+            member.backend().vouch().await?;
         }
         Ok(())
     }

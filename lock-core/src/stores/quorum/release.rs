@@ -63,7 +63,7 @@ pub(super) async fn free(
     let resting = shared.resting();
     let mut asked = Asked::of((0..votes.len()).map(|member| {
         let backend = shared.members[member].backend();
-        (votes[member].may_have && !resting[member]).then(|| backend.release_dyn(release.clone()))
+        (votes[member].may_have && !resting[member]).then(|| backend.release(release.clone()))
     }));
     let mut ending = Ending {
         keep_until: sent.after(release.keep_for),

@@ -88,7 +88,7 @@ async fn renew_at(
     claims: &[Claim],
     sessions: &[Option<Arc<Session>>],
 ) -> Vec<Result<Renewal>> {
-    let mut answers = shared.members[member].backend().renew_dyn(claims.to_vec()).await;
+    let mut answers = shared.members[member].backend().renew(claims.to_vec()).await;
     answers.resize_with(claims.len(), || Err(LockError::unavailable("the store answered for fewer leases than asked")));
     let mut repairs = Asked::of(answers.iter().zip(claims).zip(sessions).map(|((answer, claim), session)| {
         let session = session.clone().filter(|_| *answer == Ok(Renewal::Lost))?;
@@ -127,7 +127,7 @@ async fn repair(
         let answer = tokio::select! {
             biased;
             () = session.ended() => return Ok(Renewal::Lost),
-            answer = at.backend().vote_dyn(request.clone()) => answer,
+            answer = at.backend().vote(request.clone()) => answer,
             () = shared.clock().sleep_until(sent.after(within)) => {
                 return Err(LockError::unavailable(format!("{} did not answer within {within:?}", at.name)));
             }

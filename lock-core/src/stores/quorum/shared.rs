@@ -48,7 +48,7 @@ impl Shared {
 
     /// Returns by member how often it was found to have another history. Members are no clusters, and have one lane.
     pub(super) fn failovers(&self) -> Vec<u64> {
-        self.members.iter().map(|member| member.backend.failovers_dyn(0)).collect()
+        self.members.iter().map(|member| member.backend.failovers(0)).collect()
     }
 
     /// Refuses leases that outlive the time in which a member does not count.
@@ -73,7 +73,7 @@ impl Shared {
     /// Refuses while another list is in use that does not fit ours, and a server that would have two votes.
     pub(super) fn admit_list(&self) -> Result<()> {
         self.members.iter().try_for_each(|member| member.check(&self.list))?;
-        let histories: Vec<_> = self.members.iter().map(|member| member.backend.history_dyn()).collect();
+        let histories: Vec<_> = self.members.iter().map(|member| member.backend.history()).collect();
         let twin = |at: usize| histories[..at].iter().position(|other| other.is_some() && *other == histories[at]);
         let Some((one, other)) = (0..histories.len()).find_map(|at| Some((twin(at)?, at))) else { return Ok(()) };
         Err(LockError::misconfigured(format!(

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend, NodeReport, Release, Renewal,
-    SyncReport, drive_again,
+    AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, JobRecord, JobRecords, LockBackend, NodeReport,
+    Release, Renewal, SyncReport, drive_again,
 };
 use crate::stores::quorum::members::failovers;
 use crate::stores::quorum::members::refreshed_every;
@@ -40,8 +40,7 @@ impl LockBackend for Quorum {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known: Vec<Capabilities> =
-            self.shared.members.iter().map(|member| member.backend.capabilities_dyn()).collect();
+        let known: Vec<Capabilities> = self.shared.members.iter().map(|member| member.backend.capabilities()).collect();
         let mut ours = Capabilities::polled();
         // A member that tells of a loss is given the claim again at once.
         ours.push_loss = known.iter().any(|member| member.push_loss);
@@ -51,7 +50,7 @@ impl LockBackend for Quorum {
 
     fn attach(&self, clock: &Clock) {
         let _ = self.shared.clock.set(clock.clone());
-        self.shared.members.iter().for_each(|member| member.backend.attach_dyn(clock));
+        self.shared.members.iter().for_each(|member| member.backend.attach(clock));
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
@@ -98,11 +97,6 @@ impl LockBackend for Quorum {
         self.run(async move { (look::holder(&shared, &key).await, Rest::nothing()) }).await?
     }
 
-    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        let (shared, key) = (Arc::clone(&self.shared), key.clone());
-        self.run(async move { (look::last_run(&shared, &key).await, Rest::nothing()) }).await?
-    }
-
     async fn sync(&self, key: &LockKey) -> SyncReport {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
         let asking = async move { (look::sync(&shared, &key).await, Rest::nothing()) };
@@ -110,6 +104,17 @@ impl LockBackend for Quorum {
             let nodes = self.shared.members.iter().map(|member| NodeReport::new(&*member.name, Err(error.clone())));
             SyncReport::new(nodes.collect(), self.shared.list.majority)
         })
+    }
+
+    fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+}
+
+impl JobRecords for Quorum {
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        self.run(async move { (look::last_run(&shared, &key).await, Rest::nothing()) }).await?
     }
 }
 

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Capabilities, Claim, Freed, Inbox, JobRecord, LockBackend,
-    MemberList, Release, Renewal, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecord,
+    JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, Vote,
 };
 use crate::stores::redis::cluster::{Cluster, Seeds};
 use crate::stores::redis::place::discovery::Place;
@@ -201,13 +201,6 @@ impl LockBackend for RedisStore {
         }
     }
 
-    fn history(&self) -> Option<Arc<str>> {
-        match &self.servers {
-            Servers::One(node) => node.pool.history.name(),
-            Servers::Cluster(_) => None,
-        }
-    }
-
     fn node(&self, lane: u16) -> &str {
         match &self.servers {
             Servers::One(node) => node.name(),
@@ -304,14 +297,24 @@ impl LockBackend for RedisStore {
         self.told(holder, key).await
     }
 
-    async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
-        let holders = match &self.servers {
-            Servers::One(node) => node.read_holders(key, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.holders(key)).await,
-        };
-        self.told(holders, key).await
+    fn shared(&self) -> Option<&impl SharedClaims> {
+        Some(self)
     }
 
+    fn member(&self) -> Option<&impl QuorumMember> {
+        Some(self)
+    }
+
+    fn blocking(&self) -> Option<&impl BlockedNotes> {
+        Some(self)
+    }
+
+    fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+}
+
+impl SharedClaims for RedisStore {
     async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
         let downgraded = match &self.servers {
             Servers::One(node) => node.downgrade(claim, token, Way::default()).await,
@@ -320,6 +323,37 @@ impl LockBackend for RedisStore {
         self.told(downgraded, &claim.key).await
     }
 
+    async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+        let holders = match &self.servers {
+            Servers::One(node) => node.read_holders(key, Way::default()).await,
+            Servers::Cluster(cluster) => Box::pin(cluster.holders(key)).await,
+        };
+        self.told(holders, key).await
+    }
+}
+
+impl QuorumMember for RedisStore {
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        self.only_server()?.vote_for(request).await
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        self.only_server()?.remember_list(list, keep_for).await
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.only_server()?.vouch_for_data().await
+    }
+
+    fn history(&self) -> Option<Arc<str>> {
+        match &self.servers {
+            Servers::One(node) => node.pool.history.name(),
+            Servers::Cluster(_) => None,
+        }
+    }
+}
+
+impl BlockedNotes for RedisStore {
     async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
         let written = match &self.servers {
             Servers::One(node) => node.write_blocked(key, blocked, Way::default()).await,
@@ -335,24 +369,14 @@ impl LockBackend for RedisStore {
         };
         self.told(read, key).await
     }
+}
 
+impl JobRecords for RedisStore {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let read = match &self.servers {
             Servers::One(node) => node.read_last_run(key, Way::default()).await,
             Servers::Cluster(cluster) => Box::pin(cluster.last_run(key)).await,
         };
         self.told(read, key).await
-    }
-
-    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
-        self.member()?.vote_for(request).await
-    }
-
-    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
-        self.member()?.remember_list(list, keep_for).await
-    }
-
-    async fn vouch(&self) -> Result<()> {
-        self.member()?.vouch_for_data().await
     }
 }

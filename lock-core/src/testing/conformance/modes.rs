@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::api::manager::LockManager;
-use crate::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal};
+use crate::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Renewal, SharedClaims};
 use crate::testing::conformance::contract::{ask, attempt, granted, refused};
 use crate::testing::conformance::queue::all_hear;
 use crate::testing::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, lasts, now, pause, take};
@@ -25,6 +25,13 @@ fn permits(units: u32, limit: u32) -> Mode {
     Mode::permits(units, limit).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Returns the part for claims that share a lock, if the store has it.
+fn sharing(store: &impl LockBackend) -> Option<&impl SharedClaims> {
+    let part = store.shared();
+    assert_eq!(part.is_some(), store.capabilities().modes, "a store says that it has modes if it has `shared()`");
+    part
+}
+
 async fn shared(store: &impl LockBackend, request: &AcquireRequest) -> FencingToken {
     match attempt(store, request).await {
         Ok(Attempt::Shared { token, .. }) => token,
@@ -38,10 +45,8 @@ async fn release(store: &impl LockBackend, claim: &Claim) -> Freed {
 
 /// Readers are in together, with one token, and never beside a writer.
 pub async fn shared_phase(store: impl LockBackend) {
-    if !store.capabilities().modes {
-        return;
-    }
     let store = &store;
+    let Some(part) = sharing(store) else { return };
     let key = key("shared phase");
     let claim = |mode: Mode| Claim::new(key.clone(), TTL).with_mode(mode);
     let (before, one, two, after) =
@@ -63,7 +68,7 @@ pub async fn shared_phase(store: impl LockBackend) {
     let other = FencingToken::new(phase.get() + FencingToken::PER_GRANT);
     assert_eq!(store.renew(&[of(phase)]).await, [Ok(Renewal::Renewed)]);
     assert_eq!(store.renew(&[of(other)]).await, [Ok(Renewal::Lost)], "it holds it in another phase than it believes");
-    let holders = store.holders(&key).await.unwrap_or_else(|error| panic!("{error}"));
+    let holders = part.holders(&key).await.unwrap_or_else(|error| panic!("{error}"));
     let mut owners: Vec<_> = holders.iter().filter_map(|holder| holder.owner).collect();
     owners.sort_by_key(|owner| *owner != one.owner);
     assert_eq!(owners, [one.owner, two.owner], "everybody who holds a key is known");
@@ -83,7 +88,7 @@ pub async fn shared_phase(store: impl LockBackend) {
 
 /// Permits are counted, whatever is repeated, and by the limit of each claim that asks.
 pub async fn shared_limits(store: impl LockBackend) {
-    if !store.capabilities().modes {
+    if sharing(&store).is_none() {
         return;
     }
     let store = &store;
@@ -115,7 +120,7 @@ pub async fn shared_limits(store: impl LockBackend) {
 
 /// Each holder has a lease of its own, whatever others do.
 pub async fn shared_leases(store: impl LockBackend) {
-    if !store.capabilities().modes {
+    if sharing(&store).is_none() {
         return;
     }
     let store = &store;
@@ -145,17 +150,15 @@ pub async fn shared_leases(store: impl LockBackend) {
 
 /// A writer becomes a reader in one step.
 pub async fn downgrade(store: impl LockBackend) {
-    if !store.capabilities().modes {
-        return;
-    }
     let store = &store;
+    let Some(part) = sharing(store) else { return };
     let key = key("downgrade");
     let claim = |mode: Mode| Claim::new(key.clone(), TTL).with_mode(mode);
     let writer = claim(Mode::Exclusive);
     let token = granted(store, &ask(&writer)).await;
     let (now, last) = (writer.clone().with_mode(Mode::READ), FencingToken::new(token.get() + 3));
     for _ in 0..2 {
-        assert_eq!(store.downgrade(&now, last).await, Ok(Renewal::Renewed), "also when it is repeated");
+        assert_eq!(part.downgrade(&now, last).await, Ok(Renewal::Renewed), "also when it is repeated");
     }
     assert!(refused(store, &claim(Mode::Exclusive)).await, "no writer comes between");
     let reader = claim(Mode::READ);
@@ -164,10 +167,10 @@ pub async fn downgrade(store: impl LockBackend) {
     for claim in [&now, &reader] {
         assert_eq!(release(store, claim).await, Freed::Released);
     }
-    assert_eq!(store.downgrade(&now, last).await, Ok(Renewal::Lost), "what is over cannot become anything");
+    assert_eq!(part.downgrade(&now, last).await, Ok(Renewal::Lost), "what is over cannot become anything");
     let stranger = claim(Mode::READ);
     assert!(granted(store, &ask(&claim(Mode::Exclusive))).await > last);
-    assert_eq!(store.downgrade(&stranger, last).await, Ok(Renewal::Lost), "nor can what is somebody else's");
+    assert_eq!(part.downgrade(&stranger, last).await, Ok(Renewal::Lost), "nor can what is somebody else's");
 }
 
 /// Serves readers and writers of several processes in order of arrival: readers together, writers alone.

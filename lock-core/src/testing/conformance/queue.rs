@@ -26,7 +26,7 @@ pub(super) async fn all_hear(managers: &[LockManager; 3], key: &LockKey) {
             loop {
                 let mut request = ask(&claim);
                 request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), 1, GRANT_TTL));
-                let attempt = Arc::clone(&engine.backend).try_acquire_dyn(request).await;
+                let attempt = Arc::clone(&engine.backend).try_acquire(request).await;
                 if engine.inbox.is_open() && matches!(attempt, Ok(Attempt::Queued { .. })) {
                     break;
                 }
@@ -34,7 +34,7 @@ pub(super) async fn all_hear(managers: &[LockManager; 3], key: &LockKey) {
             }
         })
         .await;
-        let withdrawn = Arc::clone(&engine.backend).withdraw_dyn(claim).await;
+        let withdrawn = Arc::clone(&engine.backend).withdraw(claim).await;
         assert!(withdrawn.is_ok(), "a place must be left: {withdrawn:?}");
     }
     give_back(guard).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lock_core::testing::{RedisServer, Report, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager,
-    MemoryStore, Mode, RedisStore, Release, Ticket, Vote,
+    MemoryStore, Mode, QuorumMember, RedisStore, Release, Ticket, Vote,
 };
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, listening, locked_keys, locks, pttl};
@@ -19,7 +19,7 @@ fn ask(claim: &Claim) -> AcquireRequest {
     AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, "test"))
 }
 
-async fn votes_for_nobody_while_it_is_shared(store: impl LockBackend) {
+async fn votes_for_nobody_while_it_is_shared(store: impl LockBackend + QuorumMember) {
     let (reader, member) = (claim(Mode::READ), claim(Mode::Exclusive));
     assert!(matches!(store.try_acquire(&ask(&reader)).await, Ok(Attempt::Shared { .. })));
     for _ in 0..2 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::testing::{RedisServer, Reply, Reports, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, Freed, HolderInfo, Inbox, LockBackend as _, LockErrorKind, LockKey, LockManager,
-    Mode, OwnerId, RedisStore, Release, Renewal, Ticket,
+    Mode, OwnerId, RedisStore, Release, Renewal, SharedClaims, Ticket,
 };
 
 use crate::support::{LONG, SECOND, exists, listening, locked_keys, locks, pttl};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend, LockError, LockErrorKind, LockKey,
-    Mode, OwnerId, RedisStore, Release, Renewal, Ticket,
+    Mode, OwnerId, RedisStore, Release, Renewal, SharedClaims, Ticket,
 };
 use serde_json::{Value, json};
 

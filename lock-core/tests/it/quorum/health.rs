@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lock_core::testing::limit;
-use lock_core::{LockBackend, LockErrorKind, LockEvent, LockObserver, MemberList, MemberState, Notice, QuorumHealth};
+use lock_core::{LockErrorKind, LockEvent, LockObserver, MemberList, MemberState, Notice, QuorumHealth, QuorumMember};
 
 use crate::quorum::network::{Network, process, process_with, stores};
 use crate::quorum::{SECOND, take};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::limit;
-use lock_core::{AnyBackend, LockBackend, LockErrorKind, LockManager, MemoryStore, Quorum};
+use lock_core::{AnyBackend, LockErrorKind, LockManager, MemoryStore, Quorum, QuorumMember};
 
 use crate::quorum::network::{process, stores};
 

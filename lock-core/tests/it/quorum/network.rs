@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, FencingToken, Freed, Holder, Inbox, JobRecord,
-    LockBackend, LockError, LockKey, LockManager, MemberList, MemoryStore, Quorum, Release, Renewal, Result, Vote,
+    JobRecords, LockBackend, LockError, LockKey, LockManager, MemberList, MemoryStore, Quorum, QuorumMember, Release,
+    Renewal, Result, Vote,
 };
 
 /// What happens to commands on their way to a member.
@@ -140,10 +141,22 @@ impl LockBackend for Member {
         self.pass(self.store.holder(key), Err).await
     }
 
+    fn member(&self) -> Option<&impl QuorumMember> {
+        Some(self)
+    }
+
+    fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+}
+
+impl JobRecords for Member {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         self.pass(self.store.last_run(key), Err).await
     }
+}
 
+impl QuorumMember for Member {
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
         self.votes.fetch_add(1, Ordering::Relaxed);
         let network = *self.network.lock().unwrap();

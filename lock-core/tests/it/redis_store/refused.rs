@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
     Attempt, Claim, FencingToken, LockBackend, LockError, LockErrorKind, LockKey, Mode, RedisStore, Release, Renewal,
-    Ticket,
+    SharedClaims, Ticket,
 };
 
 use crate::redis_store::{request, store};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lock_core::inspect::FleetReader;
 use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
 use lock_core::{
-    AcquireRequest, Claim, HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, LockManager, Mode, RedisStore,
-    Release, Ticket,
+    AcquireRequest, BlockedNotes, Claim, HolderInfo, JobRecords, LockBackend, LockError, LockErrorKind, LockKey,
+    LockManager, Mode, RedisStore, Release, SharedClaims, Ticket,
 };
 
 /// Asks a store for everything that it does with one lock, and returns what it was refused.

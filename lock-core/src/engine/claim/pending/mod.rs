@@ -95,7 +95,7 @@ pub(crate) struct Success {
 impl PendingClaim {
     /// Makes a fresh claim, not sent yet. `before` is the lease to release.
     pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
-        let durability = spec.options.durability.unwrap_or_else(|| engine.backend.durability_dyn());
+        let durability = spec.options.durability.unwrap_or_else(|| engine.backend.durability());
         Self {
             engine: Arc::clone(engine),
             claim: Claim::new(spec.events.key.clone(), spec.options.ttl)
@@ -136,7 +136,7 @@ impl PendingClaim {
             sent_at: success.sent_at,
             granted_for: success.granted_for,
             wanted: success.wanted,
-            push_loss: self.engine.backend.capabilities_dyn().push_loss,
+            push_loss: self.engine.backend.capabilities().push_loss,
             unsettled_until: unsettled,
             failovers: self.failovers,
             listener,
@@ -244,7 +244,7 @@ impl PendingClaim {
             && self.retiring.is_none()
             // Whoever shares a lock must hear that somebody waits.
             && !self.claim.mode.is_shared()
-            && !engine.backend.is_contended_dyn(&self.claim.key);
+            && !engine.backend.is_contended(&self.claim.key);
         let (may_queue, tentative) = (may_wait && !request.tentative, request.tentative);
         if may_queue {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
@@ -257,8 +257,8 @@ impl PendingClaim {
         let execute_within = request.execute_within;
         let backend = Arc::clone(&engine.backend);
         let command = match &self.retiring {
-            Some(lease) => backend.requeue_dyn(Release::new(lease.claim()), request),
-            None => backend.try_acquire_dyn(request),
+            Some(lease) => backend.requeue(Release::new(lease.claim()), request),
+            None => backend.try_acquire(request),
         };
         let until = sent_at.after(execute_within);
         let command = engine.route(spec.caller, command);

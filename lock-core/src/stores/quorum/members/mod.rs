@@ -49,7 +49,7 @@ impl Member {
 
     /// Learns which lists it remembers, and has it remember nothing.
     pub(super) async fn read(&self, list: &MemberList) -> Result<()> {
-        *self.lists() = self.backend().remember_dyn(None, kept(list)).await?;
+        *self.lists() = self.backend().remember(None, kept(list)).await?;
         self.check(list)
     }
 
@@ -72,7 +72,7 @@ impl Member {
     }
 
     async fn refresh(&self, list: &MemberList) -> Result<()> {
-        *self.lists() = self.backend().remember_dyn(Some(list.clone()), kept(list)).await?;
+        *self.lists() = self.backend().remember(Some(list.clone()), kept(list)).await?;
         self.joined.store(true, Ordering::Release);
         self.check(list)
     }

@@ -179,7 +179,7 @@ async fn tell(debts: &[Debt], backend: &Arc<dyn DynBackend>, clock: &Clock) -> V
     let mut asked = Asked::of(debts.iter().map(|debt| {
         let mut release = debt.release.clone();
         release.keep_for = debt.keep_until.since(sent);
-        Some(Arc::clone(backend).release_dyn(release))
+        Some(Arc::clone(backend).release(release))
     }));
     let mut answers: Vec<Option<Result<Freed>>> = vec![None; debts.len()];
     let all = async {

@@ -16,7 +16,7 @@ use crate::types::system::clock::Clock;
 
 impl RedisStore {
     /// Returns the one server of this store.
-    pub(crate) fn member(&self) -> Result<&Node> {
+    pub(crate) fn only_server(&self) -> Result<&Node> {
         match &self.servers {
             Servers::One(node) => Ok(node),
             Servers::Cluster(_) => Err(no_member("this store")),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use lock_core::{
     AcquireRequest, Attempt, FencingToken, Freed, HolderInfo, LockBackend, LockError, LockErrorKind, Mode, Release,
-    Renewal, Ticket,
+    Renewal, SharedClaims, Ticket,
 };
 
 use crate::checker::world::{Command, GRANT, MARGIN, State, TTL, Wish, World};
@@ -43,7 +43,9 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
             Command::Renew | Command::Downgrade => {
                 let (claim, token) = (wish.claim.clone(), FencingToken::new(wish.token));
                 let (answer, mode) = match (command, wish.claim.mode) {
-                    (Command::Downgrade, _) => (store.downgrade(&claim.with_mode(Mode::READ), token).await, Mode::READ),
+                    (Command::Downgrade, _) => {
+                        (store.shared().unwrap().downgrade(&claim.with_mode(Mode::READ), token).await, Mode::READ)
+                    }
                     // That of an exclusive claim is no step of a phase.
                     (_, Mode::Exclusive) => return Ok(()),
                     (_, mode) => (store.renew(&[claim]).await.remove(0), mode),
