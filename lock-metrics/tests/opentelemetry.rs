@@ -95,7 +95,7 @@ fn counters_gauges_and_histograms_arrive_once_with_their_buckets() {
     let hold = Acquire::new(&observer, 1, "lock:user:<id>", "lock:user:1");
     hold.take();
     let (lease_was_left, lease_left) = (Duration::from_secs(6), Duration::from_secs(10));
-    hold.send(LockEventKind::Renewed { lease_was_left, lease_left, lateness: Duration::from_millis(2) });
+    hold.renew(lease_was_left, lease_left);
     let other = Acquire::new(&observer, 2, "lock:user:<id>", "lock:user:2");
     other.take();
     other.release(Duration::from_millis(40));
@@ -117,12 +117,12 @@ fn counters_gauges_and_histograms_arrive_once_with_their_buckets() {
         let metric = &seen[&format!("distributed_lock_{name}")];
         *metric.values.get(labels).unwrap_or_else(|| panic!("no {labels} in {metric:?}"))
     };
-    assert_eq!(value("acquisitions_total", "lock:user:<id>,write,acquired"), 2.0);
-    assert_eq!(value("releases_total", "lock:user:<id>,released"), 1.0);
+    assert_eq!(value("acquisitions_total", "lock:user:<id>,write,acquired,memory"), 2.0);
+    assert_eq!(value("releases_total", "lock:user:<id>,released,memory"), 1.0);
     assert_eq!(value("held", "lock:user:<id>,write,memory"), 1.0);
     assert_eq!(value("waiting_on", "shop::charge,lock:user:<id>,memory"), 1.0);
     let holds = &seen["distributed_lock_hold_seconds"];
-    let (bounds, counts) = &holds.buckets["lock:user:<id>,write"];
+    let (bounds, counts) = &holds.buckets["lock:user:<id>,write,memory"];
     let hold_metric = catalog().find(|metric| metric.name() == "distributed_lock_hold_seconds").unwrap();
     assert_eq!(bounds, hold_metric.buckets());
     assert_eq!(counts.iter().sum::<u64>(), 1);

@@ -266,6 +266,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) min_hold: Option<Duration>,
 
+    /// Have alerts call the run stuck when it is older than this; default: never, for a command takes as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) stuck_after: Option<Duration>,
+
     /// How long the command may take to end after TERM, before it is killed
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
     pub(crate) grace: Duration,

@@ -102,7 +102,7 @@ fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
         line("held for", record::held_for(entry));
     }
     line("lease left", record::lease_left(entry));
-    line("waiters", entry.waiters.to_string());
+    line("waiters", record::waiters(entry));
     if let Some(job) = job {
         line("job", jobs::sentence(job));
     }

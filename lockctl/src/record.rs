@@ -100,9 +100,14 @@ pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
     for entry in entries {
         let [held_for, left, site, process, owner] = cells(entry, full_owners);
         let key = entry.key.as_str().to_owned();
-        table.row([key, state(entry), held_for, left, entry.waiters.to_string(), site, process, owner]);
+        table.row([key, state(entry), held_for, left, waiters(entry), site, process, owner]);
     }
     table.render()
+}
+
+/// Returns how many processes are in the queue.
+pub(crate) fn waiters(entry: &LockEntry) -> String {
+    entry.waiters.map_or("?".to_owned(), |waiters| waiters.to_string())
 }
 
 /// Returns the state, and of a lock that is shared how.

@@ -97,8 +97,7 @@ fn metrics_are_served_until_ctrl_c() {
     let server = rest.strip_suffix("/metrics until Ctrl-C").unwrap();
     let (status, text) = http(server, "GET", "/metrics");
     assert_eq!(status, 200);
-    let acquired =
-        r#"distributed_lock_acquisitions_total{lock="sale:product:<product>",outcome="acquired",mode="write"} 60"#;
+    let acquired = r#"distributed_lock_acquisitions_total{lock="sale:product:<product>",store="memory",outcome="acquired",mode="write"} 60"#;
     assert!(text.contains(acquired), "{text}");
     program.interrupt();
     assert_nothing_went_wrong(&program.end(), 60);

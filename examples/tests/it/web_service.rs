@@ -41,7 +41,7 @@ pub(crate) fn charge_at_once(server: &str) {
     let (status, metrics) = http(server, "GET", "/metrics");
     assert_eq!(status, 200);
     for (outcome, count) in [("acquired", made), ("timeout", refused)] {
-        let series = r#"distributed_lock_acquisitions_total{lock="charge:user:<user_id>",outcome="#;
+        let series = r#"distributed_lock_acquisitions_total{lock="charge:user:<user_id>",store="memory",outcome="#;
         let series = format!("{series}\"{outcome}\",mode=\"write\"}} {count}\n");
         assert!(metrics.contains(&series), "{series} is not in {metrics}");
     }
@@ -58,7 +58,7 @@ fn charges_one_request_at_a_time_and_stops_cleanly() {
     let (_, metrics) = http(&server, "GET", "/metrics");
     assert!(
         metrics.contains(
-            r#"distributed_lock_acquisitions_total{lock="request:<path>",outcome="acquired",mode="write"} 1"#
+            r#"distributed_lock_acquisitions_total{lock="request:<path>",store="memory",outcome="acquired",mode="write"} 1"#
         ),
         "{metrics}"
     );

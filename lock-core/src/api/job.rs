@@ -160,6 +160,13 @@ impl Job {
         self
     }
 
+    /// Sets the age at which alerts call a run stuck. Default: the period of [`LockRequest::at_most_every`] and
+    /// [`LockRequest::once_every`], if that is longer than three times the ttl; a run of [`LockRequest::once_at`] is never called stuck.
+    pub fn with_stuck_after(mut self, age: Duration) -> Self {
+        self.request = self.request.with_stuck_after(age);
+        self
+    }
+
     /// Runs `body` unless the job runs elsewhere or has run: then returns `None`.
     ///
     /// ```no_run

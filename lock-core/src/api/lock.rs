@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
 use crate::api::protect;
-use crate::contract::event::{Observers, Purpose};
+use crate::contract::event::Purpose;
 use crate::engine::acquire::acquire;
 use crate::engine::acquire::all::acquire_all;
 use crate::engine::claim::spec::LockSpec;
@@ -225,9 +225,9 @@ impl LockRequest {
         protect::run(guard, body).await.unwrap_or_else(R::from_lock_error)
     }
 
-    /// Returns who observes this request.
-    pub(crate) fn observers(&self) -> Arc<Observers> {
-        Arc::clone(&self.manager.engine().observers)
+    /// Returns where this request comes from, and who observes it.
+    pub(crate) fn origin(&self) -> Arc<Origin> {
+        Arc::clone(self.manager.origin())
     }
 
     /// Asks in the name of another call, with its options.
@@ -261,9 +261,14 @@ impl LockRequest {
         self
     }
 
-    /// Refuses to share the key, for a job.
+    /// Refuses to share the key, for a job. A run takes as long as it takes: the threshold by which plain locks are
+    /// called stuck is not asked, unless the request itself has one.
     pub(crate) fn for_a_job(self, every: Option<Duration>) -> Self {
-        let this = self.with_purpose(Purpose::Job { every });
+        let mut this = self.with_purpose(Purpose::Job { every });
+        if this.options.stuck_after == this.manager.options().stuck_after {
+            let usual = this.options.stuck_threshold();
+            this.options.stuck_after = Some(every.map_or(Duration::MAX, |period| period.max(usual)));
+        }
         match this.mode {
             Ok(mode) if mode.is_shared() => this.refused(LockError::misconfigured(
                 "a job runs in one place, but readers and permits share their key; ask for it with lock(key)",

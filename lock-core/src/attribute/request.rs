@@ -10,7 +10,8 @@ use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::api::overriding;
 use crate::attribute::site::Site;
-use crate::contract::event::{Notice, Observers};
+use crate::contract::event::Notice;
+use crate::engine::report::event_context::Origin;
 use crate::types::error::{LockErrorKind, Result};
 use crate::types::key::{LockKey, LockLabel};
 use crate::types::mode::Mode;
@@ -239,8 +240,8 @@ pub fn enter_maybe(
     match request {
         None => Box::pin(std::future::ready(Ok(None))),
         Some(Ok(request)) if fail_open => Box::pin(async move {
-            let observers = request.observers();
-            open(request.await, site, &observers)
+            let origin = request.origin();
+            open(request.await, site, &origin)
         }),
         Some(request) => Box::pin(async move { enter(request).await.map(Some) }),
     }
@@ -268,8 +269,8 @@ pub fn enter_maybe_blocking(
     match request {
         None => Ok(None),
         Some(Ok(request)) if fail_open => {
-            let observers = request.observers();
-            open(request.acquire_blocking(), site, &observers)
+            let origin = request.origin();
+            open(request.acquire_blocking(), site, &origin)
         }
         Some(request) => enter_blocking(request).map(Some),
     }
@@ -277,11 +278,12 @@ pub fn enter_maybe_blocking(
 
 /// Lets the body run although the store cannot be reached, and says so. Only then: a missing manager
 /// or a wrong key is a bug and never runs unlocked.
-fn open(outcome: Result<LockGuard>, site: &'static Site, observers: &Observers) -> Result<Option<LockGuard>> {
+fn open(outcome: Result<LockGuard>, site: &'static Site, origin: &Origin) -> Result<Option<LockGuard>> {
     match outcome {
         Err(error) if error.kind() == LockErrorKind::Unavailable => {
             tracing::warn!(lock = site.label, function = site.function(), %error, "running without the lock");
-            observers.notice(&Notice::UnlockedRun { label: &LockLabel::from_static(site.label) });
+            let (label, store) = (LockLabel::from_static(site.label), &*origin.store);
+            origin.observers.notice(&Notice::UnlockedRun { label: &label, store });
             Ok(None)
         }
         outcome => outcome.map(Some),

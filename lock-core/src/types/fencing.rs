@@ -7,6 +7,10 @@
 use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// No token of a clock was drawn before the year 2020.
+const FIRST: Duration = Duration::from_secs(1_577_836_800);
 
 /// A number greater than that of every earlier grant of the same key.
 ///
@@ -50,6 +54,19 @@ impl FencingToken {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// Returns when it was drawn, by the clock of the store. `None` if it does not tell: tokens of another store may be
+    /// plain numbers.
+    ///
+    /// ```
+    /// # use lock_core::FencingToken;
+    /// assert_eq!(FencingToken::new(7).drawn_at(), None);
+    /// ```
+    #[must_use]
+    pub fn drawn_at(self) -> Option<SystemTime> {
+        let drawn = UNIX_EPOCH + Duration::from_millis(self.0 >> 20);
+        (drawn > UNIX_EPOCH + FIRST).then_some(drawn)
     }
 }
 

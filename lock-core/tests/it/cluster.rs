@@ -198,7 +198,7 @@ async fn the_documented_permissions_are_enough_and_the_fleet_is_read_by_the_same
 
     let fleet = FleetReader::new(&url).unwrap();
     let entry = fleet.entry(guard.key()).await.unwrap().unwrap();
-    assert_eq!((entry.waiters, entry.holder.info.unwrap().pid), (1, std::process::id()));
+    assert_eq!((entry.waiters, entry.holder.info.unwrap().pid), (Some(1), std::process::id()));
     // The same with a node that is away before the others.
     let dead = url.replace("@", "@127.0.0.1:1,");
     assert!(FleetReader::new(&dead).unwrap().entry(guard.key()).await.unwrap().is_some());

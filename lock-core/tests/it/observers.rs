@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use lock_core::testing::{RedisServer, limit};
-use lock_core::{LockEvent, LockManager, LockObserver, Notice};
+use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver, Notice, Renew};
 
 use crate::support::{SECOND, eventually, locks, take};
 
@@ -87,4 +88,45 @@ async fn an_observer_that_hangs_keeps_nobody_from_adding_another() {
     locks.observe(notes.clone());
     drop(go);
     eventually("it learns what is so", || notes.0.lock().unwrap().last() == Some(&false)).await;
+}
+
+/// Hangs in the event of the first renewal, until the other end is dropped; notes what it is told of, and when it went on.
+struct HangsInRenewal {
+    wait: Mutex<Option<Receiver<()>>>,
+    hung: Sender<()>,
+    told: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl LockObserver for HangsInRenewal {
+    fn on_event(&self, event: &LockEvent<'_>) {
+        let what = match event.kind {
+            LockEventKind::Renewed { .. } => "renewed",
+            LockEventKind::Released { .. } => "released",
+            _ => return,
+        };
+        let wait = if what == "renewed" { self.wait.lock().unwrap().take() } else { None };
+        if let Some(wait) = wait {
+            let _ = self.hung.send(());
+            let _ = wait.recv_timeout(30 * SECOND);
+            self.told.lock().unwrap().push("went on");
+        }
+        self.told.lock().unwrap().push(what);
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn an_observer_that_hangs_in_a_renewal_holds_up_no_release_and_hears_of_the_end_last() {
+    let server = RedisServer::start();
+    let locks = locks(&server);
+    let ((go, wait), (hung, hangs)) = (channel(), channel());
+    let told = Arc::new(Mutex::default());
+    locks.observe(HangsInRenewal { wait: Mutex::new(Some(wait)), hung, told: Arc::clone(&told) });
+    let guard = locks.lock("k").with_ttl(30 * SECOND).with_renew(Renew::Every(Duration::from_millis(200)));
+    let guard = guard.await.unwrap();
+    tokio::task::spawn_blocking(move || hangs.recv_timeout(30 * SECOND)).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(*told.lock().unwrap(), [""; 0], "the release has ended, and the observer still hangs");
+    drop(go);
+    eventually("it hears of the end", || *told.lock().unwrap() == ["went on", "renewed", "released"]).await;
 }

@@ -12,7 +12,7 @@ impl LockObserver for Inversions {
     fn on_event(&self, _: &LockEvent<'_>) {}
 
     fn on_notice(&self, notice: &Notice<'_>) {
-        if let Notice::OrderInverted { inversion } = notice {
+        if let Notice::OrderInverted { inversion, .. } = notice {
             self.0.lock().unwrap().push(inversion.to_string());
         }
     }

@@ -168,7 +168,7 @@ impl LockObserver for UnlockedRuns {
     fn on_event(&self, _: &LockEvent<'_>) {}
 
     fn on_notice(&self, notice: &Notice<'_>) {
-        if let Notice::UnlockedRun { label } = notice {
+        if let Notice::UnlockedRun { label, .. } = notice {
             assert_eq!(label.as_str(), "open");
             self.0.fetch_add(1, Ordering::SeqCst);
         }

@@ -48,7 +48,7 @@ impl LockObserver for Ends {
     fn on_event(&self, _: &LockEvent<'_>) {}
 
     fn on_notice(&self, notice: &Notice<'_>) {
-        if let Notice::JobEnded { label, succeeded } = notice {
+        if let Notice::JobEnded { label, succeeded, .. } = notice {
             self.0.lock().unwrap().push((label.as_str().to_owned(), *succeeded));
         }
     }

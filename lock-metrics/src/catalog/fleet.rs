@@ -3,6 +3,7 @@
 use super::{Metric, MetricKind, MetricUnit};
 
 const PER_LOCK: &[&str] = &["lock", "store"];
+const PER_SITE: &[&str] = &["lock", "store", "site"];
 const PER_STORE: &[&str] = &["store"];
 
 const fn gauge(name: &'static str, unit: MetricUnit, labels: &'static [&'static str], help: &'static str) -> Metric {
@@ -19,7 +20,26 @@ pub(crate) static WAITERS: Metric = gauge(
     "distributed_lock_inspector_waiters",
     MetricUnit::Count,
     PER_LOCK,
-    "Processes in the queues of held locks in Redis; those that poll are not seen.",
+    "Processes in the queues of held locks in Redis; those that poll are not seen. Absent if a queue could not be read.",
+);
+pub(crate) static WAITED_HOLD_START: Metric = gauge(
+    "distributed_lock_inspector_waited_hold_start_timestamp_seconds",
+    MetricUnit::Seconds,
+    PER_SITE,
+    "When the oldest hold in Redis that processes queue for began, by the call site that holds it and by the clock of the instance that reports it; absent if there is none.",
+);
+pub(crate) static WAITED_HOLD_WAITERS: Metric = gauge(
+    "distributed_lock_inspector_waited_hold_waiters",
+    MetricUnit::Count,
+    PER_SITE,
+    "Processes that queue for exactly that hold; those that poll are not seen.",
+);
+pub(crate) static OVERFLOW: Metric = Metric::new(
+    "distributed_lock_inspector_label_overflow_total",
+    MetricKind::Counter,
+    MetricUnit::Count,
+    PER_STORE,
+    "Keys that this instance counted as lock=\"other\" in its scans because there are more than 2,000 names.",
 );
 pub(crate) static OLDEST_HOLD: Metric = gauge(
     "distributed_lock_inspector_oldest_hold_start_timestamp_seconds",
@@ -67,6 +87,9 @@ pub(crate) static LAST_SUCCESS: Metric = gauge(
 pub(super) static FLEET: &[&Metric] = &[
     &HELD,
     &WAITERS,
+    &WAITED_HOLD_START,
+    &WAITED_HOLD_WAITERS,
+    &OVERFLOW,
     &OLDEST_HOLD,
     &MIN_TTL,
     &KEYS_WITHOUT_TTL,

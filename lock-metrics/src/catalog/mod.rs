@@ -6,15 +6,17 @@
 pub(crate) mod fleet;
 mod live;
 mod primitives;
+mod process;
 mod topology;
 
 pub(crate) use live::{
-    HELD, HELD_SECONDS, LEASE_EXPIRY, OLDEST_HOLD, OLDEST_WAIT, SITE_OLDEST_HOLD, STUCK, WAITERS, WAITING_ON,
-    WAITING_ON_OLDEST,
+    HELD, HELD_SECONDS, LEASE_EXPIRY, OLDEST_HOLD, OLDEST_WAIT, PERMITS_HELD, SITE_OLDEST_HOLD, STUCK, STUCK_OLDEST,
+    STUCK_WAITERS, WAITERS, WAITING_ON, WAITING_ON_HOLD, WAITING_ON_HOLD_START, WAITING_ON_OLDEST,
 };
 pub(crate) use primitives::{
-    DEADLOCKS, JOB_LAST_SUCCESS, JOB_PERIOD, LEADER, ORDER_EDGE, ORDER_INVERSIONS, PERMITS_LIMIT, STRIPES,
+    CANDIDATES, DEADLOCKS, JOB_LAST_SUCCESS, JOB_PERIOD, LEADER, ORDER_EDGE, ORDER_INVERSIONS, PERMITS_LIMIT, STRIPES,
 };
+pub(crate) use process::{BUILD_INFO, NOW, SAMPLER_LAST_RUN, START, STORE_NOW};
 pub(crate) use topology::{
     CONFIRM, CONFIRM_SHORTFALLS, FAILOVERS, MIN_REPLICAS, QUORUM_DEGRADED_HOLDS, QUORUM_MAJORITY, QUORUM_MEMBERS,
     QUORUM_REPAIRS, QUORUM_ROUNDS, REDIRECTIONS, REPLICAS, SLOTS_OPEN, TOPOLOGY_CHANGES,
@@ -149,42 +151,42 @@ pub(crate) static ACQUISITIONS: Metric = Metric::new(
     "distributed_lock_acquisitions_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock", "outcome", "mode"],
+    &["lock", "store", "outcome", "mode"],
     "Acquires that ended, by outcome.",
 );
 pub(crate) static GRANTS: Metric = Metric::new(
     "distributed_lock_grants_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock", "path"],
+    &["lock", "store", "path"],
     "Locks granted, by how the grant came about; every path but uncontended had to wait or was nested.",
 );
 pub(crate) static RENEWALS: Metric = Metric::new(
     "distributed_lock_renewals_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock", "outcome"],
+    &["lock", "store", "outcome"],
     "Renewals by the watchdog; an error is tried again until the lease ends.",
 );
 pub(crate) static LOST: Metric = Metric::new(
     "distributed_lock_lost_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock", "reason"],
+    &["lock", "store", "reason"],
     "Locks lost while they were held.",
 );
 pub(crate) static RELEASES: Metric = Metric::new(
     "distributed_lock_releases_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock", "outcome"],
+    &["lock", "store", "outcome"],
     "Releases: awaited, by dropping the guard, without a clear answer, given up when the lease ended first, or by a shutdown.",
 );
 pub(crate) static UNLOCKED_RUNS: Metric = Metric::new(
     "distributed_lock_unlocked_runs_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock"],
+    &["lock", "store"],
     "Protected bodies that ran without their lock, because the code allows it.",
 );
 pub(crate) static FENCING_REJECTIONS: Metric = Metric::new(
@@ -198,7 +200,7 @@ pub(crate) static FENCING_REGRESSIONS: Metric = Metric::new(
     "distributed_lock_fencing_regressions_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock"],
+    &["lock", "store"],
     "Grants whose fencing token was not greater than one seen before: the store lost data.",
 );
 pub(crate) static BACKEND_ERRORS: Metric = Metric::new(
@@ -212,8 +214,8 @@ pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
     "distributed_lock_label_overflow_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &[],
-    "Acquires counted under lock=\"other\" because there are too many lock names.",
+    &["label"],
+    "Acquires of which a label is \"other\" because there are too many: 200 lock names in a store, 32 call sites of a lock and as many of its holders, 16 stores.",
 );
 pub(crate) static WAIT: Metric = Metric::new(
     "distributed_lock_wait_seconds",
@@ -224,7 +226,7 @@ pub(crate) static WAIT: Metric = Metric::new(
         10.5, 30.5,
     ]),
     MetricUnit::Seconds,
-    &["lock", "outcome", "mode"],
+    &["lock", "store", "outcome", "mode"],
     "Time from asking for the lock to the answer; an acquire that did not want to wait and found it busy is left out.",
 );
 pub(crate) static HOLD: Metric = Metric::new(
@@ -233,14 +235,14 @@ pub(crate) static HOLD: Metric = Metric::new(
         0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
     ]),
     MetricUnit::Seconds,
-    &["lock", "mode"],
+    &["lock", "store", "mode"],
     "Time from the grant to the release or loss, reentrant grants left out.",
 );
 pub(crate) static BLOCKED: Metric = Metric::new(
     "distributed_lock_blocked_seconds",
     MetricKind::Histogram(&[0.1, 2.5, 10.0]),
     MetricUnit::Seconds,
-    &["lock", "holder_site"],
+    &["lock", "store", "holder_site"],
     "Time spent waiting, charged to the call site that held the lock last; foreign if another library did.",
 );
 pub(crate) static RENEWAL_LATENESS: Metric = Metric::new(
@@ -254,8 +256,8 @@ pub(crate) static LEASE_RATIO: Metric = Metric::new(
     "distributed_lock_lease_remaining_ratio",
     MetricKind::Histogram(&[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]),
     MetricUnit::Ratio,
-    &["lock"],
-    "Share of the lease that was left when a renewal succeeded.",
+    &["lock", "store"],
+    "Share of the lease, as it was granted or last renewed, that was left when a renewal succeeded.",
 );
 pub(crate) static COMMAND: Metric = Metric::new(
     "distributed_lock_backend_command_seconds",
@@ -270,50 +272,22 @@ pub(crate) static STUCK_AFTER: Metric = Metric::new(
     "distributed_lock_stuck_after_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
-    &["lock", "site"],
-    "The age at which a hold of this call site counts as stuck; the largest, if its requests differ.",
+    &["lock", "store", "site"],
+    "The age at which a hold of this call site counts as stuck; the largest, if its requests differ. Absent if it never does.",
 );
 pub(crate) static TTL: Metric = Metric::new(
     "distributed_lock_ttl_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
-    &["lock"],
+    &["lock", "store"],
     "The lease asked for; the largest, if call sites differ.",
 );
 pub(crate) static SITE_INFO: Metric = Metric::new(
     "distributed_lock_site_info",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock", "site", "function"],
+    &["lock", "store", "site", "function"],
     "Call sites of a lock, always 1; the function is that of the attribute, empty elsewhere.",
-);
-pub(crate) static BUILD_INFO: Metric = Metric::new(
-    "distributed_lock_build_info",
-    MetricKind::Gauge,
-    MetricUnit::Count,
-    &["version"],
-    "The version of this library, always 1.",
-);
-pub(crate) static NOW: Metric = Metric::new(
-    "distributed_lock_now_timestamp_seconds",
-    MetricKind::Gauge,
-    MetricUnit::Seconds,
-    &[],
-    "The time by the clock of all other timestamps of this process: ages are differences to it.",
-);
-pub(crate) static START: Metric = Metric::new(
-    "distributed_lock_start_timestamp_seconds",
-    MetricKind::Gauge,
-    MetricUnit::Seconds,
-    &[],
-    "When this process began to count: what its totals show is younger than that.",
-);
-pub(crate) static SAMPLER_LAST_RUN: Metric = Metric::new(
-    "distributed_lock_sampler_last_run_timestamp_seconds",
-    MetricKind::Gauge,
-    MetricUnit::Seconds,
-    &[],
-    "When the thread that looks for stuck locks last ran.",
 );
 pub(crate) static CONNECTED: Metric = Metric::new(
     "distributed_lock_backend_connected",
@@ -349,9 +323,14 @@ static CATALOG: &[&Metric] = &[
     &HELD,
     &HELD_SECONDS,
     &STUCK,
+    &STUCK_OLDEST,
+    &STUCK_WAITERS,
     &WAITERS,
     &WAITING_ON,
     &WAITING_ON_OLDEST,
+    &WAITING_ON_HOLD,
+    &WAITING_ON_HOLD_START,
+    &PERMITS_HELD,
     &OLDEST_HOLD,
     &SITE_OLDEST_HOLD,
     &OLDEST_WAIT,
@@ -361,6 +340,7 @@ static CATALOG: &[&Metric] = &[
     &SITE_INFO,
     &BUILD_INFO,
     &NOW,
+    &STORE_NOW,
     &START,
     &SAMPLER_LAST_RUN,
     &CONNECTED,
@@ -381,6 +361,7 @@ static CATALOG: &[&Metric] = &[
     &PERMITS_LIMIT,
     &STRIPES,
     &LEADER,
+    &CANDIDATES,
     &JOB_LAST_SUCCESS,
     &JOB_PERIOD,
     &DEADLOCKS,

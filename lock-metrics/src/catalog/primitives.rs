@@ -6,35 +6,42 @@ pub(crate) static PERMITS_LIMIT: Metric = Metric::new(
     "distributed_lock_permits_limit",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock", "site"],
+    &["lock", "store", "site"],
     "The number of permits that this call site last asked for; absent for one that asks for another number by key.",
 );
 pub(crate) static STRIPES: Metric = Metric::new(
     "distributed_lock_stripes",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock"],
+    &["lock", "store"],
     "The number of stripes of a lock that has some: processes with different numbers do not exclude each other.",
 );
 pub(crate) static LEADER: Metric = Metric::new(
     "distributed_lock_leader",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["lock"],
+    &["lock", "store"],
     "Elections that this process leads now; 0 for one in which it has only stood.",
+);
+pub(crate) static CANDIDATES: Metric = Metric::new(
+    "distributed_lock_candidates",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock", "store"],
+    "Candidates of this process that wait to lead the election.",
 );
 pub(crate) static JOB_LAST_SUCCESS: Metric = Metric::new(
     "distributed_lock_last_success_timestamp_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
-    &["lock"],
-    "When this process last finished a run of the job, and not with an error; 0 if it never did.",
+    &["lock", "store"],
+    "When this process last finished a run of the job, and not with an error, by the clock of the store; 0 if it never did.",
 );
 pub(crate) static JOB_PERIOD: Metric = Metric::new(
     "distributed_lock_job_period_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
-    &["lock"],
+    &["lock", "store"],
     "The period of a job that runs at most once in it; the longest, if call sites differ.",
 );
 pub(crate) static DEADLOCKS: Metric = Metric::new(
@@ -48,7 +55,7 @@ pub(crate) static ORDER_INVERSIONS: Metric = Metric::new(
     "distributed_lock_order_inversions_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["lock"],
+    &["lock", "store"],
     "How often the lock was first taken under another that is also taken under it; 0 unless the order is watched.",
 );
 pub(crate) static ORDER_EDGE: Metric = Metric::new(

@@ -2,7 +2,6 @@
 
 mod classify;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -18,8 +17,8 @@ use tokio::sync::oneshot;
 use crate::inspector::classify::Classes;
 use crate::install::error::InstallError;
 use crate::install::handle::MetricsHandle;
-use crate::state::fleet::{Fleet, FleetLock};
-use crate::state::{Core, INSPECTOR_KEY, MAX_LOCKS, OTHER};
+use crate::state::fleet::{Fleet, FleetLock, MAX_FLEET_LOCKS};
+use crate::state::{Core, INSPECTOR_KEY, OTHER};
 use crate::words::labels::mode_of;
 use crate::words::time::Moment;
 
@@ -58,7 +57,7 @@ const TERM: Duration = Duration::from_secs(30);
 #[must_use = "an inspector does nothing before it is started"]
 pub struct Inspector {
     reader: Arc<FleetReader>,
-    /// The name of the store in metrics.
+    /// The name of the store, without that of the namespace.
     store: Arc<str>,
     classes: Classes,
     scan: ScanOptions,
@@ -115,7 +114,7 @@ impl Inspector {
     ///
     /// It must be the name under which the managers know the store, see
     /// [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name): the locks in Redis
-    /// are compared with what those managers' processes hold.
+    /// are compared with what those managers' processes hold. As with them, a namespace is shown as `name#prefix`.
     pub fn with_store_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.store = name.into();
         self
@@ -204,7 +203,7 @@ impl Inspector {
     ///
     /// Safe: it only reads.
     pub async fn inspect_once(&self, metrics: &MetricsHandle) -> Result<(), LockError> {
-        self.inspect(&metrics.core(), &mut BTreeMap::new()).await
+        self.inspect(&metrics.core(), &mut Fleet::default()).await
     }
 
     async fn run(&self, core: &Core, mut stopped: oneshot::Receiver<Infallible>) {
@@ -212,7 +211,7 @@ impl Inspector {
             _ = &mut stopped => {}
             () = self.take_part(core) => {}
         }
-        core.publish(&self.store, None);
+        core.publish(&self.shown_store(), None);
     }
 
     async fn take_part(&self, core: &Core) {
@@ -224,7 +223,7 @@ impl Inspector {
                     complained = false;
                     tracing::info!(node = self.reader.node(), "this instance inspects the locks of the fleet");
                     self.serve(core, &term).await;
-                    core.publish(&self.store, None);
+                    core.publish(&self.shown_store(), None);
                 }
                 Ok(None) => complained = false,
                 Err(error) => {
@@ -250,7 +249,8 @@ impl Inspector {
                 // Each namespace has an inspector of its own.
                 let prefix = self.reader.key_prefix();
                 let key = LockKey::new(format!("{prefix}{INSPECTOR_KEY}"))?;
-                let builder = LockManager::builder_shared(self.reader.store_of(&key).await?);
+                let builder =
+                    LockManager::builder_shared(self.reader.store_of(&key).await?).store_name(Arc::clone(&self.store));
                 none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };
@@ -261,9 +261,9 @@ impl Inspector {
     /// Scans until the term ends.
     async fn serve(&self, core: &Core, term: &LockGuard) {
         // Until the first scan ends, the metrics show that there was none.
-        core.publish(&self.store, Some(Fleet::default()));
+        core.publish(&self.shown_store(), Some(Fleet::default()));
         let scans = async {
-            let mut known = BTreeMap::new();
+            let mut known = Fleet::default();
             loop {
                 if let Err(error) = self.inspect(core, &mut known).await {
                     tracing::warn!(node = self.reader.node(), %error, "cannot inspect the locks of the fleet");
@@ -278,19 +278,30 @@ impl Inspector {
         }
     }
 
-    /// Scans once. `known` are the locks of earlier scans, which are exported as 0 from now on.
-    async fn inspect(&self, core: &Core, known: &mut BTreeMap<String, FleetLock>) -> Result<(), LockError> {
+    /// Returns the name of the store as metrics show it: that of the managers of the same namespace.
+    fn shown_store(&self) -> String {
+        match self.reader.key_prefix() {
+            "" => String::from(&*self.store),
+            prefix => format!("{}#{prefix}", self.store),
+        }
+    }
+
+    /// Scans once. `known` is what earlier scans found: those locks are exported as 0 from now on.
+    async fn inspect(&self, core: &Core, known: &mut Fleet) -> Result<(), LockError> {
         let clock = Clock::system();
         let begun = clock.now();
         let classes = self.classes.names().iter().map(|name| (name.clone(), FleetLock::default()));
-        let before = known.iter().map(|(name, lock)| (name.clone(), lock.emptied()));
-        let mut found = Fleet { locks: classes.chain(before).collect(), ..Fleet::default() };
+        let before = known.locks.iter().map(|(name, lock)| (name.clone(), lock.emptied()));
+        let (locks, overflow) = (classes.chain(before).collect(), known.overflow);
+        let mut found = Fleet::default();
+        (found.locks, found.overflow) = (locks, overflow);
         let mut scan = self.reader.scan(self.scan.clone());
         while let Some(batch) = scan.next().await? {
             let now = Moment::now();
             for entry in &batch {
                 if let Some(lock) = self.counted(&mut found, &entry.key, entry.holder.lock()) {
                     lock.add(entry, now);
+                    found.note_queue(&entry.key, entry.waiters);
                 }
             }
         }
@@ -303,8 +314,8 @@ impl Inspector {
         found.truncated = scan.is_truncated();
         found.scan_duration = clock.now().since(begun);
         found.last_success = Moment::now();
-        known.clone_from(&found.locks);
-        core.publish(&self.store, Some(found));
+        known.clone_from(&found);
+        core.publish(&self.shown_store(), Some(found));
         Ok(())
     }
 
@@ -317,7 +328,8 @@ impl Inspector {
             return None;
         }
         let name = stored.unwrap_or_else(|| self.classes.names()[self.classes.of(key)].as_str());
-        let room = found.locks.len() < MAX_LOCKS || found.locks.contains_key(name);
+        let room = found.locks.len() < MAX_FLEET_LOCKS || found.locks.contains_key(name);
+        found.overflow += u64::from(!room);
         let name = if room { name } else { OTHER };
         Some(found.locks.entry(name.to_owned()).or_default())
     }
@@ -325,7 +337,9 @@ impl Inspector {
 
 impl FleetLock {
     fn add(&mut self, entry: &LockEntry, now: Moment) {
-        self.waiters = self.waiters.saturating_add(u32::try_from(entry.waiters).unwrap_or(u32::MAX));
+        // What could not be read is unknown, and so is every sum that it belongs to.
+        let waiters = entry.waiters.map(|waiters| u32::try_from(waiters).unwrap_or(u32::MAX));
+        self.waiters = self.waiters.zip(waiters).map(|(known, more)| known.saturating_add(more));
         if entry.is_without_ttl() {
             self.without_ttl = self.without_ttl.saturating_add(1);
         }
@@ -338,7 +352,11 @@ impl FleetLock {
             *held = Some(held.unwrap_or(0).saturating_add(1));
         }
         if let Some(age) = entry.held_for {
-            self.oldest_hold = self.oldest_hold.earlier(now.before(age));
+            let since = now.before(age);
+            self.oldest_hold = self.oldest_hold.earlier(since);
+            if let Some(waiters @ 1..) = waiters {
+                self.note_waited(entry.holder.site(), since, waiters);
+            }
         }
         if let Some(left) = entry.holder.ttl_left {
             self.min_ttl = Some(self.min_ttl.map_or(left, |shortest| shortest.min(left)));

@@ -1,22 +1,18 @@
 //! Turns events into counts and rows.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{
-    GrantPath, Holder, LockError, LockErrorKind, LockEvent, LockEventKind, LockObserver, LossReason, Notice,
-    QuorumHealth,
-};
+use lock_core::{FencingToken, GrantPath, Holder, LockEvent, LockEventKind, LockObserver, LossReason, Notice};
 
 use crate::catalog;
 use crate::state::counts::Counts;
+use crate::state::family::Family;
 use crate::state::recovered::Recovered;
-use crate::state::table::{Hold, Phase, Row, Shard};
-use crate::state::{Core, INSPECTOR_KEY, Node};
+use crate::state::table::{Hold, Phase, Role, Row, Shard};
+use crate::state::{Core, INSPECTOR_KEY, MAX_SITES};
 use crate::words::labels::{
-    ACQUIRE_OUTCOMES, CHANGES, DEADLOCK_ROLES, ERROR_KINDS, LOSS_REASONS, MEMBER_STATES, MODES, OPS, PATHS, PHASES,
-    POLICIES, REDIRECTIONS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, mode_of, place,
+    ACQUIRE_OUTCOMES, LOSS_REASONS, PATHS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, mode_of, place,
 };
 use crate::words::time::Moment;
 
@@ -31,14 +27,6 @@ const RENEWED: usize = place(&RENEWAL_OUTCOMES, "ok");
 const RENEW_FAILED: usize = place(&RENEWAL_OUTCOMES, "error");
 const WAIT_ACQUIRED: usize = place(&WAIT_OUTCOMES, "acquired");
 const WAIT_FAILED: usize = place(&WAIT_OUTCOMES, "failed");
-const MASTER_MOVED: usize = place(&CHANGES, "master_moved");
-const SLOTS: usize = place(&CHANGES, "slots");
-const FIRST: usize = place(&PHASES, "first");
-const SECOND: usize = place(&PHASES, "second");
-const VICTIM: usize = place(&DEADLOCK_ROLES, "victim");
-const MEMBER: usize = place(&DEADLOCK_ROLES, "member");
-// What belongs to no acquire is counted here; none of it is shown by mode.
-const WRITE: usize = place(&MODES, "write");
 
 /// Counts what happens to locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
 ///
@@ -68,6 +56,9 @@ impl LockObserver for LockMetrics {
 
 impl Core {
     fn on_event(&self, event: &LockEvent<'_>) {
+        if let LockEventKind::Acquired { token, path, .. } = &event.kind {
+            self.note_time(event, *token, *path);
+        }
         // Held for as long as an inspector lives, it would be listed above every lock that people look
         // for.
         if event.label.as_str() == INSPECTOR_KEY {
@@ -81,11 +72,11 @@ impl Core {
             LockEventKind::Cancelled { waited, holder } => self.failed(event, "cancelled", Some(*waited), *holder),
             LockEventKind::Failed { waited, .. } => self.failed(event, "error", Some(*waited), None),
             LockEventKind::Acquired { .. } => self.acquired(event),
-            LockEventKind::Renewed { lease_was_left, lease_left, lateness } => {
-                self.renewed(event, *lease_was_left, *lease_left, *lateness);
+            LockEventKind::Renewed { lease, lease_was_left, lease_left, lateness } => {
+                self.renewed(event, *lease, *lease_was_left, *lease_left, *lateness);
             }
             LockEventKind::RenewFailed { .. } => {
-                let family = self.family(event.label.as_str()).number;
+                let family = self.counted(event.label.as_str(), event.store).number;
                 self.table.shard(event.attempt).counts.of(family, mode_of(event.mode)).renewals.count(RENEW_FAILED);
             }
             LockEventKind::Released { held, dropped, confirmed } => {
@@ -110,14 +101,42 @@ impl Core {
         }
     }
 
+    /// Takes note of the store's clock, by which tokens are drawn: a fresh one was drawn a moment ago. One that was handed
+    /// on is as old as the lease, and one that is shared as old as its phase.
+    fn note_time(&self, event: &LockEvent<'_>, token: FencingToken, path: GrantPath) {
+        let fresh = matches!(path, GrantPath::Uncontended | GrantPath::Granted | GrantPath::Polled);
+        if fresh
+            && !event.mode.is_shared()
+            && let Some(drawn) = token.drawn_at()
+        {
+            self.store(event.store).clock.note(drawn);
+        }
+    }
+
     /// Creates the row of an acquire that begins.
     fn begin(&self, event: &LockEvent<'_>, phase: Phase) -> Row {
-        let family = self.family(event.label.as_str());
-        if std::ptr::eq(family, &self.other) {
-            self.label_overflow.fetch_add(1, Ordering::Relaxed);
-        }
+        let store = self.store(event.store);
+        let family = store.family(event.label.as_str());
         let site = family.site(event);
-        Row::new(event, [family.number, site, self.store(family, event.store)], phase)
+        if self.is_other(store) {
+            self.overflowed("store");
+        }
+        if store.is_other(family) {
+            self.overflowed("lock");
+        }
+        if site == MAX_SITES {
+            self.overflowed("site");
+        }
+        Row::new(event, [family.number, site], phase)
+    }
+
+    /// Returns the number of the call site that held the lock.
+    fn charged(&self, family: &Family, holder: &Holder) -> usize {
+        let site = family.holder(holder.site());
+        if site == MAX_SITES {
+            self.overflowed("holder_site");
+        }
+        site
     }
 
     fn wait_started(&self, event: &LockEvent<'_>) {
@@ -137,9 +156,12 @@ impl Core {
         }
     }
 
-    fn failed(&self, event: &LockEvent<'_>, outcome: &str, waited: Option<Duration>, holder: Option<&Holder>) {
-        let family = self.family(event.label.as_str());
-        let charged = holder.map(|holder| family.holder(holder.site()));
+    fn failed(&self, event: &LockEvent<'_>, outcome: &'static str, waited: Option<Duration>, holder: Option<&Holder>) {
+        let family = self.counted(event.label.as_str(), event.store);
+        // To stand for a role is not to wait for a lock.
+        let waited = waited.filter(|_| Role::of(event.purpose) != Role::Leader);
+        let holder = holder.filter(|_| waited.is_some());
+        let charged = holder.map(|holder| self.charged(family, holder));
         let mut shard = self.table.shard(event.attempt);
         let row = shard.rows.remove(&event.attempt);
         let counts = shard.counts.of(family.number, mode_of(event.mode));
@@ -149,6 +171,9 @@ impl Core {
             charge(counts, charged, waited);
         }
         drop(shard);
+        if let (Some(row), Some(waited), Some(holder)) = (&row, waited, holder) {
+            self.contention.note(event.key, [row.family(), row.site()], holder, waited, outcome);
+        }
         // Freed outside the lock.
         drop(row);
     }
@@ -158,7 +183,9 @@ impl Core {
             return;
         };
         let now = Moment::coarse();
-        let charged = waited_for.map(|holder| self.family(event.label.as_str()).holder(holder.site()));
+        let leads = Role::of(event.purpose) == Role::Leader;
+        let blamed = waited_for.filter(|_| !leads);
+        let charged = blamed.map(|holder| self.charged(self.family(event.label.as_str(), event.store), holder));
         let hold = Hold {
             since: now,
             expiry: now.after(*lease_left),
@@ -171,36 +198,53 @@ impl Core {
         let mut shard = self.table.shard(event.attempt);
         let Shard { rows, counts, next_stuck, .. } = &mut *shard;
         *next_stuck = next_stuck.earlier(hold.stuck_at);
-        let (family, trace) = if let Some(row) = rows.get_mut(&event.attempt) {
+        let (numbers, trace) = if let Some(row) = rows.get_mut(&event.attempt) {
             row.phase = Phase::Held(hold);
-            (row.family(), row.trace())
+            ([row.family(), row.site()], row.trace())
         } else {
             // The observer was registered during the wait: the wait began before that.
             let row = self.begin(event, Phase::Held(hold));
-            let family = row.family();
+            let numbers = [row.family(), row.site()];
             rows.insert(event.attempt, row);
-            (family, None)
+            (numbers, None)
         };
-        let counts = counts.of(family, mode_of(event.mode));
+        let counts = counts.of(numbers[0], mode_of(event.mode));
         counts.acquisitions.count(ACQUIRED);
         counts.grants.count(path_place(*path));
-        counts.waited(WAIT_ACQUIRED, *waited, trace);
-        charge(counts, charged, *waited);
+        if !leads {
+            counts.waited(WAIT_ACQUIRED, *waited, trace);
+            charge(counts, charged, *waited);
+        }
+        drop(shard);
+        if let Some(holder) = blamed {
+            self.contention.note(event.key, numbers, holder, *waited, ACQUIRE_OUTCOMES[ACQUIRED]);
+        }
     }
 
     /// Counts a renewal. Adds no row, as in [`contended`](Self::contended).
-    fn renewed(&self, event: &LockEvent<'_>, lease_was_left: Duration, lease_left: Duration, lateness: Duration) {
-        let family = self.family(event.label.as_str()).number;
+    fn renewed(
+        &self,
+        event: &LockEvent<'_>,
+        lease: Duration,
+        lease_was_left: Duration,
+        lease_left: Duration,
+        lateness: Duration,
+    ) {
+        let family = self.counted(event.label.as_str(), event.store).number;
         let expiry = Moment::coarse().after(lease_left);
         let mut shard = self.table.shard(event.attempt);
         if let Some(Row { phase: Phase::Held(hold), .. }) = shard.rows.get_mut(&event.attempt) {
             hold.expiry = expiry;
         }
+        // A queue grants less than was asked for, and the first answer raises that: it is still part of the grant.
+        if lease < event.ttl {
+            return;
+        }
         shard.lateness.record_duration(catalog::RENEWAL_LATENESS.buckets(), lateness);
         let counts = shard.counts.of(family, mode_of(event.mode));
         counts.renewals.count(RENEWED);
-        if !event.ttl.is_zero() {
-            let ratio = lease_was_left.as_secs_f64() / event.ttl.as_secs_f64();
+        if !lease.is_zero() {
+            let ratio = lease_was_left.as_secs_f64() / lease.as_secs_f64();
             counts.lease_ratio.record(catalog::LEASE_RATIO.buckets(), ratio);
         }
     }
@@ -208,7 +252,7 @@ impl Core {
     fn ended(&self, event: &LockEvent<'_>, held: Duration, outcome: &'static str, count: impl FnOnce(&mut Counts)) {
         let mut shard = self.table.shard(event.attempt);
         let row = shard.rows.remove(&event.attempt);
-        let family = row.as_ref().map_or_else(|| self.family(event.label.as_str()).number, Row::family);
+        let family = row.as_ref().map_or_else(|| self.counted(event.label.as_str(), event.store).number, Row::family);
         let reentrant = matches!(&row, Some(Row { phase: Phase::Held(hold), .. }) if hold.reentrant);
         let counts = shard.counts.of(family, mode_of(event.mode));
         count(counts);
@@ -219,102 +263,11 @@ impl Core {
         if let Some(Row { phase: Phase::Held(hold), .. }) = &row {
             if self.checked.any() {
                 // By the next hold its token may be forgotten.
-                self.is_fenced(self.family(event.label.as_str()), hold);
+                self.is_fenced(self.family(event.label.as_str(), event.store), hold);
             }
             if hold.reported {
                 self.push_recovered(Recovered::new(event, hold, held, outcome));
             }
-        }
-    }
-
-    fn locked_node(&self, name: &str) -> MutexGuard<'_, Node> {
-        self.node(name).lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn on_quorum(&self, name: &str, health: &QuorumHealth) {
-        let mut node = self.locked_node(name);
-        let members = node.quorum.get_or_insert_default();
-        members.states = [0; MEMBER_STATES.len()];
-        for member in &health.members {
-            if let Some(count) = members.states.get_mut(place(&MEMBER_STATES, member.state.as_str())) {
-                *count += 1;
-            }
-        }
-        members.majority = u32::try_from(health.majority).unwrap_or(u32::MAX);
-        members.degraded_holds = u32::try_from(health.degraded_holds).unwrap_or(u32::MAX);
-        members.rounds[FIRST] += health.rounds;
-        members.rounds[SECOND] += health.second_rounds;
-        drop(node);
-        for member in &health.members {
-            *self.locked_node(&member.name).repairs.get_or_insert_default() += member.repairs;
-        }
-    }
-
-    fn on_notice(&self, notice: &Notice<'_>) {
-        match notice {
-            Notice::Command { op, node, elapsed, error } => {
-                let op = OPS.iter().position(|known| known == op).unwrap_or(OPS.len() - 1);
-                let mut node = self.locked_node(node);
-                node.commands[op].record_duration(catalog::COMMAND.buckets(), *elapsed);
-                if let Some(error) = error {
-                    node.errors.count(place(&ERROR_KINDS, error_kind(error)));
-                }
-            }
-            Notice::Connection { node, up } => {
-                self.locked_node(node).connected = Some(*up);
-            }
-            Notice::NodeLeft { node } => {
-                // Nothing is known of it any more, and nothing to be alarmed about.
-                let mut node = self.locked_node(node);
-                (node.connected, node.policy, node.replicas, node.slots_open) = (None, None, None, None);
-            }
-            Notice::EvictionPolicy { node, policy } => {
-                let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);
-                let mut node = self.locked_node(node);
-                node.policy = (*policy != "noeviction").then_some(place);
-            }
-            Notice::Failover { node } => self.locked_node(node).failovers += 1,
-            Notice::Moved { node } => self.locked_node(node).changes[MASTER_MOVED] += 1,
-            Notice::SlotsMoved { node, times } => self.locked_node(node).changes[SLOTS] += times,
-            Notice::SlotsOpen { node, slots } => self.locked_node(node).slots_open = Some(*slots),
-            Notice::Redirected { node, kind, times } => {
-                if let Some(count) = self.locked_node(node).redirections.get_mut(place(&REDIRECTIONS, kind)) {
-                    *count += times;
-                }
-            }
-            Notice::Replication { node, replicas, min_replicas } => {
-                self.locked_node(node).replicas = Some((*replicas, *min_replicas));
-            }
-            Notice::Confirmation { node, elapsed, enough } => {
-                let mut node = self.locked_node(node);
-                node.confirmations.record_duration(catalog::CONFIRM.buckets(), *elapsed);
-                node.shortfalls += u64::from(!enough);
-            }
-            Notice::Quorum { node, health } => self.on_quorum(node, health),
-            Notice::UnlockedRun { label } => {
-                let family = self.family(label.as_str()).number;
-                self.table.shard(0).counts.of(family, WRITE).unlocked_runs += 1;
-            }
-            Notice::FencingRegressed { label, .. } => {
-                let family = self.family(label.as_str()).number;
-                self.table.shard(0).counts.of(family, WRITE).fencing_regressions += 1;
-            }
-            Notice::FencingChecked { token } => self.checked.note(*token),
-            Notice::FencingRejected { token, .. } => {
-                self.checked.note(*token);
-                self.fencing_rejections.fetch_add(1, Ordering::Relaxed);
-            }
-            Notice::OrderInverted { inversion } => {
-                let family = self.family(inversion.wanted.as_str()).number;
-                self.table.shard(0).counts.of(family, WRITE).order_inversions += 1;
-            }
-            Notice::Deadlocked { deadlock } => {
-                let role = if deadlock.victim { VICTIM } else { MEMBER };
-                self.deadlocks[role].fetch_add(1, Ordering::Relaxed);
-            }
-            Notice::JobEnded { label, succeeded: true } => self.family(label.as_str()).uses.succeeded(),
-            Notice::Nested { held, wanted } => self.edges.note(held, wanted),
-            _ => {}
         }
     }
 }
@@ -332,13 +285,5 @@ fn path_place(path: GrantPath) -> usize {
         GrantPath::Uncontended => const { place(&PATHS, "uncontended") },
         GrantPath::Handoff => const { place(&PATHS, "handoff") },
         rare => place(&PATHS, rare.as_str()),
-    }
-}
-
-fn error_kind(error: &LockError) -> &'static str {
-    match error.kind() {
-        LockErrorKind::Unavailable => "unavailable",
-        LockErrorKind::Misconfigured => "misconfigured",
-        _ => "other",
     }
 }

@@ -23,6 +23,9 @@ pub(crate) const LATENESS_BUCKETS: usize = buckets(&catalog::RENEWAL_LATENESS);
 pub(crate) const CONFIRM_BUCKETS: usize = buckets(&catalog::CONFIRM);
 pub(crate) const COMMAND_BUCKETS: usize = buckets(&catalog::COMMAND);
 
+/// How many waits say what is usual.
+const ENOUGH: u64 = 20;
+
 /// Plain numbers: code that writes them already holds the lock of their shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
@@ -65,6 +68,19 @@ impl Counts {
             let exemplar = Exemplar { trace, value: time.as_secs_f64(), at: Moment::now() };
             self.exemplars.insert((outcome, bucket), exemplar);
         }
+    }
+
+    /// Returns how long half of the waits that got the lock took at most, if enough of them are known.
+    pub(crate) fn median_wait(&self) -> Option<f64> {
+        let buckets = self.waits[0].buckets();
+        let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+        let mut below = 0;
+        let middle = buckets.iter().position(|bucket| {
+            below += bucket.count;
+            below * 2 >= all
+        });
+        let bound = middle.and_then(|at| catalog::WAIT.buckets().get(at)).copied().unwrap_or(f64::INFINITY);
+        (all >= ENOUGH).then_some(bound)
     }
 
     pub(crate) fn exemplar(&self, outcome: usize, bucket: usize) -> Option<Exemplar> {

@@ -1,45 +1,80 @@
 //! What inspectors found in Redis, kept for scrapes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::LockKey;
+
+use crate::state::{MAX_SITES, OTHER};
 use crate::words::labels::MODES;
 use crate::words::time::Moment;
+
+/// The number of distinct lock names that one process keeps apart in one store: it is the fleet's, not one service's.
+pub(crate) const MAX_FLEET_LOCKS: usize = 2_000;
+/// How many keys with a queue are kept for the live view; of more, the rest is unknown.
+const MAX_QUEUES: usize = 10_000;
 
 /// The last scan of a store by the elected instance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fleet {
     /// By lock name: every name that was seen since the election.
     pub(crate) locks: BTreeMap<String, FleetLock>,
+    /// The queues of keys that are held, unless there are too many.
+    queues: Arc<BTreeMap<LockKey, u64>>,
     pub(crate) scan_duration: Duration,
     pub(crate) truncated: bool,
+    /// Keys that were counted as `other` for want of room, in all scans since the election.
+    pub(crate) overflow: u64,
     pub(crate) last_success: Moment,
 }
 
 /// What Redis holds under one lock name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FleetLock {
     /// By mode; `None` for one in which it was not seen since the election.
     pub(crate) held: [Option<u32>; MODES.len()],
-    pub(crate) waiters: u32,
+    /// `None` if one of the queues could not be read.
+    pub(crate) waiters: Option<u32>,
     pub(crate) oldest_hold: Moment,
     /// Covers only the keys that have one.
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
     /// For how long a run of the job has been missing, of the latest of that name; `None` if it is no job.
     pub(crate) job_overdue: Option<Duration>,
+    /// By the holder's call site: when the oldest hold that somebody queues for began, and how many processes do.
+    pub(crate) waited: BTreeMap<String, (Moment, u32)>,
 }
 
 impl Default for FleetLock {
     fn default() -> Self {
         Self {
             held: [Some(0), None, None],
-            waiters: 0,
+            waiters: Some(0),
             oldest_hold: Moment::default(),
             min_ttl: None,
             without_ttl: 0,
             job_overdue: None,
+            waited: BTreeMap::new(),
         }
+    }
+}
+
+impl Fleet {
+    /// Takes note of the queue of a key, if it could be read.
+    #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
+    pub(crate) fn note_queue(&mut self, key: &LockKey, waiters: Option<u64>) {
+        let queues = Arc::make_mut(&mut self.queues);
+        if let Some(waiters) = waiters
+            && queues.len() < MAX_QUEUES
+        {
+            queues.insert(key.clone(), waiters);
+        }
+    }
+
+    /// Returns how many processes were in the queue of a key. `None` if that is unknown.
+    pub(crate) fn queue(&self, key: &LockKey) -> Option<u64> {
+        self.queues.get(key).copied()
     }
 }
 
@@ -48,5 +83,15 @@ impl FleetLock {
     pub(crate) fn emptied(&self) -> Self {
         let (held, job_overdue) = (self.held.map(|held| held.map(|_| 0)), self.job_overdue.map(|_| Duration::ZERO));
         Self { held, job_overdue, ..Self::default() }
+    }
+
+    /// Takes note of a hold that processes queue for.
+    #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
+    pub(crate) fn note_waited(&mut self, site: &str, since: Moment, waiters: u32) {
+        let room = self.waited.len() < MAX_SITES || self.waited.contains_key(site);
+        let oldest = self.waited.entry(if room { site } else { OTHER }.to_owned()).or_insert((since, waiters));
+        if since < oldest.0 {
+            *oldest = (since, waiters);
+        }
     }
 }

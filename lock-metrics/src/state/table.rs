@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use std::{hint, thread};
 
-use lock_core::{FencingToken, Holder, LockEvent, LockKey, OwnerId, Purpose};
+use lock_core::{FencingToken, Holder, LockEvent, LockKey, Mode, OwnerId, Purpose};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::state::counts::{Counts, LATENESS_BUCKETS};
@@ -53,13 +53,14 @@ pub(crate) struct PerName(Vec<Option<Box<Counts>>>);
 /// One acquire between its first and its last event. Small, since a process may hold many locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
+    /// The number of the lock name, which tells the store too.
     family: u16,
     site: u16,
-    store: u16,
     /// An index in [`MODES`](crate::words::labels::MODES).
     mode: u8,
-    /// Whether who holds it leads an election.
-    pub(crate) leads: bool,
+    pub(crate) role: Role,
+    /// How many permits it takes.
+    pub(crate) permits: u32,
     /// The trace of the caller. Boxed: few have one.
     pub(crate) trace: Option<Box<TraceId>>,
     pub(crate) key: LockKey,
@@ -67,13 +68,22 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Creates a row for an acquire, with these numbers of a lock name, a call site and a store.
-    pub(crate) fn new(event: &LockEvent<'_>, [family, site, store]: [usize; 3], phase: Phase) -> Self {
+    /// Creates a row for an acquire, with these numbers of a lock name and a call site.
+    pub(crate) fn new(event: &LockEvent<'_>, [family, site]: [usize; 2], phase: Phase) -> Self {
         let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
         let mode = u8::try_from(mode_of(event.mode)).unwrap_or(0);
-        let (leads, key) = (event.purpose == Purpose::Leadership, event.key.clone());
-        let [family, site, store] = [family, site, store].map(small);
-        Self { family, site, store, mode, leads, trace: None, key, phase }
+        let permits = match event.mode {
+            Mode::Shared { units, .. } if event.mode != Mode::READ => units,
+            _ => 0,
+        };
+        let (role, key) = (Role::of(event.purpose), event.key.clone());
+        let [family, site] = [family, site].map(small);
+        Self { family, site, mode, role, permits, trace: None, key, phase }
+    }
+
+    /// Whether it stands for a role that another has: that is no wait for a lock.
+    pub(crate) fn stands(&self) -> bool {
+        self.role == Role::Leader && matches!(self.phase, Phase::Waiting { .. })
     }
 
     /// The trace of the caller, if it is known.
@@ -86,12 +96,7 @@ impl Row {
         usize::from(self.mode)
     }
 
-    /// The number of the store.
-    pub(crate) fn store(&self) -> usize {
-        usize::from(self.store)
-    }
-
-    /// The number of the lock name.
+    /// The number of the lock name among those of all stores.
     pub(crate) fn family(&self) -> usize {
         usize::from(self.family)
     }
@@ -99,6 +104,27 @@ impl Row {
     /// The number of the call site within the lock name.
     pub(crate) fn site(&self) -> usize {
         usize::from(self.site)
+    }
+}
+
+/// What an acquire is for, as people see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// To exclude others.
+    Lock,
+    /// To lead: who waits is a candidate.
+    Leader,
+    /// To run a job.
+    Job,
+}
+
+impl Role {
+    pub(crate) const fn of(purpose: Purpose) -> Self {
+        match purpose {
+            Purpose::Leadership => Self::Leader,
+            Purpose::Job { .. } => Self::Job,
+            _ => Self::Lock,
+        }
     }
 }
 

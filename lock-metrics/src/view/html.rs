@@ -2,11 +2,15 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use crate::view::contention::Blocked;
 use crate::view::live::LiveState;
 use crate::view::roles::{Job, Roles};
 use crate::view::{Shown, View, host, short_owner};
 use crate::words::labels::MODES;
 use lock_core::text::{human, visible};
+
+/// How many of the contended waits are on the page; the JSON has all.
+const MAX_BLOCKED: usize = 20;
 
 const STYLE: &str = include_str!("locks.css");
 
@@ -39,9 +43,11 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
          <meta name=\"referrer\" content=\"no-referrer\">\n\
          <title>{title}Locks</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>Locks</h1>\n<p id=\"process\">of process {pid}{host}, at {time} UTC; reloads every 2 s</p>\n\
+         <p id=\"scope\">{scope}</p>\n\
          <p id=\"summary\"><b class=\"{alarm}\" id=\"stuck-count\">{stuck} stuck</b> · \
-         <span id=\"held-count\">{held} held</span> · <span id=\"waiting-count\">{waiting} waiting</span></p>\n",
+         <span id=\"held-count\">{held} held</span> · <span id=\"waiting-count\">{waiting} waiting</span>{stand}</p>\n",
         policy = policy!(),
+        scope = scope(view),
         title = if totals.stuck > 0 { format!("({} stuck) ", totals.stuck) } else { String::new() },
         pid = std::process::id(),
         host = host().map(|host| format!(" on {}", Shield(&host))).unwrap_or_default(),
@@ -50,6 +56,7 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
         stuck = totals.stuck,
         held = totals.held,
         waiting = totals.waiting,
+        stand = if totals.candidates > 0 { format!(" · {} to lead", totals.candidates) } else { String::new() },
     )?;
     out.write_str(
         "<table id=\"locks\">\n<thead><tr><th>State</th><th>Key</th><th>Call site</th><th>For</th><th>Lease left</th>\
@@ -66,6 +73,7 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
         writeln!(out, "<p id=\"not-shown\">… and {} more, which hurt less</p>", view.hidden())?;
     }
     write_roles(out, &view.roles)?;
+    write_contention(out, &view.contention)?;
     out.write_str("</body>\n</html>\n")
 }
 
@@ -105,7 +113,36 @@ fn write_roles(out: &mut String, roles: &Roles) -> fmt::Result {
     out.write_str("</ul>\n")
 }
 
-fn write_row(out: &mut String, Shown { live, trace_link, waiters }: &Shown) -> fmt::Result {
+/// Says what is not seen here.
+fn scope(view: &View) -> String {
+    let own = "Only what this process holds and waits for: <code>lockctl why KEY</code> asks the store who else does.";
+    match view.scanned {
+        None => own.to_owned(),
+        Some(ago) => format!("{own} Its inspector saw the queues of the whole fleet {} ago.", human(ago)),
+    }
+}
+
+/// Writes a line for each of the last contended waits.
+fn write_contention(out: &mut String, contention: &[Blocked]) -> fmt::Result {
+    if contention.is_empty() {
+        return Ok(());
+    }
+    out.write_str("<h2>Last contended waits of this process</h2>\n<ul id=\"contention\">\n")?;
+    for one in contention.iter().take(MAX_BLOCKED) {
+        let (waited, held) = (Breakable(&one.site), Breakable(one.holder.site()));
+        let process = one.holder.info.as_ref().map(|info| format!(" (pid {} on {})", info.pid, Shield(&info.host)));
+        writeln!(
+            out,
+            "<li><bdi class=\"key\">{}</bdi>: {waited} waited for {held}{}, {}</li>",
+            Shield(one.key.as_str()),
+            process.unwrap_or_default(),
+            one.said(),
+        )?;
+    }
+    out.write_str("</ul>\n")
+}
+
+fn write_row(out: &mut String, Shown { live, trace_link, waiters, fleet_waiters }: &Shown) -> fmt::Result {
     let (key, state) = (live.key.as_str(), live.state());
     write!(
         out,
@@ -126,12 +163,15 @@ fn write_row(out: &mut String, Shown { live, trace_link, waiters }: &Shown) -> f
         LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant, fenced } => {
             let left = if lease_left.is_zero() { "over, not renewed".to_owned() } else { human(*lease_left) };
             let mut note = String::new();
+            if let Some(fleet) = fleet_waiters {
+                write!(note, "<small>here; {fleet} processes in the queue of the fleet</small>")?;
+            }
             if *stuck {
                 let command = lockctl(key);
                 if *fenced {
                     note.push_str("<small>its writes are fenced</small>");
                 }
-                write!(note, "<small>stuck after {}; ask</small>", human(*stuck_after))?;
+                write!(note, "<small>stuck after {}; ask</small>", human(stuck_after.unwrap_or_default()))?;
                 write!(note, "<code>{}</code>", Shield(&command))?;
             }
             if *reentrant {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::view::contention::Blocked;
 use crate::view::live::LiveState;
 use crate::view::{Shown, View, host, short_owner};
 
@@ -9,19 +10,30 @@ pub(super) fn document(view: &View) -> Value {
     json!({
         "at_unix_seconds": view.at.to_unix_seconds(),
         "process": { "pid": std::process::id(), "host": host() },
-        "totals": { "stuck": view.totals.stuck, "held": view.totals.held, "waiting": view.totals.waiting },
+        // Others hold and wait elsewhere: what this process knows of them is in `fleet_waiters` alone.
+        "scope": "process",
+        "fleet_seen_seconds_ago": view.scanned.map(|ago| ago.as_secs_f64()),
+        "totals": {
+            "stuck": view.totals.stuck,
+            "held": view.totals.held,
+            "waiting": view.totals.waiting,
+            "candidates": view.totals.candidates,
+        },
         "not_shown": view.hidden(),
         "locks": view.rows.iter().map(row).collect::<Vec<_>>(),
         "roles": view.roles.json(),
+        "contention": view.contention.iter().map(Blocked::json).collect::<Vec<_>>(),
     })
 }
 
-fn row(Shown { live, trace_link, waiters }: &Shown) -> Value {
+fn row(Shown { live, trace_link, waiters, fleet_waiters }: &Shown) -> Value {
     let mut row = Map::new();
     let mut set = |name: &str, value: Value| drop(row.insert(name.to_owned(), value));
     set("key", live.key.as_str().into());
     set("lock", live.lock.as_str().into());
+    set("store", live.store.as_str().into());
     set("state", live.state().into());
+    set("role", live.role.into());
     set("site", live.site.as_str().into());
     set("mode", live.mode.into());
     set(
@@ -37,11 +49,12 @@ fn row(Shown { live, trace_link, waiters }: &Shown) -> Value {
             // As text: JavaScript cannot represent every token exactly.
             set("token", token.to_string().into());
             set("lease_left_seconds", json!(lease_left.as_secs_f64()));
-            set("stuck_after_seconds", json!(stuck_after.as_secs_f64()));
+            set("stuck_after_seconds", json!(stuck_after.map(|age| age.as_secs_f64())));
             set("stuck", (*stuck).into());
             set("reentrant", (*reentrant).into());
             set("fenced", (*fenced).into());
             set("waiters", (*waiters).into());
+            set("fleet_waiters", (*fleet_waiters).into());
         }
         LiveState::Waiting { waits_for } => {
             let holder = waits_for.as_ref().map(|holder| {

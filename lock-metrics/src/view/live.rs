@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use lock_core::{FencingToken, Holder, LockKey};
 
 use crate::state::Core;
-use crate::state::table::{Phase, Row};
+use crate::state::table::{Phase, Role, Row};
 use crate::words::labels::MODES;
 use crate::words::time::Moment;
 use crate::words::trace::TraceId;
@@ -27,6 +27,10 @@ pub struct LiveLock {
     pub key: LockKey,
     /// The lock name that metrics show.
     pub lock: String,
+    /// The name of the store that metrics show: the same key in two stores is two locks.
+    pub store: String,
+    /// What it is for, if it is more than a lock: `leader`, `candidate` or `job`.
+    pub role: Option<&'static str>,
     /// The call site in this process that holds or waits.
     pub site: String,
     /// How it shares the key: `write`, `read` or `permit`.
@@ -71,8 +75,8 @@ pub enum LiveState {
         owner: String,
         /// The time left of the lease; zero if it should have been renewed by now.
         lease_left: Duration,
-        /// The age at which it counts as stuck.
-        stuck_after: Duration,
+        /// The age at which it counts as stuck; `None` if it never does, as a leader.
+        stuck_after: Option<Duration>,
         /// Whether the hold is older than that.
         stuck: bool,
         /// Whether this hold is nested in another hold of the same task, which really holds the
@@ -90,7 +94,14 @@ impl LiveLock {
         let (lock, site) = (lock.to_owned(), site.to_owned());
         let mode = MODES[row.mode()];
         let trace_id = row.trace().map(TraceId::to_hex);
-        let family = core.family_of(&row).1;
+        let family = core.nth_family(row.family()).1;
+        let store = core.store_of(row.family()).0.to_owned();
+        let role = match (row.role, &row.phase) {
+            (Role::Lock, _) => None,
+            (Role::Job, _) => Some("job"),
+            (Role::Leader, Phase::Held(_)) => Some("leader"),
+            (Role::Leader, Phase::Waiting { .. }) => Some("candidate"),
+        };
         let (since, state) = match row.phase {
             Phase::Waiting { since, holder } => (since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
             Phase::Held(hold) => {
@@ -98,7 +109,7 @@ impl LiveLock {
                     token: hold.token,
                     owner: hold.owner.to_hex().chars().take(4).collect(),
                     lease_left: hold.expiry.since(now),
-                    stuck_after: hold.stuck_at.since(hold.since),
+                    stuck_after: (hold.stuck_at < Moment::LAST).then(|| hold.stuck_at.since(hold.since)),
                     stuck: now >= hold.stuck_at,
                     reentrant: hold.reentrant,
                     fenced: core.is_fenced(family, &hold),
@@ -106,7 +117,8 @@ impl LiveLock {
                 (hold.since, state)
             }
         };
-        Self { key: row.key, lock, site, mode, since: since.to_system_time(), age: now.since(since), trace_id, state }
+        let (since, age) = (since.to_system_time(), now.since(since));
+        Self { key: row.key, lock, store, role, site, mode, since, age, trace_id, state }
     }
 }
 

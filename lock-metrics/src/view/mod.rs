@@ -1,5 +1,6 @@
 //! The live view: what this process holds and waits for, as a page and as JSON.
 
+mod contention;
 mod html;
 mod json;
 pub(crate) mod live;
@@ -7,13 +8,15 @@ mod roles;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Holder, LockKey};
 
 use crate::state::Core;
+use crate::state::store::Store;
 use crate::state::table::{Phase, Row};
+use crate::view::contention::Blocked;
 use crate::view::live::{LiveLock, LiveState};
 use crate::view::roles::Roles;
 use crate::words::time::Moment;
@@ -29,6 +32,10 @@ struct View {
     rows: Vec<Shown>,
     totals: Totals,
     roles: Roles,
+    /// The last contended waits that are over, the newest first.
+    contention: Vec<Blocked>,
+    /// How old the newest scan of a fleet is that this process made, if it makes them.
+    scanned: Option<Duration>,
 }
 
 /// The totals, which include rows that are not shown.
@@ -37,6 +44,8 @@ struct Totals {
     stuck: usize,
     held: usize,
     waiting: usize,
+    /// Those who wait to lead.
+    candidates: usize,
 }
 
 /// One row.
@@ -44,8 +53,10 @@ struct Shown {
     live: LiveLock,
     /// Where its trace is shown.
     trace_link: Option<String>,
-    /// How many acquires of this process wait for this key.
+    /// How many acquires of this process wait for this key, candidates included.
     waiters: usize,
+    /// How many processes of the fleet are in the queue for it, where this process knows that.
+    fleet_waiters: Option<u64>,
 }
 
 /// How bad the state of one key is; the worst comes first.
@@ -60,12 +71,17 @@ struct Hurt {
 #[derive(Default)]
 struct Wanted {
     hurt: Hurt,
+    /// Who stands for a role: that hurts nobody.
+    candidates: usize,
     /// The holder that one of the waiters has seen: those queued behind it have not seen one.
     holder: Option<Box<Holder>>,
 }
 
 /// The order of rows: the waiters of a key are below its holder.
-type Place = (Reverse<Hurt>, LockKey, bool, Reverse<Duration>, u64);
+type Place = (Reverse<Hurt>, LockKey, usize, bool, Reverse<Duration>, u64);
+
+/// A key in a store, by its number.
+type Lock = (usize, LockKey);
 
 pub(crate) fn html(core: &Arc<Core>) -> String {
     html::page(&View::new(core))
@@ -84,41 +100,48 @@ impl View {
         let mut worst: BTreeMap<Place, Row> = BTreeMap::new();
         for shard in core.table.shards() {
             for (attempt, row) in &shard.rows {
-                let hurt = wanted.get(&row.key).map_or_else(|| hurt(row, at), |wanted| wanted.hurt);
+                let hurt = wanted.get(&lock(row)).map_or_else(|| hurt(row, at), |wanted| wanted.hurt);
                 // Most rows are no worse than those already found: nothing of them is copied.
                 let last = worst.last_key_value().filter(|_| worst.len() == MAX_SHOWN);
                 if last.is_some_and(|((Reverse(least), ..), _)| hurt < *least) {
                     continue;
                 }
                 let is_waiting = matches!(row.phase, Phase::Waiting { .. });
-                let place = (Reverse(hurt), row.key.clone(), is_waiting, Reverse(age(row, at)), *attempt);
+                let (store, key) = lock(row);
+                let place = (Reverse(hurt), key, store, is_waiting, Reverse(age(row, at)), *attempt);
                 worst.insert(place, row.clone());
                 if worst.len() > MAX_SHOWN {
                     worst.pop_last();
                 }
             }
         }
+        let fleet = core.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let shown = |row: Row| {
-            let wanted = wanted.get(&row.key);
+            let wanted = wanted.get(&lock(&row));
             let mut live = LiveLock::new(core, at, row);
             if let LiveState::Waiting { waits_for: waits_for @ None } = &mut live.state {
                 *waits_for = wanted.and_then(|wanted| wanted.holder.as_deref().cloned());
             }
             let trace_link = live.trace_id.as_ref().and_then(|id| core.settings.traces.link(id));
-            Shown { trace_link, waiters: wanted.map_or(0, |wanted| wanted.hurt.waiters), live }
+            let waiters = wanted.map_or(0, |wanted| wanted.hurt.waiters + wanted.candidates);
+            let fleet_waiters = fleet.get(&live.store).and_then(|found| found.queue(&live.key));
+            Shown { trace_link, waiters, fleet_waiters, live }
         };
-        Self { at, rows: worst.into_values().map(shown).collect(), totals, roles: Roles::new(core, at) }
+        let (roles, contention) = (Roles::new(core, at), contention::last(core, at));
+        let scanned = fleet.values().map(|found| found.last_success).filter(|last| *last != Moment::NEVER).max();
+        let scanned = scanned.map(|last| at.since(last));
+        Self { at, rows: worst.into_values().map(shown).collect(), totals, roles, contention, scanned }
     }
 
     /// How many rows there are beyond those shown.
     fn hidden(&self) -> usize {
-        (self.totals.held + self.totals.waiting).saturating_sub(self.rows.len())
+        (self.totals.held + self.totals.waiting + self.totals.candidates).saturating_sub(self.rows.len())
     }
 }
 
 /// Returns the keys that somebody waits for, and counts everything.
-fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<LockKey, Wanted> {
-    let mut wanted: HashMap<LockKey, Wanted> = HashMap::new();
+fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<Lock, Wanted> {
+    let mut wanted: HashMap<Lock, Wanted> = HashMap::new();
     for shard in core.table.shards() {
         for row in shard.rows.values() {
             let Phase::Waiting { holder, .. } = &row.phase else {
@@ -126,13 +149,15 @@ fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<LockKey, Want
                 totals.stuck += usize::from(hurt(row, at).stuck);
                 continue;
             };
-            totals.waiting += 1;
-            let key = match wanted.get_mut(&row.key) {
-                Some(known) => known,
-                None => wanted.entry(row.key.clone()).or_default(),
-            };
-            key.hurt.waiters += 1;
-            key.hurt.oldest = key.hurt.oldest.max(age(row, at));
+            let key = wanted.entry(lock(row)).or_default();
+            if row.stands() {
+                totals.candidates += 1;
+                key.candidates += 1;
+            } else {
+                totals.waiting += 1;
+                key.hurt.waiters += 1;
+                key.hurt.oldest = key.hurt.oldest.max(age(row, at));
+            }
             if key.holder.is_none() {
                 key.holder.clone_from(holder);
             }
@@ -141,7 +166,7 @@ fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<LockKey, Want
     if !wanted.is_empty() {
         for shard in core.table.shards() {
             for row in shard.rows.values().filter(|row| matches!(row.phase, Phase::Held(_))) {
-                if let Some(key) = wanted.get_mut(&row.key) {
+                if let Some(key) = wanted.get_mut(&lock(row)) {
                     let held = hurt(row, at);
                     key.hurt.stuck |= held.stuck;
                     key.hurt.oldest = key.hurt.oldest.max(held.oldest);
@@ -150,6 +175,11 @@ fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<LockKey, Want
         }
     }
     wanted
+}
+
+/// Returns what a row holds or waits for.
+fn lock(row: &Row) -> Lock {
+    (Store::of(row.family()), row.key.clone())
 }
 
 /// Returns how bad a row is by itself.
@@ -169,8 +199,10 @@ impl LiveLock {
     /// Returns the state in one lower-case word.
     fn state(&self) -> &'static str {
         match self.state {
+            LiveState::Waiting { .. } if self.role == Some("candidate") => "stands",
             LiveState::Waiting { .. } => "waiting",
             LiveState::Held { stuck: true, .. } => "stuck",
+            LiveState::Held { .. } if self.role == Some("leader") => "leads",
             LiveState::Held { .. } => "held",
         }
     }

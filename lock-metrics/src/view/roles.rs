@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::state::table::Phase;
-use crate::state::{Core, OTHER};
+use crate::state::Core;
+use crate::state::table::{Phase, Role};
 use crate::words::labels::DEADLOCK_ROLES;
 use crate::words::time::Moment;
 
@@ -39,9 +39,9 @@ impl Roles {
             inversions: BTreeMap::new(),
             deadlocks: std::array::from_fn(|role| core.deadlocks[role].load(Ordering::Relaxed)),
         };
-        for (name, family) in core.families.iter() {
+        for (name, family) in core.shown_stores().flat_map(|(_, store)| store.families()) {
             if family.uses.is_election() {
-                roles.elections.insert(name.to_owned(), 0);
+                roles.elections.entry(name.to_owned()).or_default();
             }
             if let Some(last) = family.uses.last_success() {
                 let succeeded = (last != Moment::default()).then(|| at.since(last));
@@ -50,11 +50,12 @@ impl Roles {
         }
         roles.jobs.sort_by(|one, other| one.name.cmp(&other.name));
         for shard in core.table.shards() {
-            for row in shard.rows.values().filter(|row| row.leads && matches!(row.phase, Phase::Held(_))) {
-                *roles.elections.entry(core.family_of(row).0.to_owned()).or_default() += 1;
+            for row in shard.rows.values().filter(|row| row.role == Role::Leader && matches!(row.phase, Phase::Held(_)))
+            {
+                *roles.elections.entry(core.nth_family(row.family()).0.to_owned()).or_default() += 1;
             }
             for (family, _, counts) in shard.counts.iter().filter(|(_, _, counts)| counts.order_inversions > 0) {
-                let name = core.families.nth(family).map_or(OTHER, |(name, _)| name);
+                let name = core.nth_family(family).0;
                 *roles.inversions.entry(name.to_owned()).or_default() += counts.order_inversions;
             }
         }

@@ -32,6 +32,8 @@ pub(crate) const fn mode_of(mode: Mode) -> usize {
 
 /// The values of `outcome` of `acquisitions_total`.
 pub(crate) const ACQUIRE_OUTCOMES: [&str; 5] = ["acquired", "timeout", "busy", "cancelled", "error"];
+/// The index of permits in [`MODES`].
+pub(crate) const PERMIT: usize = place(&MODES, "permit");
 /// The values of `mode`.
 pub(crate) const MODES: [&str; 3] = ["write", "read", "permit"];
 /// The values of `path`.
@@ -59,6 +61,8 @@ pub(crate) const MEMBER_STATES: [&str; 4] = ["counted", "excluded", "away", "dis
 pub(crate) const PHASES: [&str; 2] = ["first", "second"];
 /// The values of `role` of `deadlocks_total`.
 pub(crate) const DEADLOCK_ROLES: [&str; 2] = ["victim", "member"];
+/// The values of `label` of `label_overflow_total`: what there was no room for.
+pub(crate) const OVERFLOWS: [&str; 4] = ["lock", "site", "holder_site", "store"];
 /// The values of `policy`: the eviction policies of Redis other than `noeviction`.
 pub(crate) const POLICIES: [&str; 8] = [
     "allkeys-lru",

@@ -78,6 +78,11 @@ impl<T> Names<T> {
         Some(value)
     }
 
+    /// Returns the value of a name that was added.
+    pub(crate) fn find_known(&self, name: &str) -> Option<&T> {
+        self.find(name).ok()
+    }
+
     /// Finds the value of a name, or the slot where it would go.
     fn find(&self, name: &str) -> Result<&T, usize> {
         let mask = self.slots.len() - 1;

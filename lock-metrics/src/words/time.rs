@@ -9,6 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How far the system's time may drift from the exported times before all of them are adjusted.
 const STEP: u64 = 50_000_000;
 
+/// How far apart the clocks of a process and of its store can be, in earnest.
+const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
+
 /// The offset that turns a steady time into Unix time, 0 before the first use.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
@@ -18,6 +21,8 @@ pub(crate) struct Moment(u64);
 
 impl Moment {
     pub(crate) const NEVER: Self = Self(0);
+    /// Later than all that will be.
+    pub(crate) const LAST: Self = Self(u64::MAX);
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn now() -> Self {
@@ -75,6 +80,12 @@ impl Moment {
         if self == Self::NEVER { 0 } else { self.0.wrapping_add(offset()) }
     }
 
+    /// Returns seconds since the Unix epoch by the clock of a store, 0 for never.
+    pub(crate) fn to_store_seconds(self, clock: &StoreClock) -> f64 {
+        let nanos = if self == Self::NEVER { 0 } else { self.0.wrapping_add(clock.offset()) };
+        Duration::from_nanos(nanos).as_secs_f64()
+    }
+
     /// Returns seconds since the Unix epoch, 0 for never.
     pub(crate) fn to_unix_seconds(self) -> f64 {
         Duration::from_nanos(self.to_unix_nanos()).as_secs_f64()
@@ -97,6 +108,36 @@ impl Moment {
         match (self, other) {
             (Self::NEVER, some) | (some, Self::NEVER) => some,
             (one, two) => one.min(two),
+        }
+    }
+}
+
+/// The clock of a store, as its grants tell it: the offset that turns a steady time into its Unix time, 0 before the
+/// first grant. Nobody's system time is in it, so a machine whose time is wrong tells the same times as any other.
+#[derive(Debug, Default)]
+pub(crate) struct StoreClock(AtomicU64);
+
+impl StoreClock {
+    /// Takes note that it was this time there, a moment ago.
+    pub(crate) fn note(&self, time: SystemTime) {
+        let time = nanos(time.duration_since(UNIX_EPOCH).unwrap_or_default());
+        if time.abs_diff(Moment::coarse().to_unix_nanos()) > YEAR {
+            // Tokens of another store may be numbers of any kind.
+            return;
+        }
+        let offset = time.wrapping_sub(Moment::coarse().0);
+        let known = self.0.load(Ordering::Relaxed);
+        // Written seldom, since every acquire looks at it.
+        if known.abs_diff(offset) > STEP {
+            self.0.store(offset, Ordering::Relaxed);
+        }
+    }
+
+    /// The offset, by this process's own clock until the store has told its own.
+    fn offset(&self) -> u64 {
+        match self.0.load(Ordering::Relaxed) {
+            0 => offset(),
+            known => known,
         }
     }
 }

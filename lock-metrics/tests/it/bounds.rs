@@ -27,7 +27,7 @@ fn lock_names_beyond_the_limit_are_other() {
     let locks: HashSet<&String> = scrape.series.keys().filter_map(|(_, labels)| labels.get("lock")).collect();
     assert_eq!(locks.len(), 201);
     let beyond = 50.0 + f64::from(u32::try_from(taken).unwrap());
-    assert_eq!(scrape.get("label_overflow_total", &[]), beyond);
+    assert_eq!(scrape.get("label_overflow_total", &[("label", "lock")]), beyond);
     assert_eq!(scrape.get("acquisitions_total", &[("lock", "other"), ("outcome", "acquired")]), beyond);
     assert_eq!(scrape.get("held", &[("lock", "other")]), 1.0);
     assert_eq!(scrape.get("held", &[("lock", "name-0")]), 0.0);
@@ -61,6 +61,8 @@ fn sites_and_nodes_beyond_the_limit_are_other() {
     assert_eq!(values("site").len(), 33);
     assert_eq!(values("holder_site").len(), 33);
     assert_eq!(values("node").len(), 65);
+    let overflow = |label| scrape.get("label_overflow_total", &[("label", label)]);
+    assert_eq!(["lock", "site", "holder_site", "store"].map(overflow), [0.0, 68.0, 68.0, 0.0]);
     let other = [("lock", "lock"), ("holder_site", "other")];
     assert_eq!(scrape.get("blocked_seconds_count", &other), 68.0);
     assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("node", "other")]), 36.0);

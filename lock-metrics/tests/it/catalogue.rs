@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lock_core::testing::{RedisServer, limit};
 use lock_core::{
-    FencingToken, LockError, LockEventKind, LockObserver, LossReason, MemberHealth, MemberState, Mode, Notice, Purpose,
-    QuorumHealth,
+    FencingToken, LockError, LockEventKind, LockManager, LockObserver, LossReason, MemberHealth, MemberState, Mode,
+    Notice, Purpose, QuorumHealth,
 };
 use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
 
@@ -20,7 +20,7 @@ fn synthetic_run(observer: &impl LockObserver) {
     let error = LockError::unavailable("no");
     let one = Acquire::new(observer, 1, "lock:user:<id>", "lock:user:1");
     one.take();
-    one.send(LockEventKind::Renewed { lease_was_left: second, lease_left: second, lateness: second });
+    one.renew(second, second);
     one.send(LockEventKind::Lost { held: second, reason: LossReason::Expired });
     let two = Acquire::new(observer, 2, "lock:user:<id>", "lock:user:1");
     two.send(LockEventKind::WaitStarted);
@@ -33,6 +33,11 @@ fn synthetic_run(observer: &impl LockObserver) {
         acquire.purpose = purpose;
         acquire.take();
     }
+    let waits = Acquire::new(observer, 9, "lock:user:<id>", "lock:user:1");
+    waits.send(LockEventKind::WaitStarted);
+    let mut seen = holder("shop::report");
+    seen.since = Some(std::time::UNIX_EPOCH + second);
+    waits.send(LockEventKind::Contended { holder: Some(&seen) });
     observer.on_notice(&Notice::Nested { held: &label, wanted: &label });
     let (token, newest) = (FencingToken::new(1), FencingToken::new(2));
     observer.on_notice(&Notice::Command { op: "acquire", node, elapsed: second, error: Some(&error) });
@@ -45,9 +50,9 @@ fn synthetic_run(observer: &impl LockObserver) {
     observer.on_notice(&Notice::SlotsOpen { node, slots: 1 });
     let health = QuorumHealth::new(vec![MemberHealth::new(node, MemberState::Counted)], 1);
     observer.on_notice(&Notice::Quorum { node: "a,b,c", health: &health });
-    observer.on_notice(&Notice::UnlockedRun { label: &label });
+    observer.on_notice(&Notice::UnlockedRun { label: &label, store: "memory" });
     observer.on_notice(&Notice::FencingRejected { token, newest });
-    observer.on_notice(&Notice::FencingRegressed { label: &label, token, newest });
+    observer.on_notice(&Notice::FencingRegressed { label: &label, store: "memory", token, newest });
 }
 
 #[tokio::test]
@@ -57,6 +62,9 @@ async fn what_is_rendered_is_the_catalogue() {
     synthetic_run(&metrics.observer());
     let server = RedisServer::start();
     server.command(&["SET", "{cron:report}@job", "3600000|1|1|1|10000|web-1|7|shop::report|report"]);
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let _held = locks.lock("held").await.unwrap();
+    server.command(&["ZADD", "{held}@queue", "1", "00000000000000000000000000000001"]);
     Inspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
     let scrape = Scrape::read(&metrics.render());
     let listed: HashSet<&str> = catalog().map(Metric::name).collect();

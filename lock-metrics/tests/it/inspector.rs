@@ -222,4 +222,65 @@ async fn a_namespace_has_an_inspector_of_its_own() {
     Inspector::new(&url("prod:")).unwrap().with_prefix("legacy:", "legacy").inspect_once(&metrics).await.unwrap();
     let seen = scrape(&metrics);
     assert_eq!((of(&seen, "held", "nightly"), of(&seen, "held", "legacy")), (1.0, 1.0), "{}", metrics.render());
+    // It is a store of its own, under the name that its managers show.
+    let store = format!("store=\"{}#prod:\"", server.url().trim_start_matches("redis://").trim_end_matches('/'));
+    assert!(metrics.render().contains(&store), "{store} in {}", metrics.render());
+}
+
+#[tokio::test]
+#[limit]
+async fn a_queue_that_cannot_be_read_is_unknown_and_not_empty() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let (_fine, _odd) = (locks.lock("fine").with_label("fine").await, locks.lock("odd").with_label("odd").await);
+    // Something else in place of its queue: the server refuses to count it.
+    server.command(&["SET", "{odd}@queue", "garbage"]);
+    let metrics = builder().build().unwrap();
+    inspector(&server).inspect_once(&metrics).await.unwrap();
+    let waiters = |lock| scrape(&metrics).find("inspector_waiters", &[("lock", lock)]);
+    assert_eq!((waiters("fine"), waiters("odd")), (Some(0.0), None));
+    assert_eq!(of(&scrape(&metrics), "held", "odd"), 1.0);
+    server.command(&["DEL", "{odd}@queue"]);
+    inspector(&server).inspect_once(&metrics).await.unwrap();
+    assert_eq!(waiters("odd"), Some(0.0));
+}
+
+#[tokio::test]
+#[limit]
+async fn who_queues_for_which_hold_is_told_by_its_call_site() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let hold = |key, site| locks.lock(key).with_label("user").with_site(site).into_future();
+    let _guards = [hold("a", "shop::charge").await, hold("b", "shop::charge").await, hold("c", "shop::report").await];
+    for owner in 1..4 {
+        server.command(&["ZADD", "{b}@queue", "1", &format!("{owner:032x}")]);
+    }
+    let metrics = builder().build().unwrap();
+    inspector(&server).inspect_once(&metrics).await.unwrap();
+    let seen = scrape(&metrics);
+    let of = |name: &str, site| seen.find(&format!("inspector_{name}"), &[("lock", "user"), ("site", site)]);
+    assert_eq!(of("waited_hold_waiters", "shop::charge"), Some(3.0), "of b alone");
+    assert!(of("waited_hold_start_timestamp_seconds", "shop::charge").unwrap() > 1e9);
+    assert_eq!(of("waited_hold_waiters", "shop::report"), None, "nobody waits for it");
+}
+
+#[tokio::test]
+#[limit]
+async fn the_fleet_has_room_for_more_names_than_a_process_and_says_when_it_is_full() {
+    let server = RedisServer::start();
+    // Forty services of six names, and later far more.
+    let take = |from: u32, to: u32| {
+        let script = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'k' .. i, 'x', 'PX', 600000) end";
+        server.command(&["EVAL", script, "0", &from.to_string(), &to.to_string()]);
+    };
+    let metrics = builder().build().unwrap();
+    let named = |to: u32| {
+        (1..=to).fold(inspector(&server).with_prefix("k", "k"), |inspector, number| {
+            inspector.with_prefix(&format!("k{number}"), &format!("name-{number}"))
+        })
+    };
+    take(1, 240);
+    named(240).inspect_once(&metrics).await.unwrap();
+    let overflow = || scrape(&metrics).get("inspector_label_overflow_total", &[]);
+    assert_eq!((of(&scrape(&metrics), "held", "name-240"), overflow()), (1.0, 0.0));
 }

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod blame;
 mod bounds;
 mod catalogue;
 mod http;
@@ -13,8 +14,10 @@ mod live;
 mod manager;
 mod now;
 mod random;
+mod roles;
 mod series;
 mod sites;
+mod stores;
 mod threads;
 mod traces;
 mod uses;

@@ -86,9 +86,10 @@ fn step<O: lock_core::LockObserver>(
             acquire.acquired(path[rng.usize(..4)], time, seen);
             return State::Held;
         }
-        (State::Held, 0 | 1) => {
-            (LockEventKind::Renewed { lease_was_left: time, lease_left: time, lateness: time }, State::Held)
-        }
+        (State::Held, 0 | 1) => (
+            LockEventKind::Renewed { lease: time, lease_was_left: time, lease_left: time, lateness: time },
+            State::Held,
+        ),
         (State::Held, 2 | 3) => (LockEventKind::RenewFailed { error: &error, lease_left: time }, State::Held),
         (State::Held, 4) => (LockEventKind::Lost { held: time, reason: LossReason::Expired }, State::Ended),
         (State::Held, 5) => (LockEventKind::Abandoned { held: time }, State::Ended),
@@ -103,7 +104,9 @@ fn step<O: lock_core::LockObserver>(
         // The keeper's last events may arrive after the caller's terminal event.
         let late = Duration::ZERO;
         acquire.send(match state {
-            State::Held => LockEventKind::Renewed { lease_was_left: late, lease_left: late, lateness: late },
+            State::Held => {
+                LockEventKind::Renewed { lease: late, lease_was_left: late, lease_left: late, lateness: late }
+            }
             _ => LockEventKind::Contended { holder: seen },
         });
     }

@@ -19,7 +19,7 @@ fn a_plain_acquire_and_release() {
     let acquire = Acquire::new(&observer, 1, LOCK, "lock:user:42");
     acquire.send(LockEventKind::WaitStarted);
     let scrape = Scrape::read(&metrics.render());
-    assert_eq!(scrape.moved(LOCK), ["waiters{} 1", "waiting_on{unknown,memory} 1"]);
+    assert_eq!(scrape.moved(LOCK), ["waiters{} 1", "waiting_on{unknown} 1"]);
     assert!(scrape.get("oldest_wait_start_timestamp_seconds", &[("lock", LOCK)]) > 1e9);
     acquire.acquired(GrantPath::Uncontended, Duration::from_millis(2), None);
     let scrape = Scrape::read(&metrics.render());
@@ -28,7 +28,7 @@ fn a_plain_acquire_and_release() {
         [
             "acquisitions_total{acquired} 1",
             "grants_total{uncontended} 1",
-            "held{memory} 1",
+            "held{} 1",
             "wait_seconds_count{acquired} 1",
             "wait_seconds_sum{acquired} 0.002",
         ],
@@ -173,11 +173,7 @@ fn renewals_and_every_end() {
     for (attempt, end) in (1..).zip(ends) {
         let acquire = Acquire::new(&observer, attempt, LOCK, "lock:user:1");
         acquire.take();
-        acquire.send(LockEventKind::Renewed {
-            lease_was_left: Duration::from_secs(6),
-            lease_left: Duration::from_secs(10),
-            lateness: Duration::from_millis(20),
-        });
+        acquire.renew(Duration::from_secs(6), Duration::from_secs(10));
         acquire.send(LockEventKind::RenewFailed { error: &LockError::unavailable("no"), lease_left: SECOND });
         acquire.send(end);
     }
@@ -216,7 +212,7 @@ fn a_renewal_moves_the_expiry() {
     acquire.take();
     let expiry = || Scrape::read(&metrics.render()).get("lease_min_expiry_timestamp_seconds", &[("lock", LOCK)]);
     let before = expiry();
-    acquire.send(LockEventKind::Renewed { lease_was_left: SECOND, lease_left: 100 * SECOND, lateness: SECOND });
+    acquire.renew(SECOND, 100 * SECOND);
     let moved = expiry() - before;
     assert!((80.0..=100.0).contains(&moved), "{moved}");
 }
@@ -248,9 +244,9 @@ fn notices() {
     let label = LOCK.into();
     let (token, newest, node) = (FencingToken::new(1), FencingToken::new(2), "redis:6379");
     let error = LockError::unavailable("reset");
-    observer.on_notice(&Notice::UnlockedRun { label: &label });
+    observer.on_notice(&Notice::UnlockedRun { label: &label, store: "memory" });
     observer.on_notice(&Notice::FencingRejected { token, newest });
-    observer.on_notice(&Notice::FencingRegressed { label: &label, token, newest });
+    observer.on_notice(&Notice::FencingRegressed { label: &label, store: "memory", token, newest });
     observer.on_notice(&Notice::Command { op: "acquire", node, elapsed: SECOND, error: None });
     observer.on_notice(&Notice::Command { op: "renew", node, elapsed: SECOND, error: Some(&error) });
     let scrape = Scrape::read(&metrics.render());
@@ -318,7 +314,7 @@ fn an_observer_that_comes_late_misses_only_what_was_before() {
     waiting.send(LockEventKind::Contended { holder: None });
     waiting.acquired(GrantPath::Polled, SECOND, None);
     let holding = Acquire::new(&observer, 2, LOCK, "lock:user:2");
-    holding.send(LockEventKind::Renewed { lease_was_left: SECOND, lease_left: SECOND, lateness: SECOND });
+    holding.renew(SECOND, SECOND);
     assert_eq!(Scrape::read(&metrics.render()).get("held", &[("lock", LOCK)]), 1.0);
     holding.release(SECOND);
     waiting.release(SECOND);

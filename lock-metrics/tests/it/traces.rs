@@ -73,7 +73,7 @@ fn a_wait_leaves_its_trace_in_its_bucket() {
         (three, "failed", "3.1", 1, id(5), "3"),
     ] {
         let start = format!(
-            "distributed_lock_wait_seconds_bucket{{lock=\"order:<id>\",outcome=\"{outcome}\",mode=\"write\",le=\"{bound}\"}} {count} \
+            "distributed_lock_wait_seconds_bucket{{lock=\"order:<id>\",store=\"memory\",outcome=\"{outcome}\",mode=\"write\",le=\"{bound}\"}} {count} \
              # {{trace_id=\"{id}\"}} {value} "
         );
         let at = line.strip_prefix(&start).unwrap_or_else(|| panic!("{line} is not {start}"));

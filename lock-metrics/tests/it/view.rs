@@ -104,7 +104,7 @@ fn a_row_says_everything_an_operator_asks() {
     let seen = &waiting["waits_for"];
     assert_eq!((&seen["site"], &seen["host"], &seen["pid"]), (&"shop::report".into(), &"host-1".into(), &42.into()));
     assert_eq!((seen["token"].as_str(), seen["owner"].as_str().unwrap().len()), (Some("3"), 4));
-    assert_eq!(json["totals"], serde_json::json!({ "stuck": 0, "held": 1, "waiting": 1 }));
+    assert_eq!(json["totals"], serde_json::json!({ "stuck": 0, "held": 1, "waiting": 1, "candidates": 0 }));
     assert_eq!(json["process"]["pid"], std::process::id());
     let page = metrics.locks_html();
     for part in
@@ -112,6 +112,67 @@ fn a_row_says_everything_an_operator_asks() {
     {
         assert!(page.contains(part), "{part} in {page}");
     }
+}
+
+#[test]
+#[limit]
+fn who_blocked_whom_is_kept_when_the_wait_is_over_and_bounded() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    assert!(!metrics.locks_html().contains("id=\"contention\""), "nobody has waited");
+    let wait = |attempt, key: &str, millis| {
+        let waits = Acquire::new(&observer, attempt, "job", key);
+        waits.send(LockEventKind::WaitStarted);
+        waits.send(LockEventKind::Contended { holder: Some(&holder("shop::report")) });
+        waits.acquired(GrantPath::Granted, Duration::from_millis(millis), Some(&holder("shop::report")));
+        waits.release(Duration::from_secs(1));
+    };
+    wait(1, "job:short", 1);
+    wait(2, "job:1", 100);
+    wait(3, "job:2", 200);
+    wait(4, "job:1", 300);
+    let gave_up = Acquire::new(&observer, 5, "job", "job:<3>");
+    gave_up.send(LockEventKind::WaitStarted);
+    gave_up.send(LockEventKind::TimedOut { waited: Duration::from_secs(5), holder: Some(&holder("shop::report")) });
+    let seen = json(&metrics);
+    let kept = seen["contention"].as_array().unwrap();
+    let brief: Vec<_> = kept
+        .iter()
+        .map(|one| (one["key"].as_str().unwrap(), one["waits"].as_u64().unwrap(), one["outcome"].as_str().unwrap()))
+        .collect();
+    assert_eq!(brief, [("job:<3>", 1, "timeout"), ("job:1", 2, "acquired"), ("job:2", 1, "acquired")]);
+    assert_eq!((&kept[1]["waited_seconds"], &kept[1]["longest_seconds"]), (&0.4.into(), &0.3.into()));
+    assert_eq!((&kept[1]["site"], &kept[1]["holder"]["site"]), (&"shop::charge".into(), &"shop::report".into()));
+    assert_eq!((&kept[1]["holder"]["host"], &kept[1]["holder"]["pid"]), (&"host-1".into(), &42.into()));
+    let page = metrics.locks_html();
+    for part in ["job:&lt;3&gt;", "waited for shop::<wbr>report (pid 42 on host-1)", "2 times, 400 ms together"] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    for number in 0..1000 {
+        wait(10 + number, &format!("job:many-{number}"), 50);
+    }
+    let kept = json(&metrics)["contention"].as_array().unwrap().len();
+    assert_eq!(kept, 128);
+}
+
+#[tokio::test]
+#[limit]
+async fn the_page_says_that_it_knows_only_its_process_and_shows_the_fleet_where_it_is_inspected() {
+    let server = lock_core::testing::RedisServer::start();
+    let metrics = builder().build().unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    locks.observe(metrics.observer());
+    let _guard = locks.lock("k").await.unwrap();
+    for owner in 1..6 {
+        server.command(&["ZADD", "{k}@queue", "1", &format!("{owner:032x}")]);
+    }
+    let seen = json(&metrics);
+    assert_eq!((&seen["scope"], &seen["locks"][0]["waiters"]), (&"process".into(), &0.into()));
+    assert_eq!(seen["locks"][0]["fleet_waiters"], Value::Null, "unknown, not 0");
+    assert!(metrics.locks_html().contains("Only what this process holds"));
+    lock_metrics::Inspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
+    assert_eq!(json(&metrics)["locks"][0]["fleet_waiters"], 5);
+    assert!(metrics.locks_html().contains("5 processes in the queue of the fleet"));
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Acquire<'a, O> {
     pub(crate) stuck_after: Duration,
     pub(crate) mode: Mode,
     pub(crate) purpose: Purpose,
+    pub(crate) store: &'a str,
+    pub(crate) token: FencingToken,
 }
 
 impl<'a, O: LockObserver> Acquire<'a, O> {
@@ -39,6 +41,8 @@ impl<'a, O: LockObserver> Acquire<'a, O> {
             stuck_after: Duration::from_secs(60),
             mode: Mode::Exclusive,
             purpose: Purpose::Lock,
+            store: "memory",
+            token: FencingToken::new(7),
         }
     }
 
@@ -47,18 +51,28 @@ impl<'a, O: LockObserver> Acquire<'a, O> {
         self
     }
 
+    pub(crate) fn in_store(mut self, store: &'a str) -> Self {
+        self.store = store;
+        self
+    }
+
+    pub(crate) fn for_purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
+        self
+    }
+
     pub(crate) fn send(&self, kind: LockEventKind<'_>) {
         let mut event = LockEvent::new(self.attempt, &self.label, &self.key, self.site, kind);
         event.ttl = self.ttl;
         event.stuck_after = self.stuck_after;
-        (event.mode, event.purpose) = (self.mode, self.purpose);
+        (event.mode, event.purpose, event.store) = (self.mode, self.purpose, self.store);
         self.observer.on_event(&event);
     }
 
     pub(crate) fn acquired(&self, path: GrantPath, waited: Duration, waited_for: Option<&Holder>) {
         self.send(LockEventKind::Acquired {
             waited,
-            token: FencingToken::new(7),
+            token: self.token,
             owner: OwnerId::random(),
             path,
             lease_left: self.ttl,
@@ -70,6 +84,12 @@ impl<'a, O: LockObserver> Acquire<'a, O> {
     pub(crate) fn take(&self) {
         self.send(LockEventKind::WaitStarted);
         self.acquired(GrantPath::Uncontended, Duration::from_millis(2), None);
+    }
+
+    /// Is prolonged by the watchdog, of a lease of its whole ttl.
+    pub(crate) fn renew(&self, lease_was_left: Duration, lease_left: Duration) {
+        let lateness = Duration::from_millis(20);
+        self.send(LockEventKind::Renewed { lease: self.ttl, lease_was_left, lease_left, lateness });
     }
 
     pub(crate) fn release(&self, held: Duration) {
@@ -192,7 +212,7 @@ impl Scrape {
             .map(|(name, labels, value)| {
                 let rest: Vec<String> = labels
                     .iter()
-                    .filter(|(name, value)| *name != "lock" && *value != "write")
+                    .filter(|(name, value)| *name != "lock" && *name != "store" && *value != "write")
                     .map(|(_, v)| v.clone())
                     .collect();
                 format!("{name}{{{}}} {value}", rest.join(","))

@@ -168,7 +168,8 @@ impl View {
     /// Says which members have processes in their own queue, which members of a quorum are not asked for.
     pub(crate) fn strays(&self) -> Vec<String> {
         let queued = |(node, said): (&String, &Result<Listing, LockError>)| {
-            let waiters = said.iter().flat_map(|listing| &listing.entries).map(|entry| entry.waiters).sum::<u64>();
+            let waiters =
+                said.iter().flat_map(|listing| &listing.entries).filter_map(|entry| entry.waiters).sum::<u64>();
             let (who, uses) =
                 if waiters == 1 { ("1 process stands", "it uses") } else { ("processes stand", "they use") };
             let count = if waiters == 1 { String::new() } else { format!("{waiters} ") };

@@ -6,7 +6,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::{
-    LockError, LockErrorKind, LockGuard, LockManager, LockManagerBuilder, LossReason, ReleaseOutcome, Wait,
+    LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, LossReason, ReleaseOutcome, Wait,
 };
 use rustix::process::Signal;
 use tokio::process::Child;
@@ -87,8 +87,11 @@ async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError>
     // The manager adds the namespace, and the key may have been given with it.
     let key = wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned();
     let wait = if wanted.nonblock { Wait::None } else { wanted.wait };
+    // The key is its own family: each command that is run so is a lock of its own in metrics.
+    let label = LockLabel::new(key.clone());
     let request = if wanted.shared { locks.read(key) } else { locks.lock(key) };
-    let mut request = request.with_ttl(wanted.ttl).with_wait(wait).with_site(site.leak());
+    let mut request = request.with_ttl(wanted.ttl).with_wait(wait).with_site(site.leak()).with_label(label);
+    request = request.with_stuck_after(wanted.stuck_after.unwrap_or(Duration::MAX));
     if let Some(limit) = wanted.max_hold {
         request = request.with_max_hold(limit);
     }

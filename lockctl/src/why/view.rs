@@ -108,10 +108,12 @@ fn read(address: &str, key: &str, document: &Value, at: Timestamp) -> Option<Vie
     for row in document["locks"].as_array()?.iter().filter(|row| row["key"] == key) {
         let site = row["site"].as_str()?.to_owned();
         let age = seconds(&row["age_seconds"])?;
-        if row["state"] == "waiting" {
+        // Who stands for an election waits in the same queue.
+        if row["state"] == "waiting" || row["state"] == "stands" {
             view.waits.push(Wait { site, age });
         } else if row["reentrant"] != true {
-            let stuck_for = age.checked_sub(seconds(&row["stuck_after_seconds"])?);
+            // A role has no threshold.
+            let stuck_for = seconds(&row["stuck_after_seconds"]).and_then(|threshold| age.checked_sub(threshold));
             let token = row["token"].as_str()?.to_owned();
             let trace = row["trace_link"].as_str().or(row["trace_id"].as_str()).map(str::to_owned);
             view.hold = Some(Hold { site, age, token, fenced: row["fenced"] == true, trace, stuck_for });

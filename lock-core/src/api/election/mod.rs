@@ -53,6 +53,7 @@ impl LockManager {
             manager: self.clone(),
             key: self.key(name),
             ttl: self.options().ttl,
+            stuck_after: None,
             label: None,
             announcement: None,
         }
@@ -67,6 +68,7 @@ pub struct Election {
     manager: LockManager,
     key: Result<LockKey>,
     ttl: Duration,
+    stuck_after: Option<Duration>,
     label: Option<LockLabel>,
     announcement: Option<Arc<str>>,
 }
@@ -77,6 +79,12 @@ impl Election {
     /// At least 1 s. A leader that resigns is followed at once.
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// Sets the age at which alerts call a term stuck. Default: never, for a leader leads for as long as it can.
+    pub fn with_stuck_after(mut self, age: Duration) -> Self {
+        self.stuck_after = Some(age);
         self
     }
 
@@ -239,6 +247,8 @@ impl Election {
     fn request(&self, called_from: &'static Location<'static>) -> LockRequest {
         let mut options = self.manager.options().clone().with_ttl(self.ttl).with_wait(Wait::Forever).without_handoff();
         options.min_hold = Duration::ZERO;
+        // A role is not a hold: the threshold of the manager is for locks.
+        options.stuck_after = Some(self.stuck_after.unwrap_or(Duration::MAX));
         let request = LockRequest::new(self.manager.clone(), self.key.clone().map(RequestedKeys::One));
         let mut request = request.on_behalf_of(called_from, options).with_purpose(Purpose::Leadership);
         if let Some(label) = &self.label {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::manager::{Inner, LockManager};
 use crate::contract::backend::DynBackend;
-use crate::contract::event::{LockObserver, Observers};
+use crate::contract::event::{LockObserver, Notice, Observers};
 use crate::engine::keeper;
 use crate::engine::report::event_context::Origin;
 use crate::engine::watch::following::Following;
@@ -85,8 +85,11 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Names the store for metrics, so that processes which reach it by different addresses agree. Default:
-    /// the address in its URL.
+    /// Names the store for metrics, so that processes which reach it by different addresses agree, and those which
+    /// reach different ones by the same address do not. Default: the address in its URL.
+    ///
+    /// With a [`key_prefix`](Self::key_prefix) the metrics show `name#prefix`: the same key in two namespaces is two
+    /// locks.
     pub fn store_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.store_name = Some(name.into());
         self
@@ -126,13 +129,14 @@ impl LockManagerBuilder {
         }
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
-        let store = self.store_name.unwrap_or_else(|| self.backend.node(0).into());
+        let store = store_in(self.store_name.unwrap_or_else(|| self.backend.node(0).into()), &key_prefix);
         let handle = if self.on_current_runtime {
             keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
             keeper::start(self.backend, observers, self.handoff)?
         };
         let observers = Arc::clone(&handle.engine.observers);
+        observers.notice(&Notice::Store { store: &store });
         let birthplace = handle.engine.birthplace.clone();
         let order = self.lint_lock_order.then(Arc::default);
         let origin =
@@ -148,6 +152,11 @@ impl LockManagerBuilder {
             }),
         })
     }
+}
+
+/// Returns the name of a namespace of a store, as metrics show it.
+pub(crate) fn store_in(store: Arc<str>, key_prefix: &str) -> Arc<str> {
+    if key_prefix.is_empty() { store } else { format!("{store}#{key_prefix}").into() }
 }
 
 fn host_name() -> Arc<str> {

@@ -32,6 +32,8 @@ struct Lasting {
     policy: Option<Box<str>>,
     /// Its replicas, and how many must have a write.
     replicas: Option<(u32, u32)>,
+    /// Whether a store has this name, in which locks may be taken.
+    is_store: bool,
 }
 
 impl Observers {
@@ -57,8 +59,9 @@ impl Observers {
                 let lasting = self.lasting();
                 (lasting.clone(), self.changes.load(Ordering::Relaxed))
             };
-            for Lasting { node, up, policy, replicas } in &lasting {
+            for Lasting { node, up, policy, replicas, is_store } in &lasting {
                 let state = [
+                    is_store.then_some(Notice::Store { store: node }),
                     up.map(|up| Notice::Connection { node, up }),
                     policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
                     replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
@@ -100,8 +103,10 @@ impl Observers {
 
     /// Keeps lasting states.
     fn remember(&self, notice: &Notice<'_>) {
-        let (Notice::Connection { node, .. } | Notice::EvictionPolicy { node, .. } | Notice::Replication { node, .. }) =
-            notice
+        let (Notice::Connection { node, .. }
+        | Notice::EvictionPolicy { node, .. }
+        | Notice::Replication { node, .. }
+        | Notice::Store { store: node }) = notice
         else {
             return;
         };
@@ -109,7 +114,7 @@ impl Observers {
         self.changes.fetch_add(1, Ordering::Relaxed);
         let known = lasting.iter().position(|known| *known.node == **node);
         let at = known.unwrap_or_else(|| {
-            lasting.push(Lasting { node: (*node).into(), up: None, policy: None, replicas: None });
+            lasting.push(Lasting { node: (*node).into(), up: None, policy: None, replicas: None, is_store: false });
             lasting.len() - 1
         });
         match notice {
@@ -118,6 +123,7 @@ impl Observers {
             Notice::Replication { replicas, min_replicas, .. } => {
                 lasting[at].replicas = Some((*replicas, *min_replicas));
             }
+            Notice::Store { .. } => lasting[at].is_store = true,
             _ => {}
         }
     }
@@ -188,6 +194,7 @@ mod tests {
             let note = match notice {
                 Notice::Connection { node, up } => format!("{node} {up}"),
                 Notice::EvictionPolicy { node, policy } => format!("{node} {policy}"),
+                Notice::Store { store } => format!("{store} is a store"),
                 _ => "another".to_owned(),
             };
             self.0.lock().unwrap().push(note);
@@ -198,15 +205,16 @@ mod tests {
     fn a_latecomer_is_told_what_lasts_and_nothing_else() {
         let observers = Observers::new();
         let label = LockLabel::from("x");
-        observers.tell(&Notice::UnlockedRun { label: &label });
+        observers.tell(&Notice::UnlockedRun { label: &label, store: "a" });
         for up in [false, true] {
             observers.tell(&Notice::Connection { node: "a", up });
         }
         observers.tell(&Notice::EvictionPolicy { node: "a", policy: "allkeys-lru" });
         observers.tell(&Notice::Connection { node: "b", up: false });
+        observers.tell(&Notice::Store { store: "b" });
         let late = Notes::default();
         observers.add(Arc::new(late.clone()));
-        assert_eq!(*late.0.lock().unwrap(), ["a true", "a allkeys-lru", "b false"]);
+        assert_eq!(*late.0.lock().unwrap(), ["a true", "a allkeys-lru", "b is a store", "b false"]);
         observers.tell(&Notice::Connection { node: "b", up: true });
         assert_eq!(late.0.lock().unwrap().last().unwrap(), "b true");
     }

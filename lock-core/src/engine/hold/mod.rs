@@ -39,8 +39,6 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Signals that the lock is lost.
     lost: Notify,
-    /// Held while the event of a renewal is emitted, so that the event of the end comes after it.
-    telling: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -48,6 +46,11 @@ struct State {
     status: Status,
     /// Whether the event of the loss was emitted, so that the holder may learn about it.
     announced: bool,
+    /// How many events of renewals are being emitted.
+    telling: u32,
+    /// The event of the end, which comes after theirs: whoever emits the last of them emits it too. Observers are code
+    /// of the application, so nobody waits for them under a lock.
+    untold: Option<LockEventKind<'static>>,
     /// How many re-entrant guards share the grant with the first.
     shares: u32,
     /// Whether the release frees the key before the `min_hold` is over.
@@ -103,13 +106,14 @@ impl Hold {
                 state: Mutex::new(State {
                     status: Status::Held,
                     announced: false,
+                    telling: 0,
+                    untold: None,
                     shares: 0,
                     without_min_hold: false,
                     succeeded: None,
                     seat: Some(seat),
                 }),
                 lost: Notify::new(),
-                telling: Mutex::default(),
             }
         })
     }
@@ -152,9 +156,19 @@ impl Hold {
         Err(LockError::lost(reason).with_key(&self.events.key))
     }
 
-    /// Emits the event of the end, after those of all renewals.
-    pub(crate) fn emit_end(&self, kind: LockEventKind<'_>) {
-        drop(self.telling.lock());
+    /// Emits the event of the end, or leaves that to who emits one of a renewal at this moment.
+    pub(crate) fn emit_end(&self, kind: LockEventKind<'static>) {
+        {
+            let mut state = self.state();
+            if state.telling > 0 {
+                state.untold = Some(kind);
+                return;
+            }
+        }
+        self.tell_end(kind);
+    }
+
+    fn tell_end(&self, kind: LockEventKind<'static>) {
         trace::ended(self.span(), &kind);
         if let LockEventKind::Lost { held, reason } = kind {
             trace::lost(self.span(), &self.events, self.token, held, reason);
@@ -297,10 +311,21 @@ impl Occupant for Hold {
     }
 
     fn emit_renewal(&self, kind: LockEventKind<'_>) {
-        let _telling = self.telling.lock();
-        let held = self.state().status == Status::Held;
-        if held {
-            self.events.emit(kind);
+        {
+            let mut state = self.state();
+            if state.status != Status::Held {
+                return;
+            }
+            state.telling += 1;
+        }
+        self.events.emit(kind);
+        let end = {
+            let mut state = self.state();
+            state.telling -= 1;
+            if state.telling == 0 { state.untold.take() } else { None }
+        };
+        if let Some(end) = end {
+            self.tell_end(end);
         }
     }
 

@@ -301,6 +301,12 @@ impl Lease {
         Asked::Check(self.deadline().since(now))
     }
 
+    /// Returns for how long the store granted it last: the ttl, but for a grant that was handed to us and is still to be
+    /// raised.
+    pub(crate) fn granted_last(&self, state: &LeaseState) -> Duration {
+        if state.whole { self.claim.ttl } else { self.granted_for.into() }
+    }
+
     /// Plans what follows a renewal sent at `sent_at` that the store confirmed. `failovers` is how often its node had
     /// had another history by then.
     pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {

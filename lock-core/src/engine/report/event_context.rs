@@ -62,7 +62,7 @@ impl EventContext {
         self.origin.observers.notice(&Notice::Nested { held: &held.label, wanted: &self.label });
         if let Some(inversion) = order.note(held.taken(), self.taken()) {
             tracing::warn!("{inversion}");
-            self.origin.observers.notice(&Notice::OrderInverted { inversion: &inversion });
+            self.origin.observers.notice(&Notice::OrderInverted { inversion: &inversion, store: &self.origin.store });
         }
     }
 
@@ -89,7 +89,8 @@ impl EventContext {
     /// Tells how the run of a job ended, if this is the lock of one.
     pub(crate) fn emit_job_ended(&self, succeeded: bool) {
         if matches!(self.purpose, Purpose::Job { .. }) {
-            self.origin.observers.notice(&Notice::JobEnded { label: &self.label, succeeded });
+            let store = &self.origin.store;
+            self.origin.observers.notice(&Notice::JobEnded { label: &self.label, store, succeeded });
         }
     }
 }

@@ -148,9 +148,10 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     state.wanted |= matches!(answer, Ok(Renewal::Wanted));
     let told = match answer {
         Ok(Renewal::Renewed | Renewal::Wanted) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
+            let was_granted = lease.granted_last(&state);
             lease.confirmed(&mut state, asked.sent_at, asked.failovers);
             let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
-            Some(LockEventKind::Renewed { lease_was_left: was_left, lease_left, lateness })
+            Some(LockEventKind::Renewed { lease: was_granted, lease_was_left: was_left, lease_left, lateness })
         }
         // Too late: a lease that is over is never revived, and its alarm rings now.
         Ok(Renewal::Renewed | Renewal::Wanted) => None,

@@ -111,7 +111,7 @@ pub struct LockOptions {
     /// the key is then kept, by the server, for what is left when the work ends. Default zero.
     pub min_hold: Duration,
     /// How long a hold may last before alerts call it stuck. Default three times the ttl, at
-    /// least 30 s.
+    /// least 30 s. [`Duration::MAX`] is never. Elections and jobs have a default of their own.
     pub stuck_after: Option<Duration>,
     /// Whether the lock may pass directly between callers of this process, and so save round trips
     /// to the store. Default true.

@@ -7,6 +7,7 @@ use crate::export::sink::Sink;
 use crate::state::Core;
 use crate::state::fleet::{Fleet, FleetLock};
 use crate::words::labels::MODES;
+use crate::words::time::Moment;
 
 impl Core {
     /// Exports what the elected inspectors of this process found.
@@ -25,17 +26,29 @@ impl Core {
                 overdue.into_iter().for_each(|late| sink.gauge(&fleet::JOB_OVERDUE, &[lock, store], late));
             }
         }
-        let mut each = |metric, get: &dyn Fn(&FleetLock) -> f64| {
+        let mut waited = |metric, get: &dyn Fn(&(Moment, u32)) -> f64| {
             for (store, found) in &stores {
                 for (lock, state) in &found.locks {
-                    sink.gauge(metric, &[lock, store], get(state));
+                    state.waited.iter().for_each(|(site, hold)| sink.gauge(metric, &[lock, store, site], get(hold)));
                 }
             }
         };
-        each(&fleet::WAITERS, &|lock| f64::from(lock.waiters));
-        each(&fleet::OLDEST_HOLD, &|lock| lock.oldest_hold.to_unix_seconds());
-        each(&fleet::MIN_TTL, &|lock| lock.min_ttl.unwrap_or_default().as_secs_f64());
-        each(&fleet::KEYS_WITHOUT_TTL, &|lock| f64::from(lock.without_ttl));
+        waited(&fleet::WAITED_HOLD_START, &|(since, _)| since.to_unix_seconds());
+        waited(&fleet::WAITED_HOLD_WAITERS, &|(_, waiters)| f64::from(*waiters));
+        let mut each = |metric, get: &dyn Fn(&FleetLock) -> Option<f64>| {
+            for (store, found) in &stores {
+                for (lock, state) in &found.locks {
+                    get(state).into_iter().for_each(|value| sink.gauge(metric, &[lock, store], value));
+                }
+            }
+        };
+        each(&fleet::WAITERS, &|lock| lock.waiters.map(f64::from));
+        each(&fleet::OLDEST_HOLD, &|lock| Some(lock.oldest_hold.to_unix_seconds()));
+        each(&fleet::MIN_TTL, &|lock| Some(lock.min_ttl.unwrap_or_default().as_secs_f64()));
+        each(&fleet::KEYS_WITHOUT_TTL, &|lock| Some(f64::from(lock.without_ttl)));
+        for (store, found) in &stores {
+            sink.counter(&fleet::OVERFLOW, &[store], found.overflow);
+        }
         let mut each = |metric, get: &dyn Fn(&Fleet) -> f64| {
             for (store, found) in &stores {
                 sink.gauge(metric, &[store], get(found));

@@ -203,8 +203,8 @@ impl PendingClaim {
             Attempt::Granted { token } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
                 if token <= floor {
-                    let label = &spec.events.label;
-                    engine.observers.notice(&Notice::FencingRegressed { label, token, newest: floor });
+                    let (label, store) = (&spec.events.label, &*spec.events.origin.store);
+                    engine.observers.notice(&Notice::FencingRegressed { label, store, token, newest: floor });
                 }
                 // Undone if the caller disappears before it has taken the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));

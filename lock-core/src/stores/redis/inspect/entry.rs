@@ -14,7 +14,7 @@ use crate::types::owner::Holder;
 ///
 /// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
 /// if let Some(entry) = fleet.entry(&LockKey::new("report")?).await? {
-///     println!("{} for {:?}, {} wait", entry.holder, entry.held_for, entry.waiters);
+///     println!("{} for {:?}, {:?} wait", entry.holder, entry.held_for, entry.waiters);
 /// }
 /// # Ok(())
 /// # }
@@ -45,8 +45,9 @@ pub struct LockEntry {
     pub granted_at: Option<SystemTime>,
     /// How long ago that was, by the server's clock.
     pub held_for: Option<Duration>,
-    /// How many processes are in the server's queue. Processes that poll leave no trace.
-    pub waiters: u64,
+    /// How many processes are in the server's queue; `None` if that could not be read. Processes that poll leave no
+    /// trace.
+    pub waiters: Option<u64>,
     /// The lease with which one of our holders took the lock: a renewal raises what is left of it to this.
     /// `None` for other holders.
     pub ttl: Option<Duration>,
@@ -86,7 +87,7 @@ impl EntryState {
 }
 
 impl LockEntry {
-    pub(super) fn new(key: LockKey, holder: Holder, waiters: u64, now: u64) -> Self {
+    pub(super) fn new(key: LockKey, holder: Holder, waiters: Option<u64>, now: u64) -> Self {
         let state = match (&holder.owner, &holder.info) {
             (Some(_), _) => EntryState::Held,
             (None, Some(_)) => EntryState::Kept,
@@ -140,7 +141,7 @@ mod tests {
     fn a_holder_tells_since_when() {
         let mut holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), None);
         holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
-        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 9_500_000);
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, Some(0), 9_500_000);
         assert_eq!(entry.granted_at, Some(UNIX_EPOCH + Duration::from_secs(7)));
         assert_eq!(entry.held_for, Some(Duration::from_millis(2500)));
         assert!(entry.is_without_ttl() && entry.state == EntryState::Held);
@@ -151,7 +152,7 @@ mod tests {
         let mut holder =
             Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), Some(Duration::ZERO));
         holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
-        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, Some(0), 5);
         assert_eq!(entry.held_for, Some(Duration::ZERO));
     }
 
@@ -160,7 +161,7 @@ mod tests {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let renewed = |ttl, ttl_left| {
             let holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), ttl_left);
-            let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, 0, 5);
+            let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, Some(0), 5);
             entry.ttl = ttl;
             entry.renewed_ago()
         };
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn foreign_text_has_no_age() {
-        let entry = LockEntry::new(LockKey::new("k").unwrap(), Holder::foreign(None), 0, 5);
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), Holder::foreign(None), Some(0), 5);
         assert_eq!((entry.state, entry.held_for, entry.granted_at), (EntryState::Foreign, None, None));
     }
 }

@@ -250,8 +250,9 @@ impl FleetReader {
             Value::Int(left) => steps::time_left(*left),
             _ => return Err(left.refusal("read")),
         };
-        // If there is no queue, or something else in its place, nobody waits.
-        let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).unwrap_or(0) } else { 0 };
+        // A queue that is not there is counted as 0 by the server itself. What it refuses to count is unknown: its user may
+        // not, or something else lies there.
+        let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).ok() } else { None };
         let mut entry = LockEntry::new(key.clone(), value::holder(text, left), waiters, now);
         entry.units = value::units(text);
         if entry.units.is_some() {

@@ -126,7 +126,7 @@ async fn a_lock_is_released_through_any_node() {
         async move { other.lock(name).with_site("shop::refund").with_wait(LONG).acquire().await }
     });
     let fleet = FleetReader::new(&cluster.masters()[0].url()).unwrap();
-    while fleet.entry(guard.key()).await.unwrap().unwrap().waiters == 0 {
+    while fleet.entry(guard.key()).await.unwrap().unwrap().waiters == Some(0) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // A node may not know, or not say, its own host: then it is the host that was asked.
@@ -183,7 +183,7 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
     assert_eq!(keys(&scan(&reader, ScanOptions::new()).await.0), all);
     for name in [&stays, &goes] {
         // Its queue does not exist, and is looked for on both masters.
-        assert_eq!(fleet.entry(&key(name)).await.unwrap().unwrap().waiters, 0, "{name}");
+        assert_eq!(fleet.entry(&key(name)).await.unwrap().unwrap().waiters, Some(0), "{name}");
         assert!(fleet.waiters(&key(name)).await.unwrap().is_empty());
         let owner = fleet.entry(&key(name)).await.unwrap().unwrap().holder.owner.unwrap();
         let error = fleet.release(&key(name), owner, "ana", "stuck").await.unwrap_err();

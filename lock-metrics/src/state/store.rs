@@ -1,0 +1,69 @@
+//! One store in which locks are taken: a server, a cluster or a quorum, and within it a namespace. The same name in two of
+//! them is two locks.
+
+use lock_core::Site;
+
+use crate::state::family::Family;
+use crate::state::{MAX_LOCKS, OTHER};
+use crate::words::names::Names;
+use crate::words::time::StoreClock;
+
+/// How many numbers the families of one store have: those that are kept apart, and the one for the rest.
+const NUMBERS: usize = MAX_LOCKS + 1;
+
+/// One store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    number: usize,
+    families: Names<Family>,
+    /// Lock names beyond the limit.
+    other: Family,
+    pub(crate) clock: StoreClock,
+}
+
+impl Store {
+    /// Makes room for the locks of annotated functions.
+    pub(crate) fn new(number: usize, declared: &[&'static Site]) -> Self {
+        let store = Self {
+            number,
+            families: Names::new(MAX_LOCKS),
+            other: Family::new(number * NUMBERS + MAX_LOCKS),
+            clock: StoreClock::default(),
+        };
+        for site in declared {
+            store.family(site.label).declare(site);
+        }
+        store
+    }
+
+    /// Returns the family of a label, the one for the rest beyond the limit.
+    pub(crate) fn family(&self, label: &str) -> &Family {
+        let first = self.number * NUMBERS;
+        self.families.get_or_add(label, |number| Family::new(first + number)).unwrap_or(&self.other)
+    }
+
+    /// Returns whether this is the family for the rest.
+    pub(crate) fn is_other(&self, family: &Family) -> bool {
+        std::ptr::eq(family, &self.other)
+    }
+
+    /// Returns the family of a label, if there is one.
+    pub(crate) fn known(&self, label: &str) -> Option<&Family> {
+        self.families.find_known(label)
+    }
+
+    /// Returns every family with its name, and the one for the rest if something is counted there.
+    pub(crate) fn families(&self) -> impl Iterator<Item = (&str, &Family)> {
+        self.families.iter().chain(self.other.is_taken().then_some((OTHER, &self.other)))
+    }
+
+    /// Returns the family of a number, with its name.
+    pub(crate) fn nth(&self, number: usize) -> (&str, &Family) {
+        self.families.nth(number % NUMBERS).unwrap_or((OTHER, &self.other))
+    }
+
+    /// Returns the number of the store of a family.
+    pub(crate) const fn of(family: usize) -> usize {
+        family / NUMBERS
+    }
+}

@@ -1,0 +1,129 @@
+//! Who waits for whom, by key: one call site holds many keys, and only some of them are in somebody's way.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use lock_core::testing::limit;
+use lock_core::{GrantPath, Holder, LockEventKind, LockObserver};
+use lock_metrics::builder;
+
+use crate::support::{Acquire, Scrape, eventually, holder};
+
+const LOCK: &str = "lock:user:<user_id>";
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Makes waits of a moment usual for the lock, so that whoever waits for longer waits for long.
+fn usually_short(observer: &impl LockObserver) {
+    for attempt in 1000..1030 {
+        let acquire = Acquire::new(observer, attempt, LOCK, "lock:user:usual");
+        acquire.take();
+        acquire.release(SECOND);
+    }
+}
+
+/// A holder that has written down since when.
+fn seen(site: &str) -> Holder {
+    let mut holder = holder(site);
+    holder.since = Some(UNIX_EPOCH + Duration::from_secs(1_900_000_000));
+    holder
+}
+
+fn waiting<'a, O: LockObserver>(observer: &'a O, attempt: u64, key: &str, holder: &Holder) -> Acquire<'a, O> {
+    let wait = Acquire::new(observer, attempt, LOCK, key);
+    wait.send(LockEventKind::WaitStarted);
+    wait.send(LockEventKind::Contended { holder: Some(holder) });
+    wait
+}
+
+#[test]
+#[limit]
+fn a_stuck_hold_counts_those_who_wait_for_its_key_and_nobody_else() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    usually_short(&observer);
+    // One hold is stuck and in nobody's way; the same call site holds another key, for which five wait.
+    let mut stuck = Acquire::new(&observer, 1, LOCK, "lock:user:stuck");
+    stuck.stuck_after = Duration::ZERO;
+    stuck.take();
+    Acquire::new(&observer, 2, LOCK, "lock:user:busy").take();
+    let _busy: Vec<_> =
+        (10..15).map(|attempt| waiting(&observer, attempt, "lock:user:busy", &seen("shop::charge"))).collect();
+    let of =
+        |name: &str, label: &str| Scrape::read(&metrics.render()).get(name, &[("lock", LOCK), (label, "shop::charge")]);
+    eventually("the waits are long", || (of("waiting_on_oldest_hold", "holder_site") == 5.0).then_some(()));
+    assert_eq!(
+        (of("stuck", "site"), of("stuck_waiters", "site")),
+        (1.0, 0.0),
+        "nobody waits for the one that is stuck"
+    );
+    assert_eq!(of("waiting_on", "holder_site"), 5.0);
+    // Whoever waits for it is counted, also one who is queued behind another and has seen no holder.
+    let _one = waiting(&observer, 20, "lock:user:stuck", &seen("shop::charge"));
+    Acquire::new(&observer, 21, LOCK, "lock:user:stuck").send(LockEventKind::WaitStarted);
+    eventually("two wait for it", || (of("stuck_waiters", "site") == 2.0).then_some(()));
+    // The same key in another store is another lock.
+    let elsewhere = Acquire::new(&observer, 22, LOCK, "lock:user:stuck").in_store("elsewhere");
+    elsewhere.send(LockEventKind::WaitStarted);
+    let scraped = Scrape::read(&metrics.render());
+    let site = [("lock", LOCK), ("site", "shop::charge"), ("store", "memory")];
+    assert_eq!(scraped.get("stuck_waiters", &site), 2.0);
+    // The age to tell is that of the hold that is stuck.
+    let oldest = scraped.get("stuck_oldest_start_timestamp_seconds", &site);
+    assert_eq!(oldest, scraped.get("site_oldest_hold_start_timestamp_seconds", &site));
+    stuck.release(SECOND);
+    let scraped = Scrape::read(&metrics.render());
+    assert_eq!(
+        (scraped.get("stuck_waiters", &site), scraped.get("stuck_oldest_start_timestamp_seconds", &site)),
+        (0.0, 0.0)
+    );
+    assert!(scraped.get("site_oldest_hold_start_timestamp_seconds", &site) > 0.0, "the other key is still held");
+}
+
+#[test]
+#[limit]
+fn a_wait_as_long_as_usual_is_no_alarm() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let mut stuck = Acquire::new(&observer, 1, LOCK, "lock:user:stuck");
+    stuck.stuck_after = Duration::ZERO;
+    stuck.take();
+    // A queue that usually takes a minute.
+    for attempt in 1000..1030 {
+        let acquire = Acquire::new(&observer, attempt, LOCK, "lock:user:usual");
+        acquire.send(LockEventKind::WaitStarted);
+        acquire.acquired(GrantPath::Granted, Duration::from_secs(60), None);
+        acquire.release(SECOND);
+    }
+    let _waits = waiting(&observer, 20, "lock:user:stuck", &seen("shop::charge"));
+    let scraped = Scrape::read(&metrics.render());
+    assert_eq!(scraped.get("stuck_waiters", &[("lock", LOCK), ("site", "shop::charge")]), 0.0);
+    assert_eq!(scraped.get("waiting_on", &[("lock", LOCK), ("holder_site", "shop::charge")]), 1.0);
+}
+
+#[test]
+#[limit]
+fn a_waiter_tells_how_old_the_hold_is_that_it_waits_for() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    usually_short(&observer);
+    let held_since = |seconds| {
+        let mut holder = holder("shop::report");
+        holder.since = Some(UNIX_EPOCH + Duration::from_secs(seconds));
+        holder
+    };
+    let _young = waiting(&observer, 1, "lock:user:young", &held_since(2_000_000_000));
+    let _old = [2, 3].map(|attempt| waiting(&observer, attempt, "lock:user:old", &held_since(1_900_000_000)));
+    let _unknown = waiting(&observer, 4, "lock:user:unknown", &holder("shop::charge"));
+    let look = |name: &str, site| {
+        let labels = [("lock", LOCK), ("holder_site", site)];
+        Scrape::read(&metrics.render()).find(name, &labels)
+    };
+    let start = "waiting_on_oldest_hold_start_timestamp_seconds";
+    assert_eq!(look(start, "shop::report"), Some(1.9e9), "of the oldest");
+    eventually("both wait for long", || (look("waiting_on_oldest_hold", "shop::report") == Some(2.0)).then_some(()));
+    assert_eq!(look("waiting_on", "shop::report"), Some(3.0));
+    assert_eq!(
+        (look(start, "shop::charge"), look("waiting_on", "shop::charge")),
+        (None, Some(1.0)),
+        "unknown is absent"
+    );
+}
