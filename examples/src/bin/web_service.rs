@@ -55,9 +55,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // One instance of the fleet, whichever is elected, reads every lock in the store: for *Locks: fleet* and what it tells
     // of holders that nobody scrapes. Locks in memory are of this process alone.
     let url = env::var("LOCK_URL")?;
-    let inspector = match url.starts_with("redis") {
-        true => Some(Inspector::new(&url)?.start(&metrics)?),
-        false => None,
+    let inspector = match url.starts_with("memory") {
+        false => Some(Inspector::new(&url)?.start(&metrics)?),
+        true => None,
     };
     let (scraped, live) = (metrics.clone(), metrics.clone());
     let app = Router::new()
@@ -70,8 +70,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind(env::var("LISTEN").as_deref().unwrap_or("127.0.0.1:8080")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // On Ctrl-C and SIGTERM, no new request is accepted, and requests that hold a lock have five seconds to
-    // finish.
+    // On Ctrl-C and SIGTERM, no new request is accepted, and those that were have five seconds to finish. The layer's still
+    // get their lock; a charge that waits for one is refused, unless its manager serves while it stops.
     let server = axum::serve(listener, app).with_graceful_shutdown(locks.stopping());
     let (served, report) = tokio::join!(server.into_future(), locks.shutdown_on_signal(Duration::from_secs(5)));
     served?;

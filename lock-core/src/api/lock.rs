@@ -13,7 +13,10 @@ use crate::contract::event::Purpose;
 use crate::engine::acquire::acquire;
 use crate::engine::acquire::all::acquire_all;
 use crate::engine::claim::spec::LockSpec;
+use crate::engine::context::holds_any;
 use crate::engine::report::event_context::{EventContext, Origin};
+#[cfg(feature = "tower")]
+use crate::engine::shared::PendingEntry;
 use crate::engine::shared::{Caller, Engine};
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::key::{LockKey, LockLabel};
@@ -54,10 +57,20 @@ pub struct LockRequest {
     purpose: Purpose,
     /// Whether the key stays taken for its `min_hold` even if this process dies.
     kept_if_crashed: bool,
+    /// Whether this belongs to work that a shutdown still serves.
+    accepted: bool,
     /// Since when the key may have been kept taken, if not for its `min_hold`.
     kept_since: Option<SystemTime>,
     /// What others see in place of the call site.
     seen_as: Option<Arc<str>>,
+}
+
+/// Work that was accepted and is not done.
+#[cfg(feature = "tower")]
+pub(crate) struct AcceptedWork {
+    /// Gone before the manager, whose last handle waits for everything that is pending.
+    _entry: PendingEntry,
+    _manager: LockManager,
 }
 
 /// What a request is for.
@@ -86,6 +99,7 @@ impl LockRequest {
             mode: Ok(Mode::Exclusive),
             purpose: Purpose::Lock,
             kept_if_crashed: false,
+            accepted: false,
             kept_since: None,
             seen_as: None,
         }
@@ -255,6 +269,14 @@ impl LockRequest {
         self.release_in_background()
     }
 
+    /// Makes this a part of work that a shutdown still serves until its time is up, and waits for.
+    #[cfg(feature = "tower")]
+    pub(crate) fn accepted(mut self) -> (Self, AcceptedWork) {
+        self.accepted = true;
+        let work = AcceptedWork { _entry: self.manager.engine().enter(), _manager: self.manager.clone() };
+        (self, work)
+    }
+
     /// Says since when a release may have kept the key taken: it serves one run.
     pub(crate) fn kept_since(mut self, moment: SystemTime) -> Self {
         self.kept_since = Some(moment);
@@ -318,6 +340,10 @@ impl LockRequest {
         let purpose = self.purpose;
         let since = self.kept_since.map(|moment| wall_clock().duration_since(moment).unwrap_or_default());
         let kept_for = since.unwrap_or(Duration::MAX).min(self.options.min_hold);
+        // Whoever holds a lock may need another one to finish.
+        let accepted = self.accepted
+            || purpose != Purpose::Leadership
+                && (self.manager.serves_while_stopping() || holds_any(handle.engine.identity()));
         let spec = |key: LockKey| LockSpec {
             events: EventContext {
                 attempt: Engine::number_attempt(),
@@ -333,6 +359,7 @@ impl LockRequest {
             options: self.options.clone(),
             caller,
             reentrant: self.reentrant,
+            accepted,
             kept_for,
         };
         let key = match self.keys? {

@@ -11,6 +11,7 @@ use crate::api::manager::LockManager;
 use crate::engine::hold::release::revoke;
 use crate::engine::watch::watchdog;
 use crate::types::key::LockKey;
+use crate::types::system::clock::Timestamp;
 
 /// How often a drain looks whether the last holder has gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -66,8 +67,13 @@ impl LockManager {
         ShutdownReport { released, unreleased: unreleased.into_iter().collect(), drained }
     }
 
-    /// Refuses new acquires, waits until the holders have given their locks back, and takes away what is still held
-    /// when the time is nearly up.
+    /// Refuses new work, waits until the holders have given their locks back, and takes away what is still held when the
+    /// time is nearly up.
+    ///
+    /// Until then locks are still granted to work that was accepted: to requests in a [`LockLayer`](crate::LockLayer), to
+    /// who holds a lock already and needs another one inside of it, and to everybody but elections if the manager
+    /// [serves while stopping](crate::LockManagerBuilder::serve_while_stopping). So this may return before the last of
+    /// them: whoever accepted the work, such as a server, knows when it is done.
     ///
     /// ```
     /// use std::time::Duration;
@@ -96,14 +102,29 @@ impl LockManager {
         }
         let until = engine.clock.now().after(within);
         let patience = engine.clock.now().after(within.saturating_sub(FOR_REVOKING.min(within / 10)));
-        self.handle().close();
+        self.handle().stop();
         loop {
             let now = engine.clock.now();
-            if now >= patience || watchdog::leases(&engine.timer).is_empty() {
+            if now >= patience {
                 return self.shutdown(until.since(now)).await;
+            }
+            if watchdog::leases(&engine.timer).is_empty() && engine.has_nothing_pending() {
+                self.shut_down_at(patience, until);
+                return ShutdownReport { released: 0, unreleased: Vec::new(), drained: true };
             }
             engine.timer.sleep_until(patience.min(now.after(LOOK_AGAIN))).await;
         }
+    }
+
+    /// Shuts down when the time of accepted work that may still come is up, if this manager is in use then.
+    fn shut_down_at(&self, patience: Timestamp, until: Timestamp) {
+        let (timer, still_there) = (Arc::clone(&self.engine().timer), self.remember());
+        self.engine().run_on_keeper(async move {
+            timer.sleep_until(patience).await;
+            if let Some(manager) = still_there() {
+                manager.shutdown(until.since(patience)).await;
+            }
+        });
     }
 
     /// Waits until this manager begins to shut down, by whichever call or signal.
@@ -115,7 +136,7 @@ impl LockManager {
     /// Safe: dropping the future changes nothing.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
         let handle = Arc::clone(self.handle());
-        async move { handle.engine.until_closed().await }
+        async move { handle.engine.until_stopping().await }
     }
 }
 
@@ -131,7 +152,7 @@ mod signal {
     use crate::types::error::{LockError, Result};
 
     impl LockManager {
-        /// Waits for Ctrl-C or SIGTERM, then [drains](Self::drain): holders finish, others are refused. A second
+        /// Waits for Ctrl-C or SIGTERM, then [drains](Self::drain): accepted work is finished, new work is refused. A second
         /// signal ends the patience, and what is still held is taken away.
         ///
         /// Works on any executor, since the keeper listens. Run it beside the work:

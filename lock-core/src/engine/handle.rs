@@ -32,10 +32,11 @@ impl Drop for EngineHandle {
 }
 
 impl EngineHandle {
-    /// Waits for a turn, at most until a moment or until the manager is shut down.
+    /// Waits for a turn, at most until a moment or until a shutdown refuses who waits.
     pub(crate) async fn called(
         &self,
         at: Timestamp,
+        accepted: bool,
         waiter: &mut Waiter<Handoff>,
     ) -> Result<Turn<Handoff>, Interrupted> {
         let mut time_out = pin!(self.engine.timer.sleep_until(at));
@@ -44,7 +45,7 @@ impl EngineHandle {
                 return Poll::Ready(Ok(turn));
             }
             // After the waiter is registered, so that a shutdown from now on wakes it.
-            if self.engine.is_closed() {
+            if self.engine.refuses(accepted) {
                 return Poll::Ready(Err(Interrupted::Closed));
             }
             time_out.as_mut().poll(cx).map(|()| Err(Interrupted::TimedOut))
@@ -53,8 +54,18 @@ impl EngineHandle {
     }
 
     /// Refuses new work and wakes everybody who waits.
+    pub(crate) fn stop(&self) {
+        self.engine.stop();
+        self.wake_all();
+    }
+
+    /// Refuses all work and wakes everybody who waits.
     pub(crate) fn close(&self) {
         self.engine.close();
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         self.gate.wake_all();
         self.shared.wake_all();
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lock_core::testing::limit;
-use lock_core::{LockErrorKind, LockManager, LossReason};
+use lock_core::{LockError, LockErrorKind, LockManager, LossReason, MemoryStore, ShutdownReport};
+use tokio::task::JoinHandle;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -43,6 +44,70 @@ async fn a_drain_takes_away_what_is_not_given_back_in_time() {
     assert!(report.is_clean() && report.released == 1, "{report:?}");
     assert_eq!(guard.lost().await, LossReason::ShutDown);
     assert!(locks.all_free());
+}
+
+fn drain(locks: &LockManager) -> JoinHandle<ShutdownReport> {
+    let locks = locks.clone();
+    tokio::spawn(async move { locks.drain(10 * SECOND).await })
+}
+
+/// On the clock of the test.
+fn serving_while_stopping() -> LockManager {
+    LockManager::builder(MemoryStore::new()).drive_on_current_runtime().serve_while_stopping().build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_manager_that_serves_while_it_stops_grants_locks_until_the_time_is_up() {
+    let locks = serving_while_stopping();
+    let guard = locks.lock("k").await.unwrap();
+    let waiter = tokio::spawn(locks.lock("k").with_wait(60 * SECOND).into_future());
+    let late = tokio::spawn(locks.lock("k").with_wait(60 * SECOND).into_future());
+    tokio::time::sleep(SECOND).await;
+    let draining = drain(&locks);
+    locks.stopping().await;
+    tokio::time::sleep(SECOND).await;
+    drop(locks.lock("other").await.unwrap());
+    drop(locks.lock_all(["a", "b"]).await.unwrap());
+    assert_eq!(locks.elect("role").campaign().await.unwrap_err().kind(), LockErrorKind::ShutDown, "a role can wait");
+    guard.release().await.unwrap();
+    let next = waiter.await.unwrap().unwrap();
+    let report = draining.await.unwrap();
+    assert!(report.is_clean() && report.released == 1, "{report:?}");
+    assert_eq!(next.lost().await, LossReason::ShutDown);
+    assert_eq!(late.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
+    assert_eq!(locks.lock("other").await.unwrap_err().kind(), LockErrorKind::ShutDown);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn what_was_accepted_may_come_when_nobody_is_left_and_not_after_the_time() {
+    let locks = serving_while_stopping();
+    let report = locks.drain(10 * SECOND).await;
+    assert!(report.is_clean() && report.released == 0, "nobody is waited for: {report:?}");
+    tokio::time::sleep(8 * SECOND).await;
+    let guard = locks.lock("k").await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::ShutDown);
+    assert_eq!(locks.lock("k").await.unwrap_err().kind(), LockErrorKind::ShutDown);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn who_holds_a_lock_gets_those_inside_of_it_while_others_are_refused() {
+    let locks = LockManager::for_tests();
+    let outer = locks.lock("outer").run(async |_| {
+        let draining = drain(&locks);
+        locks.stopping().await;
+        tokio::time::sleep(SECOND).await;
+        let inner = locks.lock("inner").run(async |_| Ok::<_, LockError>("done")).await?;
+        let both = locks.lock_all(["a", "b"]).await?.release().await.is_ok();
+        Ok::<_, LockError>((draining, inner, both))
+    });
+    let (draining, inner, both) = outer.await.unwrap();
+    assert!(inner == "done" && both);
+    assert_eq!(locks.lock("other").await.unwrap_err().kind(), LockErrorKind::ShutDown);
+    let report = draining.await.unwrap();
+    assert!(report.is_clean() && report.released == 0, "{report:?}");
 }
 
 #[cfg(feature = "redis")]

@@ -58,6 +58,25 @@ async fn every_failure() -> Vec<(LockError, u16, Option<u64>)> {
     ]
 }
 
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_request_that_came_this_far_is_served_while_the_manager_drains() {
+    let locks = LockManager::for_tests();
+    let inner = locks.manager();
+    let handler = async move || inner.lock("inside").run(async |_| Ok::<_, LockError>("kept")).await;
+    let app: Router = Router::new().route("/{id}", put(handler).layer(by_path(&locks)));
+    let report = locks.drain(Duration::from_secs(10)).await;
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(locks.lock("other").await.unwrap_err().kind(), LockErrorKind::ShutDown);
+    assert_eq!(app.clone().oneshot(put_to("/7")).await.unwrap().status(), StatusCode::OK);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let refused = app.oneshot(put_to("/7")).await.unwrap();
+    assert_eq!(
+        (refused.status(), &*problem(refused).await["code"].to_string()),
+        (StatusCode::SERVICE_UNAVAILABLE, "\"stopping\"")
+    );
+}
+
 #[tokio::test]
 #[limit]
 async fn each_failure_has_its_status_and_tells_the_outside_no_key() {

@@ -2,6 +2,9 @@
 //! its own, which is this program again.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
+#[cfg(all(target_os = "linux", feature = "axum", feature = "tower"))]
+mod served;
+
 #[cfg(not(target_os = "linux"))]
 fn main() {
     println!("skipped: forks and limits are tried on Linux only");
@@ -17,6 +20,10 @@ fn main() {
         ("no_thread", no_thread::child),
         ("told_to_stop", stopped::child),
         ("told_to_stop_twice", stopped::child),
+        #[cfg(all(feature = "axum", feature = "tower"))]
+        ("told_to_stop_while_it_serves", served::by_the_layer),
+        #[cfg(all(feature = "axum", feature = "tower"))]
+        ("told_to_stop_while_it_serves_and_blocks", served::by_a_blocking_handler),
     ];
     if let Ok(name) = env::var("LOCK_TEST_PROCESS") {
         let (_, child) = tests.iter().find(|(known, _)| *known == name).unwrap();

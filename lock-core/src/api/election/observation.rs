@@ -40,7 +40,7 @@ impl Observation {
         loop {
             tokio::select! {
                 biased;
-                () = self.manager.engine().until_closed() => return Err(LockError::shut_down()),
+                () = self.manager.engine().until_stopping() => return Err(LockError::shut_down()),
                 changed = seen.changed() => changed.map_err(|_| LockError::shut_down())?,
             }
             if let Some(holder) = seen.borrow_and_update().clone() {

@@ -36,6 +36,8 @@ pub struct LockManagerBuilder {
     pub(super) store_name: Option<Arc<str>>,
     pub(super) handoff: HandoffLimits,
     pub(super) on_current_runtime: bool,
+    pub(super) serves_while_stopping: bool,
+    pub(super) strict: bool,
     pub(super) lint_lock_order: bool,
 }
 
@@ -104,6 +106,27 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Has [`connect`](Self::connect) refuse a store that would not grant a lock now, instead of a warning. Default: only
+    /// one that does not answer is refused, so that a service starts while its store fails over.
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
+    }
+
+    /// Grants locks also while this manager [drains](LockManager::drain), until the time of that is nearly up: for
+    /// services whose work was accepted before they were told to stop, and would fail without its locks. Default: only
+    /// requests in a [`LockLayer`](crate::LockLayer), and locks inside of a lock that is held.
+    ///
+    /// What accepts new work stops by [`stopping`](LockManager::stopping). New [elections](LockManager::elect) are refused.
+    pub fn serve_while_stopping(mut self) -> Self {
+        self.serves_while_stopping = true;
+        self
+    }
+
     /// Drives everything on the current tokio runtime and its clock, instead of on a thread of its own.
     ///
     /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
@@ -146,6 +169,7 @@ impl LockManagerBuilder {
                 handle,
                 options: self.options,
                 key_prefix: key_prefix.into(),
+                serves_while_stopping: self.serves_while_stopping,
                 origin,
                 stripings: Stripings::default(),
                 following: Following::default(),

@@ -63,6 +63,7 @@ struct Inner {
     options: LockOptions,
     /// What comes before every key. Empty for none.
     key_prefix: Box<str>,
+    serves_while_stopping: bool,
     origin: Arc<Origin>,
     stripings: Stripings,
     following: Following,
@@ -102,6 +103,8 @@ impl LockManager {
             store_name: None,
             handoff: HandoffLimits { passes: HandoffLimits::MOST, slice: Duration::from_millis(10) },
             on_current_runtime: false,
+            serves_while_stopping: false,
+            strict: false,
             lint_lock_order: cfg!(feature = "test-util"),
         }
     }
@@ -228,7 +231,7 @@ impl LockManager {
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
-    /// Returns what the store remembers of a job that runs at most once in a period: its last run, and whether the next is
+    /// Returns what the store remembers of a job that has a period: its last run, and whether the next is
     /// overdue. `None` if it never ran, or not for so long that it was forgotten.
     ///
     /// See the example of [`JobRecord`].
@@ -355,6 +358,16 @@ impl LockManager {
 
     pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
         &self.inner.handle
+    }
+
+    pub(crate) fn serves_while_stopping(&self) -> bool {
+        self.inner.serves_while_stopping
+    }
+
+    /// Returns a way back to this manager that does not keep it.
+    pub(crate) fn remember(&self) -> impl FnOnce() -> Option<Self> + Send + use<> {
+        let inner = Arc::downgrade(&self.inner);
+        move || inner.upgrade().map(|inner| Self { inner })
     }
 
     pub(crate) fn options(&self) -> &LockOptions {

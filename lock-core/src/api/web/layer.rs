@@ -25,6 +25,10 @@ use crate::types::error::LockError;
 /// service, so under the lock: limit how long that may take, or how long the lock may be held
 /// ([`with_max_hold`](LockRequest::with_max_hold)).
 ///
+/// A request that came this far was accepted: while the manager [drains](crate::LockManager::drain), it still gets its
+/// lock, and those that it takes inside of it, until the time of that is nearly up. The server accepts no more by
+/// [`stopping`](crate::LockManager::stopping).
+///
 /// If the lock is lost, the inner service is dropped at its next await and the request is refused.
 /// [`current_lock`](crate::current_lock) finds the lock, and with it the fencing token, inside of the inner service.
 ///
@@ -122,7 +126,10 @@ where
         let mut ready = replace(&mut self.inner, next);
         let Some(lock) = lock else { return Box::pin(ready.call(request)) };
         let refuse = self.layer.refuse.clone();
+        // Whoever let the request in knows when to stop.
+        let (lock, work) = lock.accepted();
         Box::pin(async move {
+            let _is_served = work;
             match lock.run(async move |_| Ok::<_, LockError>(ready.call(request).await)).await {
                 Ok(served) => served,
                 Err(error) => Ok(refuse.refuse(error)),

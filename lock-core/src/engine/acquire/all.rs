@@ -113,7 +113,7 @@ impl JointAcquire {
         let (first, limit) = (specs[0], self.acquires[0].until);
         let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
         // A refusal for another reason than a taken key is reported for each key.
-        if shared || engine.is_closed() || engine.check(&first.options).is_err() {
+        if shared || engine.refuses(first.accepted) || engine.check(&first.options).is_err() {
             return Outcome::Apart;
         }
         let waits = first.options.wait != Wait::None;
@@ -127,14 +127,14 @@ impl JointAcquire {
         };
         // Who does not wait for the locks does not wait for room either; who does waits for it key by key.
         if !engine.has_room()
-            && let Err(error) = Box::pin(engine.room(engine.clock.now())).await
+            && let Err(error) = Box::pin(engine.room(engine.clock.now(), first.accepted)).await
         {
             return if waits { Outcome::Apart } else { Outcome::Refused(0, None, error) };
         }
         self.claiming = Some(engine.enter());
         let mut joint = JointClaim::new(&engine, &specs, turns);
         let answer = joint.ask(&specs, limit).await;
-        if engine.is_closed() {
+        if engine.refuses(first.accepted) {
             return Outcome::Refused(0, None, LockError::shut_down());
         }
         let granted = match answer {

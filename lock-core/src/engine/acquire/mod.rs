@@ -168,7 +168,7 @@ impl Acquire {
     }
 
     async fn attempt(&mut self) -> Result<Obtained> {
-        if self.engine().is_closed() {
+        if self.engine().refuses(self.spec.accepted) {
             return Err(LockError::shut_down());
         }
         self.engine().check(&self.spec.options)?;
@@ -203,7 +203,7 @@ impl Acquire {
                 if !self.engine().has_room() {
                     // Who does not wait for the lock does not wait for that either.
                     let until = if self.spec.options.wait == Wait::None { self.started } else { self.until };
-                    Box::pin(self.engine().room(until)).await?;
+                    Box::pin(self.engine().room(until, self.spec.accepted)).await?;
                     now = self.engine().clock.now();
                 }
                 Begun::Fresh(None)
@@ -237,13 +237,13 @@ impl Acquire {
         };
         let mut refusals = 0;
         // The turn may have come from a holder who lost it to the shutdown.
-        if self.engine().is_closed() {
+        if self.engine().refuses(self.spec.accepted) {
             return Err(LockError::shut_down());
         }
         loop {
             let releases = guard.releases();
             let (asked, answered_at) = guard.ask(&self.spec, (now, self.until)).await;
-            if self.engine().is_closed() {
+            if self.engine().refuses(self.spec.accepted) {
                 return Err(LockError::shut_down());
             }
             now = answered_at;
@@ -296,7 +296,7 @@ impl Acquire {
                 Err(error) => return Err(error),
             };
             waited = true;
-            match guard.listen(again_at.min(self.until)).await {
+            match guard.listen(&self.spec, again_at.min(self.until)).await {
                 Ok(Some((success, now))) => return self.take(guard, success, GrantPath::Granted, now),
                 Ok(None) => {}
                 Err(Interrupted::TimedOut) if again_at < self.until => {}

@@ -58,7 +58,7 @@ impl Acquire {
         let started = self.started;
         self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
         // Left only after the look below: the last to leave takes what is known of the holder along.
-        let turn = self.handle.called(self.until, &mut waiter).await;
+        let turn = self.handle.called(self.until, self.spec.accepted, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
             // The caller with the turn may have got the lock meanwhile, or seen who holds it.

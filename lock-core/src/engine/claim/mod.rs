@@ -180,8 +180,12 @@ impl ClaimGuard {
     }
 
     /// Waits for a grant. Returns also when it was found good. `None` means that it is time to ask again.
-    pub(crate) async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
-        self.pending().listen(until).await
+    pub(crate) async fn listen(
+        &mut self,
+        spec: &LockSpec,
+        until: Timestamp,
+    ) -> Result<Option<(Success, Timestamp)>, Interrupted> {
+        self.pending().listen(spec.accepted, until).await
     }
 
     /// Hands the granted claim over.

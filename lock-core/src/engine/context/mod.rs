@@ -43,6 +43,11 @@ pub(crate) fn holds(engine: usize, key: &LockKey) -> Option<Arc<Hold>> {
     find(|frame| frame.engine == engine && frame.hold.events.key == *key)
 }
 
+/// Returns whether the current task holds a lock.
+pub(crate) fn holds_any(engine: usize) -> bool {
+    find(|frame| frame.engine == engine).is_some()
+}
+
 /// Shows every lock that the current task holds, the innermost first.
 pub(crate) fn each_held(engine: usize, mut show: impl FnMut(&Arc<Hold>)) {
     find(|frame| {

@@ -2,6 +2,7 @@
 
 mod pending;
 mod room;
+mod stage;
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
 use crate::contract::event::{Notice, Observers};
@@ -20,6 +21,7 @@ use crate::engine::lease::Lease;
 use crate::engine::lease::grants::Grants;
 use crate::engine::shared::pending::Pending;
 use crate::engine::shared::room::Room;
+use crate::engine::shared::stage::Stage;
 use crate::engine::timer::Timer;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
@@ -53,9 +55,7 @@ pub(crate) struct Engine {
     pending: Pending,
     /// How much of it is on its way.
     room: Room,
-    closed: AtomicBool,
-    /// Wakes all waiting callers when the manager is shut down.
-    closing: Notify,
+    stage: Stage,
     /// Whether the keeper has a thread of its own.
     threaded: bool,
     /// The process that the keeper lives in.
@@ -111,8 +111,7 @@ impl Engine {
             jobs,
             pending: Pending::default(),
             room: Room::default(),
-            closed: AtomicBool::new(false),
-            closing: Notify::new(),
+            stage: Stage::default(),
             threaded,
             birthplace: Birthplace::here(),
         };
@@ -150,8 +149,8 @@ impl Engine {
 
     /// Waits until there is little enough cleanup on its way to allow a new claim, at most until a
     /// moment.
-    pub(crate) async fn room(&self, until: Timestamp) -> Result<()> {
-        self.until(until, self.room.left()).await.map_err(|why| match why {
+    pub(crate) async fn room(&self, until: Timestamp, accepted: bool) -> Result<()> {
+        self.until(until, accepted, self.room.left()).await.map_err(|why| match why {
             Interrupted::Closed => LockError::shut_down(),
             Interrupted::TimedOut => LockError::unavailable(
                 "too many releases of dropped guards are still on their way to the store, which frees locks more slowly \
@@ -288,34 +287,48 @@ impl Engine {
         }
     }
 
-    /// Awaits a future, at most until a moment or until the manager is shut down.
-    pub(crate) async fn until<T>(&self, at: Timestamp, work: impl Future<Output = T>) -> Result<T, Interrupted> {
-        let mut closing = pin!(self.closing.notified());
-        closing.as_mut().enable();
-        if self.is_closed() {
+    /// Returns whether nothing is left to be cleaned up, and no acquire on its way that may need it.
+    pub(crate) fn has_nothing_pending(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Awaits a future, at most until a moment or until a shutdown refuses who awaits it.
+    pub(crate) async fn until<T>(
+        &self,
+        at: Timestamp,
+        accepted: bool,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Interrupted> {
+        let mut refused = pin!(self.stage.until_refused(accepted));
+        if self.refuses(accepted) {
             return Err(Interrupted::Closed);
         }
         tokio::select! {
             biased;
             done = work => Ok(done),
             () = self.timer.sleep_until(at) => Err(Interrupted::TimedOut),
-            () = closing => Err(Interrupted::Closed),
+            () = &mut refused => Err(Interrupted::Closed),
         }
     }
 
-    /// Refuses new work and wakes everybody who waits for the store.
+    /// Refuses new work, and wakes everybody who waits for the store.
+    pub(crate) fn stop(&self) {
+        self.stage.stop();
+    }
+
+    /// Refuses all work, and wakes everybody who waits for the store.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.closing.notify_waiters();
+        self.stage.close();
     }
 
     /// Waits until new work is refused.
-    pub(crate) async fn until_closed(&self) {
-        let mut closing = pin!(self.closing.notified());
-        closing.as_mut().enable();
-        if !self.is_closed() {
-            closing.await;
-        }
+    pub(crate) async fn until_stopping(&self) {
+        self.stage.until_refused(false).await;
+    }
+
+    /// Returns whether an acquire is refused, which may belong to work that was accepted before the shutdown.
+    pub(crate) fn refuses(&self, accepted: bool) -> bool {
+        self.stage.refuses(accepted)
     }
 
     /// Returns whether the keeper has ended with the runtime that drove it.
@@ -324,7 +337,7 @@ impl Engine {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.refuses(true)
     }
 
     /// Returns whether a caller may block its thread and still be served.

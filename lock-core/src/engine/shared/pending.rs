@@ -62,7 +62,7 @@ impl Pending {
 
     /// Ordered with the count of waiters: either a waiter sees that the last work is done, or the last
     /// work sees that somebody waits.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 }

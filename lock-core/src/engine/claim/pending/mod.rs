@@ -265,13 +265,17 @@ impl PendingClaim {
         SentClaim { command, sent_at, until, execute_within, floor, may_queue, tentative }
     }
 
-    pub(super) async fn listen(&mut self, until: Timestamp) -> Result<Option<(Success, Timestamp)>, Interrupted> {
+    pub(super) async fn listen(
+        &mut self,
+        accepted: bool,
+        until: Timestamp,
+    ) -> Result<Option<(Success, Timestamp)>, Interrupted> {
         let engine = Arc::clone(&self.engine);
         let Some(listener) = &self.listener else {
-            return engine.until(until, std::future::pending()).await;
+            return engine.until(until, accepted, std::future::pending()).await;
         };
         loop {
-            let grant = match engine.until(until, listener.next()).await? {
+            let grant = match engine.until(until, accepted, listener.next()).await? {
                 News::Granted(grant) => grant,
                 News::Verify => return Ok(None),
             };
