@@ -365,7 +365,7 @@ fn variable(name: &str) -> Result<Option<String>, LockError> {
 
 /// Takes out of URLs what stands before the host and after it, also of those whose scheme is missing or none.
 fn without_credentials(text: &str) -> String {
-    const SCHEMES: [&str; 5] = ["redis", "unix", "redlock", "memory", "http"];
+    const SCHEMES: [&str; 6] = ["redis", "valkey", "unix", "redlock", "memory", "http"];
     let hidden = |word: &str| {
         let start = word.find(|c: char| !matches!(c, '\'' | '"' | '=' | '(')).unwrap_or(0);
         let (before, rest) = word.split_at(start);

@@ -36,7 +36,7 @@ async fn a_key_of_another_type_is_a_mistake_and_no_wait() {
         // It does not wait for something that cannot change.
         watch.assert_within(SECOND, "a key of another type");
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
-        assert!(error.to_string().contains("choose another key, or delete it"), "{error}");
+        assert!(error.to_string().contains("such as a lock of Redisson; choose another key"), "{error}");
     }
     assert_eq!(locks.holder("k").await.unwrap_err().kind(), LockErrorKind::Misconfigured);
     assert_eq!(server.command(&["HGET", "k", "field"]).text(), "value");

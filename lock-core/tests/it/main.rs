@@ -29,6 +29,8 @@ mod far_store;
 mod faults;
 #[cfg(feature = "redis")]
 mod fenced_write;
+#[cfg(feature = "redis")]
+mod first_lock;
 mod grants;
 #[cfg(feature = "redis")]
 mod handoff;

@@ -1,5 +1,6 @@
 //! From a URL, options and the environment to a manager.
 
+mod check;
 #[cfg(feature = "redis")]
 mod redlock;
 #[cfg(feature = "inspect")]
@@ -16,12 +17,16 @@ use crate::types::prefix::take_key_prefix;
 impl LockManager {
     /// Connects to the store that a URL names, and checks that it answers.
     ///
+    /// It also takes a lock of its own and gives it back: what the first lock would fail with is a warning in the log.
+    /// [`strict`](LockManagerBuilder::strict) refuses it.
+    ///
     /// | URL | store |
     /// |---|---|
     /// | `memory://` | this process, for tests and programs that run alone; shared by all who connect to it here |
     /// | `memory://name` | another one of this process |
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey, 6.2 or newer |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
+    /// | `valkey://…`, `valkeys://…` | the same as `redis://` and `rediss://` |
     /// | `redis+unix:///path/to.sock` | the same over a Unix socket |
     /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
@@ -64,9 +69,7 @@ impl LockManager {
     ///
     /// Safe: nothing is kept.
     pub async fn connect_with(url: &str, options: LockOptions) -> Result<Self> {
-        let manager = Self::builder_for(url)?.options(options).build()?;
-        manager.ping().await?;
-        Ok(manager)
+        Self::builder_for(url)?.options(options).connect().await
     }
 
     /// Starts to build a manager of the store that a URL names, as in [`connect`](Self::connect). Opens nothing.
@@ -91,6 +94,7 @@ impl LockManager {
     /// | `LOCK_STUCK_AFTER` | the age at which a hold counts as stuck |
     /// | `LOCK_HANDOFF` | `true` or `false`: whether locks pass directly between callers of a process |
     /// | `LOCK_RELEASE_IN_BACKGROUND` | `true` or `false` |
+    /// | `LOCK_STRICT` | `true`: see [`LockManagerBuilder::strict`] |
     /// | `LOCK_DURABILITY` | `acks=1`, `acks=all`, `fsync=local`, `fsync=1` or `master` |
     ///
     /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
@@ -118,14 +122,13 @@ impl LockManager {
     /// # }
     /// ```
     pub async fn from_env() -> Result<Self> {
-        let manager = configured(|name| match std::env::var(name) {
+        configured(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
             Err(VarError::NotPresent) => Ok(None),
             Err(VarError::NotUnicode(_)) => Err(LockError::misconfigured(format!("{name} is not text"))),
         })?
-        .build()?;
-        manager.ping().await?;
-        Ok(manager)
+        .connect()
+        .await
     }
 }
 
@@ -146,6 +149,11 @@ fn configured(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<LockM
         }
     }
     let builder = at(&url)?.options(options);
+    let builder = match set("LOCK_STRICT")?.as_deref().map(str::trim) {
+        Some("true") => builder.strict(),
+        None | Some("false") => builder,
+        Some(_) => return Err(LockError::misconfigured("LOCK_STRICT is neither true nor false")),
+    };
     Ok(match set("LOCK_KEY_PREFIX")? {
         Some(prefix) => builder.key_prefix(prefix),
         None => builder,
@@ -171,13 +179,13 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
         }
         "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" => LockManager::builder(crate::stores::redis::RedisStore::new(&url)?),
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" => LockManager::builder(crate::stores::redis::RedisStore::new(&url)?),
         #[cfg(feature = "redis")]
         "redlock" | "redlocks" => LockManager::builder(crate::stores::quorum::Quorum::new(&url)?),
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" | "redlock" | "redlocks" => {
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
             return Err(LockError::misconfigured(
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
@@ -244,6 +252,7 @@ mod tests {
             (&[url, ("LOCK_TTL", "10")], "LOCK_TTL: \"10\" is not a duration"),
             (&[url, ("LOCK_WAIT", "never")], "LOCK_WAIT: "),
             (&[url, ("LOCK_HANDOFF", "yes")], "LOCK_HANDOFF: \"yes\" is neither true nor false"),
+            (&[url, ("LOCK_STRICT", "yes")], "LOCK_STRICT is neither true nor false"),
             (&[url, ("LOCK_TTL", "1ms")], "use at least 1s"),
             (&[url, ("LOCK_KEY_PREFIX", "prod")], "colon"),
         ] {

@@ -51,7 +51,7 @@ async fn the_key_of_another_type_is_named_with_its_type() {
     let server = RedisServer::start();
     let phase = format!("shared{}1|7-0-0|1|h|1|s|", "0".repeat(25));
     for (name, advice) in [
-        ("k", "choose another key, or delete it"),
+        ("k", "belongs to another program; choose another key"),
         ("{k}@queue", "the lock \"k\" has a zset, the queue; delete that key"),
         ("{k}@waiters", "the lock \"k\" has a hash"),
         ("{k}@blocked", "the lock \"k\" has a string"),

@@ -20,6 +20,10 @@ pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
             "cannot connect to {node}: {}; check the host and the TLS settings of its URL",
             error.detail().unwrap_or("the client refuses these settings"),
         )),
+        ErrorKind::Parse => LockError::misconfigured(format!(
+            "cannot connect to {node}: what answers there does not speak as Redis does{}; correct host and port of the URL",
+            if is_http(error) { ", but as a web server" } else { "" },
+        )),
         ErrorKind::RESP3NotSupported => LockError::misconfigured(format!(
             "cannot connect to {node}: it does not know HELLO; use Redis 6.2 or later",
         )),
@@ -40,6 +44,14 @@ pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
             },
         },
     }
+}
+
+/// Returns whether an answer that cannot be read begins as one of a web server: with HTTP, or with `<`.
+fn is_http(error: &RedisError) -> bool {
+    let text = error.to_string();
+    [b'H', b'<']
+        .iter()
+        .any(|first| text.contains(&format!("`{first}`")) || text.contains(&format!("`{}`", char::from(*first))))
 }
 
 /// Returns what the provider of credentials failed with.
@@ -79,7 +91,7 @@ pub(crate) fn mistyped(name: &str) -> LockError {
     let advice = if keys::is_reserved(name) {
         "delete it, and find out who writes to it"
     } else {
-        "choose another key, or delete it"
+        "it belongs to another program; choose another key"
     };
     LockError::misconfigured(format!(
         "the Redis key {name:?} holds another type than this library writes there, so no lock can be taken; {advice}",
@@ -179,7 +191,10 @@ fn greeted(node: &str, code: &str, detail: &str) -> LockError {
 
 fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     let (name, meaning) = meaning(code, detail)?;
-    let text = |advice: &str| format!("{node} refused to {op}: {advice} ({name})");
+    let text = |advice: &str| match words(detail) {
+        Some(words) => format!("{node} refused to {op}: {advice} ({name}: {words})"),
+        None => format!("{node} refused to {op}: {advice} ({name})"),
+    };
     Some(match meaning {
         Meaning::NotExecuted(advice) => LockError::not_executed(text(advice)),
         Meaning::Misconfigured(advice) => {
@@ -187,6 +202,14 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
             if name == "WRONGTYPE" { error.with_source(WrongType) } else { error }
         }
     })
+}
+
+/// Returns the server's own words where they name the command or the key that is meant, without what they repeat of the
+/// command, and without the script.
+fn words(detail: &str) -> Option<&str> {
+    let names = ["permission", "unknown command", "unknown subcommand"].iter().any(|part| detail.contains(part));
+    let end = [", with args", " script: ", ", on @user"].iter().filter_map(|part| detail.find(part)).min();
+    names.then(|| detail[..end.unwrap_or(detail.len())].trim_end_matches('.'))
 }
 
 /// Returns the code of an error that says something definite. A script may have put it into the text.

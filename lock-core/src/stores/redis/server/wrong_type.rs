@@ -67,8 +67,9 @@ impl Part {
         let Self { name, expected, purpose } = self;
         LockError::misconfigured(match purpose {
             None => format!(
-                "the Redis key {name:?} holds a {found}, another type than a {expected}, so no lock can be taken; choose \
-                 another key, or delete it",
+                "the Redis key {name:?} holds a {found}, another type than a {expected}, so no lock can be taken; it \
+                 belongs to another program{}; choose another key",
+                if found == "hash" { ", such as a lock of Redisson" } else { "" },
             ),
             Some(purpose) => format!(
                 "the Redis key {name:?} holds a {found}, where the lock {:?} has a {expected}, {purpose}; delete that key, \

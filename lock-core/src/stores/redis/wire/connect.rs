@@ -17,7 +17,7 @@ use crate::types::error::{LockError, LockErrorKind, Result};
 /// link that silently drops everything would look alive for a quarter of an hour.
 const PEER_SILENCE: Duration = Duration::from_secs(10);
 
-const SUPPORTED: &str = "supported are redis://host:port/db, rediss:// (TLS, with the cargo feature `tls`), \
+const SUPPORTED: &str = "supported are redis://host:port/db (or valkey://), rediss:// (TLS, with the cargo feature `tls`), \
                          redis+unix:///path?db=0 (or unix://), redis+sentinel://host:26379/service and \
                          redis+cluster://host:port, each with user:password@ where needed";
 
@@ -41,11 +41,11 @@ impl Target {
             return Err(misconfigured(format!("this is not a URL of a Redis server; {SUPPORTED}")));
         };
         match scheme {
-            "redis" | "redis+unix" | "unix" => {}
-            "rediss" if cfg!(feature = "tls") => {}
-            "rediss" => {
+            "redis" | "valkey" | "redis+unix" | "unix" => {}
+            "rediss" | "valkeys" if cfg!(feature = "tls") => {}
+            "rediss" | "valkeys" => {
                 return Err(misconfigured(
-                    "rediss:// needs TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
+                    "rediss:// and valkeys:// need TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
                 ));
             }
             _ => return Err(misconfigured(format!("the Redis store does not serve URLs of this scheme; {SUPPORTED}"))),
@@ -65,8 +65,9 @@ impl Target {
         }
         Self::check(scheme.ends_with("unix"), rest)?;
         let info: ConnectionInfo = url.parse().map_err(|_: RedisError| {
+            let part = unreadable_part(rest);
             misconfigured(format!(
-                "the Redis URL cannot be read; percent-encode special characters of user and password; {SUPPORTED}"
+                "the Redis URL cannot be read{part}; percent-encode special characters of user and password; {SUPPORTED}"
             ))
         })?;
         if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } = info.addr()
@@ -211,6 +212,21 @@ impl Target {
     }
 }
 
+/// Names the part of a URL that makes no sense, if that can be told, without repeating it.
+fn unreadable_part(rest: &str) -> &'static str {
+    let (address, _) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = address.split_once('/').unwrap_or((address, ""));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let port = host.rsplit(']').next().and_then(|end| end.rsplit_once(':')).map(|(_, port)| port);
+    if port.is_some_and(|port| !port.is_empty() && port.parse::<u16>().is_err()) {
+        ": its port is no number up to 65535"
+    } else if !path.is_empty() && path.parse::<i64>().is_err() {
+        ": the database at its end is no number"
+    } else {
+        ""
+    }
+}
+
 /// Hides the client, which knows the password.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,6 +265,7 @@ mod tests {
             ("redis://[::1]:7000", "[::1]:7000"),
             ("redis+unix:///run/redis.sock?db=2&pass=s3cret", "/run/redis.sock/2"),
             ("unix:///run/redis.sock", "/run/redis.sock"),
+            ("valkey://user:s3cret@h/1", "h:6379/1"),
         ] {
             let target = parse(url).unwrap();
             assert_eq!(target.node(), node, "{url}");
@@ -290,8 +307,9 @@ mod tests {
             ("redis://", "cannot be read"),
             ("redis://:s3/cret@h", "percent-encode"),
             ("redis://s3cret?@h", "percent-encode"),
-            ("redis://:s3cret@h:port", "cannot be read"),
-            ("redis://:s3cret@h/nine", "cannot be read"),
+            ("redis://:s3cret@h:port", "its port is no number"),
+            ("redis://:s3cret@[::1]:66000/1", "its port is no number"),
+            ("redis://:s3cret@h/nine", "the database at its end is no number"),
             ("redis://0.0.0.0", "cannot be read"),
             ("redis://:s3cret@h/#insecure", "always does"),
             ("redis://:s3,cret@h,i", "redis+cluster://host,host"),

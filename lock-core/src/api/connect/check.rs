@@ -1,0 +1,87 @@
+//! Whether the first lock would be granted, found out before anybody needs it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::manager::{LockManager, LockManagerBuilder};
+use crate::contract::backend::{AcquireRequest, Claim, Release};
+use crate::engine::shared::Caller;
+use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::key::LockKey;
+use crate::types::owner::HolderInfo;
+
+/// The lease of the lock that is tried, at most: less if the manager's are shorter.
+const TTL: Duration = Duration::from_secs(6);
+
+/// How long it may take: longer than a confirmation by replicas that do not come.
+const WITHIN: Duration = Duration::from_secs(5);
+
+impl LockManagerBuilder {
+    /// Builds the manager, checks that the store answers, and tries whether it grants a lock.
+    ///
+    /// What the first lock would fail with, such as a replica that takes no writes, a memory that is full, replicas that
+    /// are missing for `acks=2`, or a permission that the user lacks, is a warning in the log; with
+    /// [`strict`](Self::strict) it is the error of this call.
+    ///
+    /// ```
+    /// # use lock_core::LockManager;
+    /// # async fn demo() -> Result<(), lock_core::LockError> {
+    /// let locks = LockManager::builder_for("memory://")?.strict().connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build) and [`LockManager::ping`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the lock that is tried ends by itself within 6 s.
+    pub async fn connect(self) -> Result<LockManager> {
+        let strict = self.is_strict();
+        let manager = self.build()?;
+        manager.ping().await?;
+        match manager.try_out().await {
+            Err(error) if strict => return Err(error),
+            Err(error) => tracing::warn!(
+                %error,
+                "locks cannot be taken here now: the next one would fail like this, if nothing changes before",
+            ),
+            Ok(()) => {}
+        }
+        Ok(manager)
+    }
+}
+
+impl LockManager {
+    /// Takes a lock that nobody else wants, and gives it back.
+    async fn try_out(&self) -> Result<()> {
+        let engine = self.engine_here()?;
+        // Of a manager without a prefix, the names of the keys are not known: this is what the documentation calls them.
+        let has_prefix = !self.key_prefix().is_empty();
+        let key = self.key(if has_prefix { "distributed-lock:check" } else { "lock:distributed-lock:check" })?;
+        let origin = self.origin();
+        let info = HolderInfo::new(Arc::clone(&origin.host), origin.pid, "LockManager::connect");
+        engine.check(self.options())?;
+        let durability = self.options().durability.unwrap_or_else(|| engine.backend.durability_dyn());
+        let claim = Claim::new(key.clone(), TTL.min(self.options().ttl)).with_durability(durability);
+        let until = engine.clock.now().after(WITHIN);
+        let acquire = Arc::clone(&engine.backend).try_acquire_dyn(AcquireRequest::new(claim.clone(), info));
+        let acquired = engine.bounded("acquire", &key, until, engine.route(Caller::Async, acquire)).await;
+        // Also after an error, which may leave open whether it was taken. Another process that tries has it for a moment.
+        let release = Arc::clone(&engine.backend).release_dyn(Release::new(claim));
+        let released = engine.bounded("release", &key, until, engine.route(Caller::Async, release)).await;
+        match acquired.and(released.map(drop)) {
+            Err(error) if !has_prefix && is_about_its_key(&error, &key) => Ok(()),
+            tried => tried,
+        }
+    }
+}
+
+/// Returns whether the user may use other keys than this one: then it says nothing about those.
+fn is_about_its_key(error: &LockError, key: &LockKey) -> bool {
+    let text = error.to_string();
+    let is_refused = error.kind() == LockErrorKind::Misconfigured && text.contains("NOPERM");
+    is_refused && (text.contains("one of the keys") || text.contains(&format!("'{key}'")))
+}
