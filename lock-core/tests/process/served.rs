@@ -29,7 +29,8 @@ const BEFORE: usize = 100;
 /// The lock is taken by the layer.
 pub(crate) fn by_the_layer() -> bool {
     let server = RedisServer::start();
-    serve(LockManager::builder_for(&server.url()).unwrap().build().unwrap(), |locks| {
+    let locks = LockManager::builder_for(&server.url()).unwrap().build().unwrap();
+    serve(&locks, |locks| {
         let one_at_a_time = LockLayer::new(move |request: &Request| locks.lock(request.uri().path()).with_wait(WITHIN));
         let work = async || {
             tokio::time::sleep(HOLD).await;
@@ -43,7 +44,7 @@ pub(crate) fn by_the_layer() -> bool {
 pub(crate) fn by_a_blocking_handler() -> bool {
     let server = RedisServer::start();
     let locks = LockManager::builder_for(&server.url()).unwrap().serve_while_stopping().build().unwrap();
-    serve(locks, |locks| {
+    serve(&locks, |locks| {
         let work = async move |Path(key): Path<String>| {
             let blocking = move || {
                 let guard = locks.lock(key).with_wait(WITHIN).acquire_blocking()?;
@@ -64,7 +65,7 @@ struct Counts {
     done_while_stopping: AtomicUsize,
 }
 
-fn serve(locks: LockManager, app: impl FnOnce(LockManager) -> Router) -> bool {
+fn serve(locks: &LockManager, app: impl FnOnce(LockManager) -> Router) -> bool {
     let counts = Arc::new(Counts::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (report, answers) = runtime.block_on(async {

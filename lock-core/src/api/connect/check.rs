@@ -64,13 +64,13 @@ impl LockManager {
         let origin = self.origin();
         let info = HolderInfo::new(Arc::clone(&origin.host), origin.pid, "LockManager::connect");
         engine.check(self.options())?;
-        let durability = self.options().durability.unwrap_or_else(|| engine.backend.durability_dyn());
+        let durability = self.options().durability.unwrap_or_else(|| engine.backend.durability());
         let claim = Claim::new(key.clone(), TTL.min(self.options().ttl)).with_durability(durability);
         let until = engine.clock.now().after(WITHIN);
-        let acquire = Arc::clone(&engine.backend).try_acquire_dyn(AcquireRequest::new(claim.clone(), info));
+        let acquire = Arc::clone(&engine.backend).try_acquire(AcquireRequest::new(claim.clone(), info));
         let acquired = engine.bounded("acquire", &key, until, engine.route(Caller::Async, acquire)).await;
         // Also after an error, which may leave open whether it was taken. Another process that tries has it for a moment.
-        let release = Arc::clone(&engine.backend).release_dyn(Release::new(claim));
+        let release = Arc::clone(&engine.backend).release(Release::new(claim));
         let released = engine.bounded("release", &key, until, engine.route(Caller::Async, release)).await;
         match acquired.and(released.map(drop)) {
             Err(error) if !has_prefix && is_about_its_key(&error, &key) => Ok(()),
