@@ -325,7 +325,7 @@ impl LockRequest {
             return Ok(Box::pin(async move { protect::keep_from_start(acquire.await?, keep).await }));
         }
         let handle = Arc::clone(self.manager.handle());
-        if handle.engine.birthplace.is_left() {
+        if handle.engine.made_in.was_forked() {
             return Err(LockError::forked());
         }
         let called_from = self.called_from;

@@ -31,7 +31,7 @@ impl LockManager {
     /// Safe to drop; the rest goes on in the background. Calling it again reports what is left.
     pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
-        if engine.birthplace.is_left() {
+        if engine.made_in.was_forked() {
             return ShutdownReport { released: 0, unreleased: Vec::new(), drained: true };
         }
         let until = engine.clock.now().after(within);
@@ -97,7 +97,7 @@ impl LockManager {
     /// Safe to drop: the manager then stays closed, and what is held stays held.
     pub async fn drain(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
-        if engine.birthplace.is_left() {
+        if engine.made_in.was_forked() {
             return self.shutdown(within).await;
         }
         let until = engine.clock.now().after(within);
@@ -195,7 +195,7 @@ mod signal {
         ///
         /// Safe to drop: before a signal nothing has changed, after it as for [`drain`](Self::drain).
         pub async fn shutdown_on_signal(&self, within: Duration) -> Result<ShutdownReport> {
-            if self.engine().birthplace.is_left() {
+            if self.engine().made_in.was_forked() {
                 return Err(LockError::forked());
             }
             let (sender, mut signals) = unbounded_channel();

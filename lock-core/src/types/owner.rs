@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockLabel;
-use crate::types::system::fork::Birthplace;
+use crate::types::system::fork::MadeIn;
 
 /// 128 random bits that identify one claim on one key.
 ///
@@ -90,17 +90,17 @@ struct Drawn {
     owners: [[u8; 16]; 16],
     left: usize,
     /// The process that drew them. A fork copies them.
-    process: Option<Birthplace>,
+    process: Option<MadeIn>,
 }
 
 impl Drawn {
     const NOTHING: Self = Self { owners: [[0; 16]; 16], left: 0, process: None };
 
     fn take(&mut self) -> OwnerId {
-        if self.left == 0 || self.process.as_ref().is_none_or(Birthplace::is_left) {
+        if self.left == 0 || self.process.as_ref().is_none_or(MadeIn::was_forked) {
             #[expect(clippy::expect_used, reason = "a predictable owner could release somebody else's lock")]
             getrandom::fill(self.owners.as_flattened_mut()).expect("the operating system gives random bytes");
-            (self.left, self.process) = (self.owners.len(), Some(Birthplace::here()));
+            (self.left, self.process) = (self.owners.len(), Some(MadeIn::this_process()));
         }
         self.left -= 1;
         OwnerId(self.owners[self.left])

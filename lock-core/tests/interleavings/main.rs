@@ -55,7 +55,7 @@ use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
-use crate::gate::{Gate, Look, Payload, Turn, Waiter};
+use crate::gate::{Gate, Payload, Turn, TurnCheck, Waiter};
 use crate::types::key::LockKey;
 
 /// How many orders of each set of visits are tried, in each of the two ways.
@@ -140,12 +140,12 @@ fn poll_once(slot: &mut Waiter<Parcel>) -> Option<Turn<Parcel>> {
 }
 
 /// The looks that are scheduled.
-type Looks = Arc<sync::Mutex<Vec<Look<Parcel>>>>;
+type Looks = Arc<sync::Mutex<Vec<TurnCheck<Parcel>>>>;
 
 /// Runs what is scheduled.
 fn look(looks: &Looks) {
     let due = std::mem::take(&mut *looks.lock());
-    due.into_iter().for_each(Look::run);
+    due.into_iter().for_each(TurnCheck::run);
 }
 
 /// Runs visitors side by side. Returns in how many orders.

@@ -165,7 +165,7 @@ const TABLES: &[Layers] = &[
             &["round", "session", "turns"],
             &["members"],
             &["shared"],
-            &["look", "report", "run"],
+            &["queries", "report", "run"],
             &["release"],
             &["repair"],
             &["acquire"],

@@ -160,10 +160,10 @@ impl LockManagerBuilder {
         };
         let observers = Arc::clone(&handle.engine.observers);
         observers.notice(&Notice::Store { store: &store });
-        let birthplace = handle.engine.birthplace.clone();
+        let made_in = handle.engine.made_in.clone();
         let order = self.lint_lock_order.then(Arc::default);
         let origin =
-            Arc::new(Origin { host, pid: std::process::id(), store, observers, birthplace, seen_as: None, order });
+            Arc::new(Origin { host, pid: std::process::id(), store, observers, made_in, seen_as: None, order });
         Ok(LockManager {
             inner: Arc::new(Inner {
                 handle,

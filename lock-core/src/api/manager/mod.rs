@@ -349,7 +349,7 @@ impl LockManager {
 
     /// Returns the engine, unless it stayed with the parent of this process.
     pub(crate) fn engine_here(&self) -> Result<&Arc<Engine>> {
-        if self.engine().birthplace.is_left() { Err(LockError::forked()) } else { Ok(self.engine()) }
+        if self.engine().made_in.was_forked() { Err(LockError::forked()) } else { Ok(self.engine()) }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -27,8 +27,8 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// [`Absent`] if the store lacks it.
 macro_rules! twin {
     (
-        told { $( fn $fact:ident(&self $(, $given:ident: $kind:ty)*) -> $says:ty; )* }
-        asked { $( async fn $ask:ident($( $arg:ident: $own:ty => $lent:expr ),*) -> $answer:ty; )* }
+        facts { $( fn $fact:ident(&self $(, $given:ident: $kind:ty)*) -> $says:ty; )* }
+        operations { $( async fn $ask:ident($( $arg:ident: $own:ty => $lent:expr ),*) -> $answer:ty; )* }
         $( $part:ident: $Part:ident {
             $( fn $known:ident() -> $known_as:ty; )*
             $( async fn $more:ident($( $of:ident: $owned:ty => $borrowed:expr ),*) -> $found:ty; )*
@@ -73,7 +73,7 @@ macro_rules! twin {
 }
 
 twin! {
-    told {
+    facts {
         fn capabilities(&self) -> Capabilities;
         fn attach(&self, clock: &Clock) -> ();
         fn lane(&self, key: &LockKey) -> u16;
@@ -83,7 +83,7 @@ twin! {
         fn has_failed_over(&self, lane: u16, before: u64) -> bool;
         fn is_contended(&self, key: &LockKey) -> bool;
     }
-    asked {
+    operations {
         async fn drive(inbox: Inbox => inbox) -> LockError;
         async fn ping() -> Result<()>;
         async fn try_acquire(request: AcquireRequest => &request) -> Result<Attempt>;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::contract::event::GrantPath;
 use crate::engine::acquire::{Acquire, Granted, Obtained};
-use crate::engine::claim::all::{JointClaim, Verdict};
+use crate::engine::claim::all::{JointAnswer, JointClaim};
 use crate::engine::claim::spec::LockSpec;
-use crate::engine::claim::{Handoff, HolderHint, Seat, retire};
+use crate::engine::claim::{Handoff, HolderHint, LocalPlace, retire};
 use crate::engine::context;
 use crate::engine::gate::Turn;
 use crate::engine::handle::EngineHandle;
@@ -99,7 +99,7 @@ struct JointAcquire {
     claiming: Option<PendingEntry>,
 }
 
-enum Outcome {
+enum JointOutcome {
     Granted(Vec<Granted>),
     /// The key of this number stands in the way, held by somebody or for another reason.
     Refused(usize, Option<Holder>, LockError),
@@ -107,62 +107,62 @@ enum Outcome {
 }
 
 impl JointAcquire {
-    async fn run(&mut self) -> Outcome {
+    async fn run(&mut self) -> JointOutcome {
         let engine = Arc::clone(&self.handle.engine);
         let specs: Vec<&LockSpec> = self.acquires.iter().map(|acquire| &acquire.spec).collect();
         let (first, limit) = (specs[0], self.acquires[0].until);
         let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
         // A refusal for another reason than a taken key is reported for each key.
         if shared || engine.refuses(first.accepted) || engine.check(&first.options).is_err() {
-            return Outcome::Apart;
+            return JointOutcome::Apart;
         }
         let waits = first.options.wait != Wait::None;
         let turns = match turns(&self.handle, &specs) {
             Ok(turns) => turns,
-            Err(_) if waits => return Outcome::Apart,
+            Err(_) if waits => return JointOutcome::Apart,
             Err((index, known)) => {
                 let holder = known.and_then(|known| known.describe(engine.clock.now()));
-                return Outcome::Refused(index, holder.clone(), LockError::busy(holder));
+                return JointOutcome::Refused(index, holder.clone(), LockError::busy(holder));
             }
         };
         // Who does not wait for the locks does not wait for room either; who does waits for it key by key.
         if !engine.has_room()
             && let Err(error) = Box::pin(engine.room(engine.clock.now(), first.accepted)).await
         {
-            return if waits { Outcome::Apart } else { Outcome::Refused(0, None, error) };
+            return if waits { JointOutcome::Apart } else { JointOutcome::Refused(0, None, error) };
         }
         self.claiming = Some(engine.enter());
         let mut joint = JointClaim::new(&engine, &specs, turns);
         let answer = joint.ask(&specs, limit).await;
         if engine.refuses(first.accepted) {
-            return Outcome::Refused(0, None, LockError::shut_down());
+            return JointOutcome::Refused(0, None, LockError::shut_down());
         }
         let granted = match answer {
-            Ok(Verdict::Granted(granted)) => granted,
-            Ok(Verdict::Apart) => return Outcome::Apart,
-            Ok(Verdict::Held(..)) if waits => return Outcome::Apart,
-            Ok(Verdict::Held(index, holder)) => {
-                return Outcome::Refused(index, Some(holder.clone()), LockError::busy(Some(holder)));
+            Ok(JointAnswer::Granted(granted)) => granted,
+            Ok(JointAnswer::Apart) => return JointOutcome::Apart,
+            Ok(JointAnswer::Held(..)) if waits => return JointOutcome::Apart,
+            Ok(JointAnswer::Held(index, holder)) => {
+                return JointOutcome::Refused(index, Some(holder.clone()), LockError::busy(Some(holder)));
             }
             Err(error) if waits && error.kind() == LockErrorKind::Unavailable => {
                 // If each of them waits in vain then, for what this attempt left to be undone, that is the reason.
                 for acquire in &mut self.acquires {
                     acquire.out_of_reach = Some(error.clone());
                 }
-                return Outcome::Apart;
+                return JointOutcome::Apart;
             }
             Err(error) => {
                 let named = specs.iter().position(|spec| Some(&spec.events.key) == error.key());
-                return Outcome::Refused(named.unwrap_or(0), None, error);
+                return JointOutcome::Refused(named.unwrap_or(0), None, error);
             }
         };
         let now = engine.clock.now();
         let ended = granted.iter().any(|success| deadline_of(success.sent_at, success.granted_for) <= now);
         let grants = if ended { None } else { begin(&engine, joint.granted(&specs, granted, now), now) };
         match grants {
-            Some(grants) => Outcome::Granted(grants),
-            None if waits => Outcome::Apart,
-            None => Outcome::Refused(
+            Some(grants) => JointOutcome::Granted(grants),
+            None if waits => JointOutcome::Apart,
+            None => JointOutcome::Refused(
                 0,
                 None,
                 LockError::unavailable("the lease ended before it could be taken up; use a longer ttl"),
@@ -170,11 +170,11 @@ impl JointAcquire {
         }
     }
 
-    fn end(mut self, outcome: Outcome) -> Result<Attempted> {
+    fn end(mut self, outcome: JointOutcome) -> Result<Attempted> {
         let mut acquires = std::mem::take(&mut self.acquires);
         let claiming = self.claiming.take();
         match outcome {
-            Outcome::Granted(grants) => {
+            JointOutcome::Granted(grants) => {
                 let _until_they_are_held = claiming;
                 let holds = acquires.into_iter().zip(grants).map(|(mut acquire, grant)| {
                     acquire.begin();
@@ -182,14 +182,14 @@ impl JointAcquire {
                 });
                 holds.collect::<Result<_>>().map(Attempted::Granted)
             }
-            Outcome::Refused(index, holder, error) => {
+            JointOutcome::Refused(index, holder, error) => {
                 drop(claiming);
                 let mut acquire = acquires.swap_remove(index);
                 acquire.holder = holder;
                 acquire.begin();
                 acquire.end(Err(error)).map(|hold| Attempted::Granted(vec![hold]))
             }
-            Outcome::Apart => Ok(Attempted::Apart(acquires)),
+            JointOutcome::Apart => Ok(Attempted::Apart(acquires)),
         }
     }
 }
@@ -212,8 +212,8 @@ fn begin(engine: &Arc<Engine>, leases: Vec<(Arc<Lease>, Turn<Handoff>)>, at: Tim
     };
     let path = GrantPath::Uncontended;
     let grants = leases.into_iter().zip(tokens).map(|((lease, turn), token)| {
-        let seat = Seat::Turn(turn);
-        Granted { token, lease, seat, path, at }
+        let place = LocalPlace::Turn(turn);
+        Granted { token, lease, place, path, at }
     });
     Some(grants.collect())
 }

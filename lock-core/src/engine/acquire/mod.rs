@@ -14,13 +14,13 @@ use crate::contract::event::{GrantPath, LockEventKind};
 use crate::engine::acquire::pauses::{backstop, poll_pause};
 use crate::engine::acquire::turn::guest_of;
 use crate::engine::claim::spec::LockSpec;
-use crate::engine::claim::{Answer, Carried, ClaimGuard, Handoff, PendingClaim, Seat, Success, retire};
+use crate::engine::claim::{Carried, ClaimAnswer, ClaimGuard, Handoff, LocalPlace, PendingClaim, Success, retire};
 use crate::engine::context;
 use crate::engine::context::deadlock::Nested;
 use crate::engine::gate::Turn;
 use crate::engine::handle::EngineHandle;
 use crate::engine::hold::Hold;
-use crate::engine::hold::owned::{OwnedHold, Part};
+use crate::engine::hold::owned::{HolderRole, OwnedHold};
 use crate::engine::lease::{Lease, deadline_of};
 use crate::engine::report::trace;
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
@@ -53,18 +53,18 @@ pub(crate) fn acquire<T>(
 /// What an acquire ends with.
 enum Obtained {
     New(Granted),
-    /// A share in a grant that an enclosing scope of the same task holds.
-    Shared(Arc<Hold>),
+    /// A grant that an enclosing scope of the same task holds.
+    Reentrant(Arc<Hold>),
 }
 
-/// What an acquire goes on from when it has the turn.
-enum Begun {
-    /// Nothing, but for the lease that is to be released.
+/// What an acquire starts from at the store, when it has the turn.
+enum Start {
+    /// A new claim, whose first request also releases this lease, if there is one.
     Fresh(Option<Arc<Lease>>),
     Pending(Box<PendingClaim>),
 }
 
-impl Begun {
+impl Start {
     fn after(lease: Arc<Lease>) -> Self {
         lease.arrive();
         Self::Fresh(Some(lease))
@@ -75,7 +75,7 @@ impl Begun {
 struct Granted {
     token: FencingToken,
     lease: Arc<Lease>,
-    seat: Seat,
+    place: LocalPlace,
     path: GrantPath,
     at: Timestamp,
 }
@@ -178,8 +178,8 @@ impl Acquire {
         }
         if let Some(hold) = context::holds(self.engine().identity(), &self.spec.events.key) {
             let covered = hold.lease.mode().covers(mode);
-            if self.spec.reentrant && covered && hold.share() {
-                return Ok(Obtained::Shared(hold));
+            if self.spec.reentrant && covered && hold.add_guard() {
+                return Ok(Obtained::Reentrant(hold));
             }
             // A caller that does not wait finds it taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
@@ -189,16 +189,16 @@ impl Acquire {
         }
         let (mut turn, waited, mut now) = loop {
             let (mut turn, waited, now) = self.take_turn().await?;
-            let Some(share) = turn.take_share() else { break (turn, waited, now) };
-            if let Some((lease, token)) = guest_of(&share, now) {
-                let seat = Seat::Share(share);
-                return Ok(Obtained::New(Granted { token, lease, seat, path: GrantPath::Shared, at: now }));
+            let Some(membership) = turn.take_membership() else { break (turn, waited, now) };
+            if let Some((lease, token)) = guest_of(&membership, now) {
+                let place = LocalPlace::Member(membership);
+                return Ok(Obtained::New(Granted { token, lease, place, path: GrantPath::Shared, at: now }));
             }
             // The lease was lost while we came in.
         };
         let (carried, entry) = turn.take_payload().map(Handoff::unpack).unzip();
         self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
-        let begun = match carried {
+        let start = match carried {
             None => {
                 if !self.engine().has_room() {
                     // Who does not wait for the lock does not wait for that either.
@@ -206,34 +206,34 @@ impl Acquire {
                     Box::pin(self.engine().room(until, self.spec.accepted)).await?;
                     now = self.engine().clock.now();
                 }
-                Begun::Fresh(None)
+                Start::Fresh(None)
             }
-            Some(Carried::PendingClaim(pending)) => Begun::Pending(pending),
+            Some(Carried::PendingClaim(pending)) => Start::Pending(pending),
             Some(Carried::Lease(lease)) => match lease.next_token(now) {
                 Some(token) => {
-                    let seat = self.seat(turn, &lease);
-                    return Ok(Obtained::New(Granted { token, lease, seat, path: GrantPath::Handoff, at: now }));
+                    let place = self.local_place(turn, &lease);
+                    return Ok(Obtained::New(Granted { token, lease, place, path: GrantPath::Handoff, at: now }));
                 }
                 // Lost on the way from one hand to the other.
-                None => Begun::after(lease),
+                None => Start::after(lease),
             },
-            Some(Carried::Retiring(lease)) => Begun::after(lease),
+            Some(Carried::Retiring(lease)) => Start::after(lease),
         };
         // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
-        Box::pin(self.pursue(begun, turn, waited, now)).await
+        Box::pin(self.claim_from_store(start, turn, waited, now)).await
     }
 
     /// Asks the store, and waits, until it grants.
-    async fn pursue(
+    async fn claim_from_store(
         &mut self,
-        begun: Begun,
+        start: Start,
         turn: Turn<Handoff>,
         mut waited: bool,
         mut now: Timestamp,
     ) -> Result<Obtained> {
-        let mut guard = match begun {
-            Begun::Fresh(before) => ClaimGuard::new(self.engine(), &self.spec, turn, before),
-            Begun::Pending(pending) => ClaimGuard::resume(*pending, turn),
+        let mut guard = match start {
+            Start::Fresh(before) => ClaimGuard::new(self.engine(), &self.spec, turn, before),
+            Start::Pending(pending) => ClaimGuard::resume(*pending, turn),
         };
         let mut refusals = 0;
         // The turn may have come from a holder who lost it to the shutdown.
@@ -248,7 +248,7 @@ impl Acquire {
             }
             now = answered_at;
             let again_at = match asked {
-                Ok(Answer::Granted(success)) => {
+                Ok(ClaimAnswer::Granted(success)) => {
                     if deadline_of(success.sent_at, success.granted_for) > now {
                         let path = match (releases, waited) {
                             (true, _) => GrantPath::Granted,
@@ -261,18 +261,18 @@ impl Acquire {
                     now
                 }
                 // Asked again at once, with all that waiting needs.
-                Ok(Answer::Contended(_)) if now < self.until => continue,
-                Ok(Answer::Contended(holder)) => {
+                Ok(ClaimAnswer::Contended(_)) if now < self.until => continue,
+                Ok(ClaimAnswer::Contended(holder)) => {
                     let holder = holder.or_else(|| self.holder.take());
                     self.contended(holder);
                     now
                 }
-                Ok(Answer::Taken { holder, queued }) => {
+                Ok(ClaimAnswer::Taken { holder, queued }) => {
                     self.out_of_reach = None;
                     // A holder of the classic protocol does not announce its release: it is polled.
-                    let told = queued && holder.info.is_some();
-                    refusals = if told { 0 } else { refusals + 1 };
-                    let pause = if told {
+                    let is_announced = queued && holder.info.is_some();
+                    refusals = if is_announced { 0 } else { refusals + 1 };
+                    let pause = if is_announced {
                         backstop(self.spec.options.ttl, holder.ttl_left)
                     } else {
                         poll_pause(refusals, holder.ttl_left)
@@ -311,8 +311,8 @@ impl Acquire {
         let (lease, turn) = guard.granted(&self.spec, success, now);
         match lease.next_token(now) {
             Some(token) => {
-                let seat = self.seat(turn, &lease);
-                Ok(Obtained::New(Granted { token, lease, seat, path, at: now }))
+                let place = self.local_place(turn, &lease);
+                Ok(Obtained::New(Granted { token, lease, place, path, at: now }))
             }
             None => {
                 retire(self.engine(), &lease, turn);
@@ -355,10 +355,10 @@ impl Acquire {
         self.under_way = false;
         let (events, holder) = (&self.spec.events, self.holder.as_ref());
         let (hold, path, now) = match outcome {
-            Ok(Obtained::New(Granted { token, lease, seat, path, at })) => {
-                (Hold::begin(at, events.clone(), &self.spec.options, token, lease, seat), path, at)
+            Ok(Obtained::New(Granted { token, lease, place, path, at })) => {
+                (Hold::begin(at, events.clone(), &self.spec.options, token, lease, place), path, at)
             }
-            Ok(Obtained::Shared(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
+            Ok(Obtained::Reentrant(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
             Err(error) => {
                 let waited = self.waited();
                 let error = error.with_key(&events.key);
@@ -381,9 +381,9 @@ impl Acquire {
         let handle = Arc::clone(&self.handle);
         Ok(match path {
             GrantPath::Reentrant => OwnedHold::shared(handle, hold, events.clone()),
-            GrantPath::Handoff => OwnedHold::new(handle, hold, Part::Next),
-            GrantPath::Shared => OwnedHold::new(handle, hold, Part::Guest),
-            _ => OwnedHold::new(handle, hold, Part::First),
+            GrantPath::Handoff => OwnedHold::new(handle, hold, HolderRole::Next),
+            GrantPath::Shared => OwnedHold::new(handle, hold, HolderRole::Guest),
+            _ => OwnedHold::new(handle, hold, HolderRole::First),
         })
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::acquire::Acquire;
-use crate::engine::claim::{Handoff, Seat, SharedLease};
-use crate::engine::gate::{Share, Side, Turn, Waiter};
+use crate::engine::claim::{Handoff, LocalPlace, SharedLease};
+use crate::engine::gate::{Demand, Membership, Turn, Waiter};
 use crate::engine::lease::{Lease, Terms};
 use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
@@ -19,7 +19,7 @@ impl Acquire {
         let started = self.started;
         let key = &self.spec.events.key;
         if let Mode::Shared { units, limit } = self.spec.events.mode {
-            return self.take_side(units, limit).await;
+            return self.take_shared_turn(units, limit).await;
         }
         if self.spec.options.wait == Wait::None {
             return match self.handle.gate.try_enter(key) {
@@ -37,8 +37,8 @@ impl Acquire {
         self.wait_for_turn(waiter).await
     }
 
-    /// The same for a lock that is shared: a turn to claim it, or a part in what other callers of this process hold.
-    async fn take_side(&mut self, units: u32, limit: u32) -> Result<(Turn<Handoff>, bool, Timestamp)> {
+    /// The same for a lock that is shared: a turn to claim it, or a membership in the group of callers that hold it.
+    async fn take_shared_turn(&mut self, units: u32, limit: u32) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let (started, key, mode, options) =
             (self.started, &self.spec.events.key, self.spec.events.mode, &self.spec.options);
         let gate = &self.handle.shared;
@@ -47,8 +47,8 @@ impl Acquire {
         }
         // All readers share one claim; permits are claimed one by one, as many as fit.
         let turns = if mode == Mode::READ { 1 } else { (limit / units) as usize };
-        let side = Side { terms: Terms::of(options, mode), turns };
-        match gate.enter_side(key, side, options.wait != Wait::None) {
+        let demand = Demand { terms: Terms::of(options, mode), turns };
+        match gate.enter_shared(key, demand, options.wait != Wait::None) {
             Ok(turn) => Ok((turn, false, started)),
             Err(waiter) => self.wait_for_turn(waiter).await,
         }
@@ -57,7 +57,7 @@ impl Acquire {
     async fn wait_for_turn(&mut self, mut waiter: Waiter<Handoff>) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
-        // Left only after the look below: the last to leave takes what is known of the holder along.
+        // The waiter leaves only after the holder was read below: what the queue knows of it goes with the last waiter.
         let turn = self.handle.called(self.until, self.spec.accepted, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
@@ -72,13 +72,13 @@ impl Acquire {
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why))
     }
 
-    /// Takes the place in this process of who holds a lease. A reader lets in the others that wait.
-    pub(super) fn seat(&self, turn: Turn<Handoff>, lease: &Arc<Lease>) -> Seat {
+    /// Returns the place in this process for the holder of a lease. A reader opens a group for the others that wait.
+    pub(super) fn local_place(&self, turn: Turn<Handoff>, lease: &Arc<Lease>) -> LocalPlace {
         if self.spec.events.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
-            return Seat::Turn(turn);
+            return LocalPlace::Turn(turn);
         }
         let shared = SharedLease { engine: Arc::clone(self.engine()), lease: Arc::clone(lease) };
-        Seat::Share(Share::open(turn, shared))
+        LocalPlace::Member(Membership::open(turn, shared))
     }
 }
 
@@ -87,8 +87,8 @@ fn shares_a_claim(options: &LockOptions) -> bool {
     options.handoff && options.renew_interval().is_some() && options.min_hold.is_zero() && options.max_hold.is_none()
 }
 
-/// Returns the lease that a share is a part of, and its token, unless it is over.
-pub(super) fn guest_of(share: &Share<Handoff>, now: Timestamp) -> Option<(Arc<Lease>, FencingToken)> {
-    let lease = &share.shared()?.lease;
+/// Returns the lease that the members of a group hold, and its token, unless it is over.
+pub(super) fn guest_of(membership: &Membership<Handoff>, now: Timestamp) -> Option<(Arc<Lease>, FencingToken)> {
+    let lease = &membership.shared()?.lease;
     lease.next_token(now).map(|token| (Arc::clone(lease), token))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::contract::backend::{Attempt, AttemptAll, BoxFuture};
 use crate::engine::claim::spec::LockSpec;
-use crate::engine::claim::{Answer, ClaimGuard, Handoff, Success};
+use crate::engine::claim::{ClaimAnswer, ClaimGuard, Handoff, Success};
 use crate::engine::gate::Turn;
 use crate::engine::lease::Lease;
 use crate::engine::shared::Engine;
@@ -31,7 +31,7 @@ struct SentJointly {
 }
 
 /// What the store said.
-pub(crate) enum Verdict {
+pub(crate) enum JointAnswer {
     Granted(Vec<Success>),
     /// The key of this number is taken, so none was granted.
     Held(usize, Holder),
@@ -47,7 +47,7 @@ impl JointClaim {
     }
 
     /// Asks once, and awaits the answer at most until `limit`.
-    pub(crate) async fn ask(&mut self, specs: &[&LockSpec], limit: Timestamp) -> Result<Verdict> {
+    pub(crate) async fn ask(&mut self, specs: &[&LockSpec], limit: Timestamp) -> Result<JointAnswer> {
         let engine = Arc::clone(&self.engine);
         let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
         let (sent_at, first) = (engine.clock.now(), specs[0]);
@@ -74,18 +74,18 @@ impl JointClaim {
                     specs.len(),
                 )));
             }
-            AttemptAll::Held { index, holder } => return Ok(Verdict::Held(index.min(specs.len() - 1), holder)),
-            AttemptAll::Apart => return Ok(Verdict::Apart),
+            AttemptAll::Held { index, holder } => return Ok(JointAnswer::Held(index.min(specs.len() - 1), holder)),
+            AttemptAll::Apart => return Ok(JointAnswer::Apart),
         };
         let mut granted = Vec::with_capacity(tokens.len());
         for (index, token) in tokens.into_iter().enumerate() {
             let attempt = Attempt::Granted { token };
             let pending = self.guards[index].pending();
-            if let Answer::Granted(success) = pending.answered(&engine, specs[index], attempt, sent_at, floor) {
+            if let ClaimAnswer::Granted(success) = pending.answered(&engine, specs[index], attempt, sent_at, floor) {
                 granted.push(success);
             }
         }
-        Ok(Verdict::Granted(granted))
+        Ok(JointAnswer::Granted(granted))
     }
 
     /// Hands the granted claims over.

@@ -40,7 +40,7 @@ pub enum ReleaseOutcome {
 }
 
 /// How a caller released, for its answer and its event.
-pub(crate) struct Ended<E> {
+pub(crate) struct ReleaseDetails<E> {
     /// Until when the key stays taken.
     pub(crate) keep_until: Timestamp,
     /// Whether nobody waits for the answer.
@@ -53,8 +53,12 @@ pub(crate) struct Ended<E> {
 
 /// Frees a lease that nobody holds at the moment, in the background.
 pub(crate) async fn release_unheld(engine: &Arc<Engine>, lease: &Arc<Lease>) {
-    let ended =
-        Ended { keep_until: PAST, in_background: false, run: None, then: |_: &Result<ReleaseOutcome>, _: bool| {} };
+    let ended = ReleaseDetails {
+        keep_until: PAST,
+        in_background: false,
+        run: None,
+        then: |_: &Result<ReleaseOutcome>, _: bool| {},
+    };
     // Notices report a failure; a lock that is not freed ends with its lease.
     let _ = release_until_answered(engine, lease, Caller::Async, ended).await;
 }
@@ -64,7 +68,7 @@ pub(crate) async fn release_until_answered(
     engine: &Arc<Engine>,
     lease: &Arc<Lease>,
     caller: Caller,
-    ended: Ended<impl FnOnce(&Result<ReleaseOutcome>, bool)>,
+    ended: ReleaseDetails<impl FnOnce(&Result<ReleaseOutcome>, bool)>,
 ) -> Result<ReleaseOutcome> {
     let mut release = Release::new(lease.claim());
     (release.in_background, release.run) = (ended.in_background, ended.run);

@@ -13,14 +13,14 @@ use std::sync::{Arc, Weak};
 use crate::contract::backend::Attempt;
 use crate::engine::claim::free::{PAST, free, release_unheld};
 use crate::engine::claim::spec::LockSpec;
-use crate::engine::gate::{self, Share, Turn};
+use crate::engine::gate::{self, Membership, Turn};
 use crate::engine::lease::{Ending, Lease, Occupant, Terms};
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
 use crate::types::error::Result;
 use crate::types::owner::Holder;
 use crate::types::system::clock::Timestamp;
 
-pub(crate) use pending::{Answer, GRANT_TTL, PendingClaim, Success};
+pub(crate) use pending::{ClaimAnswer, GRANT_TTL, PendingClaim, Success};
 
 /// What a turn carries to the next in the local queue.
 #[derive(Debug)]
@@ -97,16 +97,16 @@ pub(crate) struct SharedLease {
     pub(crate) lease: Arc<Lease>,
 }
 
-/// The place of a holder in this process.
+/// The place of a holder among the callers of this process.
 #[derive(Debug)]
-pub(crate) enum Seat {
+pub(crate) enum LocalPlace {
     /// At the head of the local queue.
     Turn(Turn<Handoff>),
-    /// Beside others that hold the same lease.
-    Share(Share<Handoff>),
+    /// In a group whose members all hold the same lease.
+    Member(Membership<Handoff>),
 }
 
-impl Seat {
+impl LocalPlace {
     /// Names the holder to the callers of this process that wait for it.
     pub(crate) fn set_holder(&self, holder: HolderHint) {
         if let Self::Turn(turn) = self {
@@ -162,7 +162,7 @@ impl ClaimGuard {
         &mut self,
         spec: &LockSpec,
         now_and_limit: (Timestamp, Timestamp),
-    ) -> (Result<Answer>, Timestamp) {
+    ) -> (Result<ClaimAnswer>, Timestamp) {
         self.pending().ask(spec, now_and_limit).await
     }
 
@@ -220,8 +220,9 @@ impl Drop for ClaimGuard {
     }
 }
 
-/// Ends a lease towards the store: together with the next claim of this process if there is one,
-/// else in the background. One that shares the lock, and has a place in the store's queue, is enough.
+/// Ends a lease towards the store: together with the next claim of this process if there is one, else in the background.
+/// Where another turn waits in the store's queue already, the background it is: a second claim of this process would only
+/// stand behind that one.
 pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
     end(engine, lease);
     if turn.has_another_blocked() {

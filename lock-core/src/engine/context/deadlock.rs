@@ -146,7 +146,7 @@ impl Nested {
 impl Drop for Nested {
     fn drop(&mut self) {
         // It waits no longer. What cannot be removed ends by itself.
-        if self.stamp == 0 || self.engine.birthplace.is_left() {
+        if self.stamp == 0 || self.engine.made_in.was_forked() {
             return;
         }
         for hold in &self.holds {

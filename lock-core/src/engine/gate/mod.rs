@@ -20,13 +20,13 @@ use crate::types::system::spread::Spread;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
 // With their paths, since `tests/interleavings/` builds these files too.
-mod look;
-mod shares;
+mod group;
+mod turn_check;
 mod waiter;
 
-pub(crate) use look::Look;
-use shares::Shares;
-pub(crate) use shares::{Leaving, Share, Side};
+use group::Group;
+pub(crate) use group::{Demand, Leaving, Membership};
+pub(crate) use turn_check::TurnCheck;
 pub(crate) use waiter::Waiter;
 use waiter::{Uncalled, WaiterSlot};
 
@@ -60,8 +60,8 @@ pub(crate) trait Payload: Send + Sized + 'static {
 /// The local queues of one manager, first in first out for each key.
 pub(crate) struct Gate<P: Payload> {
     shards: Vec<Mutex<Shard<P>>>,
-    /// Keeps a [`Look`] until it is time to run it.
-    schedule: Box<dyn Fn(Look<P>) + Send + Sync>,
+    /// Keeps a [`TurnCheck`] until it is time to run it.
+    schedule: Box<dyn Fn(TurnCheck<P>) + Send + Sync>,
 }
 
 struct Shard<P: Payload> {
@@ -75,8 +75,8 @@ struct Shard<P: Payload> {
 struct KeyQueue<P: Payload> {
     gate: Arc<Gate<P>>,
     key: LockKey,
-    /// What all of a queue want whose lock is shared. Boxed, since most locks are not.
-    side: Option<Box<Side<P::Terms>>>,
+    /// What all callers in the queue want, if the lock is shared. Boxed, since most locks are exclusive.
+    demand: Option<Box<Demand<P::Terms>>>,
     /// Whether it is found by its key.
     listed: bool,
     state: Mutex<QueueState<P>>,
@@ -85,20 +85,21 @@ struct KeyQueue<P: Payload> {
 struct QueueState<P: Payload> {
     /// In the order of their numbers.
     waiting: VecDeque<Arc<WaiterSlot<P>>>,
-    /// How many slots of the queue were left.
+    /// How many of them were left by their callers, and are swept out later.
     left: usize,
-    /// How many were called.
+    /// How many waiters were ever called.
     calls: u64,
-    /// Who was called last, with the number of the call. More than one only where the lock is shared.
+    /// The waiters that were called last, with the number of the call, until a check finds that they took their turns.
+    /// More than one only where the lock is shared.
     called: Vec<(u64, Arc<WaiterSlot<P>>)>,
-    /// Whether a look at those is scheduled.
-    watched: bool,
-    /// How many have a turn.
+    /// Whether a [`TurnCheck`] of those is scheduled. At most one is.
+    check_scheduled: bool,
+    /// How many turns are out: one at most if the lock is exclusive.
     turns: usize,
-    /// How many of them wait for the lock, which others have.
+    /// How many of these turns wait at the store for a lock that others have.
     blocked: usize,
-    /// What others may hold too.
-    door: Weak<Shares<P>>,
+    /// The group that callers join instead of waiting. Dangling if there is none.
+    open_group: Weak<Group<P>>,
     /// What was last heard about the holder of the lock.
     holder: Option<P::Holder>,
 }
@@ -127,9 +128,9 @@ impl<P: Payload> PartialEq for ByKey<P> {
 impl<P: Payload> Eq for ByKey<P> {}
 
 impl<P: Payload> Gate<P> {
-    /// Makes a gate. `schedule` runs each [`Look`] it is given once, after the time that a waiter has
+    /// Makes a gate. `schedule` runs each [`TurnCheck`] it is given once, after the time that a waiter has
     /// to take its turn.
-    pub(crate) fn new(schedule: impl Fn(Look<P>) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(schedule: impl Fn(TurnCheck<P>) + Send + Sync + 'static) -> Self {
         let shard = |_| Mutex::new(Shard { open: HashSet::default(), entered: 0 });
         Self { shards: (0..SHARDS).map(shard).collect(), schedule: Box::new(schedule) }
     }
@@ -169,10 +170,10 @@ impl<P: Payload> Gate<P> {
         before: &KeyQueue<P>,
         slot: &Arc<WaiterSlot<P>>,
     ) -> Result<Turn<P>, Arc<KeyQueue<P>>> {
-        let (key, side) = (&before.key, before.side.as_deref().copied());
+        let (key, demand) = (&before.key, before.demand.as_deref().copied());
         let mut shard = self.shard(key);
-        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, side)) };
-        if !queue.is_for(side) {
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, demand)) };
+        if !queue.is_for(demand) {
             return Ok(self.turn_outside(key));
         }
         let mut state = queue.state();
@@ -207,8 +208,8 @@ impl<P: Payload> Gate<P> {
         self.shard(key).open.get(key).and_then(|ByKey(queue)| queue.state().holder.clone())
     }
 
-    fn open_for(self: &Arc<Self>, shard: &mut Shard<P>, key: &LockKey, side: Option<Side<P::Terms>>) -> Turn<P> {
-        let queue = KeyQueue::new(self, key, side, true);
+    fn open_for(self: &Arc<Self>, shard: &mut Shard<P>, key: &LockKey, demand: Option<Demand<P::Terms>>) -> Turn<P> {
+        let queue = KeyQueue::new(self, key, demand, true);
         shard.open.insert(ByKey(Arc::clone(&queue)));
         Turn::of(queue)
     }
@@ -221,22 +222,22 @@ impl<P: Payload> Gate<P> {
 }
 
 impl<P: Payload> KeyQueue<P> {
-    fn new(gate: &Arc<Gate<P>>, key: &LockKey, side: Option<Side<P::Terms>>, listed: bool) -> Arc<Self> {
+    fn new(gate: &Arc<Gate<P>>, key: &LockKey, demand: Option<Demand<P::Terms>>, listed: bool) -> Arc<Self> {
         let state = QueueState {
             waiting: VecDeque::new(),
             left: 0,
             calls: 0,
             called: Vec::new(),
-            watched: false,
+            check_scheduled: false,
             turns: 1,
             blocked: 0,
-            door: Weak::new(),
+            open_group: Weak::new(),
             holder: None,
         };
         Arc::new(Self {
             gate: Arc::clone(gate),
             key: key.clone(),
-            side: side.map(Box::new),
+            demand: demand.map(Box::new),
             listed,
             state: Mutex::new(state),
         })
@@ -270,10 +271,10 @@ impl<P: Payload> KeyQueue<P> {
             let slot = state.waiting.pop_front();
             match called {
                 Ok(waker) => {
-                    let look = slot.and_then(|slot| state.watch(self, slot));
+                    let check = slot.and_then(|slot| state.note_called(self, slot));
                     drop(state);
-                    if let Some(look) = look {
-                        (self.gate.schedule)(look);
+                    if let Some(check) = check {
+                        (self.gate.schedule)(check);
                     }
                     return Ok(waker);
                 }
@@ -319,8 +320,8 @@ impl<P: Payload> fmt::Debug for Gate<P> {
 pub(crate) struct Turn<P: Payload> {
     queue: Arc<KeyQueue<P>>,
     payload: Option<P>,
-    /// A part in what others hold. Such a turn is not passed on.
-    share: Option<Share<P>>,
+    /// A membership in a group, which is all that this turn is: it is not passed on.
+    membership: Option<Membership<P>>,
     /// Whether it was passed on already.
     passed: bool,
     /// Whether its caller waits for the lock, which others have. Of turns of a shared lock.
@@ -329,7 +330,7 @@ pub(crate) struct Turn<P: Payload> {
 
 impl<P: Payload> Turn<P> {
     fn of(queue: Arc<KeyQueue<P>>) -> Self {
-        Self { queue, payload: None, share: None, passed: false, blocked: false }
+        Self { queue, payload: None, membership: None, passed: false, blocked: false }
     }
 
     /// Names the holder of the key to those who wait for it.
@@ -342,9 +343,9 @@ impl<P: Payload> Turn<P> {
         self.queue.waiters()
     }
 
-    /// Takes the part in what others hold, if that is what it is.
-    pub(crate) fn take_share(&mut self) -> Option<Share<P>> {
-        self.share.take()
+    /// Takes the membership in a group, if that is what this turn is.
+    pub(crate) fn take_membership(&mut self) -> Option<Membership<P>> {
+        self.membership.take()
     }
 
     /// Takes what came along.

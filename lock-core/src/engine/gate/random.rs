@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Gate, Look, Payload, Turn, Waiter};
+use super::{Gate, Payload, Turn, TurnCheck, Waiter};
 use crate::types::key::LockKey;
 
 /// What became of payload that nobody took: its number, once for each time it was abandoned.
@@ -69,7 +69,7 @@ enum Step {
     /// The turn is handed on with a payload for those of these terms.
     HandOn(u8),
     /// The waiter that was called has had its time to take the turn.
-    Look,
+    Check,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -80,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..8_usize).prop_map(Step::Leave),
         3 => Just(Step::Pass),
         3 => (0..2_u8).prop_map(Step::HandOn),
-        2 => Just(Step::Look),
+        2 => Just(Step::Check),
     ]
 }
 
@@ -97,8 +97,8 @@ struct Model {
     taken: bool,
     /// Who did not take the turn in time, and has not been polled since, with what terms.
     passed_over: HashMap<usize, u8>,
-    /// How many looks the waiter that is called has had.
-    looks: u32,
+    /// How many checks the waiter that is called has had.
+    checks: u32,
 }
 
 impl Model {
@@ -108,7 +108,7 @@ impl Model {
 
     fn call_next(&mut self) {
         self.taken = false;
-        self.looks = 0;
+        self.checks = 0;
         let next = self.waiting.pop_front();
         self.called_terms = next.map_or(0, |(_, terms)| terms);
         self.called = next.map(|(slot, _)| (slot, None));
@@ -122,7 +122,7 @@ struct Pair {
     model: Model,
     slots: HashMap<usize, Waiter<Parcel>>,
     turn: Option<Turn<Parcel>>,
-    looks: Arc<Mutex<Vec<Look<Parcel>>>>,
+    checks: Arc<Mutex<Vec<TurnCheck<Parcel>>>>,
     next_waiter: usize,
     next_parcel: u32,
     lost: Lost,
@@ -131,11 +131,11 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let looks = Arc::new(Mutex::new(Vec::new()));
-        let scheduled = Arc::clone(&looks);
+        let checks = Arc::new(Mutex::new(Vec::new()));
+        let scheduled = Arc::clone(&checks);
         Self {
-            gate: Arc::new(Gate::new(move |look| scheduled.lock().unwrap().push(look))),
-            looks,
+            gate: Arc::new(Gate::new(move |check| scheduled.lock().unwrap().push(check))),
+            checks,
             key: LockKey::new("k").unwrap(),
             model: Model::default(),
             slots: HashMap::new(),
@@ -210,7 +210,7 @@ impl Pair {
                 }
                 self.next_parcel += 1;
             }
-            Step::Look => self.look(),
+            Step::Check => self.run_checks(),
         }
         self.check();
     }
@@ -221,14 +221,14 @@ impl Pair {
         self.model.taken = true;
     }
 
-    /// Runs the looks that are scheduled. Who has not taken the turn by the second is passed over.
-    fn look(&mut self) {
-        let due = std::mem::take(&mut *self.looks.lock().unwrap());
-        due.into_iter().for_each(Look::run);
+    /// Runs the checks that are scheduled. Who has not taken the turn by the second is passed over.
+    fn run_checks(&mut self) {
+        let due = std::mem::take(&mut *self.checks.lock().unwrap());
+        due.into_iter().for_each(TurnCheck::run);
         let Some((slot, payload)) = self.model.called else { return };
-        self.model.looks += 1;
+        self.model.checks += 1;
         if self.slots[&slot].slot.is_called() {
-            assert!(self.model.looks < 2, "called for longer than two looks");
+            assert!(self.model.checks < 2, "called for longer than two checks");
             return;
         }
         let abandoned = self.lost.lock().unwrap().pop();
@@ -312,7 +312,7 @@ proptest! {
 /// All sequences of a few steps, so that no corner of a small gate is left to chance.
 #[test]
 fn every_short_sequence() {
-    let all = [Step::Enter(0), Step::Look, Step::Poll(0), Step::Leave(0), Step::Leave(1), Step::Pass, Step::HandOn(0)];
+    let all = [Step::Enter(0), Step::Check, Step::Poll(0), Step::Leave(0), Step::Leave(1), Step::Pass, Step::HandOn(0)];
     let mut sequences = 0;
     for code in 0..all.len().pow(5) {
         let mut pair = Pair::new();

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Gate, Leaving, Look, Payload, Share, Side, Turn, Waiter};
+use super::{Demand, Gate, Leaving, Membership, Payload, Turn, TurnCheck, Waiter};
 use crate::types::key::LockKey;
 
 /// A parcel that, if nobody takes it, goes to the next.
@@ -46,21 +46,21 @@ fn gate() -> (Arc<Gate<Parcel>>, LockKey) {
     (Arc::new(Gate::new(drop)), LockKey::new("k").unwrap())
 }
 
-/// The looks that are scheduled.
-type Looks = Arc<Mutex<Vec<Look<Parcel>>>>;
+/// The checks that are scheduled.
+type Checks = Arc<Mutex<Vec<TurnCheck<Parcel>>>>;
 
-fn watched_gate() -> (Arc<Gate<Parcel>>, LockKey, Looks) {
-    let looks = Looks::default();
-    let scheduled = Arc::clone(&looks);
-    let gate = Gate::new(move |look| scheduled.lock().unwrap().push(look));
-    (Arc::new(gate), LockKey::new("k").unwrap(), looks)
+fn watched_gate() -> (Arc<Gate<Parcel>>, LockKey, Checks) {
+    let checks = Checks::default();
+    let scheduled = Arc::clone(&checks);
+    let gate = Gate::new(move |check| scheduled.lock().unwrap().push(check));
+    (Arc::new(gate), LockKey::new("k").unwrap(), checks)
 }
 
-/// Runs what is scheduled, and returns how many looks that were.
-fn look(looks: &Looks) -> usize {
-    let due = std::mem::take(&mut *looks.lock().unwrap());
+/// Runs what is scheduled, and returns how many checks that were.
+fn run(checks: &Checks) -> usize {
+    let due = std::mem::take(&mut *checks.lock().unwrap());
     let count = due.len();
-    due.into_iter().for_each(Look::run);
+    due.into_iter().for_each(TurnCheck::run);
     count
 }
 
@@ -150,14 +150,14 @@ fn many_that_leave_are_swept() {
 
 #[test]
 fn a_turn_that_is_not_taken_goes_to_the_next_and_its_waiter_keeps_the_place() {
-    let (gate, key, looks) = watched_gate();
+    let (gate, key, checks) = watched_gate();
     let turn = gate.enter(&key, 'a').unwrap();
     let mut asleep = gate.enter(&key, 'a').unwrap_err();
     let mut awake = gate.enter(&key, 'a').unwrap_err();
     let mut last = gate.enter(&key, 'a').unwrap_err();
     assert!(poll(&mut asleep).is_pending());
     turn.hand_on(Parcel(1), |_| true).unwrap();
-    assert_eq!(look(&looks), 1);
+    assert_eq!(run(&checks), 1);
     let Poll::Ready(mut turn) = poll(&mut awake) else { panic!("the turn was taken back") };
     assert_eq!(turn.take_payload(), Some(Parcel(1)));
     assert!(poll(&mut asleep).is_pending(), "polled, so it waits again");
@@ -169,11 +169,11 @@ fn a_turn_that_is_not_taken_goes_to_the_next_and_its_waiter_keeps_the_place() {
 
 #[test]
 fn a_turn_that_nobody_takes_closes_the_queue_until_its_waiter_is_polled() {
-    let (gate, key, looks) = watched_gate();
+    let (gate, key, checks) = watched_gate();
     let turn = gate.enter(&key, 'a').unwrap();
     let mut asleep = gate.enter(&key, 'a').unwrap_err();
     drop(turn);
-    assert_eq!(look(&looks), 1);
+    assert_eq!(run(&checks), 1);
     assert!(is_empty(&gate));
     let newcomer = gate.try_enter(&key).unwrap();
     assert!(poll(&mut asleep).is_pending(), "somebody else has the turn now");
@@ -184,38 +184,38 @@ fn a_turn_that_nobody_takes_closes_the_queue_until_its_waiter_is_polled() {
 }
 
 #[test]
-fn whoever_was_called_since_the_last_look_has_until_the_next() {
-    let (gate, key, looks) = watched_gate();
+fn whoever_was_called_since_the_last_check_has_until_the_next() {
+    let (gate, key, checks) = watched_gate();
     let turn = gate.enter(&key, 'a').unwrap();
     let mut first = gate.enter(&key, 'a').unwrap_err();
     let mut second = gate.enter(&key, 'a').unwrap_err();
     drop(turn);
     let Poll::Ready(turn) = poll(&mut first) else { panic!("called") };
     drop(turn);
-    assert_eq!(look(&looks), 1, "one look serves many calls");
+    assert_eq!(run(&checks), 1, "one check serves many calls");
     let Poll::Ready(turn) = poll(&mut second) else { panic!("called only just now") };
-    assert_eq!(look(&looks), 1);
-    assert_eq!(look(&looks), 0, "nobody is called, so nobody is watched");
+    assert_eq!(run(&checks), 1);
+    assert_eq!(run(&checks), 0, "nobody is called, so nobody is watched");
     drop(turn);
     assert!(is_empty(&gate));
 }
 
 #[test]
 fn a_waiter_that_was_passed_over_may_leave() {
-    let (gate, key, looks) = watched_gate();
+    let (gate, key, checks) = watched_gate();
     let turn = gate.enter(&key, 'a').unwrap();
     let asleep = gate.enter(&key, 'a').unwrap_err();
     drop(turn);
-    look(&looks);
+    run(&checks);
     drop(asleep);
     assert!(is_empty(&gate));
     assert!(gate.try_enter(&key).is_ok());
 }
 
-const READ: Side<char> = Side { terms: 'r', turns: 1 };
+const READ: Demand<char> = Demand { terms: 'r', turns: 1 };
 
-fn join(gate: &Arc<Gate<Parcel>>, key: &LockKey) -> Share<Parcel> {
-    gate.enter_side(key, READ, true).unwrap().take_share().expect("the door is open")
+fn join(gate: &Arc<Gate<Parcel>>, key: &LockKey) -> Membership<Parcel> {
+    gate.enter_shared(key, READ, true).unwrap().take_membership().expect("the group is open")
 }
 
 fn take(slot: &mut Waiting) -> Turn<Parcel> {
@@ -227,31 +227,31 @@ fn take(slot: &mut Waiting) -> Turn<Parcel> {
 fn a_grant_lets_all_who_wait_in_and_whoever_comes_joins() {
     let (gate, key) = gate();
     let together = Arc::new(Together::default());
-    let turn = gate.enter_side(&key, READ, true).unwrap();
-    let mut waiting: Vec<_> = (0..3).map(|_| gate.enter_side(&key, READ, true).unwrap_err()).collect();
-    let first = Share::open(turn, Arc::clone(&together));
-    let guests: Vec<_> = waiting.iter_mut().map(|slot| take(slot).take_share().unwrap()).collect();
+    let turn = gate.enter_shared(&key, READ, true).unwrap();
+    let mut waiting: Vec<_> = (0..3).map(|_| gate.enter_shared(&key, READ, true).unwrap_err()).collect();
+    let first = Membership::open(turn, Arc::clone(&together));
+    let guests: Vec<_> = waiting.iter_mut().map(|slot| take(slot).take_membership().unwrap()).collect();
     let late = join(&gate, &key);
     assert!(matches!(first.leave(), Leaving::ToOthers), "others are still inside");
     drop(guests);
-    let Leaving::Last(Some(turn)) = late.leave() else { panic!("the last, while the door is open") };
+    let Leaving::Last(Some(turn)) = late.leave() else { panic!("the last, while the group is open") };
     drop(turn);
     assert_eq!(together.ended.load(Ordering::SeqCst), 0, "whoever leaves last ends it himself");
     assert!(is_empty(&gate));
 }
 
 #[test]
-fn a_door_that_shuts_gives_its_turn_to_the_next() {
+fn a_group_that_closes_gives_its_turn_to_the_next() {
     let (gate, key) = gate();
     let together = Arc::new(Together::default());
-    let old = Share::open(gate.enter_side(&key, READ, true).unwrap(), Arc::clone(&together));
+    let old = Membership::open(gate.enter_shared(&key, READ, true).unwrap(), Arc::clone(&together));
     together.shut.store(true, Ordering::SeqCst);
-    let mut turn = gate.enter_side(&key, READ, true).unwrap();
-    assert!(turn.take_share().is_none(), "it must ask the store");
-    let mut behind = gate.enter_side(&key, READ, true).unwrap_err();
+    let mut turn = gate.enter_shared(&key, READ, true).unwrap();
+    assert!(turn.take_membership().is_none(), "it must ask the store");
+    let mut behind = gate.enter_shared(&key, READ, true).unwrap_err();
     assert!(poll(&mut behind).is_pending(), "one of them asks");
-    let fresh = Share::open(turn, Arc::new(Together::default()));
-    let second = take(&mut behind).take_share().unwrap();
+    let fresh = Membership::open(turn, Arc::new(Together::default()));
+    let second = take(&mut behind).take_membership().unwrap();
     assert!(matches!(old.leave(), Leaving::Last(None)), "without the turn, which the new ones have");
     drop((second, fresh));
     assert!(is_empty(&gate));
@@ -259,29 +259,29 @@ fn a_door_that_shuts_gives_its_turn_to_the_next() {
 
 #[test]
 fn a_guest_that_does_not_come_leaves_and_the_last_of_them_ends_what_they_held() {
-    let (gate, key, looks) = watched_gate();
+    let (gate, key, checks) = watched_gate();
     let together = Arc::new(Together::default());
-    let turn = gate.enter_side(&key, READ, true).unwrap();
-    let mut asleep = gate.enter_side(&key, READ, true).unwrap_err();
+    let turn = gate.enter_shared(&key, READ, true).unwrap();
+    let mut asleep = gate.enter_shared(&key, READ, true).unwrap_err();
     assert!(poll(&mut asleep).is_pending());
-    let first = Share::open(turn, Arc::clone(&together));
+    let first = Membership::open(turn, Arc::clone(&together));
     assert!(matches!(first.leave(), Leaving::ToOthers), "the guest counts");
-    assert_eq!(look(&looks), 1);
+    assert_eq!(run(&checks), 1);
     assert_eq!(together.ended.load(Ordering::SeqCst), 1);
     assert!(is_empty(&gate));
-    assert!(take(&mut asleep).take_share().is_none(), "it comes late, and asks the store");
+    assert!(take(&mut asleep).take_membership().is_none(), "it comes late, and asks the store");
 }
 
 #[test]
 fn as_many_have_a_turn_as_fit_and_others_wait_in_order() {
     let (gate, key) = gate();
-    let permits = Side { terms: 'p', turns: 2 };
-    let one = gate.enter_side(&key, permits, true).unwrap();
-    let two = gate.enter_side(&key, permits, true).unwrap();
-    let mut three = gate.enter_side(&key, permits, true).unwrap_err();
-    let mut four = gate.enter_side(&key, permits, true).unwrap_err();
-    drop(gate.enter_side(&key, permits, false).unwrap());
-    drop(gate.enter_side(&key, READ, true).unwrap());
+    let permits = Demand { terms: 'p', turns: 2 };
+    let one = gate.enter_shared(&key, permits, true).unwrap();
+    let two = gate.enter_shared(&key, permits, true).unwrap();
+    let mut three = gate.enter_shared(&key, permits, true).unwrap_err();
+    let mut four = gate.enter_shared(&key, permits, true).unwrap_err();
+    drop(gate.enter_shared(&key, permits, false).unwrap());
+    drop(gate.enter_shared(&key, READ, true).unwrap());
     assert!(poll(&mut three).is_pending() && poll(&mut four).is_pending(), "a turn outside is none of theirs");
     drop(one);
     let three = take(&mut three);
@@ -293,13 +293,13 @@ fn as_many_have_a_turn_as_fit_and_others_wait_in_order() {
 
 #[test]
 fn every_turn_that_nobody_takes_is_taken_back() {
-    let (gate, key, looks) = watched_gate();
-    let permits = Side { terms: 'p', turns: 2 };
-    let turns = [(); 2].map(|()| gate.enter_side(&key, permits, true).unwrap());
-    let mut asleep = [(); 2].map(|()| gate.enter_side(&key, permits, true).unwrap_err());
-    let mut awake = gate.enter_side(&key, permits, true).unwrap_err();
+    let (gate, key, checks) = watched_gate();
+    let permits = Demand { terms: 'p', turns: 2 };
+    let turns = [(); 2].map(|()| gate.enter_shared(&key, permits, true).unwrap());
+    let mut asleep = [(); 2].map(|()| gate.enter_shared(&key, permits, true).unwrap_err());
+    let mut awake = gate.enter_shared(&key, permits, true).unwrap_err();
     assert!(asleep.iter_mut().all(|slot| poll(slot).is_pending()) && poll(&mut awake).is_pending());
     drop(turns);
-    look(&looks);
+    run(&checks);
     assert!(poll(&mut awake).is_ready(), "both who sleep are passed over");
 }

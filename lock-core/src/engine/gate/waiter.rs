@@ -128,7 +128,7 @@ impl<P: Payload> Future for Waiter<P> {
             WaiterState::Left => return Poll::Pending,
             WaiterState::PassedOver => drop(state),
         }
-        // A new slot: the queue may still look at the old one.
+        // A new slot: the queue may still check the old one.
         let slot = WaiterSlot::waiting(self.slot.number, self.slot.terms, Some(cx.waker().clone()));
         match self.queue.gate.enter_again(&self.queue, &slot) {
             Ok(turn) => {

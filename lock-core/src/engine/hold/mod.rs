@@ -11,7 +11,7 @@ use tracing::Span;
 
 use crate::contract::backend::JobRun;
 use crate::contract::event::{LockEventKind, Purpose};
-use crate::engine::claim::{Handoff, HolderHint, Seat};
+use crate::engine::claim::{Handoff, HolderHint, LocalPlace};
 use crate::engine::gate::{Leaving, Turn};
 use crate::engine::lease::{Lease, Occupant};
 use crate::engine::report::event_context::EventContext;
@@ -36,29 +36,29 @@ pub(crate) struct Hold {
     pub(crate) ends_by: Timestamp,
     /// Whether a release returns without waiting for the answer.
     pub(crate) release_in_background: bool,
-    state: Mutex<State>,
+    state: Mutex<HoldState>,
     /// Signals that the lock is lost.
     lost: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct HoldState {
     status: Status,
     /// Whether the event of the loss was emitted, so that the holder may learn about it.
     announced: bool,
     /// How many events of renewals are being emitted.
-    telling: u32,
-    /// The event of the end, which comes after theirs: whoever emits the last of them emits it too. Observers are code
-    /// of the application, so nobody waits for them under a lock.
-    untold: Option<LockEventKind<'static>>,
-    /// How many re-entrant guards share the grant with the first.
-    shares: u32,
+    emitting: u32,
+    /// The event of the end, which comes after theirs: the thread that emits the last of them emits it too. Observers are
+    /// code of the application, so no thread waits for them under a lock.
+    end_event: Option<LockEventKind<'static>>,
+    /// How many re-entrant guards there are beside the first. The hold ends with the last of them all.
+    more_guards: u32,
     /// Whether the release frees the key before the `min_hold` is over.
     without_min_hold: bool,
     /// How the body ended, if that was said.
     succeeded: Option<bool>,
     /// The place in this process, which holder and lease give up together.
-    seat: Option<Seat>,
+    place: Option<LocalPlace>,
 }
 
 /// The state of a hold.
@@ -89,12 +89,12 @@ impl Hold {
         options: &LockOptions,
         token: FencingToken,
         lease: Arc<Lease>,
-        seat: Seat,
+        place: LocalPlace,
     ) -> Arc<Self> {
         let span = trace::hold(&events, lease.claim.owner, token);
         Arc::new_cyclic(|this| {
             let occupant: Weak<dyn Occupant> = Weak::<Self>::clone(this);
-            seat.set_holder(HolderHint::Here(occupant));
+            place.set_holder(HolderHint::Here(occupant));
             Self {
                 span: (!span.is_disabled()).then(|| Box::new(span)),
                 events,
@@ -103,28 +103,28 @@ impl Hold {
                 granted_at: now,
                 ends_by: options.max_hold.map_or(Timestamp::NEVER, |limit| now.after(limit)),
                 release_in_background: options.release_in_background,
-                state: Mutex::new(State {
+                state: Mutex::new(HoldState {
                     status: Status::Held,
                     announced: false,
-                    telling: 0,
-                    untold: None,
-                    shares: 0,
+                    emitting: 0,
+                    end_event: None,
+                    more_guards: 0,
                     without_min_hold: false,
                     succeeded: None,
-                    seat: Some(seat),
+                    place: Some(place),
                 }),
                 lost: Notify::new(),
             }
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HoldState> {
         self.state.lock()
     }
 
     /// Returns how long the lock may still be believed in.
     pub(crate) fn remaining(&self) -> Duration {
-        if self.events.origin.birthplace.is_left() {
+        if self.events.origin.made_in.was_forked() {
             return Duration::ZERO;
         }
         self.remaining_at(self.now())
@@ -141,7 +141,7 @@ impl Hold {
     /// Compares the clock with the deadline, because a flag set by another thread would come too late
     /// after a pause of the whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
-        if self.events.origin.birthplace.is_left() {
+        if self.events.origin.made_in.was_forked() {
             return Err(LockError::forked().with_key(&self.events.key));
         }
         let status = self.state().status;
@@ -156,19 +156,19 @@ impl Hold {
         Err(LockError::lost(reason).with_key(&self.events.key))
     }
 
-    /// Emits the event of the end, or leaves that to who emits one of a renewal at this moment.
+    /// Emits the event of the end, or leaves that to the thread that emits one of a renewal at this moment.
     pub(crate) fn emit_end(&self, kind: LockEventKind<'static>) {
         {
             let mut state = self.state();
-            if state.telling > 0 {
-                state.untold = Some(kind);
+            if state.emitting > 0 {
+                state.end_event = Some(kind);
                 return;
             }
         }
-        self.tell_end(kind);
+        self.emit_end_now(kind);
     }
 
-    fn tell_end(&self, kind: LockEventKind<'static>) {
+    fn emit_end_now(&self, kind: LockEventKind<'static>) {
         trace::ended(self.span(), &kind);
         if let LockEventKind::Lost { held, reason } = kind {
             trace::lost(self.span(), &self.events, self.token, held, reason);
@@ -182,10 +182,10 @@ impl Hold {
     }
 
     /// Adds a guard to the grant. Returns false if it is over.
-    pub(crate) fn share(&self) -> bool {
+    pub(crate) fn add_guard(&self) -> bool {
         let mut state = self.state();
         let held = state.status == Status::Held;
-        state.shares += u32::from(held);
+        state.more_guards += u32::from(held);
         held
     }
 
@@ -194,15 +194,15 @@ impl Hold {
     pub(crate) fn release(&self) -> Left {
         let mut state = self.state();
         match state.status {
-            Status::Held if state.shares > 0 => {
-                state.shares -= 1;
+            Status::Held if state.more_guards > 0 => {
+                state.more_guards -= 1;
                 Left::ToOthers
             }
             Status::Held => {
                 state.status = Status::Released;
-                match state.seat.take() {
-                    Some(Seat::Turn(turn)) => Left::Released(Some(turn)),
-                    Some(Seat::Share(share)) => match share.leave() {
+                match state.place.take() {
+                    Some(LocalPlace::Turn(turn)) => Left::Released(Some(turn)),
+                    Some(LocalPlace::Member(membership)) => match membership.leave() {
                         Leaving::ToOthers => Left::Shared,
                         Leaving::Last(turn) => Left::Released(turn),
                     },
@@ -217,7 +217,7 @@ impl Hold {
     /// Waits until the lock is lost. Never ends if it is released before.
     pub(crate) async fn lost(&self) -> LossReason {
         loop {
-            if self.events.origin.birthplace.is_left() {
+            if self.events.origin.made_in.was_forked() {
                 return LossReason::Revoked;
             }
             let mut signal = std::pin::pin!(self.lost.notified());
@@ -253,7 +253,7 @@ impl Hold {
     /// Says whether the `min_hold` counts. The first of the guards that share a grant decides.
     pub(crate) fn set_min_hold(&self, on: bool) {
         let mut state = self.state();
-        if state.shares == 0 {
+        if state.more_guards == 0 {
             state.without_min_hold = !on;
         }
     }
@@ -267,16 +267,16 @@ impl Hold {
     pub(crate) fn run(&self) -> Option<JobRun> {
         let Purpose::Job { every: Some(every) } = self.events.purpose else { return None };
         let state = self.state();
-        let told = state.succeeded.is_some() || !state.without_min_hold;
-        told.then(|| JobRun::new(every, state.succeeded == Some(true)))
+        let is_known = state.succeeded.is_some() || !state.without_min_hold;
+        is_known.then(|| JobRun::new(every, state.succeeded == Some(true)))
     }
 
     /// Gives up the place in this process: from here on the store decides who holds what beside this.
     pub(crate) fn give_up_turn(&self) {
         let mut state = self.state();
-        let seat = state.seat.take_if(|seat| matches!(seat, Seat::Turn(_)));
+        let place = state.place.take_if(|place| matches!(place, LocalPlace::Turn(_)));
         drop(state);
-        drop(seat);
+        drop(place);
     }
 
     fn now(&self) -> Timestamp {
@@ -290,23 +290,23 @@ impl Occupant for Hold {
     }
 
     fn lose(&self, reason: LossReason) {
-        let seat = {
+        let place = {
             let mut state = self.state();
             if state.status != Status::Held {
                 return;
             }
             state.status = Status::Lost(reason);
-            state.seat.take()
+            state.place.take()
         };
         let held = self.held(self.now());
         self.emit_end(LockEventKind::Lost { held, reason });
         self.state().announced = true;
         self.lost.notify_waiters();
         // Other callers of this process may try again: from here on the store excludes them, not this process.
-        match seat {
+        match place {
             // The lease is over already, so there is nothing to release with the last share.
-            Some(Seat::Share(share)) => drop(share.leave()),
-            seat => drop(seat),
+            Some(LocalPlace::Member(membership)) => drop(membership.leave()),
+            place => drop(place),
         }
     }
 
@@ -316,16 +316,16 @@ impl Occupant for Hold {
             if state.status != Status::Held {
                 return;
             }
-            state.telling += 1;
+            state.emitting += 1;
         }
         self.events.emit(kind);
         let end = {
             let mut state = self.state();
-            state.telling -= 1;
-            if state.telling == 0 { state.untold.take() } else { None }
+            state.emitting -= 1;
+            if state.emitting == 0 { state.end_event.take() } else { None }
         };
         if let Some(end) = end {
-            self.tell_end(end);
+            self.emit_end_now(end);
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct OwnedHold {
 
 /// Which part a holder has in its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum HolderRole {
     /// The lease begins with it.
     First,
     /// It takes the lease over from another.
@@ -42,19 +42,19 @@ pub(crate) enum Part {
 
 impl OwnedHold {
     /// Takes a hold over from the machinery and puts it under the watchdog.
-    pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, part: Part) -> Self {
+    pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, role: HolderRole) -> Self {
         let engine = &handle.engine;
         let lost = {
             let mut state = hold.lease.state();
             let occupant: Weak<dyn Occupant> = Arc::<Hold>::downgrade(&hold);
-            if part == Part::Guest {
+            if role == HolderRole::Guest {
                 state.add_guest(occupant);
             } else {
                 (state.holder, state.ends_by) = (Some(occupant), hold.ends_by);
             }
             state.over
         };
-        if part == Part::First || hold.ends_by != Timestamp::NEVER {
+        if role == HolderRole::First || hold.ends_by != Timestamp::NEVER {
             watchdog::watch(engine, &hold.lease, hold.granted_at);
         }
         // The lock was lost between two holders, when there was no holder to notify.
@@ -71,7 +71,7 @@ impl OwnedHold {
         Self { hold, joined: None, ended: false, handle }
     }
 
-    /// Joins a grant that an outer scope of the same task holds, after [`Hold::share`].
+    /// Joins a grant that an outer scope of the same task holds, after [`Hold::add_guard`].
     pub(crate) fn shared(handle: Arc<EngineHandle>, hold: Arc<Hold>, events: EventContext) -> Self {
         let joined = Some(Box::new((events, handle.engine.clock.now())));
         Self { hold, joined, ended: false, handle }
@@ -80,7 +80,7 @@ impl OwnedHold {
     /// Releases the lock. The keeper finishes the release if the future is dropped, and does all of it
     /// for a release in the background.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
-        let begun = (!self.engine().birthplace.is_left()).then(|| self.begin(caller, false));
+        let begun = (!self.engine().made_in.was_forked()).then(|| self.begin(caller, false));
         let in_background = self.hold.release_in_background;
         Finished { handle: Arc::clone(&self.handle), begun, in_background, has_yielded: false }
     }
@@ -151,7 +151,7 @@ impl OwnedHold {
 impl Drop for OwnedHold {
     fn drop(&mut self) {
         // A forked child has no keeper to do this, and nothing to do: the lock is the parent's.
-        if !self.ended && !self.engine().birthplace.is_left() {
+        if !self.ended && !self.engine().made_in.was_forked() {
             let begun = self.begin(Caller::Async, true);
             leave_to_keeper(self.engine(), begun);
         }
@@ -213,7 +213,7 @@ impl Future for Finished {
                 }
                 done
             }
-            None if self.handle.engine.birthplace.is_left() => Poll::Ready(Err(LockError::forked())),
+            None if self.handle.engine.made_in.was_forked() => Poll::Ready(Err(LockError::forked())),
             None => Poll::Pending,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::contract::backend::BoxFuture;
 use crate::contract::event::LockEventKind;
-use crate::engine::claim::free::{Ended, PAST, ReleaseOutcome, free, release_until_answered, settled_at};
+use crate::engine::claim::free::{PAST, ReleaseDetails, ReleaseOutcome, free, release_until_answered, settled_at};
 use crate::engine::claim::{Carried, Handoff, retire};
 use crate::engine::gate::Turn;
 use crate::engine::hold::Hold;
@@ -51,7 +51,7 @@ pub(crate) fn release(
             engine.timer.cancel(ended.alarm);
             let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
             Begun::Settling(Box::pin(async move {
-                let ended = Ended {
+                let ended = ReleaseDetails {
                     keep_until: hold.keep_until(),
                     in_background: hold.release_in_background && !dropped,
                     run: hold.run(),

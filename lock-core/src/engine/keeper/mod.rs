@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::contract::backend::{DynBackend, Inbox, drive_again};
 use crate::contract::event::Observers;
 use crate::engine::claim::Handoff;
-use crate::engine::gate::{Gate, Look};
+use crate::engine::gate::{Gate, TurnCheck};
 use crate::engine::handle::EngineHandle;
 use crate::engine::lease::Lease;
 use crate::engine::shared::{Engine, Mail};
@@ -82,8 +82,8 @@ fn assemble(
     let turn = handoff.slice.clamp(TURN.0, TURN.1);
     let [gate, shared] = [(); 2].map(|()| {
         let timer = Arc::clone(&engine.timer);
-        Arc::new(Gate::new(move |look| {
-            timer.set(timer.clock.now().after(turn), Alarm::Call(Box::new(move || Look::run(look))));
+        Arc::new(Gate::new(move |check| {
+            timer.set(timer.clock.now().after(turn), Alarm::Call(Box::new(move || TurnCheck::run(check))));
         }))
     });
     let keeper = Keeper {

@@ -141,11 +141,11 @@ impl Lease {
             // A grant that was handed to us is short. It is raised well before it ends.
             now.after(deadline.since(now) / 3)
         } else {
-            // A fixed lease was promised in full: it is raised once, now.
+            // A fixed lease was promised in full, and a grant through the queue is short: it is raised once, now.
             now
         };
         if beginning.push_loss {
-            // From its first renewal on, the store reports changes.
+            // The store reports changes of a key from its first renewal on, so that one comes early.
             renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
         }
         Arc::new(Self {
@@ -176,7 +176,8 @@ impl Lease {
                 holder: None,
                 guests: Vec::new(),
                 ends_by: Timestamp::NEVER,
-                // The token zero means none: nothing is granted.
+                // The last token that was given: none yet, so one less than the first. If the first is zero, which stands
+                // for no token, `next_token` gives none.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
                 end_arrived: false,
@@ -206,7 +207,8 @@ impl Lease {
         if !claim.mode.is_shared() {
             return claim;
         }
-        // All who share a lock have the first number of the grant, or the last one that was given of an exclusive one.
+        // The token of the phase: the first number of a shared grant, or the last number given of an exclusive grant that
+        // was downgraded. The state holds the one before the first, or that last one.
         let given = u64::from(self.downgraded.get().is_none());
         let token = FencingToken::new(self.state().token.get() + given);
         claim.with_token(token)
@@ -216,7 +218,8 @@ impl Lease {
         self.downgraded.get().copied().unwrap_or(self.claim.mode)
     }
 
-    /// Begins to be of another mode, before the store is asked. Returns the last token that was given.
+    /// Notes that the mode is about to change, before the store is asked: answers to earlier renewals say nothing then.
+    /// Returns the last token that was given.
     pub(crate) fn begin_downgrade(&self, mode: Mode, now: Timestamp) -> FencingToken {
         let _ = self.downgraded.set(mode);
         let mut state = self.state();
@@ -245,7 +248,7 @@ impl Lease {
         }
         let token = FencingToken::new(state.token.get() + 1);
         if !self.mode().is_shared() {
-            // All who share a lock have the token of the phase.
+            // All holders of a shared lock have the token of the phase, so no number is used up.
             state.token = token;
         }
         self.takes.store(self.takes() + 1, Ordering::Release);
@@ -277,7 +280,7 @@ impl Lease {
             return false;
         }
         state.passes += 1;
-        // On its way from one holder to the next it has no holder.
+        // Between two holders the lease has none whose `max_hold` could end it.
         state.ends_by = Timestamp::NEVER;
         true
     }
@@ -292,13 +295,12 @@ impl Lease {
         true
     }
 
-    /// Returns for how long a renewal asks. What is left of a fixed lease is only confirmed: it is
-    /// no longer than was promised.
-    pub(crate) fn asks_for(&self, state: &LeaseState, now: Timestamp) -> Asked {
+    /// Returns what a renewal asks for. A fixed lease is not lengthened: the store only confirms what is left of it.
+    pub(crate) fn asks_for(&self, state: &LeaseState, now: Timestamp) -> RenewalRequest {
         if self.renew_every.is_some() || !state.whole {
-            return Asked::Renewal(self.claim.ttl);
+            return RenewalRequest::Renewal(self.claim.ttl);
         }
-        Asked::Check(self.deadline().since(now))
+        RenewalRequest::Check(self.deadline().since(now))
     }
 
     /// Returns for how long the store granted it last: the ttl, but for a grant that was handed to us and is still to be
@@ -337,13 +339,16 @@ impl Lease {
     }
 
     /// Ends the lease, unless it has ended before. The caller cancels the alarm.
-    pub(crate) fn end(&self, how: Ending) -> Result<Ended<impl Iterator<Item = Arc<dyn Occupant>> + use<>>, Ending> {
+    pub(crate) fn end(
+        &self,
+        how: Ending,
+    ) -> Result<EndedLease<impl Iterator<Item = Arc<dyn Occupant>> + use<>>, Ending> {
         let mut state = self.state();
         if let Some(before) = state.over {
             return Err(before);
         }
         state.over = Some(how);
-        Ok(Ended { alarm: state.alarm.take(), holders: state.holders() })
+        Ok(EndedLease { alarm: state.alarm.take(), holders: state.holders() })
     }
 }
 
@@ -355,14 +360,14 @@ const BEFORE: Timestamp = Timestamp::from_nanos(0);
 
 /// What a renewal asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum RenewalRequest {
     /// The lease runs for so long from now.
     Renewal(Duration),
     /// A fixed lease still runs, for so long.
     Check(Duration),
 }
 
-impl Asked {
+impl RenewalRequest {
     pub(crate) fn ttl(self) -> Duration {
         match self {
             Self::Renewal(ttl) | Self::Check(ttl) => ttl,
@@ -375,7 +380,7 @@ impl Asked {
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 
 /// What the caller that ended a lease must still do.
-pub(crate) struct Ended<H> {
+pub(crate) struct EndedLease<H> {
     pub(crate) alarm: Option<AlarmId>,
     pub(crate) holders: H,
 }

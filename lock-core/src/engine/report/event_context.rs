@@ -9,7 +9,7 @@ use crate::types::order::{OrderGraph, Taken};
 use crate::types::owner::HolderInfo;
 use crate::types::system::call_site::CallSite;
 use crate::types::system::clock::Nanos;
-use crate::types::system::fork::Birthplace;
+use crate::types::system::fork::MadeIn;
 
 /// What all acquires of one manager have in common.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Origin {
     pub(crate) store: Arc<str>,
     pub(crate) observers: Arc<Observers>,
     /// The process in which the manager was made.
-    pub(crate) birthplace: Birthplace,
+    pub(crate) made_in: MadeIn,
     /// What others see in place of the call site, if not that.
     pub(crate) seen_as: Option<Arc<str>>,
     /// The order in which its locks are taken inside each other, if that is watched.

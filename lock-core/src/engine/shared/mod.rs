@@ -27,7 +27,7 @@ use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::options::{Durability, HandoffLimits, LockOptions};
 use crate::types::system::clock::{Clock, Timestamp};
-use crate::types::system::fork::Birthplace;
+use crate::types::system::fork::MadeIn;
 
 /// The time a command must have had before a missing answer counts against the store. A command sent
 /// in the last moments of a wait says nothing about the store.
@@ -59,7 +59,7 @@ pub(crate) struct Engine {
     /// Whether the keeper has a thread of its own.
     threaded: bool,
     /// The process that the keeper lives in.
-    pub(crate) birthplace: Birthplace,
+    pub(crate) made_in: MadeIn,
 }
 
 /// What reaches the keeper: work from this process, and the store's own reports.
@@ -113,7 +113,7 @@ impl Engine {
             room: Room::default(),
             stage: Stage::default(),
             threaded,
-            birthplace: Birthplace::here(),
+            made_in: MadeIn::this_process(),
         };
         (Arc::new(engine), Mail { jobs: job_queue, messages })
     }
@@ -273,7 +273,7 @@ impl Engine {
     /// Blocks until all cleanup is done or time is up. Does nothing on a thread where blocking
     /// would stop the keeper itself.
     pub(crate) fn drain_blocking(&self, within: Duration) {
-        if self.threaded && !self.birthplace.is_left() && std::thread::current().name() != Some("lock-keeper") {
+        if self.threaded && !self.made_in.was_forked() && std::thread::current().name() != Some("lock-keeper") {
             self.pending.wait(within);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::contract::backend::{Claim, Renewal};
 use crate::contract::event::LockEventKind;
-use crate::engine::lease::{Asked, Ending, Lease, LeaseState};
+use crate::engine::lease::{Ending, Lease, LeaseState, RenewalRequest};
 use crate::engine::shared::{Caller, Engine};
 use crate::engine::timer::{Alarm, Timer};
 use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
@@ -116,7 +116,7 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
 /// What a renewal asked of one lease.
 #[derive(Clone, Copy)]
 struct Question {
-    asks: Asked,
+    asks: RenewalRequest,
     sent_at: Timestamp,
     /// How much later than planned it was sent.
     lateness: Duration,
@@ -142,7 +142,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     }
     let was_left = lease.deadline().since(now);
     // A fixed lease is not renewed, only checked: that is no event.
-    let renewed = matches!(asked.asks, Asked::Renewal(_));
+    let renewed = matches!(asked.asks, RenewalRequest::Renewal(_));
     let holders = renewed.then(|| state.holders());
     // For good: whoever was not told that somebody waits, is not told of the next one either.
     state.wanted |= matches!(answer, Ok(Renewal::Wanted));

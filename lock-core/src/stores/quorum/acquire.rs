@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::contract::backend::{AcquireRequest, Attempt, Claim, Release, Vote};
-use crate::stores::quorum::look;
+use crate::stores::quorum::queries;
 use crate::stores::quorum::release::free;
-use crate::stores::quorum::round::ask::Asked;
-use crate::stores::quorum::round::{Ballot, Round, State};
+use crate::stores::quorum::round::ask::PendingAnswers;
+use crate::stores::quorum::round::{Ballot, Round, Tally};
 use crate::stores::quorum::run::Rest;
 use crate::stores::quorum::session::{Sent, Session};
 use crate::stores::quorum::shared::{Shared, patience};
@@ -18,7 +18,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::system::clock::{Timestamp, deadline_of};
 
 /// A vote, and what was known of the member before it was sent.
-type Answer = (Sent, Result<Vote>);
+type MemberAnswer = (Sent, Result<Vote>);
 
 /// Asks every member for the lock. Enters with a token that a majority gave, or that a second round raised a
 /// majority above; otherwise gives back what it got. All of it within the time that the request has.
@@ -28,7 +28,7 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
     if let Some(until) = shared.turns.pauses_until(&claim.key) {
         shared.clock().sleep_until(until.min(budget.half())).await;
     }
-    look::lists(&shared, budget.next()).await;
+    queries::lists(&shared, budget.next()).await;
     let begun = shared.clock().now();
     if let Err(error) = shared.admit(claim.ttl) {
         return (Err(error.with_key(&claim.key)), Rest::nothing());
@@ -45,14 +45,14 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
         shared.rounds.count(is_second);
         vote.execute_within = budget.next();
         let asked = shared.poll(&session, &vote, &mut round).await;
-        let token = match round.state() {
-            State::Won { token, agreed: true } => token,
-            State::Won { token, .. } => {
+        let token = match round.tally() {
+            Tally::Won { token, agreed: true } => token,
+            Tally::Won { token, .. } => {
                 // Members gave different tokens. One is good once a majority gives none below it any more.
                 (round, vote.floor, is_second) = (round.second(token), token, true);
                 continue;
             }
-            State::Open | State::Lost => {
+            Tally::Open | Tally::Lost => {
                 let refusal = round.refusal(&shared.names());
                 let attempt = refusal.map(|holder| Attempt::Held { holder });
                 return give_up(shared, claim, &session, budget, attempt).await;
@@ -119,7 +119,12 @@ async fn give_up(
 }
 
 /// Waits for the members that had not voted when the majority was there, unless the claim ends before.
-async fn gather(shared: Arc<Shared>, session: Arc<Session>, vote: AcquireRequest, mut asked: Asked<Answer>) {
+async fn gather(
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    vote: AcquireRequest,
+    mut asked: PendingAnswers<MemberAnswer>,
+) {
     let sent = shared.clock().now();
     let work = async {
         while let Some((member, answer)) = asked.next().await {
@@ -136,11 +141,16 @@ async fn gather(shared: Arc<Shared>, session: Arc<Session>, vote: AcquireRequest
 impl Shared {
     /// Asks all members at once, until a majority grants, all have voted, or one has had its time. After a defeat the
     /// other votes are waited for too: a grant that is known can be given back at once.
-    async fn poll(self: &Arc<Self>, session: &Session, vote: &AcquireRequest, round: &mut Round) -> Asked<Answer> {
+    async fn poll(
+        self: &Arc<Self>,
+        session: &Session,
+        vote: &AcquireRequest,
+        round: &mut Round,
+    ) -> PendingAnswers<MemberAnswer> {
         let (owner, within) = (vote.claim.owner, vote.execute_within);
         let sent = self.clock().now();
         let resting = self.resting();
-        let mut asked = Asked::of((0..self.members.len()).map(|member| {
+        let mut asked = PendingAnswers::of((0..self.members.len()).map(|member| {
             let unasked = match () {
                 () if self.sessions.is_releasing(owner, member) => "it has not answered since the attempt before",
                 () if resting[member] => "it has not answered for a while, and is asked again in a moment",
@@ -163,7 +173,7 @@ impl Shared {
             }) as _)
         }));
         let mut limit = pin!(self.clock().sleep_until(sent.after(within)));
-        while !matches!(round.state(), State::Won { .. }) && !round.is_complete() {
+        while !matches!(round.tally(), Tally::Won { .. }) && !round.is_complete() {
             tokio::select! {
                 biased;
                 answer = asked.next() => match answer {
@@ -184,7 +194,7 @@ impl Shared {
         request: &AcquireRequest,
         member: usize,
         sent: Timestamp,
-        (mark, answer): Answer,
+        (mark, answer): MemberAnswer,
     ) -> Ballot {
         match &answer {
             Ok(vote) => session.answered(member, matches!(vote, Vote::Granted { .. })),

@@ -3,8 +3,8 @@
 //! RedLock, with what it lacks: tokens that rise, members that may restart, members that may be added.
 
 mod acquire;
-mod look;
 mod members;
+mod queries;
 mod release;
 mod repair;
 mod report;
@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::contract::backend::{AnyBackend, MemberList};
-use crate::stores::quorum::members::health::Rounds;
+use crate::stores::quorum::members::health::RoundCounts;
 use crate::stores::quorum::members::{Member, MemberTime};
 use crate::stores::quorum::shared::Shared;
 use crate::stores::quorum::turns::Turns;
@@ -128,9 +128,9 @@ impl Quorum {
             restarts: Restarts::Forget,
             sessions: Arc::default(),
             turns: Turns::default(),
-            rounds: Rounds::default(),
+            rounds: RoundCounts::default(),
             newest: AtomicU64::new(0),
-            looked: AtomicBool::new(false),
+            lists_read: AtomicBool::new(false),
             clock: OnceLock::new(),
             home: Mutex::default(),
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::contract::backend::{Claim, Freed, Release};
 use crate::stores::quorum::members::owed::Debt;
 use crate::stores::quorum::round;
-use crate::stores::quorum::round::ask::Asked;
+use crate::stores::quorum::round::ask::PendingAnswers;
 use crate::stores::quorum::run::Rest;
 use crate::stores::quorum::session::{Releasing, Votes};
 use crate::stores::quorum::shared::{Shared, patience};
@@ -61,11 +61,11 @@ pub(super) async fn free(
     let clock = shared.clock().clone();
     let sent = clock.now();
     let resting = shared.resting();
-    let mut asked = Asked::of((0..votes.len()).map(|member| {
+    let mut asked = PendingAnswers::of((0..votes.len()).map(|member| {
         let backend = shared.members[member].backend();
         (votes[member].may_have && !resting[member]).then(|| backend.release(release.clone()))
     }));
-    let mut ending = Ending {
+    let mut ending = ReleaseUnderWay {
         keep_until: sent.after(release.keep_for),
         answers: vec![None; votes.len()],
         guards: votes.iter().map(|_| None).collect(),
@@ -100,7 +100,7 @@ pub(super) async fn free(
 }
 
 /// A release on its way to the members.
-struct Ending {
+struct ReleaseUnderWay {
     shared: Arc<Shared>,
     release: Release,
     sent: Timestamp,
@@ -115,7 +115,7 @@ struct Ending {
     guards: Vec<Option<Releasing>>,
 }
 
-impl Ending {
+impl ReleaseUnderWay {
     fn answered(&mut self, member: usize, answer: Result<Freed>) {
         if answer.is_ok() {
             // A vote that is executed behind the release takes the lock again.
@@ -133,7 +133,7 @@ impl Ending {
     }
 
     /// Waits for the members that are late, and has the others told again.
-    async fn finish(mut self, mut asked: Asked<Result<Freed>>) {
+    async fn finish(mut self, mut asked: PendingAnswers<Result<Freed>>) {
         let clock = self.shared.clock().clone();
         let limit = self.sent.after(LATE);
         let late = async {
@@ -160,7 +160,7 @@ impl Ending {
             }
         }
         drop(self);
-        let mut work = Asked::of(work.into_iter());
+        let mut work = PendingAnswers::of(work.into_iter());
         while work.next().await.is_some() {}
     }
 }

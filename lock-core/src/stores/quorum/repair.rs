@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::contract::backend::{AcquireRequest, Claim, Renewal, Vote};
 use crate::stores::quorum::release::undecided;
 use crate::stores::quorum::round;
-use crate::stores::quorum::round::ask::Asked;
+use crate::stores::quorum::round::ask::PendingAnswers;
 use crate::stores::quorum::run::Rest;
 use crate::stores::quorum::session::Session;
 use crate::stores::quorum::shared::{Shared, patience};
@@ -26,7 +26,7 @@ pub(super) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> (Vec<Resul
     let shortest = claims.iter().map(|claim| claim.ttl).min().unwrap_or_default();
     let sessions: Arc<[_]> = claims.iter().map(|claim| shared.sessions.get(claim.owner)).collect();
     let claims: Arc<[Claim]> = claims.into();
-    let mut asked = Asked::of((0..shared.members.len()).map(|member| {
+    let mut asked = PendingAnswers::of((0..shared.members.len()).map(|member| {
         let (shared, claims, sessions) = (Arc::clone(&shared), Arc::clone(&claims), Arc::clone(&sessions));
         Some(Box::pin(async move { renew_at(&shared, member, &claims, &sessions).await }) as _)
     }));
@@ -90,7 +90,7 @@ async fn renew_at(
 ) -> Vec<Result<Renewal>> {
     let mut answers = shared.members[member].backend().renew(claims.to_vec()).await;
     answers.resize_with(claims.len(), || Err(LockError::unavailable("the store answered for fewer leases than asked")));
-    let mut repairs = Asked::of(answers.iter().zip(claims).zip(sessions).map(|((answer, claim), session)| {
+    let mut repairs = PendingAnswers::of(answers.iter().zip(claims).zip(sessions).map(|((answer, claim), session)| {
         let session = session.clone().filter(|_| *answer == Ok(Renewal::Lost))?;
         let token = session.live(shared.clock().now())?;
         let (shared, claim) = (Arc::clone(shared), claim.clone());

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::contract::backend::MemberList;
 use crate::stores::quorum::Restarts;
-use crate::stores::quorum::members::health::Rounds;
+use crate::stores::quorum::members::health::RoundCounts;
 use crate::stores::quorum::members::{Member, MemberTime};
 use crate::stores::quorum::session::Sessions;
 use crate::stores::quorum::turns::Turns;
@@ -26,12 +26,12 @@ pub(super) struct Shared {
     pub(super) restarts: Restarts,
     pub(super) sessions: Arc<Sessions>,
     pub(super) turns: Turns,
-    pub(super) rounds: Rounds,
+    pub(super) rounds: RoundCounts,
     pub(super) time: MemberTime,
     /// The newest token that a majority gave.
     pub(super) newest: AtomicU64,
     /// Whether the members were asked which lists are in use.
-    pub(super) looked: AtomicBool,
+    pub(super) lists_read: AtomicBool,
     pub(super) clock: OnceLock<Clock>,
     /// The runtimes of the keepers that drive this quorum. Rounds run on the first: they outlive their callers.
     pub(super) home: Mutex<Vec<Handle>>,

@@ -13,7 +13,7 @@ use crate::stores::quorum::members::failovers;
 use crate::stores::quorum::members::refreshed_every;
 use crate::stores::quorum::run::{Home, Rest};
 use crate::stores::quorum::shared::Shared;
-use crate::stores::quorum::{Quorum, acquire, look, release, repair, report};
+use crate::stores::quorum::{Quorum, acquire, queries, release, repair, report};
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::owner::Holder;
@@ -70,7 +70,7 @@ impl LockBackend for Quorum {
 
     async fn ping(&self) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        self.run(async move { (look::ping(&shared).await, Rest::nothing()) }).await?
+        self.run(async move { (queries::ping(&shared).await, Rest::nothing()) }).await?
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
@@ -94,12 +94,12 @@ impl LockBackend for Quorum {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
-        self.run(async move { (look::holder(&shared, &key).await, Rest::nothing()) }).await?
+        self.run(async move { (queries::holder(&shared, &key).await, Rest::nothing()) }).await?
     }
 
     async fn sync(&self, key: &LockKey) -> SyncReport {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
-        let asking = async move { (look::sync(&shared, &key).await, Rest::nothing()) };
+        let asking = async move { (queries::sync(&shared, &key).await, Rest::nothing()) };
         self.run(asking).await.unwrap_or_else(|error| {
             let nodes = self.shared.members.iter().map(|member| NodeReport::new(&*member.name, Err(error.clone())));
             SyncReport::new(nodes.collect(), self.shared.list.majority)
@@ -114,14 +114,14 @@ impl LockBackend for Quorum {
 impl JobRecords for Quorum {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
-        self.run(async move { (look::last_run(&shared, &key).await, Rest::nothing()) }).await?
+        self.run(async move { (queries::last_run(&shared, &key).await, Rest::nothing()) }).await?
     }
 }
 
 /// Has a member remember the list for as long as this process uses it.
 async fn remain_member(shared: &Arc<Shared>, member: usize) {
     let (at, clock) = (&shared.members[member], shared.clock());
-    look::lists(shared, look::PATIENCE).await;
+    queries::lists(shared, queries::PATIENCE).await;
     loop {
         let refreshed = tokio::select! {
             refreshed = at.remain(&shared.list, shared.admit_list().is_ok()) => Some(refreshed),

@@ -71,14 +71,14 @@ impl SentClaim {
 }
 
 /// What the store said.
-pub(crate) enum Answer {
+pub(crate) enum ClaimAnswer {
     Granted(Success),
     /// The lock is taken. The claim may stand in the store's queue.
     Taken {
         holder: Holder,
         queued: bool,
     },
-    /// The lock is taken, perhaps it is known by whom. The claim must be sent again, prepared to wait.
+    /// The lock is taken; the holder is given if the store named it. The claim must be sent again, prepared to wait.
     Contended(Option<Holder>),
 }
 
@@ -124,12 +124,13 @@ impl PendingClaim {
         if self.claim.mode.is_shared() {
             self.engine.shares.store(true, Ordering::Relaxed);
         }
-        // No grant is on its way for a claim that never queued. Who shares a lock hears there that somebody waits for it.
+        // For a claim that never queued no grant can be on its way, so it needs no listener. A claim that shares its lock keeps
+        // it: through it the process hears that somebody waits.
         let listener = self.listener.filter(|_| self.may_have_queued || self.claim.mode.is_shared());
         if let Some(listener) = &listener {
             listener.mark_held();
         }
-        // A send that nobody awaits any more may still be executed, even after the release.
+        // A request whose answer nobody awaits any more may still be executed, even after the release: the release then waits.
         let unsettled = self.in_flight.map(|sent| sent.settled_after(now)).max(self.unsettled_until);
         let beginning = Beginning {
             token: success.token,
@@ -148,11 +149,11 @@ impl PendingClaim {
         &mut self,
         spec: &LockSpec,
         (now, limit): (Timestamp, Timestamp),
-    ) -> (Result<Answer>, Timestamp) {
+    ) -> (Result<ClaimAnswer>, Timestamp) {
         let engine = Arc::clone(&self.engine);
         let sent = match self.in_flight.take() {
             None => self.send(spec, now, limit),
-            // Whoever sent it may have polled it on a runtime, and this caller may have none.
+            // The caller that sent it may have polled it on its runtime, and this one may have none.
             Some(sent) => SentClaim { command: engine.route(spec.caller, sent.command), ..sent },
         };
         let sent = self.in_flight.insert(sent);
@@ -165,8 +166,8 @@ impl PendingClaim {
             self.may_have_queued |= may_queue;
         }
         let answer = match answer {
-            Ok(Attempt::Held { holder }) if tentative => Ok(Answer::Contended(Some(holder))),
-            Ok(Attempt::Contended) if tentative => Ok(Answer::Contended(None)),
+            Ok(Attempt::Held { holder }) if tentative => Ok(ClaimAnswer::Contended(Some(holder))),
+            Ok(Attempt::Contended) if tentative => Ok(ClaimAnswer::Contended(None)),
             Ok(attempt) => {
                 if let Some(before) = self.retiring.take() {
                     ensure_freed(&engine, &before, Some(sent_at));
@@ -179,7 +180,7 @@ impl PendingClaim {
                     self.unsettled_until = self.unsettled_until.max(Some(settled_at));
                 }
                 if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
-                    // So that it asks again when the store is back, and not when its pause ends.
+                    // The listener tells when the connection is back, so that the claim is sent again before its pause ends.
                     self.listener = Some(engine.grants.listen(self.claim.owner));
                 }
                 Err(error)
@@ -195,9 +196,9 @@ impl PendingClaim {
         attempt: Attempt,
         sent_at: Timestamp,
         floor: FencingToken,
-    ) -> Answer {
+    ) -> ClaimAnswer {
         let queued = matches!(attempt, Attempt::Queued { .. });
-        // It keeps the place that it has, also while nothing can be heard and it asks for none.
+        // Once queued, a claim stays queued: it keeps its place also while grants cannot be heard and it asks for no place.
         self.queued |= queued;
         match attempt {
             Attempt::Granted { token } => {
@@ -206,20 +207,20 @@ impl PendingClaim {
                     let (label, store) = (&spec.events.label, &*spec.events.origin.store);
                     engine.observers.notice(&Notice::FencingRegressed { label, store, token, newest: floor });
                 }
-                // Undone if the caller disappears before it has taken the grant.
+                // From here on dropping this claim frees the lock: the caller may disappear before it takes the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted: false })
+                ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted: false })
             }
             Attempt::Shared { token, wanted } => {
                 // No regression is looked for: the token of a phase is older than the claims that join it.
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                // Whoever cannot be told that somebody waits shares with nobody.
+                // A process that cannot be told that somebody waits lets nobody else in under its claim.
                 let wanted = wanted || self.listener.is_none();
-                Answer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
+                ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
             }
-            Attempt::Held { holder } | Attempt::Queued { holder } => Answer::Taken { holder, queued },
-            Attempt::Contended => Answer::Taken { holder: Holder::foreign(None), queued },
+            Attempt::Held { holder } | Attempt::Queued { holder } => ClaimAnswer::Taken { holder, queued },
+            Attempt::Contended => ClaimAnswer::Taken { holder: Holder::foreign(None), queued },
         }
     }
 
@@ -242,7 +243,7 @@ impl PendingClaim {
         request.tentative = may_wait
             && self.sends == 1
             && self.retiring.is_none()
-            // Whoever shares a lock must hear that somebody waits.
+            // A claim that shares needs its listener from the start, to hear that somebody waits.
             && !self.claim.mode.is_shared()
             && !engine.backend.is_contended(&self.claim.key);
         let (may_queue, tentative) = (may_wait && !request.tentative, request.tentative);
@@ -282,11 +283,12 @@ impl PendingClaim {
             let now = engine.clock.now();
             let stamp = Timestamp::from_nanos(grant.stamp).min(now);
             if stamp < self.confirmed {
-                // From before the place in the queue that was confirmed since: it is void.
+                // The place in the queue was confirmed after this grant was made, and that confirmation was not answered by a
+                // grant. So the grant has ended meanwhile.
                 continue;
             }
             engine.newest_token.fetch_max(grant.token.get(), Ordering::Relaxed);
-            // Ours from now on, even if the caller disappears.
+            // The lock is ours from now on: if the caller disappears, it must be freed.
             self.unsettled_until = self.unsettled_until.max(Some(stamp));
             let granted_for = grant.claim.ttl;
             if self.claim.durability != Durability::Master
@@ -296,7 +298,7 @@ impl PendingClaim {
                 // still ours.
                 return Ok(None);
             }
-            // Others have waited. Whether others still do, it does not say.
+            // The lock came through the queue, so others have waited, and may still.
             let wanted = self.claim.mode.is_shared();
             return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for, wanted }, now)));
         }

@@ -57,12 +57,12 @@ impl Health {
 
 /// The rounds since the last report.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+pub(crate) struct RoundCounts {
     first: AtomicU64,
     second: AtomicU64,
 }
 
-impl Rounds {
+impl RoundCounts {
     pub(crate) fn count(&self, second: bool) {
         let rounds = if second { &self.second } else { &self.first };
         rounds.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::contract::backend::{DynBackend, Freed, Release};
-use crate::stores::quorum::round::ask::Asked;
+use crate::stores::quorum::round::ask::PendingAnswers;
 use crate::stores::quorum::session::Releasing;
 use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp, jitter};
@@ -176,7 +176,7 @@ impl State {
 /// Sends releases to a member, side by side.
 async fn tell(debts: &[Debt], backend: &Arc<dyn DynBackend>, clock: &Clock) -> Vec<Option<Result<Freed>>> {
     let sent = clock.now();
-    let mut asked = Asked::of(debts.iter().map(|debt| {
+    let mut asked = PendingAnswers::of(debts.iter().map(|debt| {
         let mut release = debt.release.clone();
         release.keep_for = debt.keep_until.since(sent);
         Some(Arc::clone(backend).release(release))

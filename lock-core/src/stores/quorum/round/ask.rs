@@ -1,4 +1,4 @@
-//! Several questions at once.
+//! One question to several members at once.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -6,9 +6,9 @@ use std::task::Poll;
 use crate::contract::backend::BoxFuture;
 
 /// Questions to the members that are not answered yet, by member.
-pub(crate) struct Asked<T>(Vec<Option<BoxFuture<'static, T>>>);
+pub(crate) struct PendingAnswers<T>(Vec<Option<BoxFuture<'static, T>>>);
 
-impl<T> Asked<T> {
+impl<T> PendingAnswers<T> {
     /// Puts a question to some of the members.
     pub(crate) fn of(questions: impl Iterator<Item = Option<BoxFuture<'static, T>>>) -> Self {
         Self(questions.collect())

@@ -22,8 +22,8 @@ pub(super) enum Ballot {
     Failed(LockError),
 }
 
-/// How far ahead of another member's token one may lie before the members that have not voted are waited for: a second, by
-/// which clocks differ of which one is wrong.
+/// How far apart the tokens of two members may lie before the round waits for the members that have not voted. Tokens count
+/// the time of day, and this is a second of it: of two clocks that differ by more, one is wrong, and a third tells which.
 const FAR: u64 = 1000 << 20;
 
 /// The votes of all members on one claim.
@@ -31,18 +31,19 @@ const FAR: u64 = 1000 << 20;
 pub(super) struct Round {
     majority: usize,
     ballots: Vec<Option<Ballot>>,
-    /// Of a second round: the token to which the members are raised, and which of them counted in the first.
+    /// In a second round: the token to which the members are raised, and which of them counted in the first round.
     raised: Option<(FencingToken, Vec<bool>)>,
-    /// Whether nobody else is waited for.
+    /// Whether the round waits for no further votes.
     closed: bool,
 }
 
 /// What the votes amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Tally {
     /// More votes may decide.
     Open,
-    /// A majority granted. `agreed` if it may enter with this token, otherwise it is what to raise the members to.
+    /// A majority granted. If it `agreed`, the claim has the lock with this token. Otherwise a second round must raise the
+    /// members to this token first.
     Won { token: FencingToken, agreed: bool },
     /// No majority can grant any more.
     Lost,
@@ -77,10 +78,12 @@ impl Round {
         self.ballots.iter().flatten().filter(|ballot| of(ballot)).count()
     }
 
-    /// A token is good if it exceeds each that anybody entered with, and a majority gives none below it any more. Every
-    /// majority knows the tokens that were entered with, so the tokens of any one are enough: those of the members whose
-    /// clocks are furthest ahead are left out.
-    pub(super) fn state(&self) -> State {
+    /// Says what the votes amount to.
+    ///
+    /// A token must exceed the tokens of all holders before, and a majority must never grant a lower one again. Two
+    /// majorities have a member in common, so one majority is enough to know all earlier tokens. Of the members that
+    /// granted, the majority with the lowest tokens is taken: a clock that is ahead then does not decide.
+    pub(super) fn tally(&self) -> Tally {
         let tokens = self.ballots.iter().flatten().filter_map(|ballot| match ballot {
             Ballot::Counted { token, .. } => Some(*token),
             _ => None,
@@ -89,24 +92,27 @@ impl Round {
         tokens.sort_unstable();
         let open = self.ballots.iter().filter(|ballot| ballot.is_none() && !self.closed).count();
         if tokens.len() < self.majority {
-            return if tokens.len() + open < self.majority { State::Lost } else { State::Open };
+            return if tokens.len() + open < self.majority { Tally::Lost } else { Tally::Open };
         }
+        // A majority gave one and the same token, so it grants none below it any more.
         if let Some(same) = tokens.windows(self.majority).find(|same| same.first() == same.last()) {
-            return State::Won { token: same[0], agreed: true };
+            return Tally::Won { token: same[0], agreed: true };
         }
+        // In the first round: the highest token of the lowest majority, to which a second round raises the others.
         let Some((raised, counted)) = &self.raised else {
             let token = tokens[self.majority - 1];
             let is_far = token.get() - tokens[0].get() > FAR;
-            return if is_far && open > 0 { State::Open } else { State::Won { token, agreed: false } };
+            return if is_far && open > 0 { Tally::Open } else { Tally::Won { token, agreed: false } };
         };
-        // Whoever took the lock between the rounds had a majority, of which each of ours would have lost it.
+        // Somebody else who took the lock between the rounds needed a majority, and some member of it would not have kept our
+        // claim. So a majority that counted before and kept the claim proves that nobody came between.
         let kept = |(ballot, counted): (&Option<Ballot>, &bool)| {
             *counted && matches!(ballot, Some(Ballot::Counted { kept: true, .. }))
         };
         if self.ballots.iter().zip(counted).filter(|vote| kept(*vote)).count() >= self.majority {
-            return State::Won { token: *raised, agreed: true };
+            return Tally::Won { token: *raised, agreed: true };
         }
-        if open == 0 { State::Lost } else { State::Open }
+        if open == 0 { Tally::Lost } else { Tally::Open }
     }
 
     /// Says why a majority did not grant: somebody else has the lock, or an error.
@@ -116,7 +122,7 @@ impl Round {
             Ballot::Held(holder) => Some(holder),
             _ => None,
         });
-        // Whom most of the members name.
+        // The holder that most of the members name.
         let votes = |one: &&Holder| held.clone().filter(|other| other.owner == one.owner).count();
         if let Some(holder) = held.clone().max_by_key(votes).filter(|_| answered >= self.majority) {
             return Ok(holder.clone());
@@ -145,7 +151,7 @@ impl Round {
             }
         }
         let (all, majority) = (names.len(), self.majority);
-        // If they are fewer, the others are a majority once they answer.
+        // If fewer refuse for good, the others are still a majority once they answer: then it is not the settings.
         if refused.len() > all - majority {
             return Err(refused.swap_remove(0));
         }
@@ -190,8 +196,8 @@ pub(super) enum Who {
     Unknown,
 }
 
-/// Says what the answers of members who holds a key amount to: unknown while more answers may decide, or if too few came.
-/// Nobody holds it only if whoever has not answered could not make a majority of what another says.
+/// Says what the answers to *who holds the key?* amount to: unknown while more answers may decide, or if too few came.
+/// It is *nobody* only if the members that have not answered could not complete a majority for any holder that was named.
 pub(super) fn holder(answers: &[Option<Result<Option<Holder>>>], majority: usize) -> Who {
     let said: Vec<&Option<Holder>> = answers.iter().flatten().flatten().collect();
     let unknown = answers.len() - said.len();
@@ -210,7 +216,7 @@ mod tests {
 
     use lock_core::testing::limit;
 
-    use super::{Ballot, Round, State, Who, holder, release, renewal};
+    use super::{Ballot, Round, Tally, Who, holder, release, renewal};
     use crate::contract::backend::{Freed, Renewal};
     use crate::types::error::{LockError, LockErrorKind};
     use crate::types::fencing::FencingToken;
@@ -240,27 +246,27 @@ mod tests {
         Ballot::Failed(LockError::unavailable("away"))
     }
 
-    fn won(token: u64, agreed: bool) -> State {
-        State::Won { token: FencingToken::new(token), agreed }
+    fn won(token: u64, agreed: bool) -> Tally {
+        Tally::Won { token: FencingToken::new(token), agreed }
     }
 
     #[test]
     #[limit]
     fn a_majority_of_all_members_decides() {
         for (members, ballots, state) in [
-            (3, vec![counted(7)], State::Open),
+            (3, vec![counted(7)], Tally::Open),
             (3, vec![counted(7), counted(7)], won(7, true)),
             (3, vec![counted(7), counted(8)], won(8, false)),
             (5, vec![counted(7), counted(9), counted(7), counted(7)], won(7, true)),
             (5, vec![counted(7), counted(9), counted(8), counted(11), counted(10)], won(9, false)),
-            (3, vec![counted(7), held()], State::Open),
-            (3, vec![counted(7), held(), failed()], State::Lost),
-            (4, vec![counted(7), counted(7), held()], State::Open),
-            (4, vec![counted(7), counted(7), held(), held()], State::Lost),
-            (3, vec![counted(7), Ballot::Uncounted(Duration::ZERO), failed()], State::Lost),
-            (5, vec![failed(), failed(), failed()], State::Lost),
+            (3, vec![counted(7), held()], Tally::Open),
+            (3, vec![counted(7), held(), failed()], Tally::Lost),
+            (4, vec![counted(7), counted(7), held()], Tally::Open),
+            (4, vec![counted(7), counted(7), held(), held()], Tally::Lost),
+            (3, vec![counted(7), Ballot::Uncounted(Duration::ZERO), failed()], Tally::Lost),
+            (5, vec![failed(), failed(), failed()], Tally::Lost),
         ] {
-            assert_eq!(round(members, &ballots).state(), state, "{members} {ballots:?}");
+            assert_eq!(round(members, &ballots).tally(), state, "{members} {ballots:?}");
         }
     }
 
@@ -269,14 +275,14 @@ mod tests {
     fn a_token_far_ahead_of_the_others_waits_for_those_that_have_not_voted() {
         let hour = 3_600_000 << 20;
         let mut apart = round(3, &[counted(hour), counted(7)]);
-        assert_eq!(apart.state(), State::Open);
+        assert_eq!(apart.tally(), Tally::Open);
         apart.close();
-        assert_eq!(apart.state(), won(hour, false), "nobody else answered in time");
-        assert_eq!(round(3, &[counted(hour), counted(7), counted(8)]).state(), won(8, false));
-        assert_eq!(round(3, &[counted(hour), counted(7), failed()]).state(), won(hour, false));
+        assert_eq!(apart.tally(), won(hour, false), "nobody else answered in time");
+        assert_eq!(round(3, &[counted(hour), counted(7), counted(8)]).tally(), won(8, false));
+        assert_eq!(round(3, &[counted(hour), counted(7), failed()]).tally(), won(hour, false));
         let two_wrong = [counted(hour), counted(7), counted(hour + 1), counted(9), counted(8)];
-        assert_eq!(round(5, &two_wrong[..4]).state(), State::Open);
-        assert_eq!(round(5, &two_wrong).state(), won(9, false));
+        assert_eq!(round(5, &two_wrong[..4]).tally(), Tally::Open);
+        assert_eq!(round(5, &two_wrong).tally(), won(9, false));
     }
 
     #[test]
@@ -288,14 +294,14 @@ mod tests {
             for (member, ballot) in ballots.iter().enumerate() {
                 round.cast(member, ballot.clone());
             }
-            round.state()
+            round.tally()
         };
         assert_eq!(second(&[kept(10), kept(11), kept(12)]), won(9, true));
-        assert_eq!(second(&[kept(10), kept(11), counted(12)]), State::Open, "one lost it between");
-        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13)]), State::Open, "one did not count before");
-        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13), kept(14)]), State::Lost);
+        assert_eq!(second(&[kept(10), kept(11), counted(12)]), Tally::Open, "one lost it between");
+        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13)]), Tally::Open, "one did not count before");
+        assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13), kept(14)]), Tally::Lost);
         assert_eq!(second(&[kept(10), counted(20), kept(11), counted(20), counted(20)]), won(20, true));
-        assert_eq!(second(&[failed(), held(), kept(10), held()]), State::Lost);
+        assert_eq!(second(&[failed(), held(), kept(10), held()]), Tally::Lost);
     }
 
     #[test]

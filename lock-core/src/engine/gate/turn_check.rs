@@ -7,38 +7,38 @@ use super::waiter::WaiterSlot;
 use super::{KeyQueue, Payload, QueueState};
 
 impl<P: Payload> QueueState<P> {
-    /// Notes that a waiter was called, and returns a look at it if none is scheduled.
-    pub(super) fn watch(&mut self, queue: &Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>) -> Option<Look<P>> {
+    /// Notes that a waiter was called, and returns a check of it if none is scheduled.
+    pub(super) fn note_called(&mut self, queue: &Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>) -> Option<TurnCheck<P>> {
         self.calls += 1;
-        if queue.side.is_none() {
+        if queue.demand.is_none() {
             // There is one turn, so whoever was called before has taken it.
             self.called.clear();
         }
         self.called.push((self.calls, slot));
-        let look = (!self.watched).then(|| Look { queue: Arc::downgrade(queue), calls: self.calls });
-        self.watched = true;
-        look
+        let check = (!self.check_scheduled).then(|| TurnCheck { queue: Arc::downgrade(queue), calls: self.calls });
+        self.check_scheduled = true;
+        check
     }
 }
 
-/// A look at those who were called: have they taken the turn?
-pub(crate) struct Look<P: Payload> {
+/// A check of the waiters that were called: have they taken their turns?
+pub(crate) struct TurnCheck<P: Payload> {
     queue: Weak<KeyQueue<P>>,
-    /// How many had been called when the look was scheduled.
+    /// How many had been called when the check was scheduled.
     calls: u64,
 }
 
-impl<P: Payload> Look<P> {
+impl<P: Payload> TurnCheck<P> {
     /// Takes the turn back from those who are still called, and gives it to the next.
     pub(crate) fn run(self) {
         let Some(queue) = self.queue.upgrade() else { return };
         let mut state = queue.state();
         state.called.retain(|(_, slot)| slot.is_called());
         if state.called.is_empty() {
-            state.watched = false;
+            state.check_scheduled = false;
             return;
         }
-        // Who was called since the look was scheduled has until the next look.
+        // A waiter that was called after this check was scheduled has until the next one: each has a whole slice.
         let late = |(call, slot): &(u64, Arc<WaiterSlot<P>>)| (*call <= self.calls).then(|| Arc::clone(slot));
         let late: Vec<_> = state.called.iter().filter_map(late).collect();
         drop(state);
@@ -56,8 +56,8 @@ impl<P: Payload> Look<P> {
     }
 }
 
-impl<P: Payload> fmt::Debug for Look<P> {
+impl<P: Payload> fmt::Debug for TurnCheck<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Look").field("calls", &self.calls).finish_non_exhaustive()
+        f.debug_struct("TurnCheck").field("calls", &self.calls).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::contract::backend::{BoxFuture, JobRecord, NodeReport, SyncReport};
-use crate::stores::quorum::round::ask::Asked;
+use crate::stores::quorum::round::ask::PendingAnswers;
 use crate::stores::quorum::round::{self, Who};
 use crate::stores::quorum::shared::Shared;
 use crate::types::error::{LockError, Result};
@@ -25,10 +25,10 @@ const OTHERS: Duration = Duration::from_secs(1);
 /// Learns which lists of members are in use, before this process has its own remembered anywhere or asks for a lock:
 /// another list may be known to one member alone, which no majority has to ask.
 pub(super) async fn lists(shared: &Arc<Shared>, within: Duration) {
-    if shared.looked.load(Ordering::Acquire) {
+    if shared.lists_read.load(Ordering::Acquire) {
         return;
     }
-    let mut asked = Asked::of((0..shared.members.len()).map(|member| {
+    let mut asked = PendingAnswers::of((0..shared.members.len()).map(|member| {
         let shared = Arc::clone(shared);
         Some(Box::pin(async move { shared.members[member].read(&shared.list).await }) as BoxFuture<'static, _>)
     }));
@@ -41,14 +41,14 @@ pub(super) async fn lists(shared: &Arc<Shared>, within: Duration) {
             () = &mut limit => break,
         }
     }
-    shared.looked.store(true, Ordering::Release);
+    shared.lists_read.store(true, Ordering::Release);
 }
 
 /// Checks that a majority answers, and that no member refuses us.
 pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
     lists(shared, PATIENCE).await;
     shared.admit_list()?;
-    let mut asked = Asked::of((0..shared.members.len()).map(|member| {
+    let mut asked = PendingAnswers::of((0..shared.members.len()).map(|member| {
         let shared = Arc::clone(shared);
         Some(Box::pin(async move {
             shared.members[member].backend().ping().await?;
@@ -102,7 +102,7 @@ const NEWER: Duration = Duration::from_millis(50);
 
 /// Asks the members who holds a key, until a majority says so, or says enough that none can.
 pub(super) async fn holder(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<Holder>> {
-    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
+    let mut asked = PendingAnswers::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
     let (clock, began) = (shared.clock(), shared.clock().now());
     let mut answers = vec![None; shared.members.len()];
     loop {
@@ -145,7 +145,7 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
     let unknown = || Err(LockError::unavailable("it did not answer in time"));
     let mut nodes: Vec<NodeReport> =
         shared.members.iter().map(|member| NodeReport::new(&*member.name, unknown())).collect();
-    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
+    let mut asked = PendingAnswers::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
     let clock = shared.clock();
     let mut limit = pin!(clock.sleep_until(clock.now().after(READ)));
     loop {
@@ -163,7 +163,8 @@ pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
 
 /// Asks every member for the last run of a job: a run that a majority has noted is known to one of any majority.
 pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<JobRecord>> {
-    let mut asked = Asked::of(shared.members.iter().map(|member| Some(member.backend().last_run(key.clone()))));
+    let mut asked =
+        PendingAnswers::of(shared.members.iter().map(|member| Some(member.backend().last_run(key.clone()))));
     let clock = shared.clock();
     let mut until = clock.now().after(READ);
     let (mut answered, mut records, mut why) = (0, Vec::new(), None);

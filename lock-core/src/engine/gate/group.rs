@@ -1,0 +1,240 @@
+//! Locks that several callers of this process hold at one time: each by a claim of its own, or all by one.
+//!
+//! The readers of a key share one claim. The first of them has the turn and makes the claim. When it is granted, a *group*
+//! opens: the callers that wait join it, and so does every caller that comes later, without a word to the store. The group
+//! closes to newcomers when its payload admits no more of them. The turn, which the open group keeps, then goes to the next
+//! caller, which makes a claim of its own. Members of a closed group hold on until they leave.
+
+use std::sync::{Arc, Weak};
+
+use super::{ByKey, Gate, KeyQueue, Payload, QueueState, Shard, Turn, Waiter, wake};
+use crate::types::key::LockKey;
+use crate::types::system::sync::{Mutex, MutexGuard};
+
+/// What all callers in one queue for a shared lock want. A queue has one demand: readers wait with readers, and permits
+/// with permits of the same terms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand<T> {
+    pub(crate) terms: T,
+    /// How many claims of this process fit at one time.
+    pub(crate) turns: usize,
+}
+
+/// What several callers of this process hold together.
+pub(super) struct Group<P: Payload> {
+    shared: P::Shared,
+    state: Mutex<State<P>>,
+}
+
+struct State<P: Payload> {
+    /// How many members it has, counting those that were called and have not come yet. At zero the group is over:
+    /// nobody may join it any more.
+    holders: usize,
+    /// The turn of the caller that opened the group. It is here exactly while the group is open to newcomers, so that no
+    /// two callers of this process make a claim for the same readers.
+    turn: Option<Turn<P>>,
+}
+
+impl<P: Payload> Group<P> {
+    fn state(&self) -> MutexGuard<'_, State<P>> {
+        self.state.lock()
+    }
+
+    /// Lets one more in, unless the last has just left.
+    fn join(self: &Arc<Self>) -> Option<Membership<P>> {
+        let mut state = self.state();
+        let open = state.holders > 0 && state.turn.is_some();
+        state.holders += usize::from(open);
+        open.then(|| Membership(Some(Arc::clone(self))))
+    }
+}
+
+/// What one caller's leaving means for the others.
+pub(crate) enum Leaving<P: Payload> {
+    /// Others still hold it.
+    ToOthers,
+    /// Nobody does. The turn is there if the group was still open.
+    Last(Option<Turn<P>>),
+}
+
+/// One caller's part in what several hold.
+pub(crate) struct Membership<P: Payload>(Option<Arc<Group<P>>>);
+
+impl<P: Payload> Membership<P> {
+    /// Makes the caller with the turn the first member of a group, and lets in all callers that wait.
+    pub(crate) fn open(turn: Turn<P>, shared: P::Shared) -> Self {
+        let queue = Arc::clone(&turn.queue);
+        let state = Mutex::new(State { holders: 1, turn: Some(turn) });
+        let group = Arc::new(Group { shared, state });
+        let mut wakers = Vec::new();
+        let mut checks = Vec::new();
+        let mut gone = Vec::new();
+        let mut state = queue.state();
+        state.open_group = Arc::downgrade(&group);
+        while let Some(slot) = state.waiting.pop_front() {
+            let Some(membership) = group.join() else { break };
+            match slot.call(Turn::of_member(Arc::clone(&queue), membership), |_| true) {
+                Ok(waker) => {
+                    wakers.extend(waker);
+                    checks.extend(state.note_called(&queue, slot));
+                }
+                Err(left) => gone.push(left),
+            }
+        }
+        state.left = 0;
+        drop(state);
+        checks.into_iter().for_each(|check| (queue.gate.schedule)(check));
+        wakers.into_iter().for_each(|waker| wake(Some(waker)));
+        Self(Some(group))
+    }
+
+    /// Leaves.
+    pub(crate) fn leave(mut self) -> Leaving<P> {
+        self.0.take().map_or(Leaving::ToOthers, |group| leave(&group))
+    }
+
+    pub(crate) fn shared(&self) -> Option<&P::Shared> {
+        self.0.as_ref().map(|group| &group.shared)
+    }
+}
+
+fn leave<P: Payload>(group: &Group<P>) -> Leaving<P> {
+    let mut state = group.state();
+    state.holders -= 1;
+    if state.holders > 0 { Leaving::ToOthers } else { Leaving::Last(state.turn.take()) }
+}
+
+impl<P: Payload> Drop for Membership<P> {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take()
+            && let Leaving::Last(turn) = leave(&group)
+        {
+            P::end(group.shared.clone(), turn);
+        }
+    }
+}
+
+impl<P: Payload> std::fmt::Debug for Membership<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Membership")
+    }
+}
+
+impl<P: Payload> Gate<P> {
+    /// Takes a turn at a lock that is shared, a part in what others hold, or a place in the queue.
+    ///
+    /// A queue is for callers with the same demand. A caller with another one gets a turn outside of the queue, and so
+    /// does a caller that does not wait: the store decides about both.
+    pub(crate) fn enter_shared(
+        self: &Arc<Self>,
+        key: &LockKey,
+        demand: Demand<P::Terms>,
+        waits: bool,
+    ) -> Result<Turn<P>, Waiter<P>> {
+        let mut shard = self.shard(key);
+        let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, Some(demand))) };
+        let queue = Arc::clone(queue);
+        if !queue.is_for(Some(demand)) {
+            return Ok(self.turn_outside(key));
+        }
+        let mut state = queue.state();
+        if let Some(turn) = state.let_in(&queue) {
+            return Ok(turn);
+        }
+        drop(state);
+        if waits { Err(Self::wait(&mut shard, queue, demand.terms)) } else { Ok(self.turn_outside(key)) }
+    }
+
+    /// Gives a turn that nobody else waits for.
+    pub(crate) fn turn_outside(self: &Arc<Self>, key: &LockKey) -> Turn<P> {
+        Turn::of(KeyQueue::new(self, key, None, false))
+    }
+}
+
+impl<P: Payload> KeyQueue<P> {
+    /// Returns whether a caller with this demand waits here.
+    pub(super) fn is_for(&self, demand: Option<Demand<P::Terms>>) -> bool {
+        self.demand.as_ref().map(|own| own.terms) == demand.map(|demand| demand.terms)
+    }
+
+    /// Counts a turn as over if another one waits at the store. The caller of this process that comes next is called by
+    /// that other turn, when it has the lock.
+    pub(super) fn end_surplus(&self) -> bool {
+        let mut state = self.state();
+        let surplus = state.blocked > 0;
+        state.turns -= usize::from(surplus);
+        surplus
+    }
+
+    /// Counts a turn as over that nobody waits for, and closes the queue with the last of them.
+    pub(super) fn close(&self, shard: &mut Shard<P>) {
+        if self.demand.is_some() {
+            let mut state = self.state();
+            state.turns -= 1;
+            if state.turns > 0 {
+                return;
+            }
+        }
+        if self.listed {
+            shard.open.remove(&self.key);
+        }
+    }
+}
+
+impl<P: Payload> QueueState<P> {
+    /// Lets one more in if a group is open, or if one more turn fits, unless others wait for the same: they came first.
+    pub(super) fn let_in(&mut self, queue: &Arc<KeyQueue<P>>) -> Option<Turn<P>> {
+        let demand = queue.demand.as_ref()?;
+        if self.waiting.len() > self.left {
+            return None;
+        }
+        if let Some(group) = self.open_group.upgrade() {
+            if P::admits(&group.shared) {
+                return group.join().map(|membership| Turn::of_member(Arc::clone(queue), membership));
+            }
+            // The group closes, and its turn goes to this caller, for a claim of its own.
+            self.open_group = Weak::new();
+            let turn = group.state().turn.take();
+            return turn;
+        }
+        let fits = self.one_more_fits(demand);
+        self.turns += usize::from(fits);
+        fits.then(|| Turn::of(Arc::clone(queue)))
+    }
+
+    /// Returns whether one more turn fits. While one turn waits at the store for others to leave the lock, further turns
+    /// would only wait there too. Callers stay here instead, and are given what this process gets.
+    fn one_more_fits(&self, demand: &Demand<P::Terms>) -> bool {
+        self.turns < demand.turns && self.blocked == 0
+    }
+}
+
+impl<P: Payload> Turn<P> {
+    /// Returns whether another turn waits for the lock already. The callers that wait here come after that one.
+    pub(crate) fn has_another_blocked(&self) -> bool {
+        self.queue.state().blocked > usize::from(self.blocked)
+    }
+
+    /// Notes whether the caller waits for a lock that others have. Others may try once it has come in.
+    pub(crate) fn set_blocked(&mut self, blocked: bool) {
+        let Some(demand) = self.queue.demand.as_ref().filter(|_| self.blocked != blocked) else { return };
+        self.blocked = blocked;
+        let mut state = self.queue.state();
+        if blocked {
+            state.blocked += 1;
+            return;
+        }
+        state.blocked -= 1;
+        let calls = state.waiting.len() > state.left && state.one_more_fits(demand);
+        state.turns += usize::from(calls);
+        drop(state);
+        if calls {
+            drop(Self::of(Arc::clone(&self.queue)));
+        }
+    }
+
+    /// A turn that is only a part in what others hold.
+    fn of_member(queue: Arc<KeyQueue<P>>, membership: Membership<P>) -> Self {
+        Self { queue, payload: None, membership: Some(membership), passed: true, blocked: false }
+    }
+}
