@@ -82,7 +82,7 @@ pub(crate) async fn release_until_answered(
     };
     let answer = retry.run(engine, caller).await;
     let outcome = match &answer {
-        // If an earlier try freed the lock and its answer got lost, nothing is held now either.
+        // An answer *not held* to a repeated try is no loss: the try before may have freed the lock, unanswered.
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
         Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
         Ok(_) => {
@@ -99,7 +99,7 @@ pub(crate) async fn release_until_answered(
 /// A release that is sent until its answer is final.
 struct ReleaseRetry {
     release: Release,
-    /// Whether nothing of the claim was used, as far as is known here.
+    /// Whether the claim is withdrawn rather than released: no caller has held the lock by it, as far as is known here.
     withdraws: bool,
     /// Until when the key stays taken.
     keep_until: Timestamp,

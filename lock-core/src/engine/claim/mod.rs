@@ -80,7 +80,8 @@ impl gate::Payload for Handoff {
 
     fn take_back(self, turn: Turn<Self>) {
         match self.carried {
-            // Whoever passed it on may wait for it to arrive: not at one waiter after the other.
+            // The holder that passed the lease on may wait for its arrival. It must not wait for one unpolled waiter after
+            // another, so the lease goes back to the store.
             Carried::Lease(lease) | Carried::Retiring(lease) => {
                 end(self.entry.engine(), &lease);
                 release_behind(self.entry.engine(), &lease, Some(turn));
@@ -203,7 +204,7 @@ impl Drop for ClaimGuard {
         let (Some(pending), Some(turn)) = (self.pending.take(), self.turn.take()) else { return };
         let engine = Arc::clone(&pending.engine);
         let terms = pending.terms;
-        // The place in the queue is the process's, not the caller's.
+        // The place in the store's queue belongs to the process: the next caller with the same terms goes on with it.
         let (pending, turn) = if pending.has_begun() {
             let pending = Carried::PendingClaim(Box::new(pending));
             match turn.hand_on(Handoff::new(&engine, pending), |next| next == terms) {
@@ -266,7 +267,7 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
     let PendingClaim { claim, in_flight, unsettled_until, retiring, queued, .. } = pending;
     let nothing_sent = in_flight.is_none() && unsettled_until.is_none() && !queued;
     if let Some(lease) = retiring {
-        // Its release was to go along, and may never have.
+        // Its release was to go along with this claim. If nothing was sent, it still can go along with another.
         if nothing_sent {
             retire(engine, &lease, turn);
             return;

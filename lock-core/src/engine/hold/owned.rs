@@ -29,7 +29,7 @@ pub(crate) struct OwnedHold {
     handle: Arc<EngineHandle>,
 }
 
-/// Which part a holder has in its lease.
+/// How a holder comes to its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HolderRole {
     /// The lease begins with it.
@@ -192,7 +192,7 @@ impl Future for Finished {
                 let arrived = if self.has_yielded || lease.takes() > takes {
                     lease.poll_arrival(takes, cx)
                 } else {
-                    // Whoever was called is polled before this is polled again, most often: then nobody need wake us.
+                    // The waiter that was called is mostly polled before this is polled again, and then nobody need wake us.
                     cx.waker().wake_by_ref();
                     Poll::Pending
                 };

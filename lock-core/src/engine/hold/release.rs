@@ -16,7 +16,7 @@ use crate::types::system::clock::Timestamp;
 
 /// A release that was begun.
 pub(crate) enum Begun {
-    /// The lock was lost before, or others share it.
+    /// Nothing is to be done: the lock was lost before, or other guards or holders go on with it.
     Done(ReleaseOutcome),
     /// The hold ended, and its lock is on its way to another caller of this process. How often it had been taken
     /// before.
@@ -37,7 +37,8 @@ pub(crate) fn release(
     let now = engine.clock.now();
     let held = hold.held(now);
     let turn = match turn {
-        // Somebody waits, the key need not stay taken, and the store need not be told of a run.
+        // A hand-off inside the process: somebody waits, no `min_hold` keeps the key taken, and no run of a job must be noted
+        // in the store.
         Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 && hold.run().is_none() => {
             hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
             let takes = lease.takes();

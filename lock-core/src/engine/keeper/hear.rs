@@ -45,7 +45,7 @@ impl Keeper {
                     match hold.map(|hold| Arc::clone(hold.lease())).filter(|lease| !lease.mode().is_shared()) {
                         Some(lease) if lease.state().suspected() => leases.push(lease),
                         Some(_) => {}
-                        // Several leases of this process may share it, of which nobody is the holder.
+                        // Several leases of this process may share the lock, and then the gate names no holder.
                         None => drop(shares.then(|| shared.insert(key.clone()))),
                     }
                     next = self.mail.messages.try_recv().ok();

@@ -18,7 +18,7 @@ impl Lease {
             return Poll::Ready(());
         }
         let mut state = self.state();
-        // Once more, since it is taken under the lock: whoever takes it from now on finds whom to wake.
+        // Once more, under the lock: a holder that takes the lease from now on finds our waker.
         if self.takes() > takes || state.end_arrived {
             return Poll::Ready(());
         }

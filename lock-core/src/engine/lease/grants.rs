@@ -32,7 +32,7 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct MailboxState {
     grant: Option<Box<Grant>>,
-    /// Whether earlier news is no longer reliable.
+    /// Whether news may have been missed, so that the claim must ask again.
     verify: bool,
     /// Whether the claim holds the lock, so that a late grant says nothing new.
     held: bool,
@@ -69,7 +69,8 @@ impl Grants {
         Ok(())
     }
 
-    /// Tells a claim that shares a lock that somebody waits for it. It may not know yet that it shares it.
+    /// Notes for a claim that somebody waits for the lock that it shares. This may come before the answer by which the
+    /// claim learns that it shares the lock.
     pub(crate) fn wanted(&self, owner: OwnerId) {
         if let Some(mailbox) = self.claims().get(&owner) {
             mailbox.wanted.store(true, Ordering::Relaxed);

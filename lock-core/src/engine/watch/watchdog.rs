@@ -88,7 +88,7 @@ fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
 
 /// Renews one batch and applies the answers.
 pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
-    // One whose release has begun since it became due is not renewed any more.
+    // A lease whose release has begun since it became due is not renewed any more.
     batch.retain(|lease| lease.state().over.is_none());
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
@@ -144,9 +144,9 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     // A fixed lease is not renewed, only checked: that is no event.
     let renewed = matches!(asked.asks, RenewalRequest::Renewal(_));
     let holders = renewed.then(|| state.holders());
-    // For good: whoever was not told that somebody waits, is not told of the next one either.
+    // It stays so: the store tells a process of the first caller that waits, and not of the next.
     state.wanted |= matches!(answer, Ok(Renewal::Wanted));
-    let told = match answer {
+    let event = match answer {
         Ok(Renewal::Renewed | Renewal::Wanted) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
             let was_granted = lease.granted_last(&state);
             lease.confirmed(&mut state, asked.sent_at, asked.failovers);
@@ -155,7 +155,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
         }
         // Too late: a lease that is over is never revived, and its alarm rings now.
         Ok(Renewal::Renewed | Renewal::Wanted) => None,
-        // It asked for the mode of before, and says nothing about what the claim holds now.
+        // This answer is to a question about the mode before the downgrade, so it says nothing about the lock now.
         Ok(Renewal::Lost) if asked.sent_at <= state.downgraded_at => {
             state.renew_at = now;
             None
@@ -177,8 +177,8 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     };
     arm(engine, lease, &mut state, now);
     drop(state);
-    if let (Some(holders), Some(told)) = (holders, told) {
-        holders.for_each(|holder| holder.emit_renewal(told.clone()));
+    if let (Some(holders), Some(event)) = (holders, event) {
+        holders.for_each(|holder| holder.emit_renewal(event.clone()));
     }
 }
 

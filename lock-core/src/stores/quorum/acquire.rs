@@ -20,8 +20,9 @@ use crate::types::system::clock::{Timestamp, deadline_of};
 /// A vote, and what was known of the member before it was sent.
 type MemberAnswer = (Sent, Result<Vote>);
 
-/// Asks every member for the lock. Enters with a token that a majority gave, or that a second round raised a
-/// majority above; otherwise gives back what it got. All of it within the time that the request has.
+/// Asks every member for the lock. Grants it with a token that a majority gave. If the members gave different tokens, a
+/// second round raises a majority of them to one token. Otherwise this gives back what some members granted. All of it
+/// happens within the time that the request has.
 pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Result<Attempt>, Rest) {
     let claim = request.claim.clone();
     let budget = Budget::of(&shared, &request);
@@ -35,7 +36,8 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
     }
     let session = shared.sessions.begin(claim.owner, &request.info, shared.members.len());
     let mut vote = request;
-    // Members queue nobody, and one that gave a partial grant back may still know of it.
+    // Members have no queue. They are asked as if for a repeat: an earlier try of this claim, which failed and was given
+    // back, may still be known to one of them.
     (vote.ticket, vote.repeated) = (None, true);
     let newest = FencingToken::new(shared.newest.load(Ordering::Relaxed));
     vote.floor = shared.time.proposal(shared.list.majority, begun).max(newest).max(vote.floor);
@@ -48,7 +50,7 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
         let token = match round.tally() {
             Tally::Won { token, agreed: true } => token,
             Tally::Won { token, .. } => {
-                // Members gave different tokens. One is good once a majority gives none below it any more.
+                // Members gave different tokens. This one is good once a majority will never give a lower one.
                 (round, vote.floor, is_second) = (round.second(token), token, true);
                 continue;
             }
@@ -63,7 +65,7 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
             let late = LockError::not_executed("the members took longer to grant the lock than its lease lasts");
             return give_up(shared, claim, &session, budget, Err(late)).await;
         }
-        // A member may have become known by its vote.
+        // By its vote a member may have told which lists of members are in use, or that it is a copy of another.
         if let Err(error) = shared.admit_list() {
             return give_up(shared, claim.clone(), &session, budget, Err(error.with_key(&claim.key))).await;
         }
@@ -118,7 +120,7 @@ async fn give_up(
     (attempt, rest)
 }
 
-/// Waits for the members that had not voted when the majority was there, unless the claim ends before.
+/// Reads the votes of the members that were slower than the majority, unless the claim ends before.
 async fn gather(
     shared: Arc<Shared>,
     session: Arc<Session>,
@@ -139,8 +141,8 @@ async fn gather(
 }
 
 impl Shared {
-    /// Asks all members at once, until a majority grants, all have voted, or one has had its time. After a defeat the
-    /// other votes are waited for too: a grant that is known can be given back at once.
+    /// Asks all members at once, and waits until a majority grants, all have voted, or the time for a vote is over. It
+    /// waits for the other votes also when no majority can grant any more: a grant that is known can be given back at once.
     async fn poll(
         self: &Arc<Self>,
         session: &Session,
@@ -160,12 +162,13 @@ impl Shared {
                 round.cast(member, Ballot::Failed(LockError::not_executed(unasked)));
                 return None;
             }
-            // It counts from when the member's store is asked, at the latest when we stop waiting.
+            // The member may execute the vote for `within` from when its store is asked. That is before we stop waiting,
+            // which is `within` from now: so twice that at the latest.
             let mark = session.sent(member, sent.after(within * 2));
             let (shared, vote) = (Arc::clone(self), vote.clone());
             Some(Box::pin(async move {
                 if let Err(error) = shared.members[member].join(&shared.list).await {
-                    // It was not asked for the lock.
+                    // Only joining was ambiguous: the member was not asked for the lock.
                     let ambiguous = error.is_ambiguous();
                     return (mark, Err(if ambiguous { LockError::not_executed(error.to_string()) } else { error }));
                 }

@@ -1,4 +1,4 @@
-//! The end of a claim: every member is told that may have it, also those that seemed to fail.
+//! The end of a claim: every member that may have it is asked to free it, also members whose votes seemed to fail.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::types::system::clock::Timestamp;
 /// The answers so far, by member.
 type Answers = Vec<Option<Result<Freed>>>;
 
-/// How long a member may take that is not waited for any more, before it is owed the release.
+/// How much longer a late member may take before the release is sent to it again, as a debt.
 const LATE: Duration = Duration::from_secs(1);
 
 /// Releases a claim at every member. Answers when a majority has.
@@ -49,8 +49,8 @@ pub(super) fn undecided<T>(shared: &Shared, claim: &Claim, done: &str, answers: 
     LockError::unavailable(text).with_key(&claim.key)
 }
 
-/// Frees a claim at the members that may have it. Waits until the answers decide, all have come, or the members have had
-/// their time. Those that have not answered are owed the release, which the rest does.
+/// Frees a claim at the members that may have it. Waits until the answers decide, all have come, or the time is over. The
+/// members that have not answered are owed the release: the rest that is returned sends it.
 pub(super) async fn free(
     shared: Arc<Shared>,
     release: Release,
@@ -118,7 +118,7 @@ struct ReleaseUnderWay {
 impl ReleaseUnderWay {
     fn answered(&mut self, member: usize, answer: Result<Freed>) {
         if answer.is_ok() {
-            // A vote that is executed behind the release takes the lock again.
+            // A vote that this member may still execute would take the lock again behind the release: another one is due.
             self.is_owed[member] = self.sent < self.votes[member].unsettled;
             if !self.is_owed[member] {
                 self.guards[member] = None;

@@ -15,8 +15,8 @@ use crate::types::fencing::FencingToken;
 use crate::types::options::command_timeout;
 use crate::types::system::clock::{deadline_of, jitter};
 
-/// Renews claims at every member. A member that has lost a claim is given it again while its lease lasts, and then
-/// counts for it: whoever else asks there is refused, as if it had never been lost.
+/// Renews claims at every member. A member that has lost a claim is given it again while its lease lasts, and counts as
+/// one that renewed: it refuses everybody else, as if it had never lost the claim.
 pub(super) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> (Vec<Result<Renewal>>, Rest) {
     let sent = shared.clock().now();
     let longest = claims.iter().map(|claim| claim.ttl).max().unwrap_or_default();
@@ -102,7 +102,7 @@ async fn renew_at(
     answers
 }
 
-/// How often a member is asked that says that somebody else has the lock.
+/// How often a member is asked again while it says that somebody else has the lock.
 const TRIES: u32 = 4;
 
 /// Gives a member a claim again.
@@ -119,7 +119,7 @@ async fn repair(
     let mut request = AcquireRequest::new(claim, session.info.clone());
     request.repeated = true;
     request.execute_within = within;
-    // What it grants next must exceed our token, not more.
+    // The least floor with which the member's next grant still exceeds our token.
     request.floor = FencingToken::new(token.get().saturating_sub(1));
     let mut tries = 0;
     loop {
@@ -147,7 +147,7 @@ async fn repair(
                 return Err(error);
             }
         }
-        // Somebody who asks for the lock may have it here for a moment, and gives it back.
+        // Another process that asks for the lock may have this member for a moment. It gets no majority, and gives it back.
         tries += 1;
         if tries == TRIES {
             return Ok(Renewal::Lost);

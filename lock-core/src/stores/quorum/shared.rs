@@ -83,8 +83,8 @@ impl Shared {
         )))
     }
 
-    /// Returns which members are left alone for a moment, because they did not answer when they were last told of a
-    /// release. None are if the others are no majority.
+    /// Returns which members are not asked for a moment, because they did not answer the last release. If the others are
+    /// no majority, all are asked.
     pub(super) fn resting(&self) -> Vec<bool> {
         let mut resting: Vec<bool> = self.members.iter().map(|member| member.owed.is_resting()).collect();
         if resting.iter().filter(|rests| !**rests).count() < self.list.majority {
@@ -93,8 +93,9 @@ impl Shared {
         resting
     }
 
-    /// Returns for how much longer a member does not count that has kept its data for so long, when it is asked for a
-    /// lock that a release may have kept taken for `kept_for`: what a member forgets is given back only while it is held.
+    /// Returns for how much longer a member does not count, whose data go back for `history` only: leases from before may
+    /// last, which it has forgotten. `kept_for` is how long a release may have kept this lock taken: nobody holds such a
+    /// lock any more, and so nobody gives it to the member again.
     pub(super) fn excluded_for(&self, history: Duration, kept_for: Duration) -> Option<Duration> {
         if self.restarts == Restarts::Remember {
             return None;
