@@ -77,8 +77,6 @@ pub use api::shutdown::ShutdownReport;
 pub use api::striped::{AnyStripe, Striped};
 #[cfg(feature = "tower")]
 pub use api::web::{LockLayer, LockService, ProblemResponse, Refuse};
-#[doc(hidden)]
-pub use attribute as __private;
 pub use attribute::site::{Site, sites};
 pub use contract::backend;
 pub use contract::backend::{

@@ -11,7 +11,8 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, Ident, LitStr, Path, Result, Token};
 
-use crate::suggest;
+use crate::text::visible;
+use crate::{bounds, suggest};
 use values::{Value, bare, did_you_mean};
 
 pub(crate) use options::{Options, table_of_options};
@@ -58,6 +59,10 @@ impl Args {
     pub(crate) fn parse(tokens: proc_macro2::TokenStream) -> (Self, Vec<Error>) {
         let mut args = Self::default();
         let mut errors = Vec::new();
+        if let Err(error) = bounds::check_arguments(&tokens) {
+            args.key_was_tried = true;
+            return (args, vec![error]);
+        }
         let parser = |input: ParseStream<'_>| {
             while !input.is_empty() {
                 if let Err(error) = args.parse_one(input) {
@@ -90,11 +95,18 @@ impl Args {
         if let Ok(literal) = input.fork().parse::<LitStr>() {
             let text = literal.value();
             self.key_was_tried = true;
-            return Err(Error::new(literal.span(), format!("an argument has a name: write key = {text:?}")));
+            return Err(Error::new(
+                literal.span(),
+                format!("an argument has a name: write key = \"{}\"", visible(&text)),
+            ));
         }
         let ident = input.call(Ident::parse_any)?;
-        let expr = if input.peek(Token![=]) {
-            input.parse::<Token![=]>()?;
+        let name = ident.unraw().to_string();
+        self.key_was_tried |= name == "key" || name == "keys";
+        let expr = if let Some(equals) = input.parse::<Option<Token![=]>>()? {
+            if input.is_empty() || input.peek(Token![,]) {
+                return Err(Error::new(equals.span, format!("\"{}\" needs a value: write {0} = …", visible(&name))));
+            }
             // A fork, so that a value that fails half-way is skipped from its start.
             let ahead = input.fork();
             let value = ahead.parse::<Expr>()?;
@@ -103,8 +115,7 @@ impl Args {
         } else {
             None
         };
-        let value = Value { name: ident.to_string(), span: ident.span(), expr };
-        self.key_was_tried |= value.name == "key" || value.name == "keys";
+        let value = Value { name, span: ident.span(), expr };
         let name = Name { ident, order: self.read };
         self.read += 1;
         self.options.read(name, value)
@@ -143,7 +154,7 @@ struct Name {
 fn fill<T>(slot: &mut Option<Arg<T>>, name: Name, value: Result<T>) -> Result<()> {
     let Name { ident, order } = name;
     if slot.is_some() {
-        return Err(Error::new(ident.span(), format!("\"{ident}\" is given twice; keep one")));
+        return Err(Error::new(ident.span(), format!("\"{}\" is given twice; keep one", ident.unraw())));
     }
     *slot = Some(Arg { name: ident.span(), order, value: value? });
     Ok(())
@@ -166,7 +177,10 @@ fn skip_argument(input: ParseStream<'_>) {
 fn unknown(name: &Ident) -> Error {
     let typed = name.unraw().to_string();
     let near = did_you_mean(suggest::option(&typed, options::KNOWN));
-    Error::new(name.span(), format!("unknown argument \"{typed}\"{near} Known: {}", options::KNOWN.join(", ")))
+    Error::new(
+        name.span(),
+        format!("unknown argument \"{}\"{near} Known: {}", visible(&typed), options::KNOWN.join(", ")),
+    )
 }
 
 /// The path under which users know the library, unless they renamed it.

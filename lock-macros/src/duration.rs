@@ -7,6 +7,8 @@ use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, Result};
 
+use crate::text::visible;
+
 /// Unit names and their milliseconds, from large to small.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -74,6 +76,7 @@ pub(crate) fn constant(value: Duration) -> TokenStream {
 }
 
 fn missing_unit(digits: &str) -> String {
+    let digits = visible(digits);
     format!(r#"missing unit: write "{digits}s" or "{digits}ms""#)
 }
 
@@ -86,6 +89,7 @@ fn parse(text: &str) -> std::result::Result<Duration, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(missing_unit(text));
     }
+    let shown = visible(text);
     let mut rest = text;
     let mut total: u64 = 0;
     let mut last_unit = u64::MAX;
@@ -98,22 +102,24 @@ fn parse(text: &str) -> std::result::Result<Duration, String> {
             return Err(SHAPE.to_owned());
         }
         if unit.is_empty() {
-            return Err(format!(r#"missing unit after "{number}" in {text:?}: use ms, s, m, h or d"#));
+            return Err(format!(r#"missing unit after "{}" in "{shown}": use ms, s, m, h or d"#, visible(number)));
         }
         let Some((_, millis)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(if unit.starts_with('.') {
-                format!("{text:?} has a fraction: write whole numbers, such as \"1500ms\" for one and a half seconds")
+                format!(
+                    "\"{shown}\" has a fraction: write whole numbers, such as \"1500ms\" for one and a half seconds"
+                )
             } else {
-                format!("unknown unit {unit:?} in {text:?}: use ms, s, m, h or d, as in \"1m30s\"")
+                format!("unknown unit \"{}\" in \"{shown}\": use ms, s, m, h or d, as in \"1m30s\"", visible(unit))
             });
         };
         if *millis >= last_unit {
-            return Err(format!("{text:?}: write each unit once, from large to small, as in \"1m30s\""));
+            return Err(format!("\"{shown}\": write each unit once, from large to small, as in \"1m30s\""));
         }
         last_unit = *millis;
         let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*millis));
         let Some(sum) = part.and_then(|part| total.checked_add(part)) else {
-            return Err(format!("{text:?} is too long a time to count in milliseconds"));
+            return Err(format!("\"{shown}\" is too long a time to count in milliseconds"));
         };
         total = sum;
         rest = after;

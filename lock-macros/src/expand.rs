@@ -56,6 +56,7 @@ fn check(args: &Args, function: &Function) -> Vec<Error> {
     if let (Some(_), Some(key)) = (&args.stripes, &args.key) {
         errors.extend(key.value.name_of_stripes().err());
     }
+    errors.extend(args.unquoted(&names));
     errors.extend(args.guard.iter().filter_map(|guard| names.hidden_by(&guard.value)));
     errors.extend(text_as_error(args, &output(function, &form)));
     if !args.key_was_tried {

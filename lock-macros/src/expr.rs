@@ -1,5 +1,6 @@
 //! Which expressions a key may contain, and which names they start from.
 
+use syn::ext::IdentExt;
 use syn::{BinOp, Expr, ExprPath};
 
 /// Says which part of an expression a key may not contain.
@@ -33,7 +34,7 @@ pub(crate) fn check(expr: &Expr) -> Result<(), &'static str> {
 }
 
 /// Returns the plain names whose values an expression starts from, without the functions that it
-/// calls.
+/// calls, and without `r#`.
 pub(crate) fn roots(expr: &Expr) -> Vec<String> {
     let mut found = Vec::new();
     collect(expr, &mut found);
@@ -42,7 +43,9 @@ pub(crate) fn roots(expr: &Expr) -> Vec<String> {
 
 fn collect(expr: &Expr, found: &mut Vec<String>) {
     match expr {
-        Expr::Path(ExprPath { qself: None, path, .. }) => found.extend(path.get_ident().map(ToString::to_string)),
+        Expr::Path(ExprPath { qself: None, path, .. }) => {
+            found.extend(path.get_ident().map(|name| name.unraw().to_string()));
+        }
         Expr::Field(field) => collect(&field.base, found),
         Expr::Paren(inner) => collect(&inner.expr, found),
         Expr::Group(inner) => collect(&inner.expr, found),

@@ -1,13 +1,16 @@
 //! The annotated function: its signature is read, its body stays as it was typed.
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
 use syn::parse::discouraged::Speculative;
 use syn::parse::{ParseStream, Parser};
 use syn::visit::Visit;
 use syn::{AttrStyle, Attribute, Error, FnArg, PatIdent, Result, ReturnType, Signature, Token, Type, Visibility};
 
+use crate::bounds;
 use crate::returned::{Form, future_of, streams};
 use crate::template::Names;
+use crate::text::visible;
 
 /// Attributes that commit when the function returns: above them, a lock ends too early.
 const TRANSACTIONS: &[&str] = &["transactional", "transaction", "in_transaction", "with_transaction"];
@@ -25,6 +28,9 @@ pub(crate) struct Function {
 impl Function {
     /// Reads an item.
     pub(crate) fn parse(item: TokenStream) -> Result<Self> {
+        let is_body =
+            |tree: &TokenTree| matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+        bounds::check_signature(item.clone().into_iter().take_while(|tree| !is_body(tree)).collect())?;
         parse.parse2(item)
     }
 
@@ -60,7 +66,7 @@ impl Function {
         let (replaced, bound): (Vec<String>, Vec<String>) = binders.0.into_iter().partition(|name| {
             name.strip_prefix("__arg").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
         });
-        Names { function: self.sig.ident.to_string(), bound, receiver, replaced: !replaced.is_empty() }
+        Names { function: self.sig.ident.unraw().to_string(), bound, receiver, replaced: !replaced.is_empty() }
     }
 
     /// Collects what makes the function unfit for a lock, whatever the arguments are.
@@ -105,7 +111,10 @@ fn parse(input: ParseStream<'_>) -> Result<Function> {
         }
         _ => Err(Error::new(
             sig.ident.span(),
-            format!("\"{}\" has no body to lock; put #[distributed_lock] on the method of each impl", sig.ident),
+            format!(
+                "\"{}\" has no body to lock; put #[distributed_lock] on the method of each impl",
+                visible(&sig.ident.unraw().to_string())
+            ),
         )),
     }
 }
@@ -154,7 +163,7 @@ struct Binders(Vec<String>);
 
 impl<'ast> Visit<'ast> for Binders {
     fn visit_pat_ident(&mut self, node: &'ast PatIdent) {
-        self.0.push(node.ident.to_string());
+        self.0.push(node.ident.unraw().to_string());
         syn::visit::visit_pat_ident(self, node);
     }
 }
@@ -239,6 +248,23 @@ mod tests {
             ),
         ] {
             assert_eq!(form(item.clone()), expected, "{item}");
+        }
+    }
+
+    #[test]
+    fn a_signature_that_would_crash_the_compiler_is_refused() {
+        let nested = |depth: usize| (0..depth).fold(quote!(u8), |inner, _| quote!((#inner)));
+        let parse = |depth: usize| {
+            let (inner, deep) = (nested(depth), nested(depth - 1));
+            (Function::parse(quote!(fn f() -> #inner {})), Function::parse(quote!(fn f(x: #deep) {})))
+        };
+        let (output, input) = parse(64);
+        assert!(output.is_ok() && input.is_ok());
+        let (output, input) = parse(65);
+        for refused in [output, input] {
+            let sentence =
+                "brackets are nested more than 64 deep in the signature of this function; give its types names";
+            assert_eq!(refused.err().unwrap().to_string(), sentence);
         }
     }
 

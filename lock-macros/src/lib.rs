@@ -2,9 +2,10 @@
 //!
 //! An expansion starts at [`distributed_lock`]: `args` reads the arguments, `function` reads the
 //! annotated function, `template` reads keys, and `expand` writes the result. Everything that an
-//! expansion calls is in `lock_core::__private`.
+//! expansion calls is in `lock_core::attribute`.
 
 mod args;
+mod bounds;
 mod duration;
 mod expand;
 mod expr;
@@ -15,6 +16,7 @@ mod limit;
 mod returned;
 mod suggest;
 mod template;
+mod text;
 
 use proc_macro::TokenStream;
 
@@ -73,7 +75,9 @@ use proc_macro::TokenStream;
 /// | `{<tenant>}:x` | `a{b}` | `{a%7Bb%7D}:x` |
 ///
 /// Use `raw` for values that are keys by themselves, and never for text from outside. A key has at most 512
-/// bytes.
+/// bytes; a template that has more whatever its values are does not compile. Neither does a value of more than 512
+/// bytes or with brackets nested more than 32 deep, nor an attribute of more than 600 tokens: put what is long into a
+/// function.
 ///
 /// # Options
 ///

@@ -27,11 +27,18 @@ pub(crate) fn option<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().copied().find(|candidate| Some(*candidate) == synonym).or_else(|| nearest(typed, known))
 }
 
+/// The longest name that is compared with others: the work grows with the product of their lengths.
+const MAX_COMPARED: usize = 64;
+
 /// Returns the candidate within a third of the typed word's length, counted in edits.
 pub(crate) fn nearest<'a>(typed: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let limit = (typed.chars().count().max(3) / 3).max(1);
+    if typed.len() > MAX_COMPARED {
+        return None;
+    }
     candidates
         .iter()
+        .filter(|candidate| candidate.len() <= MAX_COMPARED)
         .map(|candidate| (distance(typed, candidate), *candidate))
         .filter(|(edits, _)| *edits <= limit)
         .min_by_key(|(edits, _)| *edits)
@@ -77,6 +84,8 @@ mod tests {
     fn suggests_near_words_only() {
         assert_eq!(nearest("usr_id", &["amount", "user_id"]), Some("user_id"));
         assert_eq!(nearest("x", &["user_id"]), None);
+        let long = "x".repeat(100_000);
+        assert_eq!((nearest(&long, &[&long, "x"]), nearest("x", &[&long])), (None, None));
         assert_eq!(option("timeout", &["ttl", "wait"]), Some("wait"));
         assert_eq!(option("tll", &["ttl", "wait"]), Some("ttl"));
     }

@@ -14,9 +14,9 @@ pub use refusal::{
     mistake, skipped, value,
 };
 pub use request::{
-    DurabilityValue, KeyValue, Keys, Permits, WaitValue, at_most_every, client, durability, enter, enter_blocking,
-    enter_maybe, enter_maybe_blocking, even_if_crashed, keys, once_at, once_every, permits, read, request, request_all,
-    request_striped, semaphore, shown, wait,
+    DurabilityValue, KeyValue, Keys, Permits, Shown, WaitValue, at_most_every, client, durability, enter,
+    enter_blocking, enter_maybe, enter_maybe_blocking, even_if_crashed, keys, once_at, once_every, permits, read,
+    request, request_all, request_striped, semaphore, shown, wait,
 };
 
 pub use crate::__register_site as register;

@@ -1,6 +1,6 @@
 //! Before the body: the request that the options describe, and its grant.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
@@ -120,9 +120,27 @@ pub trait KeyValue: Display {}
 #[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyValue for T {}
 
-/// Takes a value of a key, so that the compiler says so where it has no text.
-pub fn shown<T: KeyValue + ?Sized>(value: &T) -> impl Display {
-    value
+/// Takes a value of a key, so that the compiler says once where it has no text.
+pub fn shown<T: KeyValue + ?Sized>(value: &T) -> Shown<'_, T> {
+    Shown { value, show: T::fmt }
+}
+
+/// A value of a key. It has a text for every `T`, since only [`shown`] makes it.
+pub struct Shown<'a, T: ?Sized> {
+    value: &'a T,
+    show: fn(&T, &mut fmt::Formatter<'_>) -> fmt::Result,
+}
+
+impl<T: ?Sized> Display for Shown<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.show)(self.value, f)
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Shown<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.show)(self.value, f)
+    }
 }
 
 /// What `keys = …` takes beside a list of templates.
@@ -136,9 +154,9 @@ pub trait Keys: IntoIterator<Item: IntoLockKey> {}
 #[diagnostic::do_not_recommend]
 impl<T: IntoIterator<Item: IntoLockKey>> Keys for T {}
 
-/// Takes what `keys = …` names.
-pub fn keys(keys: impl Keys) -> impl Iterator<Item = Result<LockKey>> {
-    keys.into_iter().map(IntoLockKey::into_lock_key)
+/// Takes what `keys = …` names. A list, so that the compiler complains of a wrong type once.
+pub fn keys(keys: impl Keys) -> Vec<Result<LockKey>> {
+    keys.into_iter().map(IntoLockKey::into_lock_key).collect()
 }
 
 /// Puts a request together.

@@ -75,7 +75,7 @@ impl<E: From<LockError>> LockFailure for E {
 #[diagnostic::on_unimplemented(
     message = "\"skip\" has no value to return for `{Self}`",
     label = "a skipped call returns `()`, `None`, `Ok(())` or `Ok(None)`",
-    note = "return one of these types, or give a closure instead of \"skip\""
+    note = "return one of these types; where the function is no job, a closure can stand instead of \"skip\""
 )]
 pub trait Skip {
     /// Returns the value of a call that did not run.

@@ -118,7 +118,7 @@ const TABLES: &[Layers] = &[
         modules: &[
             &["credentials", "inline_task", "introduction", "link", "url"],
             &["exchange", "settings", "unsettled"],
-            &["batch", "connect"],
+            &["batch", "certificates", "connect"],
             &["coalesce", "greeting"],
         ],
     },
@@ -176,14 +176,15 @@ const TABLES: &[Layers] = &[
         source: MACROS,
         within: "",
         modules: &[
-            &["duration", "expr", "limit", "suggest"],
-            &["template"],
+            &["bounds", "expr", "limit", "suggest", "text"],
+            &["duration", "template"],
             &["args", "returned"],
             &["function", "key"],
             &["expand"],
             &["lib"],
         ],
     },
+    Layers { source: MACROS, within: "template", modules: &[&["names", "read"]] },
     Layers {
         source: MACROS,
         within: "expand",

@@ -5,8 +5,10 @@ use std::time::Duration;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit};
 
+use super::values::{ACTIONS, DURABILITY, DurabilityArg, WAIT, WaitArg};
 use super::{Action, Arg, Args, RenewArg, clash};
 use crate::duration::DurationArg;
+use crate::template::Names;
 
 /// The shortest lease that a watchdog can keep alive, as `lock_core::MIN_RENEWED_TTL`.
 const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
@@ -14,6 +16,10 @@ const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
 const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
 /// The shortest period of a job, as `lock_core` has it.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
+/// The shortest interval of a watchdog, as `lock_core::MIN_RENEW_INTERVAL`.
+const MIN_RENEW_INTERVAL: Duration = Duration::from_millis(10);
+/// The most permits, as `lock_core` has it.
+const MAX_PERMITS: u64 = 1_000_000;
 /// The longest lease, as `lock_core::MAX_TTL`.
 const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -32,6 +38,45 @@ impl Args {
         self.check_bounds(&mut errors);
         self.check_permits(&mut errors);
         errors
+    }
+
+    /// Complains of words without their quotes. A parameter may have such a name.
+    pub(crate) fn unquoted(&self, names: &Names) -> Vec<Error> {
+        let wait = self.wait.as_ref().and_then(|option| match &option.value {
+            WaitArg::Expr(expr) => Some(("wait", WAIT, expr)),
+            _ => None,
+        });
+        let durability = self.durability.as_ref().and_then(|option| match &option.value {
+            DurabilityArg::Expr(expr) => Some(("durability", DURABILITY, expr)),
+            _ => None,
+        });
+        let refused = self.on_refused.as_ref().map(|option| option.order);
+        let actions = [
+            ("on_busy", &self.on_busy),
+            ("on_error", &self.on_error),
+            ("on_lost", &self.on_lost),
+            ("on_refused", &self.on_refused),
+        ];
+        let actions = actions.into_iter().filter_map(|(name, option)| match option {
+            // What on_refused has set is told of once.
+            Some(option) if name != "on_refused" && Some(option.order) == refused => None,
+            Some(Arg { value: Action::Path(expr), .. }) => Some((name, ACTIONS, expr)),
+            _ => None,
+        });
+        let unquoted = wait.into_iter().chain(durability).chain(actions).filter_map(|(option, words, expr)| {
+            let Expr::Path(path) = &**expr else { return None };
+            let name = path.path.get_ident()?.to_string();
+            (words.contains(&name.as_str()) && !names.binds(&name)).then(|| {
+                Error::new(
+                    expr.span(),
+                    format!(
+                        "words stand in quotes: write {option} = \"{name}\", or {option} = self::{name} for what has that \
+                         name in your program"
+                    ),
+                )
+            })
+        });
+        unquoted.collect()
     }
 
     fn check_conflicts(&self, form: FunctionForm, errors: &mut Vec<Error>) {
@@ -77,6 +122,14 @@ impl Args {
             errors.push(Error::new(
                 option.value.span(),
                 "a semaphore without permits lets nobody in; give it at least 1",
+            ));
+        }
+        if let Some(option) = &self.permits
+            && permits.is_some_and(|permits| permits > MAX_PERMITS)
+        {
+            errors.push(Error::new(
+                option.value.span(),
+                format!("permits are over the limit of {MAX_PERMITS}; count in greater units"),
             ));
         }
         let Some(option) = &self.weight else { return };
@@ -154,10 +207,14 @@ impl Args {
         if let Some(Arg { value: RenewArg::Every(at), .. }) = &self.renew
             && let Some(interval) = at.known()
         {
-            if interval.is_zero() {
+            if interval < MIN_RENEW_INTERVAL {
                 refuse(
                     at,
-                    "a renewal interval of zero would never pause; a third of the ttl is the default".to_owned(),
+                    format!(
+                        "renewing every {} would load the store for nothing; use at least \"10ms\" (a third of the ttl is \
+                         the default)",
+                        show(interval)
+                    ),
                 );
             } else if let Some((_, ttl)) = ttl
                 && interval > ttl / 2
@@ -189,6 +246,11 @@ impl Args {
                     ),
                 );
             }
+        }
+        if let (Some(option), Some(time)) = (&self.min_hold, known(&self.min_hold))
+            && time > MAX_TTL
+        {
+            refuse(&option.value, format!("min_hold {} is over the limit of 30d; use a shorter one", show(time)));
         }
         if let (Some(option), Some(true)) = (&self.stuck_after, known(&self.stuck_after).map(|limit| limit.is_zero())) {
             refuse(&option.value, "stuck_after of zero would call every lock stuck".to_owned());

@@ -1,8 +1,9 @@
+use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{Action, Args, FunctionForm, table_of_options};
 
-fn complaints(tokens: proc_macro2::TokenStream) -> Vec<String> {
+fn complaints(tokens: TokenStream) -> Vec<String> {
     let (args, mut errors) = Args::parse(tokens);
     errors.extend(args.check(FunctionForm::Asynchronous));
     errors.iter().map(ToString::to_string).collect()
@@ -51,7 +52,10 @@ fn bounds_are_checked_when_known() {
         (quote!(ttl = "20ms", renew = false), "at least \"50ms\""),
         (quote!(ttl = "31d"), "limit of 30d"),
         (quote!(ttl = "10s", renew = "6s"), "at most half"),
-        (quote!(ttl = "10s", renew = "0s"), "never pause"),
+        (quote!(ttl = "10s", renew = "9ms"), "at least \"10ms\""),
+        (quote!(ttl = "10s", renew = "0s"), "load the store"),
+        (quote!(min_hold = "31d"), "limit of 30d"),
+        (quote!(permits = 1_000_001), "limit of 1000000"),
         (quote!(max_hold = "0s"), "leave it out"),
         (quote!(at_most_every = "1h", on_busy = "error"), "drop on_busy"),
         (quote!(wait = "1s", once_at = fire), "drop wait"),
@@ -75,4 +79,83 @@ fn bounds_are_checked_when_known() {
     assert!(complaints(quote!(ttl = "200ms", renew = false)).is_empty());
     assert!(complaints(quote!(ttl = TTL, renew = "6s")).is_empty());
     assert!(complaints(quote!(ttl = "10s", min_hold = "1h")).is_empty());
+}
+
+#[test]
+fn each_mistake_is_told_once() {
+    for (tokens, sentence) in [
+        (quote!(key =), "\"key\" needs a value: write key = …"),
+        (quote!(key = , ttl = "5s"), "\"key\" needs a value: write key = …"),
+        (quote!(keys =), "\"keys\" needs a value: write keys = …"),
+        (quote!(key = ["a", "b"]), "key names one lock; write keys = […] for several"),
+        (
+            quote!(crate = locks::<u8>),
+            "expected the path of a crate or module, such as crate = ::lock_core, and found `locks :: < u8 >`",
+        ),
+        (
+            quote!(crate = "locks::<u8>"),
+            "expected the path of a crate or module, such as crate = ::lock_core, and found `locks::<u8>`",
+        ),
+        (quote!(wait = "5no\u{200b}ne"), "unknown unit \"no\\u{200b}ne\" in \"5no\\u{200b}ne\""),
+        (
+            quote!(mode = "re\u{202e}ad"),
+            "unknown mode \"re\\u{202e}ad\"; did you mean \"read\"? Known: \"read\", \"write\"",
+        ),
+        (quote!(r#ttl = "1s", ttl = "1s"), "\"ttl\" is given twice; keep one"),
+    ] {
+        let found = complaints(tokens);
+        assert!(found.len() == 1 && found[0].starts_with(sentence), "{found:?}");
+    }
+}
+
+/// What nests without brackets, too.
+fn nesting() -> [TokenStream; 8] {
+    [
+        quote!(!),
+        quote!(&),
+        quote!(|x|),
+        quote!(if a {} else),
+        quote!(x =),
+        quote!(x+),
+        quote!(return),
+        quote!(x as A<fn() ->),
+    ]
+}
+
+fn when(expr: &TokenStream) -> Vec<String> {
+    complaints(quote!(key = "k", when = #expr))
+}
+
+fn in_brackets(depth: usize, inner: TokenStream) -> TokenStream {
+    (0..depth).fold(inner, |inner, _| quote!((#inner)))
+}
+
+#[test]
+fn what_would_crash_the_compiler_is_refused() {
+    assert!(when(&in_brackets(64, quote!(x))).is_empty());
+    assert_eq!(
+        when(&in_brackets(65, quote!(x))),
+        ["brackets are nested more than 64 deep in the attribute; put an expression that is long into a function"]
+    );
+    for unit in nesting() {
+        let long: TokenStream = std::iter::repeat_n(unit.clone(), 700).collect();
+        let found = when(&long);
+        assert!(
+            found.len() == 1 && found[0].starts_with("the attribute has more than 600 tokens"),
+            "{unit}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_accepted_fits_the_stack_of_the_compiler() {
+    let read = || {
+        for unit in nesting() {
+            let count = 500 / unit.clone().into_iter().count();
+            let long: TokenStream = std::iter::repeat_n(unit, count).chain([quote!(x)]).collect();
+            when(&in_brackets(60, long));
+        }
+    };
+    // The compiler runs on 8 MB, and is some way down when it calls us.
+    std::thread::Builder::new().stack_size(6 << 20).spawn(read).unwrap().join().unwrap();
 }

@@ -8,6 +8,7 @@ use syn::{Error, Expr, ExprArray, ExprLit, ExprPath, Ident, Lit, LitBool, LitStr
 use crate::duration::DurationArg;
 use crate::suggest;
 use crate::template::Template;
+use crate::text::visible;
 
 /// The text written for one option.
 pub(super) struct Value {
@@ -105,6 +106,13 @@ impl Action {
     }
 }
 
+/// The words of `wait`.
+pub(super) const WAIT: &[&str] = &["none", "forever"];
+/// The words of `durability` that could be a name.
+pub(super) const DURABILITY: &[&str] = &["master"];
+/// The words of the options that are an [`Action`].
+pub(super) const ACTIONS: &[&str] = &["error", "skip", "cancel", "ignore", "run_unlocked"];
+
 /// The words of an option.
 type Words<T> = &'static [(&'static str, T)];
 
@@ -140,7 +148,10 @@ pub(super) fn duration(value: Value) -> Result<DurationArg> {
 }
 
 pub(super) fn key(value: Value) -> Result<Template> {
-    value.needed().and_then(string).and_then(Template::parse)
+    match value.needed()? {
+        Expr::Array(list) => Err(Error::new(list.span(), "key names one lock; write keys = […] for several")),
+        other => string(other).and_then(Template::parse),
+    }
 }
 
 pub(super) fn keys(value: Value) -> Result<KeysArg> {
@@ -169,8 +180,9 @@ pub(super) fn wait(value: Value) -> Result<WaitArg> {
             "none" => return Ok(WaitArg::None),
             "forever" => return Ok(WaitArg::Forever),
             other if other.chars().all(char::is_alphabetic) && !other.is_empty() => {
-                let near = did_you_mean(suggest::nearest(other, &["none", "forever"]));
-                let sentence = format!("unknown wait {other:?}{near} Write a duration, \"none\" or \"forever\"");
+                let near = did_you_mean(suggest::nearest(other, WAIT));
+                let sentence =
+                    format!("unknown wait \"{}\"{near} Write a duration, \"none\" or \"forever\"", visible(other));
                 return Err(Error::new(text.span(), sentence));
             }
             _ => {}
@@ -232,7 +244,7 @@ pub(super) fn mode(value: Value) -> Result<ModeArg> {
             let typed = text.value();
             match MODE_ELSEWHERE.iter().find(|(name, _)| *name == typed) {
                 Some((_, ours)) => {
-                    Err(Error::new(text.span(), format!("unknown mode {typed:?}; did you mean \"{ours}\"?")))
+                    Err(Error::new(text.span(), format!("unknown mode \"{typed}\"; did you mean \"{ours}\"?")))
                 }
                 None => word(&text, "mode", MODE, ""),
             }
@@ -261,7 +273,7 @@ pub(super) fn durability(value: Value) -> Result<DurabilityArg> {
         Some(("fsync", count)) => replicas(count).map(|replicas| DurabilityArg::Fsync { replicas }),
         _ => None,
     };
-    read.ok_or_else(|| Error::new(text.span(), format!("unknown durability {typed:?}. Write {KNOWN}")))
+    read.ok_or_else(|| Error::new(text.span(), format!("unknown durability \"{}\". Write {KNOWN}", visible(&typed))))
 }
 
 pub(super) fn stripes(value: Value) -> Result<u32> {
@@ -300,7 +312,7 @@ fn word<T: Clone>(text: &LitStr, option: &str, words: Words<T>, or: &str) -> Res
     let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
     let near = did_you_mean(suggest::nearest(&typed, &names));
     let names = names.join("\", \"");
-    Err(Error::new(text.span(), format!("unknown {option} {typed:?}{near} Known: \"{names}\"{or}")))
+    Err(Error::new(text.span(), format!("unknown {option} \"{}\"{near} Known: \"{names}\"{or}", visible(&typed))))
 }
 
 /// Ends the sentence that says what is unknown.
@@ -337,13 +349,19 @@ pub(super) fn guard_name(value: Value) -> Result<Ident> {
 
 pub(super) fn crate_path(value: Value) -> Result<Path> {
     match value.needed()? {
-        Expr::Path(ExprPath { qself: None, path, .. }) => Ok(path),
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text.parse_with(Path::parse_mod_style),
-        other => Err(Error::new(
-            other.span(),
-            format!("expected a path, such as crate = ::lock_core, and found `{}`", other.to_token_stream()),
-        )),
+        Expr::Path(ExprPath { qself: None, path, .. }) if path.segments.iter().all(|part| part.arguments.is_none()) => {
+            Ok(path)
+        }
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
+            text.parse_with(Path::parse_mod_style).map_err(|_| no_crate(text.span(), &text.value()))
+        }
+        other => Err(no_crate(other.span(), &other.to_token_stream().to_string())),
     }
+}
+
+fn no_crate(at: Span, found: &str) -> Error {
+    let found = visible(found);
+    Error::new(at, format!("expected the path of a crate or module, such as crate = ::lock_core, and found `{found}`"))
 }
 
 /// Takes a string literal.

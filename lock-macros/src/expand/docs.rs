@@ -2,6 +2,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
+use syn::ext::IdentExt;
 
 use super::parts::Parts;
 use crate::args::{Arg, KeysArg, RenewArg, show};
@@ -40,7 +41,7 @@ fn text(parts: &Parts<'_>) -> String {
     let quoted = |label: &str| label.replace('\\', "\\\\").replace('"', "\\\"");
     let selector = match parts.label() {
         Some(label) => format!("lock=\"{}\"", quoted(&label.value())),
-        None => format!("lock=~\".*::{}\"", parts.function),
+        None => format!("lock=~\".*::{}\"", parts.function.unraw()),
     };
     let quantile = |metric: &str| {
         format!(

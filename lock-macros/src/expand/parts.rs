@@ -2,6 +2,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, LitStr, Path, Type};
 
@@ -30,7 +31,7 @@ impl<'a> Parts<'a> {
     /// The path of the module that expansions call.
     pub(super) fn private(&self) -> TokenStream {
         let krate = &self.krate;
-        quote_spanned!(Span::mixed_site()=> #krate::__private)
+        quote_spanned!(Span::mixed_site()=> #krate::attribute)
     }
 
     /// The templates of the key or keys, none if the keys are an iterator.
@@ -80,7 +81,7 @@ impl<'a> Parts<'a> {
         let label = match self.label() {
             Some(label) => label.to_token_stream(),
             None => {
-                let function = self.function.to_string();
+                let function = self.function.unraw().to_string();
                 quote_spanned!(span=> ::core::concat!(::core::module_path!(), "::", #function))
             }
         };

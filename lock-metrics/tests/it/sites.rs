@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::__private::{SITES, linkme};
 use lock_core::Site;
+use lock_core::attribute::{SITES, linkme};
 use lock_core::testing::limit;
 use lock_metrics::{MetricKind, builder, catalog};
 

@@ -12,7 +12,7 @@ macro_rules! __register_site {
     ($label:expr, $ttl:expr, $stuck_after:expr) => {{
         fn __site() {}
         fn __function() -> &'static str {
-            $crate::__private::function_name(&__site)
+            $crate::attribute::function_name(&__site)
         }
         static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
         &__SITE

@@ -13,10 +13,10 @@ macro_rules! __register_site {
     ($label:expr, $ttl:expr, $stuck_after:expr) => {{
         fn __site() {}
         fn __function() -> &'static str {
-            $crate::__private::function_name(&__site)
+            $crate::attribute::function_name(&__site)
         }
-        #[$crate::__private::linkme::distributed_slice($crate::__private::SITES)]
-        #[linkme(crate = $crate::__private::linkme)]
+        #[$crate::attribute::linkme::distributed_slice($crate::attribute::SITES)]
+        #[linkme(crate = $crate::attribute::linkme)]
         static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
         &__SITE
     }};

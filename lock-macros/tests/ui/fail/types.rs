@@ -79,4 +79,14 @@ fn synchronous_body() -> Result<u32, LockError> {
     }
 }
 
+#[distributed_lock(key = "k", at_most_every = "1h")]
+async fn no_skip_for_a_job() -> Result<u32, LockError> {
+    Ok(1)
+}
+
+#[distributed_lock(key = "k:<id.to_strng()>")]
+async fn misspelt_method(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -87,4 +87,39 @@ async fn acks_alone() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "k", wait = none, on_refused = skip, durability = master)]
+async fn words_without_quotes() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key =)]
+async fn nothing_given() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = ["a", "b"])]
+async fn a_list() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", crate = locks::<u8>)]
+async fn crate_with_arguments() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k:<type>")]
+async fn a_keyword(r#type: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k:<r#id>", guard = r#id)]
+async fn hidden_by_a_raw_name(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "k", wait = "5\u{200b}s", mode = "re\u{202e}ad")]
+async fn invisible() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}
