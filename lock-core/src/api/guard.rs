@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::engine::claim::free::ReleaseOutcome;
-use crate::engine::context::Frame;
+use crate::engine::context::{Frame, within};
 use crate::engine::hold::owned::OwnedHold;
 use crate::engine::shared::Caller;
 use crate::engine::watch::watchdog;
@@ -159,6 +160,52 @@ impl LockGuard {
             lost.map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+
+    /// Runs a future that knows this lock to be held, as the body of [`LockRequest::run`](crate::LockRequest::run) does.
+    ///
+    /// A guard in a variable is known to nobody: two tasks that wait for each other's wait until their time is over, and
+    /// a nested acquire of the same key waits for itself. Inside the scope the second is
+    /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) at once, the first is found and named after a few seconds
+    /// while one of the tasks gives way, a time-out says what this task holds, and
+    /// [`current_lock`](crate::current_lock), [`assert_locked`](crate::assert_locked) and
+    /// [`reentrant`](crate::LockRequest::reentrant) find the lock. It is enough to wrap what waits:
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let cart = locks.lock("cart:7").await?;
+    /// let stock = cart.scope(locks.lock("stock:42").acquire()).await?;
+    /// # drop(stock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The scope neither releases the lock nor stops the future when it is lost: look at
+    /// [`ensure_held`](Self::ensure_held), or use [`LockRequest::run`](crate::LockRequest::run). Spawned tasks do not
+    /// inherit it: see [`LockContext`](crate::LockContext).
+    ///
+    /// # Cancel safety
+    ///
+    /// As safe as `future`.
+    pub async fn scope<T>(&self, future: impl Future<Output = T>) -> T {
+        let (frame, mut future) = (self.frame(), pin!(future));
+        poll_fn(|cx| within(&frame, || future.as_mut().poll(cx))).await
+    }
+
+    /// Runs a function that knows this lock to be held, as [`scope`](Self::scope) does for a future.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # fn demo(locks: LockManager) -> Result<(), LockError> {
+    /// let cart = locks.lock("cart:7").acquire_blocking()?;
+    /// let stock = cart.enter(|| locks.lock("stock:42").acquire_blocking())?;
+    /// # drop(stock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn enter<R>(&self, function: impl FnOnce() -> R) -> R {
+        within(&self.frame(), function)
     }
 
     /// Prolongs the lease to `by` from now, if that is later than it runs already.

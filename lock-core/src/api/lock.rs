@@ -127,8 +127,8 @@ impl LockRequest {
     /// [`LockErrorKind::WouldDeadlock`].
     ///
     /// The guard then has the same fencing token, its ttl and limits are those of the first grant,
-    /// and the lock is freed with the last of the guards. Only locks of [`run`](Self::run) and of
-    /// the attribute are known to a task. Beware of `join!` inside such a body: both branches are
+    /// and the lock is freed with the last of the guards. Only locks of [`run`](Self::run), of
+    /// the attribute and of [`LockGuard::scope`] are known to a task. Beware of `join!` inside such a body: both branches are
     /// the same task, so both enter at once.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;

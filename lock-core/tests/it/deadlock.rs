@@ -1,5 +1,6 @@
 //! Tasks that wait for each other are found, exactly one gives way, and none for nothing.
 
+mod guards;
 #[cfg(feature = "redis")]
 mod processes;
 

@@ -7,7 +7,8 @@ use crate::types::owner::HolderInfo;
 
 /// A cycle of tasks, each of which waits for a lock that the next one holds.
 ///
-/// Only locks of `run` and of annotated functions are known to a task, and each member waits for one.
+/// Only locks of `run`, of annotated functions and of [`LockGuard::scope`](crate::LockGuard::scope) are known to a task,
+/// and each member waits for one.
 ///
 /// ```
 /// use lock_core::{LockEvent, LockObserver, Notice};

@@ -16,7 +16,7 @@ use crate::engine::acquire::turn::guest_of;
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::claim::{Carried, ClaimAnswer, ClaimGuard, Handoff, LocalPlace, PendingClaim, Success, retire};
 use crate::engine::context;
-use crate::engine::context::deadlock::Nested;
+use crate::engine::context::deadlock::{self, Nested};
 use crate::engine::gate::Turn;
 use crate::engine::handle::EngineHandle;
 use crate::engine::hold::Hold;
@@ -361,7 +361,7 @@ impl Acquire {
             Ok(Obtained::Reentrant(hold)) => (hold, GrantPath::Reentrant, self.engine().clock.now()),
             Err(error) => {
                 let waited = self.waited();
-                let error = error.with_key(&events.key);
+                let error = deadlock::naming_held(self.engine(), error).with_key(&events.key);
                 self.emit_end(match error.kind() {
                     LockErrorKind::Busy => LockEventKind::Busy { waited, holder },
                     LockErrorKind::Timeout => LockEventKind::TimedOut { waited, holder },

@@ -19,7 +19,7 @@ use crate::engine::claim::spec::LockSpec;
 use crate::engine::context;
 use crate::engine::hold::Hold;
 use crate::engine::shared::{Caller, Engine};
-use crate::types::error::{LockError, Result};
+use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::options::Wait;
@@ -160,6 +160,16 @@ impl fmt::Debug for Nested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nested").field("wanted", &self.wanted).finish_non_exhaustive()
     }
+}
+
+/// Has the error of a wait that ended say what this task holds meanwhile, which somebody else may wait for.
+pub(crate) fn naming_held(engine: &Engine, error: LockError) -> LockError {
+    if error.kind() != LockErrorKind::Timeout {
+        return error;
+    }
+    let mut held = Vec::new();
+    context::each_held(engine.identity(), |hold| held.push(format!("{:?}", hold.events.key.as_str())));
+    if held.is_empty() { error } else { error.while_holding(&held.join(", ")) }
 }
 
 /// Whether two walks have found the same holders.

@@ -1,8 +1,9 @@
 //! Which locks the current task holds.
 //!
 //! A thread-local that is swapped in around every poll of a protected body, so it follows the task
-//! over threads and executors. It knows the locks of [`LockRequest::run`](crate::LockRequest::run)
-//! and of the attribute; a guard that is merely held in a variable is not in it.
+//! over threads and executors. It knows the locks of [`LockRequest::run`](crate::LockRequest::run),
+//! of the attribute and of [`LockGuard::scope`](crate::LockGuard::scope); a guard that is merely held in a variable is
+//! not in it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -246,8 +247,8 @@ impl CurrentLock {
     }
 }
 
-/// Returns the innermost lock that the running code holds through the attribute or
-/// [`LockRequest::run`](crate::LockRequest::run), for code deep below it that needs the token.
+/// Returns the innermost lock that the running code holds through the attribute, [`LockRequest::run`](crate::LockRequest::run)
+/// or [`LockGuard::scope`](crate::LockGuard::scope), for code deep below it that needs the token.
 ///
 /// Not inherited by spawned tasks and threads: see [`LockContext`].
 #[must_use]
@@ -255,8 +256,8 @@ pub fn current_lock() -> Option<CurrentLock> {
     find(|_| true).map(|hold| CurrentLock { hold })
 }
 
-/// Checks that the running code holds a lock through the attribute or
-/// [`LockRequest::run`](crate::LockRequest::run).
+/// Checks that the running code holds a lock through the attribute, [`LockRequest::run`](crate::LockRequest::run) or
+/// [`LockGuard::scope`](crate::LockGuard::scope).
 ///
 /// # Panics
 ///
@@ -269,7 +270,8 @@ pub fn assert_locked(key: impl IntoLockKey) {
     };
     if let Err(key) = held {
         panic!(
-            "the lock {key:?} is not held here; take it with #[distributed_lock] or LockRequest::run around this code"
+            "the lock {key:?} is not held here; take it with #[distributed_lock] or LockRequest::run around this code, or \
+             let the guard that holds it know: LockGuard::scope"
         );
     }
 }

@@ -137,6 +137,11 @@ impl LockError {
         Self::timed_out(message, waited, holder)
     }
 
+    /// Says what the caller holds while it waits.
+    pub(crate) fn while_holding(self, held: &str) -> Self {
+        self.edit(|inner| inner.message = format!("{}; this task holds {held} meanwhile", inner.message).into())
+    }
+
     fn timed_out(message: String, waited: Duration, holder: Option<Holder>) -> Self {
         Self::build(LockErrorKind::Timeout, message).edit(|inner| {
             inner.waited = Some(waited);
