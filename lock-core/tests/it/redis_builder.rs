@@ -313,7 +313,6 @@ mod tls {
             .with("tls-ca-cert-file", ca.to_str().unwrap())
             .with("tls-auth-clients", "yes")
             .start();
-        std::fs::remove_dir_all(&folder).unwrap();
         let url = server.tls_url("localhost");
         let connect = async |authority: &Authority, client: Option<(String, String)>| {
             let mut store = RedisStore::builder(&url).certificate_authority(authority.pem());
@@ -338,6 +337,26 @@ mod tls {
                 "{what}: {error}"
             );
         }
+
+        // The same as files that the URL names.
+        let (certificate, key) = authority.issue("billing");
+        let files =
+            [("ca", ca), ("cert", file("client & more.pem", &certificate)), ("cert_key", file("client.key", &key))];
+        let named = |url: &str, names: &[&str]| {
+            let files = files.iter().filter(|(name, _)| names.contains(name));
+            let path = |path: &std::path::Path| path.to_str().unwrap().replace('&', "%26");
+            let query: Vec<String> = files.map(|(name, file)| format!("{name}={}", path(file))).collect();
+            format!("{url}?{}", query.join("&"))
+        };
+        let all = ["ca", "cert", "cert_key"];
+        LockManager::connect(&named(&url, &all)).await.unwrap();
+        lock_core::inspect::FleetReader::new(&named(&url, &all)).unwrap().ping().await.unwrap();
+        let quorum = format!("redlocks://{},localhost:1,localhost:2", url.trim_start_matches("rediss://"));
+        let members = lock_core::inspect::FleetReader::members(&named(&quorum, &all)).unwrap();
+        members[0].ping().await.unwrap();
+        let error = LockManager::connect(&named(&url, &["ca"])).await.unwrap_err();
+        assert!(matches!(error.kind(), LockErrorKind::Misconfigured | LockErrorKind::Unavailable), "{error}");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -33,7 +33,8 @@ impl LockManager {
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
-    /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability).
+    /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability). Those over TLS take the files of an authority and of
+    /// a client certificate, in PEM: `?ca=/etc/ssl/redis.pem&cert=/etc/ssl/app.pem&cert_key=/etc/ssl/app.key`.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use crate::stores::quorum::{Quorum, Restarts};
 use crate::stores::redis::RedisStore;
 use crate::types::error::{LockError, Result};
 use crate::types::options::parse_duration;
-use crate::types::prefix::take_key_prefix;
+use crate::types::prefix::{take_key_prefix, take_parameter};
 
 const SUPPORTED: &str = "write redlock://user:password@host:6379,host,host/db?max_ttl=60s&restarts=forget, of which only the \
                          hosts are needed, or redlocks:// for TLS";
@@ -45,7 +45,8 @@ impl Quorum {
                 ("restarts", _) => return refuse("restarts is forget or remember"),
                 _ => {
                     return refuse(
-                        "the URL of a quorum takes key_prefix, max_ttl and restarts, and no other parameter",
+                        "the URL of a quorum takes key_prefix, max_ttl, restarts and the files of redlocks://, and no other \
+                         parameter",
                     );
                 }
             };
@@ -61,7 +62,15 @@ fn refuse<T>(text: &str) -> Result<T> {
 /// Takes the URL of a quorum apart: the URLs of its members, and its parameters.
 pub(super) fn parts(url: &str) -> Result<(Vec<String>, String)> {
     // A namespace is the manager's.
-    let (url, _) = take_key_prefix(url)?;
+    let (mut url, _) = take_key_prefix(url)?;
+    // Certificates are those of each member.
+    let mut files = Vec::new();
+    for name in ["ca", "cert", "cert_key"] {
+        let (rest, file) = take_parameter(&url, name)?;
+        files.extend(file.map(|file| format!("{name}={file}")));
+        url = rest;
+    }
+    let files = if files.is_empty() { String::new() } else { format!("?{}", files.join("&")) };
     let (scheme, rest) = match url.split_once("://") {
         Some(("redlock", rest)) => ("redis", rest),
         Some(("redlocks", rest)) => ("rediss", rest),
@@ -101,7 +110,7 @@ pub(super) fn parts(url: &str) -> Result<(Vec<String>, String)> {
         if host.is_empty() {
             return refuse("the URL of the quorum has an empty host");
         }
-        members.push(format!("{scheme}://{login}{host}{database}"));
+        members.push(format!("{scheme}://{login}{host}{database}{files}"));
     }
     Ok((members, query.to_owned()))
 }

@@ -27,6 +27,7 @@ use crate::contract::backend::{
 use crate::stores::redis::cluster::{Cluster, Seeds};
 use crate::stores::redis::place::discovery::Place;
 use crate::stores::redis::server::node::{Node, Way};
+use crate::stores::redis::wire::certificates;
 use crate::stores::redis::wire::settings::Settings;
 use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
@@ -101,18 +102,21 @@ impl RedisStore {
     /// by `?nat=announced>reached,…`.
     ///
     /// All take `?acks=1` (or `all`, of sentinels and clusters) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
-    /// for no other.
+    /// for no other. Those over TLS take the files (PEM) of an authority that is trusted instead of the machine's, and of a
+    /// client certificate: `?ca=FILE`, `?cert=FILE&cert_key=FILE`, read here. In a path, `&`, `#`, `?`, `@` and `%` are
+    /// percent-encoded.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be read or its scheme is not compiled in.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL or a file cannot be read or its scheme is not compiled in.
     /// The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         Self::builder(url).build()
     }
 
     /// Reads a URL. Opens nothing yet.
-    fn parse(url: &str, settings: Settings) -> Result<Self> {
+    fn parse(url: &str, mut settings: Settings) -> Result<Self> {
+        let url = &certificates::take(url, &mut settings)?;
         let servers = if Seeds::are_named_by(url) {
             Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
         } else {

@@ -10,6 +10,7 @@ use crate::stores::redis::cluster::Seeds;
 use crate::stores::redis::place::discovery::Place;
 use crate::stores::redis::place::slots::Topology;
 use crate::stores::redis::server::node::Node;
+use crate::stores::redis::wire::certificates;
 use crate::stores::redis::wire::settings::Settings;
 use crate::stores::redis::wire::url::{Address, Nat};
 use crate::types::error::{LockError, LockErrorKind, Result};
@@ -72,7 +73,8 @@ struct ServerRequest {
 
 impl Servers {
     pub(super) fn new(url: &str) -> Result<Self> {
-        let settings = Settings::default();
+        let mut settings = Settings::default();
+        let url = &certificates::take(url, &mut settings)?;
         if !Seeds::are_named_by(url) {
             let (place, durability) = Place::parse(url, settings)?;
             let named = Arc::new(Node::found_at(place, durability));

@@ -1,6 +1,7 @@
 //! Connections: how one is opened, what is sent over it together, and how an answer is read.
 
 pub(crate) mod batch;
+pub(crate) mod certificates;
 pub(crate) mod coalesce;
 pub(crate) mod connect;
 pub(crate) mod credentials;

@@ -29,6 +29,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    #[cfg(feature = "tls")]
+    pub(crate) fn certificates(&mut self) -> &mut redis::TlsCertificates {
+        self.certificates.get_or_insert(redis::TlsCertificates { client_tls: None, root_cert: None })
+    }
+
     /// Returns the settings for servers of another kind, with credentials of their own, and perhaps without TLS.
     pub(crate) fn of_others(&self, tls: bool) -> Self {
         // Without the feature there are no certificates to leave out.
