@@ -13,7 +13,10 @@ use lock_core::{LockError, LockErrorKind, LockManager};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
+    let url = env::var("LOCK_URL").unwrap_or_else(|_| {
+        eprintln!("LOCK_URL is not set: memory://, locks of this process only");
+        "memory://".to_owned()
+    });
     let locks = LockManager::connect(&url).await?;
     let outcome = tokio::select! {
         outcome = tour(&locks) => outcome,

@@ -22,7 +22,10 @@ async fn charge(user_id: u64, cents: u32) -> Result<String, LockError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let url = env::var("LOCK_URL").unwrap_or_else(|_| "memory://".to_owned());
+    let url = env::var("LOCK_URL").unwrap_or_else(|_| {
+        eprintln!("LOCK_URL is not set: memory://, locks of this process only");
+        "memory://".to_owned()
+    });
     let locks = LockManager::connect(&url).await?;
     // From here on the attribute finds this manager, anywhere in the process.
     locks.clone().install()?;
