@@ -2,7 +2,7 @@
 
 use std::env::VarError;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -82,11 +82,23 @@ Examples:
 pub(crate) struct Args {
     /// The store of the locks: `redis://user:password@host:port/db` (only the host is needed) for one server or any node of a
     /// cluster, redis+unix:///path, redis+sentinel://host,…/service, redis+cluster://host,…, redlock://host,host,host for a quorum;
-    /// rediss://, rediss+sentinel://, rediss+cluster:// and redlocks:// over TLS, with the authorities of this machine or of the
-    /// file that SSL_CERT_FILE names [env: LOCK_URL]
+    /// rediss://, rediss+sentinel://, rediss+cluster:// and redlocks:// over TLS, with the authorities of this machine, or of --ca
+    /// [env: LOCK_URL]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
+
+    /// Trust servers whose certificate was signed by an authority in this file (PEM), and no others; as ?ca=FILE in the URL
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Present this client certificate, with its chain (PEM); as ?cert=FILE in the URL. It needs --cert-key
+    #[arg(long, global = true, value_name = "FILE")]
+    cert: Option<PathBuf>,
+
+    /// The key of --cert (PEM); as ?cert_key=FILE in the URL
+    #[arg(long, global = true, value_name = "FILE")]
+    cert_key: Option<PathBuf>,
 
     /// Print JSON for programs, exact where the table is cut or made fit for a terminal
     #[arg(long, global = true)]
@@ -315,9 +327,10 @@ pub(crate) struct Scope {
 }
 
 impl Args {
-    /// Returns the URL of the store, with the namespace of the environment if it names none.
+    /// Returns the URL of the store, with the files of the command line, and with the namespace of the environment if it
+    /// names none.
     pub(crate) fn url(&self) -> Result<String, LockError> {
-        let url = match &self.url {
+        let mut url = match &self.url {
             Some(url) => url.clone(),
             // There is no fall-back: what is seen on another store than the one that is meant looks like an answer.
             None => variable(URL)?.ok_or_else(|| {
@@ -326,10 +339,15 @@ impl Args {
                 )
             })?,
         };
+        for (name, file) in [("ca", &self.ca), ("cert", &self.cert), ("cert_key", &self.cert_key)] {
+            if let Some(file) = file {
+                url = with_parameter(&url, name, &encoded(file));
+            }
+        }
         Ok(match variable(PREFIX)? {
             Some(prefix) if !url.contains("key_prefix=") => {
-                let joint = if url.contains('?') { '&' } else { '?' };
-                format!("{url}{joint}key_prefix={prefix}")
+                // What would end the parameter is no part of a prefix, and is refused as that.
+                with_parameter(&url, "key_prefix", &prefix.replace('&', "%26").replace('#', "%23"))
             }
             _ => url,
         })
@@ -352,6 +370,18 @@ impl Args {
             }
         })
     }
+}
+
+fn with_parameter(url: &str, name: &str, value: &str) -> String {
+    let joint = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{joint}{name}={value}")
+}
+
+/// Spells a path as a URL takes it.
+fn encoded(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.-_~".contains(&byte);
+    let bytes = path.as_os_str().as_encoded_bytes().iter();
+    bytes.map(|&byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 /// Reads a variable as the library does: one that is empty counts as not set.

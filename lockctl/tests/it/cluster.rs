@@ -60,7 +60,7 @@ async fn every_command_works_through_any_node() {
 #[tokio::test]
 #[limit]
 async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
-    use crate::program::lockctl_trusting;
+    use crate::program::{lockctl_at, lockctl_trusting};
     let file =
         |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/tests/it/tls").join(name);
     let authority = file("authority.pem");
@@ -79,6 +79,20 @@ async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
     assert_eq!(json["locks"][0]["key"], "lock:user:1");
     let name = url.strip_prefix("rediss://").unwrap();
     assert_eq!((&json["server"], &json["servers"][0]), (&name.into(), &name.replace("localhost", "LOCALHOST").into()));
+    // The authority as an option, for every command.
+    let (ca, with_ca) = (authority.to_str().unwrap(), |arguments: &[&str]| lockctl_at(&url, arguments));
+    for command in [&["list"][..], &["show", "lock:user:1"], &["topology"], &["run", "lock:run", "--", "true"]] {
+        with_ca(&[&["--ca", ca], command].concat()).assert_code(0);
+    }
+    assert_eq!(with_ca(&["--ca", file("other-authority.pem").to_str().unwrap(), "list"]).code, Some(4));
+    for (wrong, says) in [
+        (&["--ca", "/no/such&file.pem"][..], "the file that ca names cannot be read"),
+        (&["--cert", ca], "name both files"),
+    ] {
+        let ended = with_ca(&[wrong, &["list"]].concat());
+        ended.assert_code(2);
+        assert!(ended.stderr.contains(says), "{ended:?}");
+    }
     // The certificate is not valid for an address.
     master.command(&["CONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]);
     master.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", "ip"]);

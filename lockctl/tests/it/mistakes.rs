@@ -82,7 +82,7 @@ async fn the_environment_is_read_as_the_library_reads_it() {
     ended.assert_code(2);
     assert!(ended.stderr.contains("LOCK_KEY_PREFIX is not text"), "{ended:?}");
     // Neither of them takes what a URL cannot carry.
-    for prefix in ["a&b:", "a#b:", "a?b:", "a@b:"] {
+    for prefix in ["a&b:", "a#b:", "a?b:", "a@b:", "prod:&b:", "prod:&", "prod:#b:"] {
         within(OsStr::new(prefix)).assert_code(2);
         assert!(LockManager::builder_for(&url).unwrap().key_prefix(prefix).build().is_err(), "{prefix}");
     }
