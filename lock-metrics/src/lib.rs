@@ -8,23 +8,37 @@
 //! ```
 //!
 //! Every metric is in [`catalog`]. The label `lock` is a key template or a declared name, never a
-//! rendered key; at most 200 names are kept apart, the rest are counted as `other`. A lock name has
-//! about 120 series. For every annotated function they all exist from [`install`] on, at 0.
+//! rendered key; at most 200 names of each store are kept apart, the rest are counted as `other`, and
+//! `distributed_lock_label_overflow_total` says so. The label `store` is beside it everywhere: one name in
+//! two servers, or in two namespaces of one, is two locks (see
+//! [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name)). A lock name has
+//! about 130 series. For every annotated function they all exist from [`install`] on, at 0.
 //!
 //! # Where to look when a lock is stuck
 //!
 //! - `/locks` and `/locks.json` of [`Builder::with_listener`], or [`MetricsHandle::locks_html`] and
 //!   [`MetricsHandle::locks_json`] in the application's own router: every hold and wait of this
-//!   process with its key, its call site, its lease and who waits for whom, the worst first.
+//!   process with its key, its call site, its lease and who waits for whom, the worst first; below them
+//!   who leads, which jobs ran, and who blocked whom on which key in the last contended waits. Where the
+//!   inspector of this process is elected, also how many processes of the fleet are in the queue of a key.
 //! - `lockctl` (`cargo install lockctl`): every lock of the fleet, read from
 //!   Redis; `lockctl why KEY`, which answers everything about one lock; and a way to release one whose
 //!   holder is gone.
+//! - `lockctl contention`: the last contended waits of many processes together.
 //! - [`Inspector`]: the same as metrics, for alerts on locks that no live process holds.
 //!
 //! Metrics never contain a key. The live view shows the first four digits of an owner. All 32 prove
 //! ownership, so only `lockctl show` and `lockctl list --owners` print them, for `lockctl release`.
 //! That reveals nothing new: a person who can run these commands can read Redis. Lists cut them
 //! because lists get pasted.
+//!
+//! # What counts as stuck, and who waits
+//!
+//! A hold is stuck when it is older than its `stuck_after`. A leader, and a run of a job, is not: it has a
+//! role, and a threshold only if it says so ([`Election::with_stuck_after`](lock_core::Election::with_stuck_after),
+//! [`Job::with_stuck_after`](lock_core::Job::with_stuck_after)). Who stands for a role is a candidate, no waiter.
+//! Waits are joined with holds by key: `stuck_waiters` are callers of exactly the keys that are stuck, and only those
+//! that have waited for longer than is usual for the lock.
 //!
 //! # How it works, and why
 //!

@@ -138,6 +138,21 @@ pub(crate) enum Action {
         )]
         views: Vec<Address>,
     },
+    /// Tell who blocked whom on which key: the last contended waits that are over, as each process remembers them
+    ///
+    /// A process keeps the last 128 of 10 ms and more; those of one call site for another on one key are one line. What waits
+    /// now is told by `why` and by the live view.
+    Contention {
+        /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
+        /// for the host of each that has a lock now: http://{host}:9464
+        #[arg(
+            long = "live-view", value_name = "URL", env = "LOCK_LIVE_VIEW", hide_env_values = true, value_delimiter = ',',
+            value_parser = Address::read, required = true
+        )]
+        views: Vec<Address>,
+        #[command(flatten)]
+        scope: Scope,
+    },
     /// Tell who leads an election, what it announced, and who stands for it
     ///
     /// Who stands for it is not known to a quorum.

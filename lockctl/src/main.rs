@@ -8,6 +8,7 @@ mod address;
 mod args;
 mod audit;
 mod commands;
+mod contention;
 mod generate;
 mod jobs;
 mod leader;
@@ -150,6 +151,9 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::Topology => return topology::topology(url, out).await,
         _ => FleetReader::members(url).map_err(Failure::Url)?,
     };
+    if let Action::Contention { views, scope } = &action {
+        return contention::contention(&fleet, views, scope, out).await;
+    }
     let [fleet] = fleet.as_slice() else { return quorum::act_at_members(url, fleet, action, out).await };
     let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
     match action {

@@ -59,6 +59,18 @@ pub(crate) static KEYS_WITHOUT_TTL: Metric = gauge(
     PER_LOCK,
     "Locks in Redis that never expire: no client of this library writes such keys.",
 );
+pub(crate) static COMMANDS: Metric = gauge(
+    "distributed_lock_inspector_commands",
+    MetricUnit::Count,
+    PER_LOCK,
+    "Of the locks that Redis holds, those of commands under `lockctl run`: no process reports them, and none is missing.",
+);
+pub(crate) static COMMANDS_STUCK: Metric = gauge(
+    "distributed_lock_inspector_commands_stuck",
+    MetricUnit::Count,
+    PER_LOCK,
+    "Commands under `lockctl run --stuck-after` that are older than that.",
+);
 pub(crate) static JOB_OVERDUE: Metric = gauge(
     "distributed_lock_inspector_job_overdue_seconds",
     MetricUnit::Seconds,
@@ -93,6 +105,8 @@ pub(super) static FLEET: &[&Metric] = &[
     &OLDEST_HOLD,
     &MIN_TTL,
     &KEYS_WITHOUT_TTL,
+    &COMMANDS,
+    &COMMANDS_STUCK,
     &JOB_OVERDUE,
     &SCAN_DURATION,
     &TRUNCATED,

@@ -1,6 +1,7 @@
 //! Looks at the locks of the whole fleet in Redis, from one elected instance.
 
 mod classify;
+mod command;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,6 +16,7 @@ use lock_core::{Clock, LockError, LockGuard, LockKey, LockLabel, LockManager, si
 use tokio::sync::oneshot;
 
 use crate::inspector::classify::Classes;
+use crate::inspector::command::Command;
 use crate::install::error::InstallError;
 use crate::install::handle::MetricsHandle;
 use crate::state::fleet::{Fleet, FleetLock, MAX_FLEET_LOCKS};
@@ -350,6 +352,10 @@ impl FleetLock {
         if let Some(mode) = entry.mode {
             let held = &mut self.held[mode_of(mode)];
             *held = Some(held.unwrap_or(0).saturating_add(1));
+        }
+        if let Some(command) = Command::of(entry.holder.site()) {
+            let is_stuck = command.stuck_after.is_some_and(|limit| entry.held_for.is_some_and(|age| age > limit));
+            self.commands = [self.commands[0] + 1, self.commands[1] + u32::from(is_stuck)];
         }
         if let Some(age) = entry.held_for {
             let since = now.before(age);

@@ -237,7 +237,7 @@ impl Core {
             hold.expiry = expiry;
         }
         // A queue grants less than was asked for, and the first answer raises that: it is still part of the grant.
-        if lease < event.ttl {
+        if lease < event.ttl && lease < lease_left {
             return;
         }
         shard.lateness.record_duration(catalog::RENEWAL_LATENESS.buckets(), lateness);

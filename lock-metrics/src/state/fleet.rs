@@ -40,6 +40,9 @@ pub(crate) struct FleetLock {
     /// Covers only the keys that have one.
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
+    /// Held by commands of `lockctl run`, which no process reports; and of those, the ones older than they said they
+    /// would become.
+    pub(crate) commands: [u32; 2],
     /// For how long a run of the job has been missing, of the latest of that name; `None` if it is no job.
     pub(crate) job_overdue: Option<Duration>,
     /// By the holder's call site: when the oldest hold that somebody queues for began, and how many processes do.
@@ -54,6 +57,7 @@ impl Default for FleetLock {
             oldest_hold: Moment::default(),
             min_ttl: None,
             without_ttl: 0,
+            commands: [0; 2],
             job_overdue: None,
             waited: BTreeMap::new(),
         }

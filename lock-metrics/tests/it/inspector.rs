@@ -266,21 +266,52 @@ async fn who_queues_for_which_hold_is_told_by_its_call_site() {
 
 #[tokio::test]
 #[limit]
-async fn the_fleet_has_room_for_more_names_than_a_process_and_says_when_it_is_full() {
+async fn the_fleet_has_room_for_more_names_than_a_process_and_counts_what_has_none() {
     let server = RedisServer::start();
-    // Forty services of six names, and later far more.
-    let take = |from: u32, to: u32| {
-        let script = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'k' .. i, 'x', 'PX', 600000) end";
-        server.command(&["EVAL", script, "0", &from.to_string(), &to.to_string()]);
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let _first = locks.lock("k0").with_label("name-0.").with_ttl(Duration::from_secs(600)).await.unwrap();
+    // Forty services of six names, and later far more: the value of the first with other names.
+    let take = |to: u32| {
+        let script = "local value = redis.call('GET', 'k0') for i = 1, ARGV[1] do \
+                      redis.call('SET', 'k' .. i, (value:gsub('name%-0%.', 'name-' .. i .. '.')), 'PX', 600000) end";
+        server.command(&["EVAL", script, "0", &to.to_string()]);
     };
     let metrics = builder().build().unwrap();
-    let named = |to: u32| {
-        (1..=to).fold(inspector(&server).with_prefix("k", "k"), |inspector, number| {
-            inspector.with_prefix(&format!("k{number}"), &format!("name-{number}"))
-        })
-    };
-    take(1, 240);
-    named(240).inspect_once(&metrics).await.unwrap();
     let overflow = || scrape(&metrics).get("inspector_label_overflow_total", &[]);
-    assert_eq!((of(&scrape(&metrics), "held", "name-240"), overflow()), (1.0, 0.0));
+    take(240);
+    inspector(&server).inspect_once(&metrics).await.unwrap();
+    assert_eq!((of(&scrape(&metrics), "held", "name-240."), overflow()), (1.0, 0.0));
+    take(2100);
+    inspector(&server).inspect_once(&metrics).await.unwrap();
+    let beyond = of(&scrape(&metrics), "held", "other");
+    assert!(beyond > 100.0 && beyond < 200.0, "{beyond}");
+    assert_eq!(overflow(), beyond);
+}
+
+#[tokio::test]
+#[limit]
+async fn commands_under_lockctl_run_are_told_apart_and_stuck_only_when_they_said_so() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let run = |key: &'static str, site| locks.lock(key).with_label(key).with_site(site).into_future();
+    let _guards = [
+        run("backup", "lockctl run backup.sh").await,
+        run("late", "lockctl run late.sh (stuck after 0s)").await,
+        run("early", "lockctl run early.sh (stuck after 7200s)").await,
+        run("plain", "shop::charge").await,
+    ];
+    let metrics = builder().build().unwrap();
+    let of = |name: &str| {
+        let seen = scrape(&metrics);
+        ["backup", "late", "early", "plain"].map(|lock| of(&seen, name, lock))
+    };
+    // Its age is in whole milliseconds of the server.
+    for _ in 0..1000 {
+        inspector(&server).inspect_once(&metrics).await.unwrap();
+        if of("commands_stuck")[1] == 1.0 {
+            break;
+        }
+    }
+    assert_eq!(of("commands"), [1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(of("commands_stuck"), [0.0, 1.0, 0.0, 0.0]);
 }

@@ -162,3 +162,33 @@ async fn slots_that_move_and_the_redirections_of_their_old_masters_are_counted()
     eventually("a redirection", || (total("redirections_total", ("kind", "moved")) >= 1.0).then_some(()));
     eventually("a move", || (total("topology_changes_total", ("change", "slots")) >= 1.0).then_some(()));
 }
+
+#[tokio::test(start_paused = true)]
+#[limit]
+#[expect(clippy::disallowed_methods, reason = "on virtual time")]
+async fn the_short_grant_of_a_queue_is_raised_before_it_is_renewed() {
+    let (metrics, store) = (builder().build().unwrap(), MemoryStore::new());
+    let manager = || LockManager::builder(store.clone()).drive_on_current_runtime().build().unwrap();
+    let (one, two) = (manager(), manager());
+    two.observe(metrics.observer());
+    let guard = one.lock("k").await.unwrap();
+    let request = two.lock("k").with_label("k").with_ttl(Duration::from_secs(30)).with_wait(Duration::from_secs(60));
+    let mut waiting = tokio::task::JoinSet::from_iter([async move { request.acquire().await.unwrap() }]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    guard.release().await.unwrap();
+    let guard = waiting.join_next().await.unwrap().unwrap();
+    let of = |name: &str, labels: &[(&str, &str)]| {
+        Scrape::read(&metrics.render()).get(name, &[&[("lock", "k")], labels].concat())
+    };
+    assert_eq!(of("grants_total", &[("path", "granted")]), 1.0);
+    // Its first answer has raised it from three seconds to thirty.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let raised = of("lease_min_expiry_timestamp_seconds", &[]) - of("oldest_hold_start_timestamp_seconds", &[]);
+    assert!(raised > 20.0, "{raised}");
+    assert_eq!((of("renewals_total", &[("outcome", "ok")]), of("lease_remaining_ratio_count", &[])), (0.0, 0.0));
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(of("renewals_total", &[("outcome", "ok")]), 1.0);
+    let share = of("lease_remaining_ratio_sum", &[]);
+    assert!((0.6..0.7).contains(&share), "two thirds are left: {share}");
+    guard.release().await.unwrap();
+}

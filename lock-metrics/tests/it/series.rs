@@ -219,6 +219,30 @@ fn a_renewal_moves_the_expiry() {
 
 #[test]
 #[limit]
+fn what_is_left_of_a_lease_is_a_share_of_what_was_granted_and_raising_a_short_grant_is_no_renewal() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let mut acquire = Acquire::new(&observer, 1, LOCK, "lock:user:1");
+    acquire.ttl = 30 * SECOND;
+    acquire.take();
+    // A queue grants three seconds, which the first answer raises to what was asked for.
+    let (lease_was_left, lease_left, lateness) = (2 * SECOND, 30 * SECOND, SECOND);
+    acquire.send(LockEventKind::Renewed { lease: 3 * SECOND, lease_was_left, lease_left, lateness });
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("lease_remaining_ratio_count", &[("lock", LOCK)]), 0.0);
+    assert_eq!(scrape.get("renewals_total", &[("lock", LOCK), ("outcome", "ok")]), 0.0);
+    assert_eq!(scrape.get("renewal_lateness_seconds_count", &[]), 0.0);
+    let start = scrape.get("oldest_hold_start_timestamp_seconds", &[("lock", LOCK)]);
+    let expiry = scrape.get("lease_min_expiry_timestamp_seconds", &[("lock", LOCK)]);
+    assert!(expiry - start >= 30.0, "the lease is longer from here on: {start} {expiry}");
+    acquire.renew(18 * SECOND, 30 * SECOND);
+    let scrape = Scrape::read(&metrics.render());
+    assert_eq!(scrape.get("lease_remaining_ratio_sum", &[("lock", LOCK)]), 0.6);
+    assert_eq!(scrape.get("renewals_total", &[("lock", LOCK), ("outcome", "ok")]), 1.0);
+}
+
+#[test]
+#[limit]
 fn a_nested_grant_is_no_second_hold() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();

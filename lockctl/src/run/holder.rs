@@ -83,7 +83,11 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
 
 async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError> {
     let program = wanted.command.first().map(|program| Path::new(program).file_name().unwrap_or(program));
-    let site = format!("lockctl run {}", program.unwrap_or_default().to_string_lossy());
+    let mut site = format!("lockctl run {}", program.unwrap_or_default().to_string_lossy());
+    // No process exports metrics of this run: an inspector reads here when it counts as stuck.
+    if let Some(age) = wanted.stuck_after {
+        site += &format!(" (stuck after {}s)", age.as_secs().max(1));
+    }
     // The manager adds the namespace, and the key may have been given with it.
     let key = wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned();
     let wait = if wanted.nonblock { Wait::None } else { wanted.wait };
@@ -91,7 +95,6 @@ async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError>
     let label = LockLabel::new(key.clone());
     let request = if wanted.shared { locks.read(key) } else { locks.lock(key) };
     let mut request = request.with_ttl(wanted.ttl).with_wait(wait).with_site(site.leak()).with_label(label);
-    request = request.with_stuck_after(wanted.stuck_after.unwrap_or(Duration::MAX));
     if let Some(limit) = wanted.max_hold {
         request = request.with_max_hold(limit);
     }

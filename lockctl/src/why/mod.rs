@@ -5,7 +5,7 @@ mod answer;
 mod blocked;
 mod findings;
 mod store;
-mod view;
+pub(crate) mod view;
 mod votes;
 
 use std::collections::BTreeSet;
@@ -74,7 +74,8 @@ async fn look(store: &Store<'_>, key: &LockKey, views: &[Address]) -> Result<Fin
     Ok(Findings { stored, views, unread })
 }
 
-fn addresses(views: &[Address], infos: &[&HolderInfo]) -> BTreeSet<String> {
+/// Returns where to look, with the hosts of these processes where an address wants them.
+pub(crate) fn addresses(views: &[Address], infos: &[&HolderInfo]) -> BTreeSet<String> {
     let mut addresses = BTreeSet::new();
     for view in views {
         if !view.is_for_each_host() {

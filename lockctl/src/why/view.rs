@@ -57,12 +57,21 @@ pub(crate) struct Wait {
 pub(crate) async fn look(address: &str, key: &str) -> Result<View, String> {
     let clock = Clock::system();
     let asked = clock.now();
+    let document = document(address).await?;
+    let half = clock.now().since(asked) / 2;
+    read(address, key, &document, asked.after(half)).ok_or_else(no_view)
+}
+
+/// Reads everything that a process shows. The error says why it cannot be read.
+pub(crate) async fn document(address: &str) -> Result<Value, String> {
     #[expect(clippy::disallowed_methods, reason = "this runtime belongs to the program")]
     let answer = tokio::time::timeout(PATIENCE, get(address)).await;
     let text = answer.unwrap_or_else(|_| Err(format!("no answer in {} s", PATIENCE.as_secs())))?;
-    let half = clock.now().since(asked) / 2;
-    let document: Value = serde_json::from_slice(&text).map_err(|_| "this is no live view".to_owned())?;
-    read(address, key, &document, asked.after(half)).ok_or_else(|| "this is no live view".to_owned())
+    serde_json::from_slice(&text).map_err(|_| no_view())
+}
+
+pub(crate) fn no_view() -> String {
+    "this is no live view".to_owned()
 }
 
 async fn get(address: &str) -> Result<Bytes, String> {

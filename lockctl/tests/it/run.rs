@@ -393,3 +393,21 @@ fn in_the_foreground_the_command_stays_in_our_group() {
     server.command(&["DEL", KEY]);
     run.end().assert_code(76);
 }
+
+#[tokio::test]
+#[limit]
+async fn a_run_is_a_lock_of_its_own_and_says_when_it_is_stuck() {
+    let server = RedisServer::start();
+    for (options, site) in
+        [(&[][..], "lockctl run sh"), (&["--stuck-after", "2h"], "lockctl run sh (stuck after 7200s)")]
+    {
+        let arguments = [options, &["--", "sh", "-c", "echo started; exec sleep 600"]].concat();
+        let mut run = start(&server, &arguments);
+        assert_eq!(run.line(), "started");
+        let fleet = lock_core::inspect::FleetReader::new(&server.url()).unwrap();
+        let entry = fleet.entry(&lock_core::LockKey::new(KEY).unwrap()).await.unwrap().unwrap();
+        assert_eq!((entry.holder.site(), entry.holder.lock()), (site, Some(KEY)));
+        run.signal("TERM");
+        run.end();
+    }
+}

@@ -46,6 +46,8 @@ impl Core {
         each(&fleet::OLDEST_HOLD, &|lock| Some(lock.oldest_hold.to_unix_seconds()));
         each(&fleet::MIN_TTL, &|lock| Some(lock.min_ttl.unwrap_or_default().as_secs_f64()));
         each(&fleet::KEYS_WITHOUT_TTL, &|lock| Some(f64::from(lock.without_ttl)));
+        each(&fleet::COMMANDS, &|lock| Some(f64::from(lock.commands[0])));
+        each(&fleet::COMMANDS_STUCK, &|lock| Some(f64::from(lock.commands[1])));
         for (store, found) in &stores {
             sink.counter(&fleet::OVERFLOW, &[store], found.overflow);
         }
