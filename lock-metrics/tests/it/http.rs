@@ -12,6 +12,9 @@ use crate::support::{Acquire, Scrape, eventually};
 
 const LOOPBACK: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
 
+/// How many connections the listener keeps.
+const PLACES: usize = 64;
+
 fn serve() -> (MetricsHandle, SocketAddr) {
     let metrics = builder().with_listener(LOOPBACK).build().unwrap();
     let address = metrics.listener().unwrap();
@@ -232,6 +235,17 @@ fn connections_that_never_ask_keep_nobody_out() {
     }
     // Each of them may stay for three seconds.
     watch.assert_within(Duration::from_secs(1), "four scrapes");
+    for stream in &kept {
+        stream.set_nonblocking(true).unwrap();
+    }
+    let is_open =
+        |stream: &mut TcpStream| matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+    // Well before the three seconds, which would close them all.
+    let watch = Stopwatch::start();
+    while kept.iter_mut().filter_map(|stream| is_open(stream).then_some(())).count() > PLACES {
+        assert!(watch.elapsed() < Duration::from_secs(2), "more are open than there is room for");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
