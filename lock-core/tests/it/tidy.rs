@@ -213,10 +213,15 @@ const TABLES: &[Layers] = &[
     Layers {
         source: METRICS,
         within: "state",
-        modules: &[&["fleet", "histogram", "uses"], &["counts"], &["table"], &["recovered"]],
+        modules: &[
+            &["contention", "fleet", "histogram", "uses"],
+            &["counts", "family"],
+            &["node", "store", "table"],
+            &["recovered"],
+        ],
     },
     Layers { source: METRICS, within: "export", modules: &[&["openmetrics", "sink"], &["collect"]] },
-    Layers { source: METRICS, within: "observe", modules: &[&["observer", "sampler"]] },
+    Layers { source: METRICS, within: "observe", modules: &[&["notices", "observer", "sampler"]] },
     Layers { source: METRICS, within: "install", modules: &[&["error"], &["handle"]] },
 ];
 

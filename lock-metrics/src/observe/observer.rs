@@ -56,12 +56,12 @@ impl LockObserver for LockMetrics {
 
 impl Core {
     fn on_event(&self, event: &LockEvent<'_>) {
-        if let LockEventKind::Acquired { token, path, .. } = &event.kind {
-            self.note_time(event, *token, *path);
-        }
         // Held for as long as an inspector lives, it would be listed above every lock that people look
         // for.
         if event.label.as_str() == INSPECTOR_KEY {
+            if let LockEventKind::Acquired { token, path, .. } = &event.kind {
+                self.note_time(event, *token, *path, Moment::coarse());
+            }
             return;
         }
         match &event.kind {
@@ -103,13 +103,13 @@ impl Core {
 
     /// Takes note of the store's clock, by which tokens are drawn: a fresh one was drawn a moment ago. One that was handed
     /// on is as old as the lease, and one that is shared as old as its phase.
-    fn note_time(&self, event: &LockEvent<'_>, token: FencingToken, path: GrantPath) {
+    fn note_time(&self, event: &LockEvent<'_>, token: FencingToken, path: GrantPath, now: Moment) {
         let fresh = matches!(path, GrantPath::Uncontended | GrantPath::Granted | GrantPath::Polled);
         if fresh
             && !event.mode.is_shared()
             && let Some(drawn) = token.drawn_at()
         {
-            self.store(event.store).clock.note(drawn);
+            self.store(event.store).clock.note(drawn, now);
         }
     }
 
@@ -183,6 +183,7 @@ impl Core {
             return;
         };
         let now = Moment::coarse();
+        self.note_time(event, *token, *path, now);
         let leads = Role::of(event.purpose) == Role::Leader;
         let blamed = waited_for.filter(|_| !leads);
         let charged = blamed.map(|holder| self.charged(self.family(event.label.as_str(), event.store), holder));

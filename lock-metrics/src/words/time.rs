@@ -118,14 +118,14 @@ impl Moment {
 pub(crate) struct StoreClock(AtomicU64);
 
 impl StoreClock {
-    /// Takes note that it was this time there, a moment ago.
-    pub(crate) fn note(&self, time: SystemTime) {
+    /// Takes note that it was this time there, just before `now`.
+    pub(crate) fn note(&self, time: SystemTime, now: Moment) {
         let time = nanos(time.duration_since(UNIX_EPOCH).unwrap_or_default());
-        if time.abs_diff(Moment::coarse().to_unix_nanos()) > YEAR {
+        if time.abs_diff(now.to_unix_nanos()) > YEAR {
             // Tokens of another store may be numbers of any kind.
             return;
         }
-        let offset = time.wrapping_sub(Moment::coarse().0);
+        let offset = time.wrapping_sub(now.0);
         let known = self.0.load(Ordering::Relaxed);
         // Written seldom, since every acquire looks at it.
         if known.abs_diff(offset) > STEP {
