@@ -109,8 +109,14 @@ const TABLES: &[Layers] = &[
             &["server"],
             &["calls"],
             &["cluster"],
+            &["masters"],
             &["inspect"],
         ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::steps",
+        modules: &[&["script"], &["lib", "step"], &["beside", "lock"], &["member", "messages", "several", "share"]],
     },
     Layers {
         source: CORE,
@@ -134,7 +140,7 @@ const TABLES: &[Layers] = &[
             &["changes", "collisions", "pool", "renewals", "slot_inboxes"],
             &["rounds"],
             &["node"],
-            &["checks", "wrong_type"],
+            &["checks"],
             &["keep"],
             &["push", "slot_push"],
         ],
@@ -143,9 +149,11 @@ const TABLES: &[Layers] = &[
         source: CORE,
         within: "stores::redis::calls",
         modules: &[
-            &["acquire", "blocked", "durability", "elsewhere", "job", "renew", "vote"],
+            &["durability", "elsewhere", "run"],
+            &["renew", "vote", "wrong_type"],
             &["share"],
             &["release"],
+            &["acquire"],
         ],
     },
     Layers {

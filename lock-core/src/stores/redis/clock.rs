@@ -45,6 +45,18 @@ impl std::fmt::Display for Draw {
     }
 }
 
+/// Writes the token of a phase, `ms-seq-number`.
+pub(crate) fn of_phase(token: FencingToken) -> String {
+    format!("{}-{}", Draw::of(token), token.get() % FencingToken::PER_GRANT)
+}
+
+/// Reads the token of a phase.
+pub(crate) fn token_of_phase(text: &[u8]) -> Option<FencingToken> {
+    let (draw, number) = std::str::from_utf8(text).ok()?.rsplit_once('-')?;
+    let number: u64 = number.parse().ok().filter(|number| *number < FencingToken::PER_GRANT)?;
+    Some(FencingToken::new(Draw::read(draw.as_bytes())?.token()?.get() + number))
+}
+
 /// The newest token of a server that this process knows. The clock can be lost by a flush, an eviction
 /// or a failover while the server's time is behind: then tokens continue above this one.
 #[derive(Debug, Default)]

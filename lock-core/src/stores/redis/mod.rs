@@ -7,6 +7,7 @@ mod error;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod keys;
+mod masters;
 pub(crate) mod place;
 pub(crate) mod server;
 mod steps;
@@ -17,20 +18,20 @@ pub use crate::stores::redis::place::builder::RedisStoreBuilder;
 pub use crate::stores::redis::wire::credentials::Credentials;
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::future::Future;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecord,
-    JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, Vote,
+    AcquireRequest, Attempt, AttemptAll, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecords, LockBackend,
+    QuorumMember, Release, Renewal, SharedClaims,
 };
-use crate::stores::redis::cluster::{Cluster, Seeds};
-use crate::stores::redis::place::discovery::Place;
-use crate::stores::redis::server::node::{Node, Way};
+use crate::stores::redis::calls::acquire::{Requeue, TryAcquire, TryAcquireAll};
+use crate::stores::redis::calls::release::{End, Free};
+use crate::stores::redis::calls::run::Operation;
+use crate::stores::redis::masters::Masters;
+use crate::stores::redis::steps::ReadHolder;
 use crate::stores::redis::wire::certificates;
 use crate::stores::redis::wire::settings::Settings;
 use crate::types::error::{LockError, Result};
-use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::options::Durability;
 use crate::types::owner::Holder;
@@ -74,13 +75,7 @@ use crate::types::owner::Holder;
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 pub struct RedisStore {
-    servers: Servers,
-}
-
-/// The servers of a store.
-enum Servers {
-    One(Arc<Node>),
-    Cluster(Arc<Cluster>),
+    masters: Masters,
 }
 
 impl RedisStore {
@@ -116,43 +111,13 @@ impl RedisStore {
 
     /// Reads a URL. Opens nothing yet.
     fn parse(url: &str, mut settings: Settings) -> Result<Self> {
-        let url = &certificates::take(url, &mut settings)?;
-        let servers = if Seeds::are_named_by(url) {
-            Servers::Cluster(Arc::new(Cluster::parse(url, &settings)?))
-        } else {
-            let (place, durability) = Place::parse(url, settings)?;
-            Servers::One(Arc::new(Node::found_at(place, durability)))
-        };
-        Ok(Self { servers })
+        let url = certificates::take(url, &mut settings)?;
+        Ok(Self { masters: Masters::parse(&url, settings)? })
     }
 
-    async fn free(&self, op: &'static str, release: &Release) -> Result<Freed> {
-        let freed = match &self.servers {
-            Servers::One(node) => node.free(op, release, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.free(op, release)).await,
-        };
-        self.told(freed, &release.claim.key).await
-    }
-
-    /// Says of a failure which key it is about, and what to write if the URL names one node of a cluster.
-    async fn told<T>(&self, answer: Result<T>, key: &LockKey) -> Result<T> {
-        let Err(_) = &answer else { return answer };
-        let answer = match &self.servers {
-            Servers::One(node) => Box::pin(node.explain(answer)).await,
-            Servers::Cluster(_) => answer,
-        };
-        match answer {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(Box::pin(self.name_the_type(error, key)).await.with_key(key)),
-        }
-    }
-
-    /// Names the key that is of another type, if a failure is about one.
-    async fn name_the_type(&self, error: LockError, key: &LockKey) -> LockError {
-        match &self.servers {
-            Servers::One(node) => node.name_the_type(error, key).await,
-            Servers::Cluster(cluster) => cluster.name_the_type(error, key).await,
-        }
+    /// Does something with a lock where the lock is.
+    fn run<O: Operation>(&self, operation: O) -> impl Future<Output = Result<O::Answer>> + Send {
+        self.masters.run(operation)
     }
 
     /// Returns how many runtimes have a connection now, open or being opened. For tests. In a cluster
@@ -160,23 +125,18 @@ impl RedisStore {
     #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn connections(&self) -> usize {
-        match &self.servers {
-            Servers::One(node) => node.pool.connections(),
-            Servers::Cluster(cluster) => cluster.connections(),
-        }
+        self.masters.all().map(|node| node.pool.connections()).sum()
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.servers {
-            Servers::One(node) => write!(f, "RedisStore({})", node.name()),
-            Servers::Cluster(cluster) => write!(f, "RedisStore(cluster of {})", cluster.name()),
-        }
+        write!(f, "RedisStore({})", self.masters.name())
     }
 }
 
-// What a cluster does goes to the heap, so that the futures of one server stay small.
+// The parts that not every store has stand beside their steps. What is asked for every lock returns the future that there is,
+// instead of another one around it.
 impl LockBackend for RedisStore {
     fn kind(&self) -> &'static str {
         "redis"
@@ -184,121 +144,72 @@ impl LockBackend for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         let known = Capabilities::polled().with_queue().with_durability().with_modes();
-        let hears = match &self.servers {
-            Servers::One(node) => node.listeners.can_hear(),
-            Servers::Cluster(cluster) => cluster.can_hear(),
-        };
+        let hears = self.masters.all().any(|node| node.listeners.can_hear());
         if hears { known.with_push_loss() } else { known }
     }
 
     fn lane(&self, key: &LockKey) -> u16 {
-        match &self.servers {
-            Servers::One(_) => 0,
-            Servers::Cluster(cluster) => cluster.lane(key),
-        }
+        self.masters.lane(key).unwrap_or(0)
     }
 
     fn durability(&self) -> Durability {
-        match &self.servers {
-            Servers::One(node) => node.durability,
-            Servers::Cluster(cluster) => cluster.durability,
-        }
+        self.masters.first().durability
     }
 
     fn node(&self, lane: u16) -> &str {
-        match &self.servers {
-            Servers::One(node) => node.name(),
-            Servers::Cluster(cluster) => cluster.node_name(lane),
-        }
+        self.masters.at(lane).unwrap_or(self.masters.first()).name()
     }
 
     fn failovers(&self, lane: u16) -> u64 {
-        match &self.servers {
-            Servers::One(node) => node.pool.history.changes(),
-            Servers::Cluster(cluster) => cluster.failovers(lane),
-        }
+        // Another number too when the same server has another history than before.
+        let changes = self.masters.at(lane).map_or(0, |node| node.pool.history.changes());
+        (self.masters.takeovers(lane) << 32) + changes
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
-        match &self.servers {
-            Servers::One(node) => node.drive(&inbox).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.drive(&inbox)).await,
-        }
+        self.masters.drive(&inbox).await
     }
 
     async fn ping(&self) -> Result<()> {
-        match &self.servers {
-            // Opening a connection logs in and reads the server's time.
-            Servers::One(node) => node.pool.connection().await.map(drop),
-            Servers::Cluster(cluster) => Box::pin(cluster.known()).await,
-        }
+        self.masters.reach().await
     }
 
     fn is_contended(&self, key: &LockKey) -> bool {
-        match &self.servers {
-            Servers::One(node) => node.collisions.is_contended(key),
-            Servers::Cluster(cluster) => cluster.is_contended(key),
-        }
+        let master = self.masters.lane(key).and_then(|lane| self.masters.at(lane));
+        master.is_some_and(|node| node.collisions.is_contended(key))
     }
 
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        let attempt = match &self.servers {
-            Servers::One(node) => node.acquire(request, None, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.acquire(request)).await,
-        };
-        self.told(attempt, &request.claim.key).await
+    fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send {
+        self.run(TryAcquire(request))
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        let attempt = match &self.servers {
-            Servers::One(node) => node.explain(node.acquire_all(requests).await).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.acquire_all(requests)).await,
-        };
-        let mut error = match attempt {
-            Ok(attempt) => return Ok(attempt),
-            Err(error) => error,
-        };
-        for request in requests {
-            error = Box::pin(self.name_the_type(error, &request.claim.key)).await;
+        let Some(first) = requests.first() else { return Ok(AttemptAll::Apart) };
+        if !self.masters.serve_together(requests) {
+            return Ok(AttemptAll::Apart);
         }
-        Err(error)
+        let keys = requests.iter().map(|request| &request.claim.key);
+        self.masters.run_all(TryAcquireAll(first, requests), keys).await
     }
 
-    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        let attempt = match &self.servers {
-            Servers::One(node) => node.acquire(request, Some(release), Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.requeue(release, request)).await,
-        };
-        self.told(attempt, &request.claim.key).await
+    fn requeue(&self, release: &Release, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send {
+        self.run(Requeue(release, request))
     }
 
-    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        match &self.servers {
-            Servers::One(node) => {
-                let mut renewals = node.renew(one_lane).await;
-                for (renewal, claim) in renewals.iter_mut().zip(one_lane).filter(|(renewal, _)| renewal.is_err()) {
-                    *renewal = self.told(renewal.clone(), &claim.key).await;
-                }
-                renewals
-            }
-            Servers::Cluster(cluster) => Box::pin(cluster.renew(one_lane)).await,
-        }
+    fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send {
+        self.masters.renew(one_lane)
     }
 
-    async fn release(&self, release: &Release) -> Result<Freed> {
-        self.free("release", release).await
+    fn release(&self, release: &Release) -> impl Future<Output = Result<Freed>> + Send {
+        self.run(Free(End::Release, release))
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
-        self.free("withdraw", &Release::new(claim.clone())).await
+        self.run(Free(End::Withdraw, &Release::new(claim.clone()))).await
     }
 
-    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let holder = match &self.servers {
-            Servers::One(node) => node.read_holder(key, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.holder(key)).await,
-        };
-        self.told(holder, key).await
+    fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send {
+        self.run(ReadHolder(key))
     }
 
     fn shared(&self) -> Option<&impl SharedClaims> {
@@ -318,69 +229,5 @@ impl LockBackend for RedisStore {
     }
 }
 
-impl SharedClaims for RedisStore {
-    async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
-        let downgraded = match &self.servers {
-            Servers::One(node) => node.downgrade(claim, token, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.downgrade(claim, token)).await,
-        };
-        self.told(downgraded, &claim.key).await
-    }
-
-    async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
-        let holders = match &self.servers {
-            Servers::One(node) => node.read_holders(key, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.holders(key)).await,
-        };
-        self.told(holders, key).await
-    }
-}
-
-impl QuorumMember for RedisStore {
-    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
-        self.only_server()?.vote_for(request).await
-    }
-
-    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
-        self.only_server()?.remember_list(list, keep_for).await
-    }
-
-    async fn vouch(&self) -> Result<()> {
-        self.only_server()?.vouch_for_data().await
-    }
-
-    fn history(&self) -> Option<Arc<str>> {
-        match &self.servers {
-            Servers::One(node) => node.pool.history.name(),
-            Servers::Cluster(_) => None,
-        }
-    }
-}
-
-impl BlockedNotes for RedisStore {
-    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
-        let written = match &self.servers {
-            Servers::One(node) => node.write_blocked(key, blocked, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.set_blocked(key, blocked)).await,
-        };
-        self.told(written, key).await
-    }
-
-    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
-        let read = match &self.servers {
-            Servers::One(node) => node.read_blocked(key, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.blocked(key)).await,
-        };
-        self.told(read, key).await
-    }
-}
-
-impl JobRecords for RedisStore {
-    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        let read = match &self.servers {
-            Servers::One(node) => node.read_last_run(key, Way::default()).await,
-            Servers::Cluster(cluster) => Box::pin(cluster.last_run(key)).await,
-        };
-        self.told(read, key).await
-    }
-}
+#[cfg(test)]
+mod tests;

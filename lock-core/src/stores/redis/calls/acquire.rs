@@ -1,23 +1,98 @@
 //! From a request to its answer: which step is tried first, and what follows.
 
-use crate::contract::backend::{AcquireRequest, Attempt, AttemptAll, Release};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contract::backend::{AcquireRequest, Attempt, AttemptAll, BoxFuture, Release};
+use crate::stores::redis::calls::release::End;
+use crate::stores::redis::calls::run::{Operation, clock_for};
 use crate::stores::redis::error;
 use crate::stores::redis::keys::hash_slot::slot_of;
-use crate::stores::redis::keys::{CLOCK, Keys};
 use crate::stores::redis::server::node::{Node, Way};
 use crate::stores::redis::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Holding, NodeTake, Taken};
 use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
 use crate::stores::redis::wire::exchange::{Answer, Call};
 use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::key::LockKey;
 use crate::types::options::Durability;
 use crate::types::system::clock::{Clock, Timestamp};
 
-use std::borrow::Cow;
-use std::sync::Arc;
-use std::time::Duration;
-
 /// How many locks one script takes: while it runs, the server serves nobody else.
 const MOST: usize = 50;
+
+/// Sends a claim.
+pub(crate) struct TryAcquire<'a>(pub(crate) &'a AcquireRequest);
+
+impl Operation for TryAcquire<'_> {
+    type Answer = Attempt;
+
+    fn lock(&self) -> &LockKey {
+        &self.0.claim.key
+    }
+
+    fn within(&self) -> Duration {
+        self.0.execute_within
+    }
+
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Attempt>> + Send {
+        node.acquire(self.0, None, way)
+    }
+
+    fn at_master<'a>(&'a self, node: &'a Node, way: Way) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(node.acquire_heard(self.0, None, way))
+    }
+}
+
+/// Ends a claim, and sends another.
+pub(crate) struct Requeue<'r, 'a>(pub(crate) &'r Release, pub(crate) &'a AcquireRequest);
+
+impl Operation for Requeue<'_, '_> {
+    type Answer = Attempt;
+
+    fn lock(&self) -> &LockKey {
+        &self.1.claim.key
+    }
+
+    fn within(&self) -> Duration {
+        self.1.execute_within
+    }
+
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Attempt>> + Send {
+        node.acquire(self.1, Some(self.0), way)
+    }
+
+    fn at_master<'a>(&'a self, node: &'a Node, way: Way) -> BoxFuture<'a, Result<Attempt>> {
+        let Self(release, request) = self;
+        Box::pin(async move {
+            if !way.alone {
+                return node.acquire_heard(request, Some(release), way).await;
+            }
+            node.free(End::Release, release, way).await?;
+            node.acquire_heard(request, None, Way { alone: false, ..way }).await
+        })
+    }
+}
+
+/// Sends claims of several locks, which are at one server, or in one slot.
+pub(crate) struct TryAcquireAll<'a>(pub(crate) &'a AcquireRequest, pub(crate) &'a [AcquireRequest]);
+
+impl Operation for TryAcquireAll<'_> {
+    type Answer = AttemptAll;
+
+    fn lock(&self) -> &LockKey {
+        &self.0.claim.key
+    }
+
+    fn within(&self) -> Duration {
+        self.0.execute_within
+    }
+
+    async fn at(&self, node: &Node, way: Way) -> Result<AttemptAll> {
+        // While a slot is being moved, each lock is followed by itself.
+        if way == Way::default() { node.acquire_all(self.1).await } else { Ok(AttemptAll::Apart) }
+    }
+}
 
 impl Node {
     /// Sends a claim, together with the release of another if there is one.
@@ -82,7 +157,7 @@ impl Node {
         Box::pin(self.acquire_by_script(&connection, request, before, begun, way)).await
     }
 
-    /// Acquires, without a place in the queue if what this master says would not be heard: then the caller polls, and
+    /// Acquires at a master of a cluster, without a place in the queue if what this master says would not be heard: then the caller polls, and
     /// lets nobody in beside it.
     pub(crate) async fn acquire_heard(
         &self,
@@ -150,23 +225,20 @@ impl Node {
         while in_time(begun, request.execute_within) {
             let now = Clock::system().now();
             let left = begun.after(request.execute_within).since(now);
-            let call = Acquire {
-                keys,
-                clock: &clock_of(connection, keys),
-                request,
-                ended,
-                deadline: link.time.deadline(now, left),
-                floor: self.floor_of(&request.claim.key).at_least(request.floor, link.time.estimate(now)),
-                history: link.history().map(|history| &**history),
-            };
             let shares = request.claim.mode.is_shared() || before.is_some_and(|before| before.claim.mode.is_shared());
-            let call = if shares { steps::share::take(&call) } else { call.call() };
-            let answer = match way.run(connection, call, Flush::Now).await {
-                Answer::Failed(error) if link.crosses(&error) => continue,
-                Answer::Failed(error) => return Err(self.failed("acquire", &error)),
-                Answer::Value(answer) => answer,
-                Answer::Taken(_) => return Err(self.unreadable("acquire")),
+            let call = |clock: &str| {
+                let call = Acquire {
+                    keys,
+                    clock,
+                    request,
+                    ended,
+                    deadline: link.time.deadline(now, left),
+                    floor: self.floor_of(&request.claim.key).at_least(request.floor, link.time.estimate(now)),
+                    history: link.history().map(|history| &**history),
+                };
+                if shares { steps::share::acquire(&call) } else { call.call() }
             };
+            let answer = self.ask("acquire", connection, &request.claim.key, (way, Flush::Now), call).await?;
             if let Some(before) = before {
                 self.freed(before);
             }
@@ -244,7 +316,7 @@ impl Node {
             let now = Clock::system().now();
             let call = AcquireAll {
                 keys: &keys,
-                clock: &clock_of(&connection, &keys[0]),
+                clock: &clock_for(&connection, &first.claim.key),
                 requests,
                 deadline: link.time.deadline(now, begun.after(first.execute_within).since(now)),
                 floor: self.floor_of(&first.claim.key).at_least(callers_floor, link.time.estimate(now)),
@@ -311,9 +383,4 @@ impl Node {
 
 fn in_time(begun: Timestamp, execute_within: Duration) -> bool {
     Clock::system().now() < begun.after(execute_within)
-}
-
-/// Returns the key of the server's clock, or in a cluster, of the slot's clock.
-pub(crate) fn clock_of(connection: &Coalescer, keys: &Keys) -> Cow<'static, str> {
-    if connection.link.is_cluster() { keys.clock_of_slot() } else { CLOCK.into() }
 }

@@ -13,24 +13,23 @@ impl Node {
     ///
     /// A master that sends callers elsewhere goes on to do so, so waiting does not help. A replica may be one because of a
     /// failover, after which a virtual address leads to the new master.
-    pub(crate) async fn explain<T>(&self, answer: Result<T>) -> Result<T> {
-        let Err(error) = &answer else { return answer };
-        let Some(Refusal::Moved(to)) = Refusal::of(error) else { return answer };
-        match Box::pin(self.asks_a_replica()).await {
-            Some(false) => Err(LockError::misconfigured(format!(
+    pub(crate) async fn explain(&self, error: LockError) -> LockError {
+        let Some(Refusal::Moved(to)) = Refusal::of(&error) else { return error };
+        match self.asks_a_replica().await {
+            Some(false) => LockError::misconfigured(format!(
                 "{} is one node of a cluster, and {to} serves this key; write redis+cluster:// in the URL, or \
                  rediss+cluster:// for TLS, to reach every node",
                 self.name(),
-            ))),
+            )),
             Some(true) => {
                 self.pool.retire();
-                Err(LockError::not_executed(format!(
+                LockError::not_executed(format!(
                     "{} is a replica in a cluster, and {to} serves this key; wait for the failover to end, or write \
                      redis+cluster:// in the URL to follow it",
                     self.name(),
-                )))
+                ))
             }
-            None => answer,
+            None => error,
         }
     }
 

@@ -1,18 +1,23 @@
 //! The end of a claim, and what must come first: settling an attempt that nobody awaits any more.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::backend::{Freed, Release};
+use redis::Value;
+
+use crate::contract::backend::{Freed, JobRun, Release};
+use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::calls::share::all;
-use crate::stores::redis::keys::{CLOCK, clock_of};
 use crate::stores::redis::server::node::{Node, Way};
-use crate::stores::redis::steps::{self, Holding};
+use crate::stores::redis::steps::{self, Holding, NoteRun};
 use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
 use crate::stores::redis::wire::exchange::{Answer, Call};
 use crate::stores::redis::wire::link::Link;
 use crate::stores::redis::wire::unsettled::{Sent, Unsettled};
 use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::key::LockKey;
+use crate::types::options::command_timeout;
 use crate::types::owner::OwnerId;
 use crate::types::system::clock::Clock;
 
@@ -25,18 +30,54 @@ const BATCH: usize = 32;
 /// How often it is tried to free them again, and how long to wait between.
 const TRIES: (usize, Duration) = (5, Duration::from_secs(1));
 
+/// Why a claim ends: its holder is done, or nobody waits for it any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Release,
+    Withdraw,
+}
+
+impl End {
+    /// What is done, as errors say it.
+    fn op(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Withdraw => "withdraw",
+        }
+    }
+}
+
+/// Ends a claim.
+pub(crate) struct Free<'a>(pub(crate) End, pub(crate) &'a Release);
+
+impl Operation for Free<'_> {
+    type Answer = Freed;
+
+    fn lock(&self) -> &LockKey {
+        &self.1.claim.key
+    }
+
+    fn within(&self) -> Duration {
+        command_timeout(self.1.claim.ttl)
+    }
+
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Freed>> + Send {
+        node.free(self.0, self.1, way)
+    }
+}
+
 impl Node {
-    pub(crate) async fn free(&self, op: &str, release: &Release, way: Way) -> Result<Freed> {
-        let (freed, connection) = self.free_once(op, release, way).await?;
+    pub(crate) async fn free(&self, end: End, release: &Release, way: Way) -> Result<Freed> {
+        let (freed, connection) = self.free_once(end, release, way).await?;
         if freed == Freed::NotHeld {
-            Box::pin(self.check_master(&connection.link, op)).await?;
+            Box::pin(self.check_master(&connection.link, end.op())).await?;
         }
         self.freed(release);
         Ok(freed)
     }
 
     /// Frees a lock, also one that was freed before. Whoever does not hold it need not ask whether a replica said so.
-    pub(crate) async fn free_once(&self, op: &str, release: &Release, way: Way) -> Result<(Freed, Arc<Coalescer>)> {
+    pub(crate) async fn free_once(&self, end: End, release: &Release, way: Way) -> Result<(Freed, Arc<Coalescer>)> {
         let (lock, owner) = (&release.claim.key, release.claim.owner);
         self.check(lock)?;
         if !release.keep_for.is_zero() {
@@ -56,18 +97,47 @@ impl Node {
         };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
-            connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await
+            match connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await {
+                Answer::Value(answer) => answer,
+                Answer::Failed(error) => return Err(self.failed(end.op(), &error)),
+                Answer::Taken(_) => return Err(self.unreadable(end.op())),
+            }
         } else {
-            Box::pin(by_itself(&connection, release, flush, way)).await
+            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await?
         };
-        let answer = match answer {
-            Answer::Value(answer) => answer,
-            Answer::Failed(error) => return Err(self.failed(op, &error)),
-            Answer::Taken(_) => return Err(self.unreadable(op)),
-        };
-        let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(op))?;
-        let freed = freed.map_err(|text| self.script_failed(op, &text))?;
+        let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(end.op()))?;
+        let freed = freed.map_err(|text| self.script_failed(end.op(), &text))?;
         Ok((freed, connection))
+    }
+
+    /// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
+    async fn free_by_itself(
+        &self,
+        op: &str,
+        connection: &Arc<Coalescer>,
+        release: &Release,
+        flush: Flush,
+        way: Way,
+    ) -> Result<Value> {
+        let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
+        let call = |clock: &str| {
+            // Of what several share nothing can be freed without the queue: it is tried again.
+            if way.alone && !holding.is_shared() {
+                steps::free_one(lock, holding.owner, release.keep_for)
+            } else {
+                steps::release(std::iter::once((lock, holding)), clock, release.keep_for)
+            }
+        };
+        let reply = self.ask(op, connection, lock, (way, flush), call).await?;
+        Ok(steps::each_freed(reply, 1).next().unwrap_or(Value::Nil))
+    }
+
+    /// Notes the run of a job that ends. A failure only makes the next run look overdue: it must not keep the lock
+    /// from being freed.
+    async fn note_run(&self, release: &Release, run: JobRun, way: Way) {
+        if let Err(error) = self.step(&NoteRun(&release.claim, run), way).await {
+            tracing::debug!(key = %release.claim.key, %error, "the run of a job was not noted");
+        }
     }
 
     /// Takes note of a claim that was freed.
@@ -86,7 +156,7 @@ impl Node {
             for batch in claims.chunks(BATCH) {
                 let releases: Vec<Release> = batch.iter().cloned().map(Release::new).collect();
                 let freed =
-                    all(releases.iter().map(|release| self.free_once("release", release, Way::default()))).await;
+                    all(releases.iter().map(|release| self.free_once(End::Release, release, Way::default()))).await;
                 // Nothing else passes by itself.
                 let again = |error| matches!(error, Some(LockErrorKind::Unavailable));
                 let kinds = freed.into_iter().map(|freed| freed.err().map(|error| error.kind()));
@@ -155,28 +225,6 @@ impl Node {
                 "an earlier command of the claim is still unanswered, and its connection could not be closed: {}",
                 self.failed("close a connection", &error),
             ))),
-        }
-    }
-}
-
-/// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
-async fn by_itself(connection: &Arc<Coalescer>, release: &Release, flush: Flush, way: Way) -> Answer {
-    let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
-    loop {
-        let cluster = connection.link.is_cluster();
-        let clock = if cluster { clock_of(lock) } else { CLOCK.into() };
-        // Of what several share nothing can be freed without the queue: it is tried again.
-        let eval = if way.alone && !holding.is_shared() {
-            steps::free_one(lock, holding.owner, release.keep_for)
-        } else {
-            steps::release(std::iter::once((lock, holding)), &clock, release.keep_for)
-        };
-        match way.run(connection, eval, flush).await {
-            Answer::Failed(error) if connection.link.crosses(&error) => {}
-            Answer::Value(reply) => {
-                return Answer::Value(steps::each_freed(reply, 1).next().unwrap_or(redis::Value::Nil));
-            }
-            answer => return answer,
         }
     }
 }

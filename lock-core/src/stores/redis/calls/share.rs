@@ -1,50 +1,99 @@
 //! What the store does for claims that share a lock, besides taking and freeing it.
 
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use crate::contract::backend::{Claim, Renewal};
-use crate::stores::redis::calls::acquire::clock_of;
-use crate::stores::redis::keys::Keys;
+use crate::contract::backend::{Claim, Renewal, SharedClaims};
+use crate::stores::redis::RedisStore;
+use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::server::node::{Node, Way};
-use crate::stores::redis::steps::script::Eval;
-use crate::stores::redis::steps::share;
-use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
-use crate::stores::redis::wire::exchange::Answer;
+use crate::stores::redis::steps::ReadHolder;
+use crate::stores::redis::steps::share::{self, ListSharers, RenewShared, ToShared};
+use crate::stores::redis::steps::step::{READ_WITHIN, Step as _};
+use crate::stores::redis::wire::coalesce::Coalescer;
 use crate::types::error::Result;
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::options::command_timeout;
 use crate::types::owner::Holder;
 
+/// Makes an exclusive claim one that shares its lock.
+struct Downgrade<'a>(&'a Claim, FencingToken);
+
+impl Operation for Downgrade<'_> {
+    type Answer = Renewal;
+
+    fn lock(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    fn within(&self) -> Duration {
+        command_timeout(self.0.ttl)
+    }
+
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Renewal>> + Send {
+        node.downgrade(self.0, self.1, way)
+    }
+}
+
+/// Lists everybody who has a lock.
+struct ListHolders<'a>(&'a LockKey);
+
+impl Operation for ListHolders<'_> {
+    type Answer = Vec<Holder>;
+
+    fn lock(&self) -> &LockKey {
+        self.0
+    }
+
+    fn within(&self) -> Duration {
+        READ_WITHIN
+    }
+
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Vec<Holder>>> + Send {
+        node.list_holders(self.0, way)
+    }
+}
+
+impl SharedClaims for RedisStore {
+    async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
+        self.run(Downgrade(claim, token)).await
+    }
+
+    async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
+        self.run(ListHolders(key)).await
+    }
+}
+
 impl Node {
     /// Renews a claim that shares a lock.
     pub(crate) async fn renew_shared(&self, claim: &Claim, way: Way) -> Result<Renewal> {
-        let keys = self.keys_of(&claim.key)?;
-        let (answer, connection) = self.share("renew", &keys, way, |clock| share::renew(&keys, clock, claim)).await?;
-        self.read_raised("renew", &answer, claim, &connection).await
+        let (renewal, connection) = self.step(&RenewShared(claim), way).await?;
+        self.counted(RenewShared::OP, renewal, claim, &connection).await
     }
 
-    /// Reads the answer to a renewal or a downgrade, which counts once it has arrived wherever the claim wants it.
-    async fn read_raised(&self, op: &str, answer: &Value, claim: &Claim, connection: &Coalescer) -> Result<Renewal> {
-        let raised = share::renewed(answer).ok_or_else(|| self.unreadable(op))?;
-        let raised = raised.map_err(|text| self.script_failed(op, &text).with_key(&claim.key))?;
-        if raised == Renewal::Lost {
+    /// A renewal or a downgrade counts once it has arrived wherever the claim wants it, and a loss if no replica tells of it.
+    async fn counted(&self, op: &str, renewal: Renewal, claim: &Claim, connection: &Coalescer) -> Result<Renewal> {
+        if renewal == Renewal::Lost {
             self.check_master(&connection.link, op).await?;
         } else {
             self.confirm(&connection.link, claim, command_timeout(claim.ttl)).await?;
         }
-        Ok(raised)
+        Ok(renewal)
     }
 
-    /// Renews claims: those that share their locks at one time, beside all others.
+    /// Renews claims: those that share their locks at one time, beside all others. Most share nothing.
     pub(crate) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         if !claims.iter().any(|claim| claim.mode.is_shared()) {
             return self.renew_alone(claims).await;
         }
+        Box::pin(self.renew_beside(claims)).await
+    }
+
+    async fn renew_beside(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let alone: Vec<Claim> = claims.iter().filter(|claim| !claim.mode.is_shared()).cloned().collect();
         let sharing =
             claims.iter().filter(|claim| claim.mode.is_shared()).map(|claim| self.renew_shared(claim, Way::default()));
@@ -78,51 +127,31 @@ impl Node {
     }
 
     /// Makes an exclusive claim one that shares its lock.
-    pub(crate) async fn downgrade(&self, claim: &Claim, token: FencingToken, way: Way) -> Result<Renewal> {
+    async fn downgrade(&self, claim: &Claim, token: FencingToken, way: Way) -> Result<Renewal> {
         // No native renewal of before may lengthen what is then everybody's.
         self.renewals.end(claim.owner);
         self.settle(claim.owner).await?;
         self.renewals.forget(claim.owner);
-        let keys = self.keys_of(&claim.key)?;
-        let step = |clock: &str| share::downgrade(&keys, clock, claim, token);
-        let (answer, connection) = self.share("downgrade", &keys, way, step).await?;
-        self.read_raised("downgrade", &answer, claim, &connection).await
+        let (renewal, connection) = self.step(&ToShared(claim, token), way).await?;
+        self.counted(ToShared::OP, renewal, claim, &connection).await
     }
 
     /// Lists everybody who has a lock.
-    pub(crate) async fn read_holders(&self, key: &LockKey, way: Way) -> Result<Vec<Holder>> {
-        let keys = self.keys_of(key)?;
-        let op = "look at the holders";
-        let (mut sharers, mut listed) = (Vec::new(), 0);
+    async fn list_holders(&self, key: &LockKey, way: Way) -> Result<Vec<Holder>> {
+        let (mut sharers, mut count) = (Vec::new(), 0);
         loop {
-            let (answer, _) = self.share(op, &keys, way, |clock| share::list(&keys, clock, listed)).await?;
-            let (some, count) = share::listed(&answer).ok_or_else(|| self.unreadable(op))?;
+            let ((some, listed), _) = self.step(&ListSharers(key, count), way).await?;
             sharers.extend(some);
-            listed += count;
+            count += listed;
             // Those at the end of the list are the ones whose leases are over.
-            if count < share::PAGE || some_ended(&sharers, listed) {
+            if listed < share::PAGE || some_ended(&sharers, count) {
                 break;
             }
         }
-        if sharers.is_empty() { Ok(self.read_holder(key, way).await?.into_iter().collect()) } else { Ok(sharers) }
-    }
-
-    async fn share(
-        &self,
-        op: &str,
-        keys: &Keys,
-        way: Way,
-        step: impl Fn(&str) -> Eval,
-    ) -> Result<(Value, Arc<Coalescer>)> {
-        let connection: Arc<Coalescer> = self.pool.connection().await?;
-        loop {
-            let call = step(&clock_of(&connection, keys));
-            match way.run(&connection, call, Flush::Now).await {
-                Answer::Value(answer) => return Ok((answer, connection)),
-                Answer::Failed(error) if connection.link.crosses(&error) => {}
-                Answer::Failed(error) => return Err(self.failed(op, &error)),
-                Answer::Taken(_) => return Err(self.unreadable(op)),
-            }
+        if sharers.is_empty() {
+            Ok(self.step(&ReadHolder(key), way).await?.0.into_iter().collect())
+        } else {
+            Ok(sharers)
         }
     }
 }

@@ -3,24 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::backend::{AcquireRequest, MemberList, Vote};
+use crate::contract::backend::{AcquireRequest, MemberList, QuorumMember, Vote};
+use crate::stores::redis::RedisStore;
 use crate::stores::redis::keys::Keys;
-use crate::stores::redis::server::node::Node;
+use crate::stores::redis::server::node::{Node, Way};
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::{self, Acquired, VoteAnswer};
 use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
-use crate::stores::redis::wire::exchange::{Answer, Call};
-use crate::stores::redis::{RedisStore, Servers};
 use crate::types::error::{LockError, Result};
 use crate::types::system::clock::Clock;
 
+impl QuorumMember for RedisStore {
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        self.only_server()?.vote_for(request).await
+    }
+
+    async fn remember(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+        self.only_server()?.remember_list(list, keep_for).await
+    }
+
+    async fn vouch(&self) -> Result<()> {
+        self.only_server()?.vouch_for_data().await
+    }
+
+    fn history(&self) -> Option<Arc<str>> {
+        self.masters.only()?.pool.history.name()
+    }
+}
+
 impl RedisStore {
     /// Returns the one server of this store.
-    pub(crate) fn only_server(&self) -> Result<&Node> {
-        match &self.servers {
-            Servers::One(node) => Ok(node),
-            Servers::Cluster(_) => Err(no_member("this store")),
-        }
+    fn only_server(&self) -> Result<&Node> {
+        self.masters.only().ok_or_else(|| no_member("this store"))
     }
 }
 
@@ -33,7 +47,7 @@ fn no_member(name: &str) -> LockError {
 }
 
 impl Node {
-    pub(crate) async fn vote_for(&self, request: &AcquireRequest) -> Result<Vote> {
+    async fn vote_for(&self, request: &AcquireRequest) -> Result<Vote> {
         let keys = Keys::of(&request.claim.key)?;
         let clock = Clock::system();
         let begun = clock.now();
@@ -42,12 +56,9 @@ impl Node {
         while clock.now() < begun.after(request.execute_within) {
             let now = clock.now();
             let left = begun.after(request.execute_within).since(now);
-            let call = steps::vote(&keys, request, link.time.deadline(now, left), request.floor);
-            let answer = match connection.call(Call::Eval(call), Flush::Now).await {
-                Answer::Failed(error) => return Err(self.failed("vote", &error)),
-                Answer::Value(answer) => answer,
-                Answer::Taken(_) => return Err(self.unreadable("vote")),
-            };
+            let deadline = link.time.deadline(now, left);
+            let call = |_: &str| steps::vote(&keys, request, deadline, request.floor);
+            let answer = self.ask("vote", &connection, &request.claim.key, (Way::default(), Flush::Now), call).await?;
             let VoteAnswer { time, age, kept, answer } =
                 steps::read_vote(&answer).ok_or_else(|| self.unreadable("vote"))?;
             link.time.observe(time, clock.now());
@@ -64,12 +75,12 @@ impl Node {
         Err(self.too_late(request.execute_within))
     }
 
-    pub(crate) async fn remember_list(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
+    async fn remember_list(&self, list: Option<&MemberList>, keep_for: Duration) -> Result<Vec<MemberList>> {
         let answer = self.ask_member(&steps::remember(list, keep_for), "remember the members").await?;
         steps::read_lists(&answer).ok_or_else(|| self.unreadable("remember the members"))
     }
 
-    pub(crate) async fn vouch_for_data(&self) -> Result<()> {
+    async fn vouch_for_data(&self) -> Result<()> {
         self.ask_member(&steps::vouch(), "begin the quorum").await.map(drop)
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct Cluster {
     seeds: Vec<Arc<Node>>,
     nat: Nat,
     /// Where a lock must have arrived before it counts, if its request does not say.
-    pub(crate) durability: Durability,
+    durability: Durability,
     common: Arc<Common>,
     table: Table,
     /// When the last look began. Held during a look, so that there is one at a time.
@@ -100,10 +100,23 @@ impl Cluster {
         self.seeds.iter().map(|seed| seed.name()).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns how many runtimes have a connection, counted for each node.
-    #[cfg(any(test, feature = "test-util"))]
-    pub(crate) fn connections(&self) -> usize {
-        let nodes = (0..=u16::MAX).map_while(|lane| self.table.node(lane));
-        nodes.chain(&self.seeds).map(|node| node.pool.connections()).sum()
+    /// Returns the first node of the URL.
+    pub(crate) fn first(&self) -> &Node {
+        &self.seeds[0]
+    }
+
+    /// Returns the node that has or had a lane, if any.
+    pub(crate) fn node(&self, lane: u16) -> Option<&Node> {
+        self.table.node(lane).map(|node| &**node)
+    }
+
+    /// Returns all nodes, those of the URL last, which are others than the same by the names that the cluster gives them.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        (0..=u16::MAX).map_while(|lane| self.node(lane)).chain(self.seeds.iter().map(|seed| &**seed))
+    }
+
+    /// Returns a number that is another one for a lane that replaced another.
+    pub(crate) fn takeovers(&self, lane: u16) -> u64 {
+        self.failovers.of(lane)
     }
 }

@@ -1,24 +1,18 @@
 //! From a call to the master that serves its key, and after it when the slot moves or the master changes.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BoxFuture, Claim, Freed, JobRecord, Release, Renewal,
-};
+use crate::contract::backend::{BoxFuture, Claim, Renewal};
+use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::cluster::Cluster;
 use crate::stores::redis::cluster::watch::Stop;
-use crate::stores::redis::error::wrong_type::WrongType;
 use crate::stores::redis::keys::hash_slot::slot_of;
 use crate::stores::redis::place::redirect::Refusal;
-use crate::stores::redis::server::node::{Node, Way};
+use crate::stores::redis::server::node::Way;
 use crate::stores::redis::wire::url::Address;
 use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
-use crate::types::options::command_timeout;
-use crate::types::owner::Holder;
 use crate::types::system::clock::{Clock, jitter};
 
 /// How many redirections are followed at once. Then a pause comes before each.
@@ -27,110 +21,10 @@ const AT_ONCE: usize = 5;
 /// The bounds of a pause, which doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 
-/// How long a reading call may take.
-const READ_WITHIN: Duration = Duration::from_secs(1);
-
 impl Cluster {
     /// Returns the lane of the master that serves a key.
-    pub(crate) fn lane(&self, key: &LockKey) -> u16 {
-        self.table.lane_of(slot_of(key)).unwrap_or(0)
-    }
-
-    /// Returns the name of the master of a lane.
-    pub(crate) fn node_name(&self, lane: u16) -> &str {
-        self.table.node(lane).unwrap_or(&self.seeds[0]).name()
-    }
-
-    /// Returns a number that is another one when the server of a lane has another history than before, and for a lane
-    /// that replaced another.
-    pub(crate) fn failovers(&self, lane: u16) -> u64 {
-        let changes = self.table.node(lane).map_or(0, |node| node.pool.history.changes());
-        (self.failovers.of(lane) << 32) + changes
-    }
-
-    /// Returns whether a lock was found taken lately.
-    pub(crate) fn is_contended(&self, key: &LockKey) -> bool {
-        let found = self.table.lane_of(slot_of(key)).and_then(|lane| self.table.node(lane));
-        found.is_some_and(|node| node.collisions.is_contended(key))
-    }
-
-    /// Returns whether masters report changes, as far as is known.
-    pub(crate) fn can_hear(&self) -> bool {
-        let nodes = (0..=u16::MAX).map_while(|lane| self.table.node(lane));
-        nodes.chain(&self.seeds).any(|node| node.listeners.can_hear())
-    }
-
-    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        let slot = slot_of(&request.claim.key);
-        self.routed(slot, request.execute_within, |node, way| Box::pin(node.acquire_heard(request, None, way))).await
-    }
-
-    pub(crate) async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
-        let Some(first) = requests.first() else { return Ok(AttemptAll::Apart) };
-        let slot = slot_of(&first.claim.key);
-        if requests.iter().any(|request| slot_of(&request.claim.key) != slot) {
-            // Reported for each key.
-            return Ok(AttemptAll::Apart);
-        }
-        let attempt = self.routed(slot, first.execute_within, |node, way| {
-            Box::pin(async move {
-                if way == Way::default() { node.acquire_all(requests).await } else { Ok(AttemptAll::Apart) }
-            })
-        });
-        attempt.await
-    }
-
-    pub(crate) async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
-        let slot = slot_of(&request.claim.key);
-        self.routed(slot, request.execute_within, |node, way| {
-            Box::pin(async move {
-                if !way.alone {
-                    return node.acquire_heard(request, Some(release), way).await;
-                }
-                node.free("release", release, way).await?;
-                node.acquire_heard(request, None, Way { alone: false, ..way }).await
-            })
-        })
-        .await
-    }
-
-    pub(crate) async fn free(&self, op: &'static str, release: &Release) -> Result<Freed> {
-        let (slot, within) = (slot_of(&release.claim.key), command_timeout(release.claim.ttl));
-        self.routed(slot, within, |node, way| Box::pin(node.free(op, release, way))).await
-    }
-
-    /// Names the key that is of another type, if an error is about one.
-    pub(crate) async fn name_the_type(&self, error: LockError, key: &LockKey) -> LockError {
-        if !WrongType::is_of(&error) {
-            return error;
-        }
-        let found = self.routed(slot_of(key), READ_WITHIN, |node, _| Box::pin(node.other_type(key))).await;
-        found.ok().flatten().unwrap_or(error)
-    }
-
-    pub(crate) async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_holder(key, way))).await
-    }
-
-    pub(crate) async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
-        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_holders(key, way))).await
-    }
-
-    pub(crate) async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
-        let (slot, within) = (slot_of(&claim.key), command_timeout(claim.ttl));
-        self.routed(slot, within, |node, way| Box::pin(node.downgrade(claim, token, way))).await
-    }
-
-    pub(crate) async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
-        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.write_blocked(key, blocked, way))).await
-    }
-
-    pub(crate) async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
-        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_blocked(key, way))).await
-    }
-
-    pub(crate) async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        self.routed(slot_of(key), READ_WITHIN, |node, way| Box::pin(node.read_last_run(key, way))).await
+    pub(crate) fn lane(&self, key: &LockKey) -> Option<u16> {
+        self.table.lane_of(slot_of(key))
     }
 
     /// Renews claims, those of each master together. The machinery repeats what fails.
@@ -193,25 +87,20 @@ impl Cluster {
         Err(why)
     }
 
-    /// Makes a call at the master of a slot, and again where that is redirected, until the time is up.
+    /// Does something at the master of a lock's slot, and again where that is redirected, until the time is up.
     ///
     /// Only what was certainly not executed is sent again. After any other failure the machinery asks again,
     /// because it knows what to undo.
-    async fn routed<'a, T>(
-        &'a self,
-        slot: u16,
-        within: Duration,
-        attempt: impl Fn(&'a Arc<Node>, Way) -> BoxFuture<'a, Result<T>>,
-    ) -> Result<T> {
-        let clock = Clock::system();
+    pub(crate) async fn run<O: Operation>(&self, operation: &O) -> Result<O::Answer> {
+        let (clock, slot) = (Clock::system(), slot_of(operation.lock()));
         // Before the caller gives up by itself, which would not tell it why.
-        let until = clock.now().after(within / 10 * 9);
+        let until = clock.now().after(operation.within() / 10 * 9);
         self.known().await?;
         let (mut way, mut importing, mut redirected, mut bound) = (Way::default(), None, 0, PAUSE.0);
         loop {
             let done = match importing.take().map_or_else(|| self.stop(slot), Ok) {
                 Ok(stop) => {
-                    let done = self.watched(stop, attempt(stop.node, way)).await;
+                    let done = self.watched(stop, operation.at_master(stop.node, way)).await;
                     stop.node.redirections.count(&done);
                     done
                 }

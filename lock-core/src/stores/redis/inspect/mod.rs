@@ -18,9 +18,12 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::contract::backend::JobRecord;
+use crate::stores::redis::calls::run::Operation as _;
+use crate::stores::redis::calls::wrong_type::FindOtherType;
 use crate::stores::redis::error::wrong_type::WrongType;
 use crate::stores::redis::inspect::servers::{Answer, Servers, within};
-use crate::stores::redis::server::node::Node;
+use crate::stores::redis::masters::Masters;
+use crate::stores::redis::server::node::{Node, Way};
 use crate::stores::redis::{RedisStore, error, keys, steps, value};
 use crate::types::error::Result;
 use crate::types::key::LockKey;
@@ -121,7 +124,7 @@ impl FleetReader {
     ///
     /// Safe: it only reads.
     pub async fn store_of(&self, key: &LockKey) -> Result<Arc<RedisStore>> {
-        Ok(Arc::new(RedisStore { servers: crate::stores::redis::Servers::One(self.servers.keeper_of(key).await?) }))
+        Ok(Arc::new(RedisStore { masters: Masters::One(self.servers.keeper_of(key).await?) }))
     }
 
     /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].
@@ -208,9 +211,8 @@ impl FleetReader {
             told => return told,
         };
         let Ok(keeper) = self.servers.keeper_of(key).await else { return Err(error) };
-        Err(within(&keeper, "say what lies there", async { Ok(keeper.name_the_type(error.clone(), key).await) })
-            .await
-            .unwrap_or(error))
+        let found = within(&keeper, "say what lies there", FindOtherType(key).at(&keeper, Way::default())).await;
+        Err(found.ok().flatten().unwrap_or(error))
     }
 
     /// Reads locks of a server, with their leases and the length of their queues, in one pipeline.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::contract::backend::{Claim, Freed, Release};
+use crate::stores::redis::calls::release::End;
 use crate::stores::redis::inspect::FleetReader;
 use crate::stores::redis::inspect::servers::within;
 use crate::stores::redis::server::node::{Node, Way};
@@ -48,7 +49,7 @@ impl FleetReader {
                 if let Err(error) = &told {
                     tracing::debug!(%error, "the holder could not be told who takes its lock away");
                 }
-                let freed = within(store, "release", store.free("release", &claim, Way::default())).await;
+                let freed = within(store, "release", store.free(End::Release, &claim, Way::default())).await;
                 match (told, freed) {
                     // The holder was notified, and released first.
                     (Ok(true), Ok(Freed::NotHeld)) => Ok(Freed::Released),

@@ -11,4 +11,3 @@ pub(crate) mod renewals;
 pub(crate) mod rounds;
 pub(crate) mod slot_inboxes;
 pub(crate) mod slot_push;
-pub(crate) mod wrong_type;

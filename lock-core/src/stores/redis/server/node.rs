@@ -23,7 +23,6 @@ use crate::stores::redis::server::pool::Pool;
 use crate::stores::redis::server::renewals::Renewals;
 use crate::stores::redis::server::rounds::Rounds;
 use crate::stores::redis::server::slot_inboxes::SlotInboxes;
-use crate::stores::redis::steps;
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
 use crate::stores::redis::wire::connect::Target;
@@ -31,7 +30,6 @@ use crate::stores::redis::wire::exchange::{Answer, Call};
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::options::Durability;
-use crate::types::owner::Holder;
 use crate::types::system::clock::Clock;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
@@ -48,10 +46,10 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Runs a script.
+    /// Runs a script. What is rarely needed waits on the heap.
     pub(crate) async fn run(self, connection: &Arc<Coalescer>, eval: Eval, flush: Flush) -> Answer {
         if self.asking {
-            connection.link.eval_asking(&eval).await.into()
+            Box::pin(connection.link.eval_asking(&eval)).await.into()
         } else {
             connection.call(Call::Eval(eval), flush).await
         }
@@ -243,15 +241,6 @@ impl Node {
     /// Returns the server's name, without credentials.
     pub(crate) fn name(&self) -> &str {
         self.pool.node()
-    }
-
-    pub(crate) async fn read_holder(&self, key: &LockKey, way: Way) -> Result<Option<Holder>> {
-        let call = steps::holder(&self.keys_of(key)?);
-        let connection = self.pool.connection().await?;
-        let link = &connection.link;
-        let answer = if way.asking { link.eval_asking(&call).await } else { link.eval(&call).await };
-        let answer = answer.map_err(|error| self.failed("look at the holder", &error))?;
-        steps::read_holder(&answer).ok_or_else(|| self.unreadable("look at the holder"))
     }
 
     pub(crate) fn failed(&self, op: &str, error: &RedisError) -> LockError {

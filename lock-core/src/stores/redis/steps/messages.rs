@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use crate::contract::backend::{Claim, Grant};
-use crate::stores::redis::clock::Draw;
-use crate::stores::redis::steps::share;
+use crate::stores::redis::clock::{Draw, token_of_phase};
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
@@ -19,7 +18,7 @@ pub(crate) fn granted(message: &[u8]) -> Option<Grant> {
     let token = parts.next()?;
     let alone = Draw::read(token.as_bytes()).and_then(Draw::token).map(|token| (token, Mode::Exclusive));
     // That of a phase has one number more. Its units are the claim's own affair.
-    let (token, mode) = alone.or_else(|| Some((share::token(token.as_bytes())?, Mode::READ)))?;
+    let (token, mode) = alone.or_else(|| Some((token_of_phase(token.as_bytes())?, Mode::READ)))?;
     let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
     let stamp = parts.next()?.parse().ok()?;
     let key = LockKey::new(parts.next()?).ok()?;

@@ -1,5 +1,6 @@
 //! The atomic steps on the server: for each one its script or commands, their arguments and their answers,
-//! side by side.
+//! side by side. A new one is a [`Step`](step::Step) in a file of its own, with its script beside it: what runs it is there
+//! already.
 
 mod beside;
 mod lib;
@@ -9,17 +10,21 @@ mod messages;
 pub(crate) mod script;
 mod several;
 pub(crate) mod share;
+pub(crate) mod step;
 
 use std::time::Duration;
 
 use crate::stores::redis::value;
 
-pub(crate) use beside::blocked::{blocked, read_blocked, set_blocked};
+#[cfg(test)]
+pub(crate) use beside::blocked::{ReadBlocked, WriteBlocked};
+pub(crate) use beside::job::NoteRun;
+#[cfg(test)]
+pub(crate) use beside::job::ReadLastRun;
 #[cfg(feature = "inspect")]
-pub(crate) use beside::run::read_job;
-pub(crate) use beside::run::{last_run, note_run, read_last_run};
+pub(crate) use beside::job::read_job;
 pub(crate) use lock::acquire::{Acquire, Acquired};
-pub(crate) use lock::holder::{holder, read_holder};
+pub(crate) use lock::holder::ReadHolder;
 pub(crate) use lock::native::{Taken, draw, read_taken, take};
 pub(crate) use lock::release::{Holding, each_freed, free_one, freed, release, script as release_script};
 #[cfg(feature = "inspect")]

@@ -4,33 +4,76 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use crate::contract::backend::Blocked;
+use crate::contract::backend::{Blocked, BlockedNotes};
+use crate::stores::redis::RedisStore;
 use crate::stores::redis::keys::Keys;
 use crate::stores::redis::steps::script::{Eval, Script};
+use crate::stores::redis::steps::step::{Read, Step};
 use crate::stores::redis::value;
+use crate::types::error::Result;
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("blocked.lua")]]));
 
+impl BlockedNotes for RedisStore {
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        self.run(WriteBlocked(key, blocked)).await
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        self.run(ReadBlocked(key)).await
+    }
+}
+
 /// Asks what the holder of a lock waits for.
-pub(crate) fn blocked(keys: &Keys) -> Eval {
-    Eval::new(&SCRIPT, [&*keys.blocked()].into_iter())
+pub(crate) struct ReadBlocked<'a>(pub(crate) &'a LockKey);
+
+impl Step for ReadBlocked<'_> {
+    type Answer = Option<Blocked>;
+    const OP: &'static str = "look for a deadlock";
+
+    fn lock(&self) -> &LockKey {
+        self.0
+    }
+
+    fn call(&self, keys: &Keys, _: &str) -> Eval {
+        Eval::new(&SCRIPT, [&*keys.blocked()].into_iter())
+    }
+
+    fn read(&self, answer: &Value) -> Read<Self::Answer> {
+        Ok(read(answer))
+    }
 }
 
 /// Writes what it waits for, or that it waits for nothing.
-pub(crate) fn set_blocked(keys: &Keys, blocked: Option<&Blocked>) -> Eval {
-    let text = blocked.map_or_else(String::new, |Blocked { owner, token, stamp, waits_for }| {
-        format!("{}|{token}|{stamp}|{waits_for}", owner.to_hex())
-    });
-    Eval::new(&SCRIPT, [&*keys.blocked()].into_iter()).with(|arguments| {
-        arguments.arg(text).arg(value::millis(Blocked::KEPT));
-    })
+pub(crate) struct WriteBlocked<'a>(pub(crate) &'a LockKey, pub(crate) Option<&'a Blocked>);
+
+impl Step for WriteBlocked<'_> {
+    type Answer = ();
+    const OP: &'static str = ReadBlocked::OP;
+
+    fn lock(&self) -> &LockKey {
+        self.0
+    }
+
+    fn call(&self, keys: &Keys, _: &str) -> Eval {
+        let text = self.1.map_or_else(String::new, |Blocked { owner, token, stamp, waits_for }| {
+            format!("{}|{token}|{stamp}|{waits_for}", owner.to_hex())
+        });
+        Eval::new(&SCRIPT, [&*keys.blocked()].into_iter()).with(|arguments| {
+            arguments.arg(text).arg(value::millis(Blocked::KEPT));
+        })
+    }
+
+    fn read(&self, _: &Value) -> Read<()> {
+        Ok(())
+    }
 }
 
-/// Reads the answer. What makes no sense was written by another version, and says nothing.
-pub(crate) fn read_blocked(answer: &Value) -> Option<Blocked> {
+/// Reads a note. What makes no sense was written by another version, and says nothing.
+fn read(answer: &Value) -> Option<Blocked> {
     let Value::BulkString(text) = answer else { return None };
     let mut parts = std::str::from_utf8(text).ok()?.splitn(4, '|');
     let owner = OwnerId::from_hex(parts.next()?)?;

@@ -1,4 +1,4 @@
 //! What is kept beside a lock.
 
 pub(crate) mod blocked;
-pub(crate) mod run;
+pub(crate) mod job;

@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 use redis::Value;
 
 use crate::contract::backend::{AcquireRequest, Ticket};
-use crate::stores::redis::clock::Draw;
+use crate::stores::redis::clock::{Draw, token_of_phase};
 use crate::stores::redis::keys::{INBOX, Keys};
 use crate::stores::redis::steps::lib::{CLOCK, ENTRY, LAYOUT, PASS, QUEUE};
 use crate::stores::redis::steps::script::{Eval, Script};
-use crate::stores::redis::steps::share;
 use crate::stores::redis::value::Tail;
 use crate::stores::redis::{steps, value};
 use crate::types::fencing::FencingToken;
@@ -94,7 +93,7 @@ impl Acquired {
         let (kind, rest) = text.split_first()?;
         match kind {
             b'g' => Some(Self::Granted(Draw::read(rest)?.token()?)),
-            b'j' | b'w' => Some(Self::Shared { token: share::token(rest)?, wanted: *kind == b'w' }),
+            b'j' | b'w' => Some(Self::Shared { token: token_of_phase(rest)?, wanted: *kind == b'w' }),
             b'h' => Some(Self::Held(steps::held(rest)?)),
             b'q' => Some(Self::Queued(steps::held(rest)?)),
             b's' if rest.is_empty() => Some(Self::Stale),

@@ -6,23 +6,34 @@ use redis::Value;
 
 use crate::stores::redis::keys::Keys;
 use crate::stores::redis::steps::script::{Eval, Script};
+use crate::stores::redis::steps::step::{Read, Step, Unread};
 use crate::stores::redis::{steps, value};
+use crate::types::key::LockKey;
 use crate::types::owner::Holder;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("holder.lua")]]));
 
 /// Asks who holds a lock.
-pub(crate) fn holder(keys: &Keys) -> Eval {
-    Eval::new(&SCRIPT, [keys.lock()].into_iter())
-}
+pub(crate) struct ReadHolder<'a>(pub(crate) &'a LockKey);
 
-/// Reads the answer. `None` if it makes no sense.
-#[expect(clippy::option_option, reason = "no sense and nobody are different answers")]
-pub(crate) fn read_holder(answer: &Value) -> Option<Option<Holder>> {
-    let Value::Array(parts) = answer else { return None };
-    match parts.as_slice() {
-        [] => Some(None),
-        [Value::BulkString(text), Value::Int(left)] => Some(Some(value::holder(text, steps::time_left(*left)))),
-        _ => None,
+impl Step for ReadHolder<'_> {
+    type Answer = Option<Holder>;
+    const OP: &'static str = "look at the holder";
+
+    fn lock(&self) -> &LockKey {
+        self.0
+    }
+
+    fn call(&self, keys: &Keys, _: &str) -> Eval {
+        Eval::new(&SCRIPT, [keys.lock()].into_iter())
+    }
+
+    fn read(&self, answer: &Value) -> Read<Self::Answer> {
+        let Value::Array(parts) = answer else { return Err(Unread::Nonsense) };
+        match parts.as_slice() {
+            [] => Ok(None),
+            [Value::BulkString(text), Value::Int(left)] => Ok(Some(value::holder(text, steps::time_left(*left)))),
+            _ => Err(Unread::Nonsense),
+        }
     }
 }

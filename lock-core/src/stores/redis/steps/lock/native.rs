@@ -2,9 +2,9 @@
 //! clock for all of them, `EXEC`. It needs no script, so the server does less work than for the raw
 //! protocol.
 //!
-//! It is one transaction, because somebody else could get a greater token between a lock and its token. It
-//! knows nothing about queues and deadlines: what it cannot do, or may have done, is left to
-//! `acquire.lua`.
+//! It is a copy of what `acquire.lua` does with a free lock that has no queue, but does not look whether it has one. It is one
+//! transaction, because somebody else could get a greater token between a lock and its token. It knows nothing about
+//! queues and deadlines: what it cannot do, or may have done, is left to `acquire.lua`.
 
 use std::sync::LazyLock;
 

@@ -6,13 +6,15 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::contract::backend::{Claim, Renewal};
-use crate::stores::redis::clock::Draw;
+use crate::stores::redis::clock;
 use crate::stores::redis::keys::Keys;
-use crate::stores::redis::steps::Acquire;
 use crate::stores::redis::steps::lib::{CLOCK, ENTRY, LAYOUT, QUEUE};
+use crate::stores::redis::steps::lock::acquire::Acquire;
 use crate::stores::redis::steps::script::{Eval, Script};
+use crate::stores::redis::steps::step::{Read, Step, Unread};
 use crate::stores::redis::value;
 use crate::types::fencing::FencingToken;
+use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::owner::{Holder, OwnerId};
 
@@ -38,7 +40,7 @@ fn mode(mode: Mode) -> String {
 }
 
 /// Takes a lock, where it or the claim that ends is shared.
-pub(crate) fn take(acquire: &Acquire<'_>) -> Eval {
+pub(crate) fn acquire(acquire: &Acquire<'_>) -> Eval {
     step(acquire.keys, acquire.clock, "take").with(|arguments| {
         acquire.write(arguments, |arguments| {
             arguments.arg(mode(acquire.request.claim.mode)).arg(acquire.history.map_or_else(String::new, number));
@@ -52,17 +54,29 @@ fn number(history: &str) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
-/// Writes the token of a phase.
-fn of_phase(token: FencingToken) -> String {
-    format!("{}-{}", Draw::of(token), token.get() % FencingToken::PER_GRANT)
-}
+/// Renews a claim that shares a lock.
+pub(crate) struct RenewShared<'a>(pub(crate) &'a Claim);
 
-pub(crate) fn renew(keys: &Keys, clock: &str, claim: &Claim) -> Eval {
-    step(keys, clock, "renew").with(|arguments| {
-        let known = claim.token != FencingToken::default();
-        arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl));
-        arguments.arg(if known { of_phase(claim.token) } else { String::new() });
-    })
+impl Step for RenewShared<'_> {
+    type Answer = Renewal;
+    const OP: &'static str = "renew";
+
+    fn lock(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    fn call(&self, keys: &Keys, clock: &str) -> Eval {
+        let claim = self.0;
+        step(keys, clock, "renew").with(|arguments| {
+            let known = claim.token != FencingToken::default();
+            arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl));
+            arguments.arg(if known { clock::of_phase(claim.token) } else { String::new() });
+        })
+    }
+
+    fn read(&self, answer: &Value) -> Read<Renewal> {
+        renewed(answer)
+    }
 }
 
 /// Returns whether what lies at a lock is the phase of a claim, or the claim's alone.
@@ -71,51 +85,78 @@ pub(crate) fn may_hold(value: &[u8], claim: &Claim) -> bool {
     let mut parts = text.split('|');
     let (head, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let known = claim.token != FencingToken::default();
-    head == claim.owner.to_hex() || head.starts_with("shared") && (!known || token.contains(&of_phase(claim.token)))
+    head == claim.owner.to_hex()
+        || head.starts_with("shared") && (!known || token.contains(&clock::of_phase(claim.token)))
 }
 
-pub(crate) fn downgrade(keys: &Keys, clock: &str, claim: &Claim, token: FencingToken) -> Eval {
-    step(keys, clock, "downgrade").with(|arguments| {
-        arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(mode(claim.mode));
-        arguments.arg(of_phase(token));
-    })
-}
+/// Makes an exclusive claim one that shares its lock. The claim is as it will be, the token the last that it was given.
+pub(crate) struct ToShared<'a>(pub(crate) &'a Claim, pub(crate) FencingToken);
 
-/// Reads the answer to one of those two, or the text of an error. `None` if it makes no sense.
-pub(crate) fn renewed(answer: &Value) -> Option<Result<Renewal, String>> {
-    match answer {
-        Value::Int(0) => Some(Ok(Renewal::Lost)),
-        Value::Int(1) => Some(Ok(Renewal::Renewed)),
-        Value::Int(2) => Some(Ok(Renewal::Wanted)),
-        Value::BulkString(text) => match text.split_first()? {
-            (b'e', error) => Some(Err(String::from_utf8_lossy(error).into_owned())),
-            // As the server says it of any command.
-            (b't', name) => Some(Err(format!("WRONGTYPE {}", String::from_utf8_lossy(name)))),
-            _ => None,
-        },
-        _ => None,
+impl Step for ToShared<'_> {
+    type Answer = Renewal;
+    const OP: &'static str = "downgrade";
+
+    fn lock(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    fn call(&self, keys: &Keys, clock: &str) -> Eval {
+        let Self(claim, token) = self;
+        step(keys, clock, "downgrade").with(|arguments| {
+            arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(mode(claim.mode));
+            arguments.arg(clock::of_phase(*token));
+        })
+    }
+
+    fn read(&self, answer: &Value) -> Read<Renewal> {
+        renewed(answer)
     }
 }
 
-/// Reads the token of a phase, `ms-seq-number`.
-pub(crate) fn token(text: &[u8]) -> Option<FencingToken> {
-    let (draw, number) = std::str::from_utf8(text).ok()?.rsplit_once('-')?;
-    let number: u64 = number.parse().ok().filter(|number| *number < FencingToken::PER_GRANT)?;
-    Some(FencingToken::new(Draw::read(draw.as_bytes())?.token()?.get() + number))
+/// Reads the answer to one of those two.
+fn renewed(answer: &Value) -> Read<Renewal> {
+    match answer {
+        Value::Int(0) => Ok(Renewal::Lost),
+        Value::Int(1) => Ok(Renewal::Renewed),
+        Value::Int(2) => Ok(Renewal::Wanted),
+        Value::BulkString(text) => Err(match text.split_first() {
+            Some((b'e', error)) => Unread::Failed(String::from_utf8_lossy(error).into_owned()),
+            // As the server says it of any command.
+            Some((b't', name)) => Unread::Failed(format!("WRONGTYPE {}", String::from_utf8_lossy(name))),
+            _ => Unread::Nonsense,
+        }),
+        _ => Err(Unread::Nonsense),
+    }
 }
 
 /// How many holders one step lists.
 pub(crate) const PAGE: usize = 512;
 
 /// Lists holders, without the first of them.
-pub(crate) fn list(keys: &Keys, clock: &str, without: usize) -> Eval {
-    step(keys, clock, "list").with(|arguments| {
-        arguments.arg(without);
-    })
+pub(crate) struct ListSharers<'a>(pub(crate) &'a LockKey, pub(crate) usize);
+
+impl Step for ListSharers<'_> {
+    /// Those who share the lock, and how many were listed, some of which may have gone.
+    type Answer = (Vec<Holder>, usize);
+    const OP: &'static str = "look at the holders";
+
+    fn lock(&self) -> &LockKey {
+        self.0
+    }
+
+    fn call(&self, keys: &Keys, clock: &str) -> Eval {
+        step(keys, clock, "list").with(|arguments| {
+            arguments.arg(self.1);
+        })
+    }
+
+    fn read(&self, answer: &Value) -> Read<Self::Answer> {
+        listed(answer).ok_or(Unread::Nonsense)
+    }
 }
 
-/// Reads who shares a lock, and how many were listed, some of which may have gone. `None` if it makes no sense.
-pub(crate) fn listed(answer: &Value) -> Option<(Vec<Holder>, usize)> {
+/// `None` if it makes no sense.
+fn listed(answer: &Value) -> Option<(Vec<Holder>, usize)> {
     let Value::Array(parts) = answer else { return None };
     let (Value::Int(now), holders) = parts.split_first()? else { return None };
     let now_ms = *now / 1000;

@@ -35,7 +35,7 @@ elseif step == 'downgrade' then
   -- A repeat, or over.
   return phases().renew(owner, ttl, '', now)
 end
--- What is left is `list`. Leases that are over are listed too: who reads them out leaves them out, and takes nobody out.
+-- What is left is `list`. It takes nobody out, so leases that are over are listed too: whoever reads the list leaves them out.
 local list, value = { now }, read_lock()
 if not failed(value) and phase_of(value) then
   local holders = call('ZRANGE', QUEUE, '-inf', '(0', 'BYSCORE', 'LIMIT', ARGV[2], 512, 'WITHSCORES')

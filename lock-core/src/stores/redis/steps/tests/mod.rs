@@ -1,11 +1,14 @@
+mod copies;
 mod refusals;
 
 use std::time::Duration;
 
 use redis::Value;
 
-use super::{Acquired, AcquiredAll, Taken, freed, granted, read_holder, read_taken, revocation, revoking, unrenewed};
+use super::{Acquired, AcquiredAll, ReadHolder, Taken, freed, granted, read_taken, revocation, revoking, unrenewed};
 use crate::stores::redis::clock::Draw;
+use crate::stores::redis::steps::step::{Step as _, Unread};
+use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
 
 fn text(text: &str) -> Value {
@@ -34,8 +37,9 @@ fn answers_that_make_no_sense_are_refused() {
     for bad in [Value::Nil, Value::Int(2), text("1"), text("")] {
         assert!(freed(&bad).is_none(), "{bad:?}");
     }
-    assert!(read_holder(&array([text("value")])).is_none());
-    assert!(read_holder(&array([])).is_some_and(|nobody| nobody.is_none()));
+    let key = LockKey::new("k").unwrap();
+    assert!(matches!(ReadHolder(&key).read(&array([text("value")])), Err(Unread::Nonsense)));
+    assert!(matches!(ReadHolder(&key).read(&array([])), Ok(None)));
     for bad in
         [Value::Nil, array([Value::Int(1)]), array([Value::Int(0), Value::Int(0)]), array([text("1"), text("x")])]
     {

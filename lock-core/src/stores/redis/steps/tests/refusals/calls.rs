@@ -6,10 +6,11 @@ use crate::contract::backend::{AcquireRequest, Blocked, Claim, JobRun, MemberLis
 use crate::stores::redis::clock::Draw;
 use crate::stores::redis::keys::{CLOCK, Keys};
 use crate::stores::redis::steps::script::Eval;
+use crate::stores::redis::steps::step::Step as _;
 use crate::stores::redis::steps::tests::refusals::{Aim, KEPT, LEASE, LONGER};
 use crate::stores::redis::steps::{
-    Acquire, AcquireAll, Holding, NodeCall, NodeTake, blocked, free_one, holder, last_run, note_run, release, remember,
-    renew, set_blocked, share, vote, vouch,
+    Acquire, AcquireAll, Holding, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadHolder, ReadLastRun, WriteBlocked,
+    free_one, release, remember, renew, share, vote, vouch,
 };
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
@@ -33,7 +34,7 @@ fn request(key: &str, letter: &str, mode: Mode, waits: bool) -> AcquireRequest {
 /// Later than any deadline.
 const DEADLINE: u64 = 8_000_000_000_000_000;
 
-pub(super) fn steps() -> Vec<(&'static str, Aim, Eval)> {
+pub(in crate::stores::redis::steps::tests) fn steps() -> Vec<(&'static str, Aim, Eval)> {
     let keys = Keys::of_taken(&LockKey::new("k").unwrap());
     let other_keys = [keys.clone(), Keys::of_taken(&LockKey::new("{k}2").unwrap())];
     let permit = Mode::permits(2, 4).unwrap();
@@ -62,7 +63,7 @@ pub(super) fn steps() -> Vec<(&'static str, Aim, Eval)> {
         };
         let aim = if ended.is_some() { Aim::Requeue } else { Aim::Take };
         let shares = mode.is_shared() || name == "requeue to write";
-        steps.push((name, aim, if shares { share::take(&call) } else { call.call() }));
+        steps.push((name, aim, if shares { share::acquire(&call) } else { call.call() }));
     }
     let both = [request("k", "a", Mode::Exclusive, false), request("{k}2", "a", Mode::Exclusive, false)];
     let all = |requests| {
@@ -90,10 +91,10 @@ pub(super) fn steps() -> Vec<(&'static str, Aim, Eval)> {
     steps.push(("free one", Aim::FreeOne, free_one(&alone.key, alone.owner, Duration::ZERO)));
     steps.push(("free one, and keep it", Aim::FreeOne, free_one(&alone.key, alone.owner, KEPT)));
     steps.push(("renew", Aim::RenewAll, renew(std::slice::from_ref(&alone), false)));
-    steps.push(("renew a share", Aim::Renew, share::renew(&keys, CLOCK, &shared)));
+    steps.push(("renew a share", Aim::Renew, share::RenewShared(&shared).call(&keys, CLOCK)));
     let token = Draw { ms: 5, seq: 0 }.token().unwrap();
-    steps.push(("downgrade", Aim::Downgrade, share::downgrade(&keys, CLOCK, &shared, token)));
-    steps.push(("list", Aim::Other, share::list(&keys, CLOCK, 0)));
+    steps.push(("downgrade", Aim::Downgrade, share::ToShared(&shared, token).call(&keys, CLOCK)));
+    steps.push(("list", Aim::Other, share::ListSharers(&shared.key, 0).call(&keys, CLOCK)));
     let free = NodeCall::Free(alone.key.clone(), alone.owner);
     let take = |letter| NodeCall::Take(NodeTake::new(&request("k", letter, Mode::Exclusive, false), 1, DEADLINE));
     steps.push(("free in a batch", Aim::Release, NodeCall::together(std::iter::once(&free))));
@@ -103,12 +104,12 @@ pub(super) fn steps() -> Vec<(&'static str, Aim, Eval)> {
     let list = MemberList::from_text("2|60000|a,b,c");
     steps.push(("remember", Aim::Other, remember(list.as_ref(), LEASE)));
     steps.push(("vouch", Aim::Other, vouch()));
-    steps.push(("holder", Aim::Other, holder(&keys)));
-    steps.push(("blocked", Aim::Other, blocked(&keys)));
+    steps.push(("holder", Aim::Other, ReadHolder(&alone.key).call(&keys, CLOCK)));
+    steps.push(("blocked", Aim::Other, ReadBlocked(&alone.key).call(&keys, CLOCK)));
     let waits_for = Blocked::new(alone.owner, token, 1, alone.key.clone());
-    steps.push(("set blocked", Aim::Other, set_blocked(&keys, Some(&waits_for))));
-    steps.push(("clear blocked", Aim::Other, set_blocked(&keys, None)));
-    steps.push(("note a run", Aim::Other, note_run(&keys, alone.owner, JobRun::new(LEASE, true))));
-    steps.push(("last run", Aim::Other, last_run(&keys)));
+    steps.push(("set blocked", Aim::Other, WriteBlocked(&alone.key, Some(&waits_for)).call(&keys, CLOCK)));
+    steps.push(("clear blocked", Aim::Other, WriteBlocked(&alone.key, None).call(&keys, CLOCK)));
+    steps.push(("note a run", Aim::Other, NoteRun(&alone, JobRun::new(LEASE, true)).call(&keys, CLOCK)));
+    steps.push(("last run", Aim::Other, ReadLastRun(&alone.key).call(&keys, CLOCK)));
     steps
 }

@@ -4,7 +4,7 @@
 //! written, or what a user may not do: commands, for ever or for one key. That does not change while a script runs, but
 //! which command of a script is the first to be refused does. So each step runs behind a table that refuses as it is told.
 
-mod calls;
+pub(super) mod calls;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const MOST_CALLS: i64 = 350;
 
 /// What a step is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
+pub(super) enum Aim {
     /// To take the lock for me: granted, or it holds nothing.
     Take,
     /// To take several locks for me.
@@ -97,9 +97,9 @@ fn refusals() -> Vec<[String; 3]> {
     refusals
 }
 
-const STATES: &str = include_str!("before.lua");
+pub(super) const STATES: &str = include_str!("before.lua");
 
-fn states() -> Vec<&'static str> {
+pub(super) fn states() -> Vec<&'static str> {
     STATES.lines().filter_map(|line| line.strip_prefix("  ['")?.split_once("']")).map(|(name, _)| name).collect()
 }
 

@@ -1,36 +1,42 @@
 //! What a caller is told when something else lies at a key of its lock than this library writes there.
 
+use std::time::Duration;
+
 use redis::Value;
 
-use crate::stores::redis::error::wrong_type::WrongType;
+use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::keys::{BIRTH, CLOCK, Keys, MEMBERS};
-use crate::stores::redis::server::node::Node;
+use crate::stores::redis::server::node::{Node, Way};
+use crate::stores::redis::steps::step::READ_WITHIN;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 
-impl Node {
-    /// Names the key that is of another type, if an error is about one, and its type.
-    pub(crate) async fn name_the_type(&self, error: LockError, lock: &LockKey) -> LockError {
-        if !WrongType::is_of(&error) {
-            return error;
-        }
-        // It is gone meanwhile, or the user may not ask.
-        self.other_type(lock).await.ok().flatten().unwrap_or(error)
+/// Looks for a key of a lock that holds something else, and describes it.
+pub(crate) struct FindOtherType<'a>(pub(crate) &'a LockKey);
+
+impl Operation for FindOtherType<'_> {
+    type Answer = Option<LockError>;
+
+    fn lock(&self) -> &LockKey {
+        self.0
     }
 
-    /// Looks for a key of a lock that holds something else, and describes it.
-    pub(crate) async fn other_type(&self, lock: &LockKey) -> Result<Option<LockError>> {
+    fn within(&self) -> Duration {
+        READ_WITHIN
+    }
+
+    async fn at(&self, node: &Node, _: Way) -> Result<Option<LockError>> {
         let op = "look at the keys of a lock";
-        let parts = parts(&Keys::of(lock)?);
+        let parts = parts(&Keys::of(self.0)?);
         let mut asking = redis::pipe();
         for part in &parts {
             asking.cmd("TYPE").arg(&part.name);
         }
-        let connection = self.pool.connection().await?;
-        let answers = connection.link.send_all(&asking).await.map_err(|error| self.failed(op, &error))?;
+        let connection = node.pool.connection().await?;
+        let answers = connection.link.send_all(&asking).await.map_err(|error| node.failed(op, &error))?;
         let found = parts.iter().zip(answers).find_map(|(part, answer)| match answer {
             Value::SimpleString(found) if found != "none" && found != part.expected => {
-                Some(part.described(&found, lock))
+                Some(part.described(&found, self.0))
             }
             _ => None,
         });

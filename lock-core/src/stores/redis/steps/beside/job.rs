@@ -1,33 +1,73 @@
-//! `run.lua`: the record of a job.
+//! `job.lua`: the record of a job.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::Value;
 
-use crate::contract::backend::{JobRecord, JobRun};
+use crate::contract::backend::{Claim, JobRecord, JobRecords, JobRun};
+use crate::stores::redis::RedisStore;
 use crate::stores::redis::keys::Keys;
 use crate::stores::redis::steps::script::{Eval, Script};
+use crate::stores::redis::steps::step::{Read, Step};
 use crate::stores::redis::value;
-use crate::types::owner::OwnerId;
+use crate::types::error::Result;
+use crate::types::key::LockKey;
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("run.lua")]]));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("job.lua")]]));
 
-/// Notes the run of a job that ends with a claim.
-pub(crate) fn note_run(keys: &Keys, owner: OwnerId, run: JobRun) -> Eval {
-    Eval::new(&SCRIPT, [&*keys.job(), keys.lock()].into_iter()).with(|arguments| {
-        arguments.arg(&value::head(owner)).arg(value::millis(run.every)).arg(u8::from(run.succeeded));
-        arguments.arg(value::millis(run.kept_for()));
-    })
+impl JobRecords for RedisStore {
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        self.run(ReadLastRun(key)).await
+    }
+}
+
+/// Notes the run of a job that ends with a claim. Answers whether the claim had the lock.
+pub(crate) struct NoteRun<'a>(pub(crate) &'a Claim, pub(crate) JobRun);
+
+impl Step for NoteRun<'_> {
+    type Answer = bool;
+    const OP: &'static str = ReadLastRun::OP;
+
+    fn lock(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    fn call(&self, keys: &Keys, _: &str) -> Eval {
+        let Self(claim, run) = self;
+        Eval::new(&SCRIPT, [&*keys.job(), keys.lock()].into_iter()).with(|arguments| {
+            arguments.arg(&value::head(claim.owner)).arg(value::millis(run.every)).arg(u8::from(run.succeeded));
+            arguments.arg(value::millis(run.kept_for()));
+        })
+    }
+
+    fn read(&self, answer: &Value) -> Read<bool> {
+        Ok(*answer == Value::Int(1))
+    }
 }
 
 /// Asks for the last run of a job.
-pub(crate) fn last_run(keys: &Keys) -> Eval {
-    Eval::new(&SCRIPT, [&*keys.job()].into_iter())
+pub(crate) struct ReadLastRun<'a>(pub(crate) &'a LockKey);
+
+impl Step for ReadLastRun<'_> {
+    type Answer = Option<JobRecord>;
+    const OP: &'static str = "look at the runs of a job";
+
+    fn lock(&self) -> &LockKey {
+        self.0
+    }
+
+    fn call(&self, keys: &Keys, _: &str) -> Eval {
+        Eval::new(&SCRIPT, [&*keys.job()].into_iter())
+    }
+
+    fn read(&self, answer: &Value) -> Read<Self::Answer> {
+        Ok(read_last_run(answer))
+    }
 }
 
 /// Reads the answer. What makes no sense was written by another version, and says nothing.
-pub(crate) fn read_last_run(answer: &Value) -> Option<JobRecord> {
+fn read_last_run(answer: &Value) -> Option<JobRecord> {
     let Value::Array(parts) = answer else { return None };
     let [Value::BulkString(record), Value::Int(now)] = parts.as_slice() else { return None };
     read_job(record, u64::try_from(*now).ok()?)

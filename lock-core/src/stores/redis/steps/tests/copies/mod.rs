@@ -1,0 +1,112 @@
+//! Every fast path beside the transition that it is a copy of: each step, in each state of a lock, with its fast paths and
+//! without them. Both must answer the same, leave the same, and tell the same.
+//!
+//! One difference is none: how long the queue and the waiters last beyond the lock.
+
+use std::collections::BTreeMap;
+
+use crate::stores::redis::steps::script::Eval;
+use crate::stores::redis::steps::tests::refusals::{STATES, calls, states};
+use crate::testing::RedisServer;
+
+/// Where a fast path is entered, and how it is left out.
+const WITHOUT: [(&str, &str); 7] = [
+    // join.lua, of `acquire` of phase/steps.lua.
+    ("ARGV[1] == 'take' and join_if_nobody_waits() or library()", "library()"),
+    // pass.lua, of `free` of free.lua, where a lock is requeued, released, and released in a cluster.
+    ("ticket ~= '' and pass_on(", "nil and pass_on("),
+    ("local passed = pass_on(", "local passed = nil and pass_on("),
+    ("if pass_on(lock, queue, clock, head) then", "if nil then"),
+    // release.lua, of `free` of free.lua and of phase/steps.lua.
+    ("if keep == 0 and not shared and pcall('EXISTS'", "if nil and pcall('EXISTS'"),
+    ("answers[i] = leave_phase(", "answers[i] = nil and leave_phase("),
+    // batch.lua, of the same.
+    ("  if waiting == 0 then\n", "  if nil then\n"),
+];
+
+/// What a fast path may do wrong.
+const WRONG: [(&str, &str); 6] = [
+    ("' .. tail .. passing", "' .. tail"),
+    ("pcall('ZREM', queue, owner, heir)\n", "pcall('ZREM', queue, owner)\n"),
+    ("string.format(PHASE_HEAD, used + units)", "string.format(PHASE_HEAD, used)"),
+    ("pack_ticket(ticket, '0', mode .. '|' .. floor", "pack_ticket(ticket, '0', floor"),
+    ("  used = used - units\n  local first", "  local first"),
+    ("if table.concat(values) == heads", "if heads"),
+];
+
+/// One step with and without its fast paths.
+struct Pair {
+    name: &'static str,
+    call: Eval,
+    /// Both, the first as it is.
+    scripts: [String; 2],
+}
+
+/// Lists the steps that have fast paths.
+fn pairs() -> Vec<Pair> {
+    let pair = |(name, _, call): (_, _, Eval)| {
+        let whole = call.by_text();
+        let Some(redis::Arg::Simple(script)) = whole.args_iter().nth(1) else { panic!("no script") };
+        let fast = String::from_utf8(script.to_vec()).unwrap();
+        let slow = WITHOUT.iter().fold(fast.clone(), |text, (from, to)| text.replace(from, to));
+        (slow != fast).then_some(Pair { name, call, scripts: [fast, slow] })
+    };
+    calls::steps().into_iter().filter_map(pair).collect()
+}
+
+/// Compares each pair in each state. Returns how many there were, and what differs, or the first that does.
+fn compare(pairs: &[Pair], only_first: bool) -> (usize, BTreeMap<String, [Vec<String>; 2]>) {
+    let server = RedisServer::start();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let (mut count, mut different) = (0, BTreeMap::new());
+    for Pair { name, call, scripts: [fast, slow] } in pairs {
+        let both = [STATES, fast, "\nend\nlocal function whole()\n", slow, include_str!("compare.lua")].concat();
+        let both = redis::Script::new(&both);
+        for state in states() {
+            let mut invocation = both.prepare_invoke();
+            let mut words = call.by_hash().args_iter().skip(2).filter_map(|word| match word {
+                redis::Arg::Simple(word) => Some(word),
+                _ => None,
+            });
+            let keys: usize = std::str::from_utf8(words.next().unwrap()).unwrap().parse().unwrap();
+            words.by_ref().take(keys).for_each(|key| drop(invocation.key(key)));
+            words.for_each(|word| drop(invocation.arg(word)));
+            for word in [state, "none", "", ""] {
+                invocation.arg(word);
+            }
+            let outcomes: [Vec<String>; 2] = invocation.invoke(&mut connection).unwrap();
+            count += 1;
+            if outcomes[0] != outcomes[1] {
+                different.insert(format!("{name}: {state}"), outcomes);
+                if only_first {
+                    return (count, different);
+                }
+            }
+        }
+    }
+    (count, different)
+}
+
+#[test]
+fn a_fast_path_does_what_the_transition_does_that_it_is_a_copy_of() {
+    let pairs = pairs();
+    for (from, _) in WITHOUT {
+        assert!(pairs.iter().any(|pair| pair.scripts[0].contains(from)), "no script has {from}");
+    }
+    let (count, different) = compare(&pairs, false);
+    assert!(count > 300 && different.is_empty(), "of {count}: {different:#?}");
+}
+
+#[test]
+fn a_fast_path_that_does_something_else_is_noticed() {
+    for (from, to) in WRONG {
+        let mut pairs = pairs();
+        pairs.retain_mut(|Pair { scripts: [fast, _], .. }| {
+            let has = fast.contains(from);
+            *fast = fast.replace(from, to);
+            has
+        });
+        assert!(!pairs.is_empty(), "no script has {from}");
+        assert_eq!(compare(&pairs, true).1.len(), 1, "{from}");
+    }
+}
