@@ -48,7 +48,7 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
         ("walk('', now, value, used)\n    return wanted() and 2 or 1", "return wanted() and 2 or 1"),
     ]),
     ("units stay within the limit", &[
-        ("used + units > limit", "used + units > limit + 1"),
+        ("used + units > tonumber(limit)", "used + units > limit + 1"),
         ("used and used + units <= limit", "used and used + units <= limit + 1"),
     ]),
     ("only a phase can be joined", &[("if not used then\n    return value\n", "if not used then\n    return value, value and 0 or nil\n")]),
@@ -59,7 +59,10 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
     ("a repeat takes no units again", &[
         ("if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then", "if failed(pcall('ZADD', queue, ends, owner)) then"),
     ]),
-    ("queue and waiters outlast a lease", &[("ttl + QUEUE_KEPT", "50")]),
+    ("queue and waiters outlast a lease", &[
+        ("pcall('PEXPIRE', queue, lasts)", "pcall('PEXPIRE', queue, '50')"),
+        ("pcall('PEXPIRE', waiters, lasts)", "pcall('PEXPIRE', waiters, '50')"),
+    ]),
     ("who could not be told has no units", &[
         ("value, used = write_phase(used, new_value, new_used, now)\n", "value, used = new_value, new_used\n"),
     ]),

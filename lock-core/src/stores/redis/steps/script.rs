@@ -1,5 +1,8 @@
 //! Scripts: text and hash, computed once; and how one is called.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use redis::{Arg, Cmd};
 
 /// A piece of a script's text.
@@ -19,10 +22,30 @@ impl Script {
     /// those who read the files, and are not sent.
     pub(crate) fn new(parts: &[&[Part]]) -> Self {
         let lines = parts.concat().into_iter().flat_map(str::lines);
-        let text: String =
-            lines.filter(|line| !line.trim_start().starts_with("--")).flat_map(|line| [line, "\n"]).collect();
+        let code = lines.filter(|line| !line.trim_start().starts_with("--")).flat_map(|line| [line, "\n"]);
+        let text = with_constants(&code.collect::<String>());
         Self { sha: redis::Script::new(&text).get_hash().to_owned(), text }
     }
+}
+
+/// The constants of all scripts, each on a line of its own.
+static CONSTANTS: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+    let lines = include_str!("lib/layout.lua").lines();
+    lines.filter_map(|line| line.strip_prefix("local ")?.split_once(" = ")).collect()
+});
+
+/// Puts constants in the place of their names.
+fn with_constants(text: &str) -> String {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (mut whole, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find(is_of_name) {
+        let length = rest[start..].find(|c| !is_of_name(c)).unwrap_or(rest.len() - start);
+        let name = &rest[start..start + length];
+        whole.push_str(&rest[..start]);
+        whole.push_str(CONSTANTS.get(name).unwrap_or(&name));
+        rest = &rest[start + length..];
+    }
+    whole + rest
 }
 
 /// One call of a script: keys, then arguments.

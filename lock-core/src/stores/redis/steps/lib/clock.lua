@@ -10,12 +10,6 @@
 local call, pcall = redis.call, redis.pcall
 local CLOCK = KEYS[#KEYS]
 
--- The answer if something was refused, and so was what takes back what was done before: whoever asked undoes it. It is
--- no error that the server gives, which would say that nothing was done.
-local HALFWAY = 'eHALFWAY it could be done neither wholly nor not at all'
--- The answer if there is more to take out than one script may take the time for, where nobody asks again by itself.
-local CLEARING = 'eCLEARING more leases have ended than can be taken out at once'
-
 -- Lua's own conversion would write 1.79e+15.
 local function text(number)
   return string.format('%d', number)

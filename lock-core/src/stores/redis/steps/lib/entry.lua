@@ -11,21 +11,11 @@ local function is_owner(name)
   return #name == 32 and not string.find(name, '%X')
 end
 
--- Reads a mode, `s units/limit`: returns both; nothing for that of a claim that wants K for itself.
-local function terms(mode)
-  local units, limit = string.match(mode, SHARING)
-  return tonumber(units), tonumber(limit)
-end
-
--- Writes an entry, as ENTRY of layout.lua reads it. `known` is the floor, behind the mode and a bar if the claim shares.
-local function pack_entry(inbox, stamp, confirmed, reach, grant_ttl, known, tail)
-  return table.concat({ inbox, stamp, confirmed, reach, grant_ttl, known, tail }, '|')
-end
-
--- Writes the entry of a claim that asks just now. Without a ticket it waits for nothing, and nobody is told.
-local function pack_ticket(ticket, reach, known, tail, now)
+-- Writes an entry, as ENTRY of layout.lua reads it, of a ticket; without one nobody is told of anything. `known` is the floor,
+-- behind the mode and a bar if the claim shares.
+local function pack_entry(ticket, confirmed, reach, known, tail)
   local stamp, grant_ttl, inbox = string.match(ticket, TICKET)
-  return pack_entry(inbox or '', stamp or '0', text(now), reach, grant_ttl or '0', known, tail)
+  return table.concat({ inbox or '', stamp or '0', confirmed, reach, grant_ttl or '0', known, tail }, '|')
 end
 
 -- Reads an entry. Returns nothing if it cannot be one: no claim has such a name, it is longer than any, its lease or its time
@@ -38,7 +28,8 @@ local function unpack_entry(owner, text, now)
   if not inbox or tonumber(grant_ttl) > HOUR or tonumber(confirmed) > now + HOUR * 1000 then
     return
   end
-  local units, limit = terms(mode)
+  local units, limit = string.match(mode, SHARING)
+  units, limit = tonumber(units), tonumber(limit)
   if mode ~= '' and not (units and units > 0 and units <= limit and limit <= MOST_UNITS) then
     return
   end

@@ -1,5 +1,6 @@
--- What lies in the keys of a lock, and each number, name and pattern that more than one part knows. There are constants here and
--- nothing else, which cost a call next to nothing, so this part comes first also where a few commands do.
+-- What lies in the keys of a lock, and each number, name and pattern that more than one part knows. A name that is defined here
+-- stands for what is written behind it, in every script: `script.rs` puts that in its place. As variables they would cost
+-- every call, because Lua makes room for each one that a function knows, whether the function is called or not.
 --
 -- KEYS     of one lock:
 --          the lock K: a string `owner|since|ttl|host|pid|site|lock name`, since being server ms; then
@@ -33,15 +34,19 @@ local DAY = 86400000
 local QUEUE_KEPT = 30000
 
 -- The greatest id of the clock of which a token of 63 bits can be made, and the greatest number behind it in a phase.
-local LAST_MS, LAST_SEQ, LAST_NUMBER = 8796093022206, 8191, 127
+local LAST_MS = 8796093022206
+local LAST_SEQ = 8191
+local LAST_NUMBER = 127
 -- Numbers of Lua are exact up to this one.
 local EXACT = 9007199254740992
 -- The most units there can be, and the longest entry.
-local MOST_UNITS, LONGEST_ENTRY = 4294967295, 2048
+local MOST_UNITS = 4294967295
+local LONGEST_ENTRY = 2048
 
 -- Every so many us, by the server's time, a draw also has the clock's old entries taken out, all or blocks of them. Where each
 -- command counts, it is looked for blocks only now and then too.
-local EMPTIED_EVERY, TRIMMED_EVERY = 1000, 50
+local EMPTIED_EVERY = 1000
+local TRIMMED_EVERY = 50
 
 -- How many entries one move looks at; what follows is the next one's work.
 local WALK = 32
@@ -57,8 +62,10 @@ local COUNTED = 1000
 -- half a minute, else just so that one can be found.
 local OTHERS = 'others'
 local EXPECTED = 30000000
-local KNOWN_PASSES, KNOWN_WINDOW = 100000, 20000
-local UNKNOWN_PASSES, UNKNOWN_WINDOW = 1000000, 10000
+local KNOWN_PASSES = 100000
+local KNOWN_WINDOW = 20000
+local UNKNOWN_PASSES = 1000000
+local UNKNOWN_WINDOW = 10000
 
 -- An entry of the waiters: inbox, stamp, confirmed, reach, grant_ttl, mode, floor, tail. A claim that wants K for itself has no
 -- mode, and for that the bar behind it may be missing. `pack_entry` of entry.lua writes what this reads.
@@ -79,3 +86,11 @@ local PHASE = '^shared(%d+)|(%d+)%-(%d+)%-(%d+)%-?(%d*)%-?([%d-]*)|'
 local PHASE_TO_JOIN = '^shared0000000000(%d+)|(%d+)%-(%d+)%-(%d+)%-?(%d*)'
 local PHASE_TO_LEAVE = '^shared0000000000(%d+)|%d+%-%d+%-%d+[%d-]*|'
 
+-- The byte behind the owner in a value of ours, and behind the units of a phase: a bar.
+local BAR = 124
+
+-- The answer if something was refused, and so was what takes back what was done before: whoever asked undoes it. It is
+-- no error that the server gives, which would say that nothing was done.
+local HALFWAY = 'eHALFWAY it could be done neither wholly nor not at all'
+-- The answer if there is more to take out than one script may take the time for, where nobody asks again by itself.
+local CLEARING = 'eCLEARING more leases have ended than can be taken out at once'

@@ -29,14 +29,9 @@ local function time_left()
   return failed(left) and '-1' or text(math.min(left, EXACT))
 end
 
--- Returns whether a value begins with this owner and a bar, which is byte 124.
+-- Returns whether a value begins with this owner and a bar.
 local function is_of(value, owner)
-  return value and string.byte(value, 33) == 124 and string.find(value, owner, 1, true) == 1
-end
-
--- Returns whether a value is that of a client of another library: ours have a bar behind 32 characters, in a phase too.
-local function is_foreign(value)
-  return string.byte(value, 33) ~= 124
+  return value and string.byte(value, 33) == BAR and string.find(value, owner, 1, true) == 1
 end
 
 -- Reads a phase: the units in use, its token, the number of the history in which that was drawn, and the

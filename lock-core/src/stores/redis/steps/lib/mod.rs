@@ -1,11 +1,8 @@
 //! The parts that scripts are made of, in the order in which they come: each knows those before it.
 //!
-//! What only waiters or sharers need stands in a function, which is made where somebody needs it: most calls end before.
+//! The constants of `layout.lua` are known to all of them. What only waiters or sharers need stands in a function, which is made where somebody needs it: most calls end before.
 
 use crate::stores::redis::steps::script::Part;
-
-/// Constants alone.
-pub(crate) const LAYOUT: Part = include_str!("layout.lua");
 
 /// Draws tokens.
 pub(crate) const CLOCK: Part = include_str!("clock.lua");
@@ -34,7 +31,7 @@ pub(crate) const QUEUE: [Part; 11] = [
 /// Frees one lock that has a queue, and passes it on.
 pub(crate) const FREE: Part = include_str!("free.lua");
 
-/// Passes a lock on by a few commands, without any of the parts but the constants.
+/// Passes a lock on by a few commands, without any other part.
 pub(crate) const PASS: Part = include_str!("pass.lua");
 
 /// What a member of a quorum remembers.

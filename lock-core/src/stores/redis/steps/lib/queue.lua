@@ -16,8 +16,8 @@ end
 
 -- Writes that a claim was passed over: it keeps its place, and is granted anyway once it asks again.
 local function pass_over(owner, entry)
-  local passed = pack_entry(entry.inbox, entry.stamp, entry.confirmed, '1', entry.grant_ttl, entry.known, entry.tail)
-  pcall('HSET', WAITERS, owner, passed)
+  local ticket = table.concat({ entry.stamp, entry.grant_ttl, entry.inbox }, '|')
+  pcall('HSET', WAITERS, owner, pack_entry(ticket, entry.confirmed, '1', entry.known, entry.tail))
 end
 
 -- Takes a claim out of the queue. By pcall: whatever has become of the queue, a lock must be freed. Returns what was refused, if
@@ -95,7 +95,7 @@ local function enter(owner, ticket, known, tail, now, lasts)
     score = last > now + DAY * 1000 and now or math.max(now, last + 1)
   end
   -- The entry first: a place of which nothing is known is taken out by whoever looks at it.
-  local refused = put(lasts, 'HSET', WAITERS, owner, pack_ticket(ticket, reach, known, tail, now))
+  local refused = put(lasts, 'HSET', WAITERS, owner, pack_entry(ticket, text(now), reach, known, tail))
   if not refused and score then
     refused = put(lasts, 'ZADD', QUEUE, score, owner)
     if refused then

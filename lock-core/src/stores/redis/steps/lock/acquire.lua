@@ -74,7 +74,7 @@ local function acquire(now)
       return token and 'g' .. token or refused
     end
     value = read_lock()
-  elseif value and is_foreign(value) then
+  elseif value and string.byte(value, 33) ~= BAR then
     meet(now)
   end
   local state = 'h'

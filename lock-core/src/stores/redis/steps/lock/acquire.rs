@@ -7,7 +7,7 @@ use redis::Value;
 use crate::contract::backend::{AcquireRequest, Ticket};
 use crate::stores::redis::clock::{Draw, token_of_phase};
 use crate::stores::redis::keys::{INBOX, Keys};
-use crate::stores::redis::steps::lib::{CLOCK, ENTRY, LAYOUT, PASS, QUEUE};
+use crate::stores::redis::steps::lib::{CLOCK, ENTRY, PASS, QUEUE};
 use crate::stores::redis::steps::script::{Eval, Script};
 use crate::stores::redis::value::Tail;
 use crate::stores::redis::{steps, value};
@@ -15,7 +15,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::owner::{Holder, OwnerId};
 
 static SCRIPT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[&[LAYOUT, CLOCK, ENTRY], &QUEUE, &[PASS, include_str!("acquire.lua")]]));
+    LazyLock::new(|| Script::new(&[&[CLOCK, ENTRY], &QUEUE, &[PASS, include_str!("acquire.lua")]]));
 
 /// One request.
 pub(crate) struct Acquire<'a> {

@@ -35,7 +35,7 @@ end
 -- what `free` of phase/steps.lua does then, and writes the same: what it cannot do, or is refused, is left to that.
 local function leave_phase(lock, queue, owner, units)
   local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -2, -1, 'WITHSCORES')
-  if value.err or string.byte(value, 33) ~= 124 or sub(value, 1, 6) ~= 'shared' or not last[2] then
+  if value.err or string.byte(value, 33) ~= BAR or sub(value, 1, 6) ~= 'shared' or not last[2] then
     return false
   end
   local used = tonumber(string.match(value, PHASE_TO_LEAVE))

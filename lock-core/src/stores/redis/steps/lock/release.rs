@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::contract::backend::{Claim, Freed};
 use crate::stores::redis::keys::QueueOf;
-use crate::stores::redis::steps::lib::{CLOCK, ENTRY, FREE, LAYOUT, PASS, QUEUE};
+use crate::stores::redis::steps::lib::{CLOCK, ENTRY, FREE, PASS, QUEUE};
 use crate::stores::redis::steps::script::{Eval, Script};
 use crate::stores::redis::value;
 use crate::types::key::LockKey;
@@ -16,7 +16,7 @@ use crate::types::owner::OwnerId;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     // The functions are defined only if they are needed.
-    let begins = ["local guarded = pcall\n", LAYOUT, "local function library()\n", CLOCK, ENTRY];
+    let begins = ["local guarded = pcall\n", "local function library()\n", CLOCK, ENTRY];
     Script::new(&[&begins, &QUEUE, &[FREE, "end\n", PASS, include_str!("release.lua")]])
 });
 

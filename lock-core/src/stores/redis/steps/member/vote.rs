@@ -8,14 +8,13 @@ use redis::Value;
 use crate::contract::backend::{AcquireRequest, MemberList};
 use crate::stores::redis::clock::Draw;
 use crate::stores::redis::keys::{BIRTH, Keys, MEMBERS};
-use crate::stores::redis::steps::lib::{CLOCK, LAYOUT, LOCK, MEMBER};
+use crate::stores::redis::steps::lib::{CLOCK, LOCK, MEMBER};
 use crate::stores::redis::steps::lock::acquire::Acquired;
 use crate::stores::redis::steps::script::{Eval, Script};
 use crate::stores::redis::value::{self, Tail};
 use crate::types::fencing::FencingToken;
 
-static VOTE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[&[LAYOUT, CLOCK, LOCK, MEMBER, include_str!("vote.lua")]]));
+static VOTE: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[CLOCK, LOCK, MEMBER, include_str!("vote.lua")]]));
 
 static MEMBERSHIP: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("members.lua")]]));
 

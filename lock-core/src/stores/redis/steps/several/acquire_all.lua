@@ -50,7 +50,7 @@ for number = 1, count do
     end
   end
   if value and not is_of(value, owner) then
-    if is_foreign(value) then
+    if string.byte(value, 33) ~= BAR then
       meet(now)
     end
     return { now, number, 'h' .. time_left() .. '|' .. value }

@@ -7,14 +7,14 @@ use redis::Value;
 use crate::contract::backend::AcquireRequest;
 use crate::stores::redis::clock::Draw;
 use crate::stores::redis::keys::Keys;
-use crate::stores::redis::steps::lib::{CLOCK, ENTRY, LAYOUT, QUEUE};
+use crate::stores::redis::steps::lib::{CLOCK, ENTRY, QUEUE};
 use crate::stores::redis::steps::lock::acquire::Acquired;
 use crate::stores::redis::steps::script::{Eval, Script};
 use crate::stores::redis::value::{self, Tail};
 use crate::types::fencing::FencingToken;
 
 static SCRIPT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[&[LAYOUT, CLOCK, ENTRY], &QUEUE, &[include_str!("acquire_all.lua")]]));
+    LazyLock::new(|| Script::new(&[&[CLOCK, ENTRY], &QUEUE, &[include_str!("acquire_all.lua")]]));
 
 /// One request for several locks.
 pub(crate) struct AcquireAll<'a> {

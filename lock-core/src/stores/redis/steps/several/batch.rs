@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use crate::contract::backend::AcquireRequest;
 use crate::stores::redis::clock::Draw;
 use crate::stores::redis::keys::{ClockOf, Keys, QueueOf, clock_of};
-use crate::stores::redis::steps::lib::{CLOCK, ENTRY, FREE, LAYOUT, PASS, QUEUE};
+use crate::stores::redis::steps::lib::{CLOCK, ENTRY, FREE, PASS, QUEUE};
 use crate::stores::redis::steps::lock::native::Taken;
 use crate::stores::redis::steps::script::{Eval, Script};
 use crate::stores::redis::value::{self, Tail, Whole};
@@ -16,7 +16,7 @@ use crate::types::owner::OwnerId;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     // The functions are defined only if they are needed, and then for the slot of one lock.
-    let begins = ["local guarded = pcall\n", LAYOUT, "local function library(KEYS)\n", CLOCK, ENTRY];
+    let begins = ["local guarded = pcall\n", "local function library(KEYS)\n", CLOCK, ENTRY];
     Script::new(&[&begins, &QUEUE, &[FREE, "end\n", PASS, include_str!("batch.lua")]])
 });
 

@@ -7,14 +7,15 @@
 -- Returns  as share.lua.
 --
 -- Atomic, for the reasons of share.lua. It is a copy of `acquire` of phase/steps.lua, and writes what that would write; what it
--- cannot do, or is refused, is left to that.
+-- cannot do, or is refused, is left to that. Only those whose leases are over it leaves where they are: what they had counts until
+-- somebody does not fit.
 
 local byte, sub = string.byte, string.sub
 
 -- Nearly always nobody waits, and it fits. Then eight commands do.
 local function join_if_nobody_waits()
   local owner, ttl, deadline, tail, ticket, floor, mode, history, ended = unpack(ARGV, 2)
-  local units, limit = terms(mode)
+  local units, limit = string.match(mode, SHARING)
   local lock, queue, waiters = unpack(KEYS)
   local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')
   local now = time()
@@ -29,7 +30,7 @@ local function join_if_nobody_waits()
     used, token = id and 0, id and id .. '-0'
     field = history == '' and token or (token or '') .. '-' .. history
     value = string.rep(' ', 32) .. '|' .. (field or '') .. '|' .. tail
-  elseif byte(value, 33) == 124 and sub(value, 1, 6) == 'shared' and last[2] and byte(last[2]) == 45 then
+  elseif byte(value, 33) == BAR and sub(value, 1, 6) == 'shared' and last[2] and byte(last[2]) == 45 then
     -- Byte 45 is the minus of the greatest score: nobody waits.
     local ms, seq, number, drawn_in
     used, ms, seq, number, drawn_in = string.match(value, PHASE_TO_JOIN)
@@ -40,9 +41,10 @@ local function join_if_nobody_waits()
       return
     end
   end
-  if not used or not token or used + units > limit then
+  if not used or not token or used + units > tonumber(limit) then
     return
   end
+  local lasts = text(ttl + QUEUE_KEPT)
   if not begins then
     local left = pcall('PTTL', waiters)
     -- Both keys must outlive the new lease, and mostly do: they were made to last longer than one.
@@ -50,8 +52,7 @@ local function join_if_nobody_waits()
       -- Somebody deleted them.
       return
     elseif left < ttl + 1000 then
-      local kept = text(ttl + QUEUE_KEPT)
-      if failed(pcall('PEXPIRE', queue, kept)) or failed(pcall('PEXPIRE', waiters, kept)) then
+      if failed(pcall('PEXPIRE', queue, lasts)) or failed(pcall('PEXPIRE', waiters, lasts)) then
         return
       end
     end
@@ -62,12 +63,12 @@ local function join_if_nobody_waits()
   if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then
     return
   end
-  local set = begins and pcall('PEXPIRE', queue, text(ttl + QUEUE_KEPT))
+  local set = begins and pcall('PEXPIRE', queue, lasts)
   if not failed(set) then
-    set = pcall('HSET', waiters, owner, pack_ticket(ticket, '0', mode .. '|' .. floor, tail, now))
+    set = pcall('HSET', waiters, owner, pack_entry(ticket, text(now), '0', mode .. '|' .. floor, tail))
   end
   if begins and not failed(set) then
-    set = pcall('PEXPIRE', waiters, text(ttl + QUEUE_KEPT))
+    set = pcall('PEXPIRE', waiters, lasts)
   end
   if not failed(set) then
     -- K ends with the last lease of all. It is written last: without it nothing is held.

@@ -8,7 +8,7 @@ use redis::Value;
 use crate::contract::backend::{Claim, Renewal};
 use crate::stores::redis::clock;
 use crate::stores::redis::keys::Keys;
-use crate::stores::redis::steps::lib::{CLOCK, ENTRY, LAYOUT, QUEUE};
+use crate::stores::redis::steps::lib::{CLOCK, ENTRY, QUEUE};
 use crate::stores::redis::steps::lock::acquire::Acquire;
 use crate::stores::redis::steps::script::{Eval, Script};
 use crate::stores::redis::steps::step::{Read, Step, Unread};
@@ -20,7 +20,7 @@ use crate::types::owner::{Holder, OwnerId};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     // The functions are defined only if they are needed.
-    let begins = [LAYOUT, CLOCK, ENTRY, "local function library()\n"];
+    let begins = [CLOCK, ENTRY, "local function library()\n"];
     Script::new(&[&begins, &QUEUE, &[include_str!("share.lua"), "end\n", include_str!("join.lua")]])
 });
 

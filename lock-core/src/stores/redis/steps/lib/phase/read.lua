@@ -16,6 +16,12 @@
 -- In all of these parts `value` is what lies at K, or false, and `used` the units in use if that is a phase, else nothing. They
 -- are passed on and returned, because whoever writes K knows them: nothing is read twice.
 
+-- Reads a mode: returns units and limit; nothing for a claim that wants K for itself.
+local function terms(mode)
+  local units, limit = string.match(mode, SHARING)
+  return tonumber(units), tonumber(limit)
+end
+
 -- Returns whether a claim may have K now: alone if K is free, or beside others within its own limit.
 local function fits(value, used, units, limit)
   used = value and used or not value and 0

@@ -41,7 +41,7 @@ local function take_or_wait(claim, now, value, used, moved, more)
       end
       -- What the waiters know of it is written before it is let in, and is as before if it cannot be.
       local ends, before = math.floor(now / 1000) + tonumber(ttl), pcall('HGET', WAITERS, owner)
-      local entry = pack_ticket(ticket, '0', known, tail, now)
+      local entry = pack_entry(ticket, text(now), '0', known, tail)
       local refused = put(must_last(now, ends), 'HSET', WAITERS, owner, entry)
       if refused then
         return refused
@@ -69,7 +69,7 @@ local function take_or_wait(claim, now, value, used, moved, more)
       return more
     end
   end
-  if value and is_foreign(value) then
+  if value and string.byte(value, 33) ~= BAR then
     meet(now)
   end
   local state = 'h'
@@ -186,7 +186,7 @@ return {
     local tail = string.match(value or '', '^[^|]*|[^|]*|(%d+|[^|]*|%d+|[^|]*|[^|]*)') or ''
     local units, left = terms(mode), math.max(call('PTTL', LOCK), tonumber(ttl))
     local ends = math.floor(now / 1000) + left
-    refused = let_in(owner, pack_ticket('', '0', mode .. '|0-0', tail, now), ends, now)
+    refused = let_in(owner, pack_entry('', text(now), '0', mode .. '|0-0', tail), ends, now)
     if refused then
       return refused
     end

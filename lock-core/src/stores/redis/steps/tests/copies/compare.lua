@@ -56,7 +56,16 @@ end
 -- Whether it goes away if nobody looks after it, and not too soon.
 local function outlasts(key)
   local left, lock = server.call('PTTL', key), server.call('PTTL', K)
-  return left == -2 and 'gone' or left > lock and 'outlasts' or left < 0 and 'stays' or 'too short'
+  return left == -2 and 'gone' or left > lock and 'outlasts' or left < 0 and 'stays' or 'does not outlast'
+end
+
+-- Who stands in the queue, in order: holders with the end of their leases. Where exactly a place is, is nobody's affair.
+local function queue()
+  local found, shown = server.call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES'), {}
+  for at = 1, #found, 2 do
+    shown[#shown + 1] = found[at] .. (tonumber(found[at + 1]) < 0 and ' until ' .. found[at + 1] or ' waits')
+  end
+  return table.concat(shown, ', ')
 end
 
 local function outcome(step)
@@ -79,7 +88,7 @@ local function outcome(step)
   return {
     said,
     shown(server.call('GET', K)) .. ', for ' .. lasts(K),
-    shown(server.call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES')) .. ', ' .. outlasts(QUEUE),
+    queue() .. ', ' .. outlasts(QUEUE),
     table.concat(entries, '\n') .. ', ' .. outlasts(WAITERS),
     table.concat(told, '\n'),
   }

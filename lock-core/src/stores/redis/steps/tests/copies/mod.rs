@@ -1,7 +1,8 @@
 //! Every fast path beside the transition that it is a copy of: each step, in each state of a lock, with its fast paths and
 //! without them. Both must answer the same, leave the same, and tell the same.
 //!
-//! One difference is none: how long the queue and the waiters last beyond the lock.
+//! Two differences are none: how long the queue and the waiters last beyond the lock, and where exactly in the queue a place is,
+//! as long as the order is the same.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +25,16 @@ const WITHOUT: [(&str, &str); 7] = [
     ("  if waiting == 0 then\n", "  if nil then\n"),
 ];
 
+/// Where a copy does less, and why that is as good: it takes out nobody whose lease is over. What they had counts until somebody
+/// does not fit, who is left to the transition.
+const LESS: [(&str, &str); 2] = [("read", "shared, a lease is over"), ("read", "all leases are over")];
+
 /// What a fast path may do wrong.
 const WRONG: [(&str, &str); 6] = [
     ("' .. tail .. passing", "' .. tail"),
     ("pcall('ZREM', queue, owner, heir)\n", "pcall('ZREM', queue, owner)\n"),
-    ("string.format(PHASE_HEAD, used + units)", "string.format(PHASE_HEAD, used)"),
-    ("pack_ticket(ticket, '0', mode .. '|' .. floor", "pack_ticket(ticket, '0', floor"),
+    ("string.format('shared%026d', used + units)", "string.format('shared%026d', used)"),
+    ("pack_entry(ticket, text(now), '0', mode .. '|' .. floor", "pack_entry(ticket, text(now), '0', floor"),
     ("  used = used - units\n  local first", "  local first"),
     ("if table.concat(values) == heads", "if heads"),
 ];
@@ -69,14 +74,22 @@ fn compare(pairs: &[Pair], only_first: bool) -> (usize, BTreeMap<String, [Vec<St
                 _ => None,
             });
             let keys: usize = std::str::from_utf8(words.next().unwrap()).unwrap().parse().unwrap();
-            words.by_ref().take(keys).for_each(|key| drop(invocation.key(key)));
-            words.for_each(|word| drop(invocation.arg(word)));
+            for key in words.by_ref().take(keys) {
+                invocation.key(key);
+            }
+            for word in words {
+                invocation.arg(word);
+            }
             for word in [state, "none", "", ""] {
                 invocation.arg(word);
             }
             let outcomes: [Vec<String>; 2] = invocation.invoke(&mut connection).unwrap();
             count += 1;
-            if outcomes[0] != outcomes[1] {
+            assert!(
+                !LESS.contains(&(*name, state)) || outcomes[0] != outcomes[1],
+                "{name}: {state} needs no exception"
+            );
+            if outcomes[0] != outcomes[1] && !LESS.contains(&(*name, state)) {
                 different.insert(format!("{name}: {state}"), outcomes);
                 if only_first {
                     return (count, different);
