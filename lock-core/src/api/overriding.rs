@@ -15,7 +15,7 @@ tokio::task_local! {
 struct Layer {
     set: Box<dyn Fn(LockRequest) -> LockRequest + Send + Sync>,
     /// The innermost lock around the place where it was opened.
-    place: Option<context::Place>,
+    place: Option<context::CodePlace>,
     outer: Option<Arc<Layer>>,
 }
 

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use crate::api::election::Leader;
 use crate::api::manager::LockManager;
-use crate::engine::watch::following::Seen;
+use crate::engine::watch::following::LastSeen;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 
@@ -12,7 +12,7 @@ use crate::types::key::LockKey;
 #[derive(Debug)]
 pub struct Observation {
     manager: LockManager,
-    seen: Result<watch::Receiver<Seen>>,
+    seen: Result<watch::Receiver<LastSeen>>,
 }
 
 impl Observation {

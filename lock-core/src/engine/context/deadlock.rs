@@ -1,11 +1,10 @@
 //! Tasks that wait for each other, found across processes while they wait.
 //!
-//! A task that waits for a lock inside `run` or an annotated function, and so holds others, publishes beside each of
-//! those what it waits for, about once a second. Then it walks: who holds what it waits for, and what does that holder
-//! wait for? A walk that comes back to one of its own locks is a cycle, and two of them in a row, between which every
-//! member has published again, are a deadlock: nobody in it moves, so it never ends by itself. Its members find it,
-//! and they agree without a message on the one that gives way, a look later: the one whose lock has the greatest token,
-//! which is the youngest.
+//! A task may wait for a lock while it holds others. About once a second it then publishes, beside each lock that it holds,
+//! what it waits for. Then it walks: who holds what it waits for, and what does that holder wait for? A walk that comes
+//! back to one of its own locks has found a cycle. If two walks in a row find the same cycle, and every member has published
+//! in between, it is a deadlock: no member moves, so it never ends by itself. Each member finds it, and they agree without a
+//! message on the one that gives way after one more walk: the member whose lock has the greatest token, the youngest.
 //!
 //! The walk is that of Chandy, Misra and Haas (1983), by reads instead of probes.
 
@@ -69,7 +68,7 @@ impl Nested {
     /// Watches for a deadlock while the task waits. Ends only if the task is the one to give way.
     pub(crate) async fn victim(mut self) -> LockError {
         let mut before: Option<Vec<Hop>> = None;
-        let mut told = false;
+        let mut reported = false;
         loop {
             let pause = jitter(EVERY.0, EVERY.1);
             self.engine.timer.sleep_until(self.engine.clock.now().after(pause)).await;
@@ -77,24 +76,24 @@ impl Nested {
             // A walk that failed or ended says nothing.
             let cycle = self.walk().await.unwrap_or_default();
             let (Some(now), Some(then)) = (&cycle, &before) else {
-                (before, told) = (cycle, false);
+                (before, reported) = (cycle, false);
                 continue;
             };
             if !is_same(then, now) {
-                (before, told) = (cycle, false);
+                (before, reported) = (cycle, false);
                 continue;
             }
-            // Somebody has not published since: it may wait no longer.
+            // A member that has not published since the walk before may have stopped to wait.
             if then.iter().zip(now).any(|(then, now)| then.stamp >= now.stamp) {
                 continue;
             }
             let deadlock = deadlock(now);
-            // One more look, so that others find it too before it is gone.
-            if told && deadlock.victim {
+            // The victim gives way after one more walk, so that the others find the deadlock too before it is gone.
+            if reported && deadlock.victim {
                 return LockError::deadlock(&deadlock);
             }
-            if !told {
-                told = true;
+            if !reported {
+                reported = true;
                 tracing::warn!("{deadlock}");
                 self.engine.observers.notice(&Notice::Deadlocked { deadlock: &deadlock });
             }

@@ -74,17 +74,17 @@ fn find(mut wanted: impl FnMut(&Frame) -> bool) -> Option<Arc<Hold>> {
 
 /// A place in the running code, told apart by the innermost lock around it.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(Arc<Frame>);
+pub(crate) struct CodePlace(Arc<Frame>);
 
-impl PartialEq for Place {
+impl PartialEq for CodePlace {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 /// Returns the place of the running code, if a lock is held around it.
-pub(crate) fn place() -> Option<Place> {
-    current().map(Place)
+pub(crate) fn place() -> Option<CodePlace> {
+    current().map(CodePlace)
 }
 
 fn current() -> Option<Arc<Frame>> {

@@ -263,7 +263,7 @@ impl Pair {
                 self.turn = Some(turn);
                 self.model.taken = true;
             }
-            Poll::Pending => assert!(!called, "called, and not told"),
+            Poll::Pending => assert!(!called, "called, and not woken"),
         }
     }
 

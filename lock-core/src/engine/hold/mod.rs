@@ -263,12 +263,13 @@ impl Hold {
         self.state().succeeded = Some(succeeded);
     }
 
-    /// Returns the run of a job that ends now, if one was begun and counts, or its end was told.
+    /// Returns the run of a job that ends now, if there is one: it began, so that its `min_hold` counts, or its body said
+    /// how it ended.
     pub(crate) fn run(&self) -> Option<JobRun> {
         let Purpose::Job { every: Some(every) } = self.events.purpose else { return None };
         let state = self.state();
-        let is_known = state.succeeded.is_some() || !state.without_min_hold;
-        is_known.then(|| JobRun::new(every, state.succeeded == Some(true)))
+        let has_run = state.succeeded.is_some() || !state.without_min_hold;
+        has_run.then(|| JobRun::new(every, state.succeeded == Some(true)))
     }
 
     /// Gives up the place in this process: from here on the store decides who holds what beside this.

@@ -29,13 +29,13 @@ pub(crate) use crate::engine::timer::wheel::AlarmId;
 /// be blocked, or may not be a tokio runtime at all.
 pub(crate) struct Timer<T> {
     pub(crate) clock: Clock,
-    queue: Mutex<Queue<T>>,
+    queue: Mutex<AlarmQueue<T>>,
     /// Wakes the keeper when an alarm is set that comes before the one it sleeps to.
     earlier: Notify,
     slow: Slow,
 }
 
-struct Queue<T> {
+struct AlarmQueue<T> {
     alarms: Wheel<Alarm<T>>,
     /// The moment the keeper sleeps to.
     armed_for: Timestamp,
@@ -65,7 +65,8 @@ impl<T> Alarm<T> {
 impl<T> Timer<T> {
     /// Makes a timer that groups renewals into commands for at most `batch` items.
     pub(crate) fn new(clock: Clock, batch: usize) -> Self {
-        let queue = Queue { alarms: Wheel::new(clock.now(), batch), armed_for: Timestamp::NEVER, serving: Vec::new() };
+        let queue =
+            AlarmQueue { alarms: Wheel::new(clock.now(), batch), armed_for: Timestamp::NEVER, serving: Vec::new() };
         Self { clock, queue: Mutex::new(queue), earlier: Notify::new(), slow: Slow::default() }
     }
 
@@ -81,7 +82,13 @@ impl<T> Timer<T> {
         (self.insert(queue, chosen, Alarm::Item(item), true), chosen)
     }
 
-    fn insert(&self, mut queue: MutexGuard<'_, Queue<T>>, at: Timestamp, alarm: Alarm<T>, is_renewal: bool) -> AlarmId {
+    fn insert(
+        &self,
+        mut queue: MutexGuard<'_, AlarmQueue<T>>,
+        at: Timestamp,
+        alarm: Alarm<T>,
+        is_renewal: bool,
+    ) -> AlarmId {
         let (id, look_at) = queue.alarms.insert(at, alarm, is_renewal);
         let wake = look_at < queue.armed_for;
         if wake {
@@ -150,7 +157,7 @@ impl<T> Timer<T> {
         self.queue().alarms.len()
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue<T>> {
+    fn queue(&self) -> MutexGuard<'_, AlarmQueue<T>> {
         self.queue.lock()
     }
 }

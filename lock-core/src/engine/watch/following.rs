@@ -19,15 +19,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_millis(5);
 
 /// What the last look has seen. `None` before the first.
-pub(crate) type Seen = Option<Option<Holder>>;
+pub(crate) type LastSeen = Option<Option<Holder>>;
 
 /// The keys that are followed in one manager.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Following(Arc<Mutex<HashMap<LockKey, watch::Sender<Seen>>>>);
+pub(crate) struct Following(Arc<Mutex<HashMap<LockKey, watch::Sender<LastSeen>>>>);
 
 impl Following {
     /// Follows a key. The first look at it begins at once.
-    pub(crate) fn follow(&self, engine: &Arc<Engine>, key: &LockKey) -> watch::Receiver<Seen> {
+    pub(crate) fn follow(&self, engine: &Arc<Engine>, key: &LockKey) -> watch::Receiver<LastSeen> {
         let mut followed = self.followed();
         if let Some(sender) = followed.get(key) {
             let mut receiver = sender.subscribe();
@@ -54,7 +54,7 @@ impl Following {
         receiver
     }
 
-    fn followed(&self) -> MutexGuard<'_, HashMap<LockKey, watch::Sender<Seen>>> {
+    fn followed(&self) -> MutexGuard<'_, HashMap<LockKey, watch::Sender<LastSeen>>> {
         self.0.lock()
     }
 }
@@ -65,7 +65,7 @@ struct Looks {
     /// Followers keep the engine, not this.
     engine: Weak<Engine>,
     key: LockKey,
-    sender: watch::Sender<Seen>,
+    sender: watch::Sender<LastSeen>,
 }
 
 impl Looks {

@@ -14,13 +14,13 @@ use crate::types::system::sync::{Mutex, MutexGuard};
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) info: HolderInfo,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     /// Turns true when the claim has ended: no member is asked for the lock any more.
     ended: watch::Sender<bool>,
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct SessionState {
     /// The token and the deadline of the lease, once a majority has granted it.
     lease: Option<(FencingToken, Timestamp)>,
     /// By member: what became of the votes.
@@ -54,11 +54,11 @@ pub(super) struct Sent {
 
 impl Session {
     fn new(info: HolderInfo, members: usize) -> Self {
-        let state = State { lease: None, votes: vec![Votes::NONE; members], degraded: false };
+        let state = SessionState { lease: None, votes: vec![Votes::NONE; members], degraded: false };
         Self { info, state: Mutex::new(state), ended: watch::Sender::new(false) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock()
     }
 

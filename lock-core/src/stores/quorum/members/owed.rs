@@ -47,12 +47,12 @@ pub(crate) struct Debt {
 /// What one member is owed.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
-    state: Mutex<State>,
+    state: Mutex<DebtState>,
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DebtState {
     debts: VecDeque<Debt>,
     /// Guards of releases that are over, but for a try that may still be executed, and until when.
     lingering: VecDeque<(Timestamp, Releasing)>,
@@ -159,12 +159,12 @@ impl Owed {
         Next::Wait(until)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DebtState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl DebtState {
     /// Ends a release. The member is not asked for its lock while a try of it may still be executed.
     fn forget(&mut self, debt: Debt) {
         if let (Some(sent), Some(guard)) = (debt.lingers, debt.guard) {
