@@ -5,6 +5,7 @@ mod network;
 mod queue_mutants;
 mod recorder;
 mod sets;
+mod shares;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -226,7 +226,7 @@ impl Drop for ClaimGuard {
 /// stand behind that one.
 pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
     end(engine, lease);
-    if turn.has_another_blocked() {
+    if turn.has_enough_blocked() {
         return release_behind(engine, lease, Some(turn));
     }
     let handoff = Handoff::new(engine, Carried::Retiring(Arc::clone(lease)));

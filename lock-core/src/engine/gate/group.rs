@@ -20,6 +20,15 @@ pub(crate) struct Demand<T> {
     pub(crate) turns: usize,
 }
 
+impl<T> Demand<T> {
+    /// How many of these claims may wait in the store's queue at most. With one alone, a process would be granted no more than one
+    /// in the time that a grant and its next claim are on their way: on a slow machine the store's queue would run empty,
+    /// and what is freed meanwhile would go to whoever happens to ask.
+    fn places(&self) -> usize {
+        (self.turns / 4).max(4)
+    }
+}
+
 /// What several callers of this process hold together.
 pub(super) struct Group<P: Payload> {
     shared: P::Shared,
@@ -157,11 +166,11 @@ impl<P: Payload> KeyQueue<P> {
         self.demand.as_ref().map(|own| own.terms) == demand.map(|demand| demand.terms)
     }
 
-    /// Counts a turn as over if another one waits at the store. The caller of this process that comes next is called by
-    /// that other turn, when it has the lock.
+    /// Counts a turn as over if enough others wait at the store. The callers of this process that come next are called by
+    /// those other turns, when they have the lock.
     pub(super) fn end_surplus(&self) -> bool {
         let mut state = self.state();
-        let surplus = state.blocked > 0;
+        let surplus = self.demand.as_ref().is_some_and(|demand| !state.one_more_may_wait(demand, state.blocked));
         state.turns -= usize::from(surplus);
         surplus
     }
@@ -202,29 +211,38 @@ impl<P: Payload> QueueState<P> {
         fits.then(|| Turn::of(Arc::clone(queue)))
     }
 
-    /// Returns whether one more turn fits. While one turn waits at the store for others to leave the lock, further turns
+    /// Returns whether one more turn fits. While enough turns wait at the store for others to leave the lock, further turns
     /// would only wait there too. Callers stay here instead, and are given what this process gets.
     fn one_more_fits(&self, demand: &Demand<P::Terms>) -> bool {
-        self.turns < demand.turns && self.blocked == 0
+        self.turns < demand.turns && self.one_more_may_wait(demand, self.blocked)
+    }
+
+    /// Returns whether one more turn may wait at the store beside those that do: the first of them may, and others as long
+    /// as a caller stays here for each turn that has the lock, and can be given it.
+    fn one_more_may_wait(&self, demand: &Demand<P::Terms>, beside: usize) -> bool {
+        let (holding, waiting_here) = (self.turns - self.blocked, self.waiting.len().saturating_sub(self.left));
+        beside == 0 || beside < demand.places() && waiting_here > holding
     }
 }
 
 impl<P: Payload> Turn<P> {
-    /// Returns whether another turn waits for the lock already. The callers that wait here come after that one.
-    pub(crate) fn has_another_blocked(&self) -> bool {
-        self.queue.state().blocked > usize::from(self.blocked)
+    /// Returns whether enough other turns wait for the lock already. The callers that wait here come after those.
+    pub(crate) fn has_enough_blocked(&self) -> bool {
+        let Some(demand) = &self.queue.demand else { return false };
+        let state = self.queue.state();
+        !state.one_more_may_wait(demand, state.blocked - usize::from(self.blocked))
     }
 
-    /// Notes whether the caller waits for a lock that others have. Others may try once it has come in.
+    /// Notes whether the caller waits for a lock that others have. Others may try if one more may wait.
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         let Some(demand) = self.queue.demand.as_ref().filter(|_| self.blocked != blocked) else { return };
         self.blocked = blocked;
         let mut state = self.queue.state();
         if blocked {
             state.blocked += 1;
-            return;
+        } else {
+            state.blocked -= 1;
         }
-        state.blocked -= 1;
         let calls = state.waiting.len() > state.left && state.one_more_fits(demand);
         state.turns += usize::from(calls);
         drop(state);

@@ -26,6 +26,8 @@ pub(crate) struct Network<B> {
     /// Whether nothing ever passes again.
     cut_off: AtomicBool,
     pub(crate) flaw: Option<Flaw>,
+    /// How many times as long as others this process takes for everything it sends and receives.
+    pub(crate) slower: u32,
     /// When the clock of the manager on this side began.
     clock: OnceLock<Instant>,
     /// Claims whose release or withdraw was answered.
@@ -73,6 +75,7 @@ impl<B: LockBackend> Network<B> {
             faults: Mutex::new(faults),
             cut_off: AtomicBool::new(false),
             flaw: None,
+            slower: 1,
             clock: OnceLock::new(),
             ended: Mutex::default(),
         }
@@ -94,7 +97,7 @@ impl<B: LockBackend> Network<B> {
     fn draw(&self, patience: Duration) -> Course {
         let faulty = *self.faults.lock().unwrap();
         let mut random = self.random.lock().unwrap();
-        let quick = Duration::from_micros(random.u64(50..2_000));
+        let quick = Duration::from_micros(random.u64(50..2_000)) * self.slower;
         if random.u8(0..100) >= faulty {
             return Course { fate: Fate::Answered, connect: Duration::ZERO, there: quick, back: quick };
         }
@@ -205,7 +208,7 @@ impl<B: LockBackend> Network<B> {
     fn deliveries(&self) -> Vec<Duration> {
         let faulty = *self.faults.lock().unwrap();
         let mut random = self.random.lock().unwrap();
-        let quick = Duration::from_micros(random.u64(50..2_000));
+        let quick = Duration::from_micros(random.u64(50..2_000)) * self.slower;
         if random.u8(0..100) >= faulty {
             return vec![quick];
         }
