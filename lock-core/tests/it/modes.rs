@@ -126,6 +126,44 @@ async fn readers_that_never_stop_let_a_writer_in() {
     }
 }
 
+/// In grants, not in time: before each writer at most one phase of readers, and one more before the first.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn readers_come_in_once_between_two_writers_that_wait() {
+    let store = MemoryStore::new();
+    let entered = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for process in 0..4_u32 {
+        let (locks, _) = manager(&store).await;
+        for task in 0..8_u32 {
+            let (locks, entered, writes) = (locks.clone(), Arc::clone(&entered), task == 0);
+            tokio::spawn(async move {
+                for round in 0..40_u32 {
+                    let asked = entered.lock().unwrap().len();
+                    let request = if writes { locks.write("k") } else { locks.read("k") };
+                    let guard = request.acquire().await.unwrap();
+                    entered.lock().unwrap().push((asked, writes, guard.token()));
+                    sleep((1 + (process * 7 + task * 3 + round) % 5) * MS).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+    sleep(60 * SECOND).await;
+    let entered = entered.lock().unwrap();
+    assert_eq!(entered.len(), 4 * 8 * 40);
+    for (place, (asked, _, _)) in entered.iter().enumerate().filter(|(_, (_, writes, _))| *writes) {
+        let between = &entered[*asked..place];
+        let writers = between.iter().filter(|(_, writes, _)| *writes).count();
+        let phases: std::collections::BTreeSet<_> =
+            between.iter().filter(|(_, writes, _)| !writes).map(|(_, _, token)| token).collect();
+        assert!(
+            phases.len() <= writers + 1,
+            "{} phases of readers beside {writers} writers: {between:?}",
+            phases.len()
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_lease_is_shared_only_while_the_store_has_said_that_nobody_waits() {
