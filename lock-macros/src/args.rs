@@ -59,7 +59,7 @@ impl Args {
     pub(crate) fn parse(tokens: proc_macro2::TokenStream) -> (Self, Vec<Error>) {
         let mut args = Self::default();
         let mut errors = Vec::new();
-        if let Err(error) = bounds::check_arguments(&tokens) {
+        if let Err(error) = bounds::check_arguments(&tokens, "the attribute") {
             args.key_was_tried = true;
             return (args, vec![error]);
         }

@@ -9,13 +9,13 @@ const MAX_DEPTH: usize = 64;
 /// 8 KB of stack for each, and the compiler has 8 MB.
 const MAX_TOKENS: usize = 600;
 
-/// Refuses arguments that could not be read without a crash.
-pub(crate) fn check_arguments(tokens: &TokenStream) -> Result<()> {
+/// Refuses arguments that could not be read without a crash. `what` takes them.
+pub(crate) fn check_arguments(tokens: &TokenStream, what: &str) -> Result<()> {
     let mut left = MAX_TOKENS;
     check(tokens.clone(), MAX_DEPTH, &mut left).map_err(|(at, excess)| {
         let excess = match excess {
-            Excess::Depth => format!("brackets are nested more than {MAX_DEPTH} deep in the attribute"),
-            Excess::Tokens => format!("the attribute has more than {MAX_TOKENS} tokens"),
+            Excess::Depth => format!("brackets are nested more than {MAX_DEPTH} deep in {what}"),
+            Excess::Tokens => format!("{what} has more than {MAX_TOKENS} tokens"),
         };
         Error::new(at, format!("{excess}; put an expression that is long into a function"))
     })

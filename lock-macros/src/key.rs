@@ -5,10 +5,12 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Expr, LitStr, Path, Result, Token};
 
 use crate::args::{default_crate, string};
+use crate::bounds;
 use crate::template::Template;
 
 /// Expands `lock_key!("lock:user:<user_id>")`, with `crate = path,` before it or not.
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
+    bounds::check_arguments(&input, "lock_key!")?;
     let (krate, literal) = arguments.parse2(input)?;
     Ok(Template::parse(literal)?.render(&krate))
 }
@@ -31,4 +33,21 @@ fn arguments(input: ParseStream<'_>) -> Result<(Path, LitStr)> {
         );
     }
     Ok((krate, literal))
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::expand;
+
+    #[test]
+    fn what_would_crash_the_compiler_is_refused() {
+        let nested = |depth: usize| (0..depth).fold(quote!("k"), |inner, _| quote!((#inner)));
+        assert!(expand(quote!("k")).is_ok());
+        let said = expand(nested(1_000)).unwrap_err().to_string();
+        assert!(said.starts_with("brackets are nested more than 64 deep in lock_key!; put"), "{said}");
+        let long: proc_macro2::TokenStream = std::iter::repeat_n(quote!(!), 5_000).collect();
+        assert!(expand(long).unwrap_err().to_string().starts_with("lock_key! has more than 600 tokens"));
+    }
 }
