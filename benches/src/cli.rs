@@ -6,9 +6,11 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::bench::{Bench, Scale};
+use crate::job::Job;
 use crate::report::Report;
-use crate::row::{ROWS, Row};
-use crate::{Result, keeper, proxy, worker};
+use crate::row::{ROWS, Row, drops, memory, watchdog};
+use crate::wire::{hear, say};
+use crate::{Result, keeper, load, proxy};
 
 /// Measures the lock library beside plain Redis commands and other lock crates.
 ///
@@ -74,7 +76,7 @@ enum Part {
 pub(crate) fn run() -> Result<()> {
     let arguments = Arguments::parse();
     match &arguments.part {
-        Some(Part::Work) => worker::run(),
+        Some(Part::Work) => work(),
         Some(Part::Delay { upstream, micros }) => proxy::run(*upstream, Duration::from_micros(*micros)),
         Some(Part::KeepServers { program, formation }) => keeper::run(program, formation),
         None if arguments.list => {
@@ -84,6 +86,16 @@ pub(crate) fn run() -> Result<()> {
             Ok(())
         }
         None => measure(arguments),
+    }
+}
+
+/// Does the job in the input.
+fn work() -> Result<()> {
+    match hear()? {
+        Job::Load(load) => load::run(&load),
+        Job::Hold(hold) => watchdog::hold(&hold),
+        Job::Drops(drops) => drops::drop_guards(&drops),
+        Job::Memory { cycles } => say(&serde_json::to_string(&memory::measure(cycles)?)?),
     }
 }
 

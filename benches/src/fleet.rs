@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::bench::Bench;
 use crate::contestant::Kind;
+use crate::job::Job;
 use crate::load::{Account, Load};
-use crate::race::Line;
 use crate::record::{Findings, Window, examine};
 use crate::server::{self, Server};
 use crate::spy::Spy;
 use crate::stats::ratio;
 use crate::wire::Go;
 use crate::work::{Pace, Work};
-use crate::worker::{Job, Worker};
+use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// The results of one run of one contestant.
@@ -92,10 +91,10 @@ pub(crate) fn run_out(under: &[String], port: u16, kind: Kind, work: Work) -> Re
 }
 
 /// Counts the commands that clients send for each acquisition, in a run of its own: MONITOR slows the server.
-pub(crate) fn count_commands(bench: &mut Bench, line: &Line) -> Result<f64> {
-    bench.server().flush()?;
-    let (mut children, go) = start(line.port, line.kind, line.work, bench.pace)?;
-    let spy = Spy::open(bench.port())?;
+pub(crate) fn count_commands(server: &mut Server, port: u16, kind: Kind, work: Work, pace: Pace) -> Result<f64> {
+    server.flush()?;
+    let (mut children, go) = start(port, kind, work, pace)?;
+    let spy = Spy::open(server.port())?;
     for child in &mut children {
         child.tell(&go)?;
     }

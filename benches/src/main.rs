@@ -8,6 +8,7 @@ mod clock;
 mod contestant;
 mod fleet;
 mod instructions;
+mod job;
 mod keeper;
 mod load;
 mod outcome;

@@ -3,35 +3,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use crate::load::{Account, Load};
+use crate::Result;
+use crate::job::Job;
+use crate::load::Account;
 use crate::record::{self, Record};
-use crate::row::drops::Drops;
-use crate::row::watchdog::Hold;
-use crate::row::{drops, memory, watchdog};
-use crate::wire::{hear, say};
-use crate::{Result, load};
-
-/// The work of one process.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Job {
-    Load(Load),
-    Hold(Hold),
-    Drops(Drops),
-    Memory { cycles: u64 },
-}
-
-/// Does the job in the input.
-pub(crate) fn run() -> Result<()> {
-    match hear()? {
-        Job::Load(load) => load::run(&load),
-        Job::Hold(hold) => watchdog::hold(&hold),
-        Job::Drops(drops) => drops::drop_guards(&drops),
-        Job::Memory { cycles } => say(&serde_json::to_string(&memory::measure(cycles)?)?),
-    }
-}
 
 /// A worker process. Killed if it is dropped before its end.
 pub(crate) struct Worker {

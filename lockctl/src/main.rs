@@ -4,72 +4,28 @@
 //! Two commands are exceptions: `why` asks the live views it is given, and `run` takes a lock itself, and runs a command
 //! under it.
 
-mod address;
 mod args;
 mod audit;
 mod commands;
-mod contention;
-mod generate;
-mod jobs;
-mod leader;
+mod end;
 mod listing;
 mod members;
 mod output;
-mod quorum;
 mod record;
-mod release;
 #[cfg(unix)]
 mod run;
-mod topology;
 mod values;
-mod watch;
-mod why;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use lock_core::inspect::FleetReader;
-use lock_core::{LockError, LockErrorKind, LockKey};
+use lock_core::{LockErrorKind, LockKey};
 
-use crate::args::{Action, Args};
+use crate::args::{Action, Args, generate};
+use crate::commands::{contention, jobs, leader, locks, quorum, release, topology, watch, why};
+use crate::end::{End, Failure, SET_IT, complain};
 use crate::output::Output;
-use lock_core::text::visible;
-
-/// How a command ended; the number is the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Ok = 0,
-    /// Not found, or not held by the owner that was named.
-    NotFound = 1,
-    Usage = 2,
-    Unavailable = 3,
-    /// Reached, but refused: credentials, permissions, a key that is not a lock.
-    Refused = 4,
-}
-
-/// What to do about a URL.
-const SET_IT: &str = " (set it with --url or LOCK_URL)";
-
-/// Why a command could not go on.
-enum Failure {
-    /// The URL makes no sense.
-    Url(LockError),
-    Lock(LockError),
-    /// The reader of our output has gone, or the disk is full.
-    Output(io::Error),
-}
-
-impl From<LockError> for Failure {
-    fn from(error: LockError) -> Self {
-        Self::Lock(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
 
 fn main() -> ExitCode {
     // Another part of a `lockctl run`.
@@ -157,9 +113,9 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
     let [fleet] = fleet.as_slice() else { return quorum::act_at_members(url, fleet, action, out).await };
     let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
     match action {
-        Action::List(wanted) => commands::list(fleet, &wanted, out).await,
-        Action::Show { key } => commands::show(fleet, &named(&key)?, out).await,
-        Action::Waiters { key } => commands::waiters(fleet, &named(&key)?, out).await,
+        Action::List(wanted) => locks::list(fleet, &wanted, out).await,
+        Action::Show { key } => locks::show(fleet, &named(&key)?, out).await,
+        Action::Waiters { key } => locks::waiters(fleet, &named(&key)?, out).await,
         Action::Jobs(scope) => jobs::jobs(fleet, &scope, out).await,
         Action::Leader { name } => leader::leader(fleet, &named(&name)?, out).await,
         Action::Why { key, views } => why::why(&why::Store::One(fleet), &named(&key)?, &views, out).await,
@@ -171,9 +127,4 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         }
         _ => unreachable!("done without the store"),
     }
-}
-
-/// Prints an error for a person.
-fn complain(what: &str) {
-    eprintln!("lockctl: {}", visible(what));
 }

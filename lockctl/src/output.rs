@@ -89,6 +89,12 @@ impl Table {
     }
 }
 
+/// What is shown, in the form that was asked for.
+pub(crate) enum Look {
+    Json(Value),
+    Text(String),
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Table, safe};

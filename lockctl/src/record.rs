@@ -3,12 +3,12 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::inspect::{EntryState, FleetHolder, LockEntry, Waiter};
-use lock_core::{HolderInfo, Mode, OwnerId};
+use lock_core::{HolderInfo, LockKey, Mode, OwnerId};
 use serde_json::{Value, json};
 
 use crate::output::Table;
 use crate::values;
-use lock_core::text::human;
+use lock_core::text::{human, visible};
 
 pub(crate) const NOTHING: &str = "-";
 
@@ -176,6 +176,33 @@ pub(crate) fn held_for(entry: &LockEntry) -> String {
 
 pub(crate) fn lease_left(entry: &LockEntry) -> String {
     entry.holder.ttl_left.map_or("for ever".to_owned(), human)
+}
+
+pub(crate) fn free_json(key: &LockKey) -> Value {
+    json!({ "key": key.as_str(), "state": "free" })
+}
+
+/// Returns the command that would release this lock, if its key can be written in a shell.
+pub(crate) fn release_command(entry: &LockEntry) -> Option<String> {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+    let key = entry.key.as_str();
+    let expected = match (entry.holder.owner, whole_value(entry)) {
+        (Some(owner), _) => format!("--expect-owner {}", owner.to_hex()),
+        (None, Some(value)) => format!("--expect-value={}", quoted(&values::spell(value))),
+        (None, None) => return None,
+    };
+    let plain = visible(key) == key && !key.starts_with('-');
+    plain.then(|| format!("lockctl release {} {expected} --reason '…'", quoted(key)))
+}
+
+/// Says when that command may be used.
+pub(crate) fn release_hint(command: &str) -> String {
+    format!("\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}")
+}
+
+/// Returns the value that a foreign client wrote, if it was read completely.
+pub(crate) fn whole_value(entry: &LockEntry) -> Option<&[u8]> {
+    entry.foreign_value.as_deref().filter(|value| (1..=1024).contains(&value.len()))
 }
 
 /// Sorts the worst first: locks that never end by themselves, locks with many waiters, old locks.

@@ -8,9 +8,10 @@ use tokio::task::JoinSet;
 
 use crate::bench::Bench;
 use crate::contestant::TTL_MS;
+use crate::job::{Drops, Job};
 use crate::outcome::{Figure, Outcome, Target};
 use crate::wire::say;
-use crate::worker::{Job, Worker};
+use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// How often memory is looked at.
@@ -50,14 +51,6 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
         Target::at_most("last lock outlives the run by, s", figures[3].median, 1.0),
     ];
     Ok(Outcome { figures, targets, ..Outcome::default() })
-}
-
-/// How many guards to drop.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Drops {
-    pub(crate) port: u16,
-    pub(crate) tasks: u32,
-    pub(crate) guards: u32,
 }
 
 /// What dropping them cost, when the last of them was dropped.

@@ -83,7 +83,9 @@ pub(super) fn remote(bench: &mut Bench) -> Result<Outcome> {
 
 /// Counts our commands.
 fn commands(bench: &mut Bench, outcome: &mut Outcome, line: Line, reach: f64) -> Result<()> {
-    let figure = Figure::new("commands per acquisition, us", "", vec![count_commands(bench, &line)?]);
+    let pace = bench.pace;
+    let count = count_commands(bench.server(), line.port, line.kind, line.work, pace)?;
+    let figure = Figure::new("commands per acquisition, us", "", vec![count]);
     outcome.targets.push(Target::at_most("commands per acquisition", figure.median, reach));
     outcome.figures.push(figure);
     Ok(())

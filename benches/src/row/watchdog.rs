@@ -9,9 +9,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
+use crate::job::{Hold, Job};
 use crate::outcome::{Figure, Outcome, Target};
 use crate::wire::{Go, hear, say};
-use crate::worker::{Job, Worker};
+use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales do as many renewals per
@@ -62,14 +63,6 @@ const AT_A_TIME: usize = 256;
 /// How many locks are taken and released before memory is measured: pools and tables grow to their
 /// size.
 const WARM_UP: u32 = 1000;
-
-/// Which locks to hold.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Hold {
-    pub(crate) port: u16,
-    pub(crate) locks: u32,
-    pub(crate) ttl_ms: u64,
-}
 
 /// What holding them cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,237 +1,17 @@
 //! The house rules that a program can check.
 
 mod limits;
+mod tables;
 
 use lock_core::testing::limit;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A folder in layers, from the ground up. What stands in it imports only from layers below its own: nothing
-/// from its own, nothing from above. Two modules that make each other share a line.
-struct Layers {
-    /// The source of a crate, seen from the crate of this test.
-    source: &'static str,
-    /// The module in it whose folder this is; nothing is the root.
-    within: &'static str,
-    modules: &'static [&'static [&'static str]],
-}
+use tables::{BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, TABLES};
 
-const CORE: &str = "src";
-const METRICS: &str = "../lock-metrics/src";
-const MACROS: &str = "../lock-macros/src";
-
-const TABLES: &[Layers] = &[
-    Layers {
-        source: CORE,
-        within: "",
-        modules: &[
-            &["types"],
-            &["contract"],
-            // The stores and the machinery know nothing of each other.
-            &["stores", "engine"],
-            &["api"],
-            &["attribute"],
-            &["testing"],
-            &["lib"],
-        ],
-    },
-    Layers {
-        source: CORE,
-        within: "types",
-        modules: &[
-            &["system"],
-            &["fencing", "key"],
-            &["order", "owner"],
-            &["error mode"],
-            &["naming", "options", "outcome", "prefix"],
-            &["stripe"],
-        ],
-    },
-    Layers {
-        source: CORE,
-        within: "types::system",
-        modules: &[&["random"], &["blocking", "clock", "fork", "spread", "sync", "text"], &["call_site"]],
-    },
-    Layers { source: CORE, within: "contract", modules: &[&["event"], &["backend", "fenced_write", "fencing_gate"]] },
-    Layers { source: CORE, within: "stores", modules: &[&["memory", "quorum", "redis"]] },
-    Layers {
-        source: CORE,
-        within: "engine",
-        modules: &[
-            &["gate", "report", "timer"],
-            &["lease"],
-            &["shared"],
-            &["claim", "watch"],
-            &["handle"],
-            &["hold"],
-            &["context"],
-            &["acquire", "keeper"],
-        ],
-    },
-    Layers { source: CORE, within: "engine::report", modules: &[&["event_context"], &["trace"]] },
-    Layers { source: CORE, within: "engine::watch", modules: &[&["following", "watchdog"]] },
-    Layers { source: CORE, within: "engine::claim", modules: &[&["free", "spec"], &["pending"], &["all"]] },
-    Layers { source: CORE, within: "engine::hold", modules: &[&["release"], &["owned"]] },
-    Layers {
-        source: CORE,
-        within: "api",
-        modules: &[
-            &["guard"],
-            &["protect"],
-            &["lock manager"],
-            &["connect", "election", "global", "job", "overriding", "shutdown", "striped", "web"],
-        ],
-    },
-    Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "request"]] },
-    Layers {
-        source: CORE,
-        within: "testing",
-        modules: &[
-            &["servers"],
-            &["events", "history", "inbox", "limit", "locks", "stopwatch"],
-            &["conformance", "recorder"],
-        ],
-    },
-    Layers {
-        source: CORE,
-        within: "testing::servers",
-        modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "sentinel"]],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis",
-        modules: &[
-            &["clock", "value"],
-            &["keys"],
-            &["error", "steps"],
-            &["wire"],
-            &["place"],
-            &["server"],
-            &["calls"],
-            &["cluster"],
-            &["masters"],
-            &["inspect"],
-        ],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::steps",
-        modules: &[&["script"], &["lib", "step"], &["beside", "lock"], &["member", "messages", "several", "share"]],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::wire",
-        modules: &[
-            &["credentials", "inline_task", "introduction", "link", "url"],
-            &["exchange", "settings", "unsettled"],
-            &["batch", "certificates", "connect"],
-            &["coalesce", "greeting"],
-        ],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::place",
-        modules: &[&["builder", "history", "redirect", "repeats", "sentinel", "slots"], &["common", "discovery"]],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::server",
-        modules: &[
-            &["changes", "collisions", "pool", "renewals", "slot_inboxes"],
-            &["rounds"],
-            &["node"],
-            &["checks"],
-            &["keep"],
-            &["push", "slot_push"],
-        ],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::calls",
-        modules: &[
-            &["durability", "elsewhere", "run"],
-            &["renew", "vote", "wrong_type"],
-            &["share"],
-            &["release"],
-            &["acquire"],
-        ],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::cluster",
-        modules: &[&["failovers", "table", "watch"], &["look", "route"]],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::inspect",
-        modules: &[&["entry", "servers"], &["jobs", "release", "topology", "waiters"], &["holders", "scan"]],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::quorum",
-        modules: &[
-            &["round", "session", "turns"],
-            &["members"],
-            &["shared"],
-            &["queries", "report", "run"],
-            &["release"],
-            &["repair"],
-            &["acquire"],
-            &["store"],
-        ],
-    },
-    Layers {
-        source: MACROS,
-        within: "",
-        modules: &[
-            &["bounds", "expr", "limit", "suggest", "text"],
-            &["duration", "template"],
-            &["args", "returned"],
-            &["function", "key"],
-            &["expand"],
-            &["lib"],
-        ],
-    },
-    Layers { source: MACROS, within: "template", modules: &[&["names", "read"]] },
-    Layers {
-        source: MACROS,
-        within: "expand",
-        modules: &[&["parts"], &["docs", "refusal"], &["enter"], &["asynchronous", "synchronous"], &["future"]],
-    },
-    Layers {
-        source: METRICS,
-        within: "",
-        modules: &[
-            &["words"],
-            &["catalog"],
-            &["state"],
-            &["export", "observe", "view"],
-            &["shared"],
-            &["listener"],
-            &["install"],
-            &["inspector"],
-            &["lib"],
-        ],
-    },
-    Layers {
-        source: METRICS,
-        within: "words",
-        modules: &[&["checked", "labels", "names", "time"], &["trace"], &["settings"]],
-    },
-    Layers {
-        source: METRICS,
-        within: "state",
-        modules: &[
-            &["contention", "fleet", "histogram", "uses"],
-            &["counts", "family"],
-            &["node", "store", "table"],
-            &["recovered"],
-        ],
-    },
-    Layers { source: METRICS, within: "export", modules: &[&["openmetrics", "sink"], &["collect"]] },
-    Layers { source: METRICS, within: "observe", modules: &[&["notices", "observer", "sampler"]] },
-    Layers { source: METRICS, within: "install", modules: &[&["error"], &["handle"]] },
-];
+/// The crates.
+const MEMBERS: [&str; 7] =
+    ["lock-core", "lock-macros", "lock-metrics", "lockctl", "dashboards/generate", "examples", "benches"];
 
 /// What makes stores: nothing else above them names one.
 const STORE_MAKERS: [&str; 4] = ["lib", "api::connect", "api::manager", "testing"];
@@ -255,7 +35,7 @@ impl Layers {
     /// Returns what is wrong with the imports of the file of a module.
     fn upward(&self, module: &str, text: &str) -> Vec<String> {
         let Some(home) = self.through(module) else { return Vec::new() };
-        let layer = self.of(home).unwrap_or_else(|| panic!("{module} has no layer: add it to the table"));
+        let Some(layer) = self.of(home) else { return vec![format!("{module} has no layer: add it to the table")] };
         let mut wrong = Vec::new();
         for path in imports(text, module) {
             let Some(target) = self.through(&path).filter(|target| *target != home) else { continue };
@@ -282,7 +62,11 @@ fn source_of(source: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(source)
 }
 
+/// Adds the files below a folder, if there is one.
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    if !folder.exists() {
+        return;
+    }
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -357,7 +141,7 @@ fn paths(text: &str, above: &str, found: &mut Vec<String>) {
 #[limit]
 fn every_import_leads_to_a_layer_below() {
     let mut wrong = Vec::new();
-    for name in [CORE, MACROS, METRICS] {
+    for name in [CORE, MACROS, METRICS, LOCKCTL, GENERATE, BENCH] {
         let source = source_of(name);
         let mut sources = Vec::new();
         files(&source, "rs", &mut sources);
@@ -376,6 +160,25 @@ fn every_import_leads_to_a_layer_below() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// How long a file may be that a person is to read.
+const LINES: usize = 400;
+
+#[test]
+#[limit]
+fn no_source_is_longer_than_can_be_read_at_once() {
+    let mut sources = Vec::new();
+    for member in MEMBERS {
+        for ending in ["rs", "lua"] {
+            files(&source_of("..").join(member).join("src"), ending, &mut sources);
+        }
+    }
+    assert!(sources.len() > 400, "only {} files were found", sources.len());
+    let lines = |file: &PathBuf| fs::read_to_string(file).unwrap().lines().count();
+    let long: Vec<String> =
+        sources.iter().filter(|file| lines(file) > LINES).map(|file| file.display().to_string()).collect();
+    assert!(long.is_empty(), "longer than {LINES} lines:\n{}", long.join("\n"));
 }
 
 #[test]

@@ -13,10 +13,11 @@ use lock_core::{JobRecord, LockError, LockKey};
 use tokio::task::JoinSet;
 
 use crate::args::Wanted;
+use crate::end::{End, Failure};
+use crate::listing;
 use crate::listing::Listing;
+use crate::output::Look;
 use crate::output::Output;
-use crate::watch::Look;
-use crate::{End, Failure, listing};
 
 pub(crate) use joint::{Joint, Verdict, is_same};
 

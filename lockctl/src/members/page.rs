@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Joint, Verdict, View, is_same};
 use crate::listing::Listing;
+use crate::listing::job;
 use crate::output::Table;
-use crate::{commands, jobs, record};
+use crate::record;
 use lock_core::text::{human, visible};
 
 impl View {
@@ -79,12 +80,12 @@ impl View {
         }
         let mut text = format!("{}\n{}", table.render(), self.summary(key, joint));
         for (_, job) in self.together().jobs {
-            text += &visible(&format!("\njob  {}", jobs::sentence(&job)));
+            text += &visible(&format!("\njob  {}", job::sentence(&job)));
         }
         text += &self.silent();
         let held = joint.filter(|joint| owners && joint.verdict == Verdict::Majority);
-        if let Some(command) = held.and_then(|joint| commands::release_command(joint.entry)) {
-            text += &commands::release_hint(&command);
+        if let Some(command) = held.and_then(|joint| record::release_command(joint.entry)) {
+            text += &record::release_hint(&command);
         }
         text
     }
@@ -129,12 +130,12 @@ impl View {
             "members": self.nodes.iter().zip(&self.said).map(member).collect::<Vec<_>>(),
             "truncated": self.is_truncated(),
             "locks": self.joints().iter().map(lock).collect::<Vec<_>>(),
-            "jobs": jobs::many_json(&self.together()),
+            "jobs": job::many_json(&self.together()),
         })
     }
 
     pub(crate) fn show_json(&self, key: &LockKey, joint: Option<&Joint<'_>>, owners: bool) -> Value {
-        let mut document = joint.map_or_else(|| commands::free_json(key), |joint| record::json(joint.entry, owners));
+        let mut document = joint.map_or_else(|| record::free_json(key), |joint| record::json(joint.entry, owners));
         match joint {
             Some(joint) => {
                 document["state"] = json!(joint.state());
@@ -144,7 +145,7 @@ impl View {
             None => {}
         }
         for (_, job) in self.together().jobs {
-            document["job"] = jobs::json(&job);
+            document["job"] = job::json(&job);
         }
         self.identify(&mut document, key, joint, owners);
         document
@@ -156,7 +157,7 @@ impl View {
             let mut member = match (said, joint.and_then(|joint| joint.at[at])) {
                 (Err(error), _) => json!({ "state": "no_answer", "error": error.to_string() }),
                 (Ok(_), Some(entry)) => record::json(entry, owners),
-                (Ok(_), None) => commands::free_json(key),
+                (Ok(_), None) => record::free_json(key),
             };
             member["node"] = json!(node);
             member

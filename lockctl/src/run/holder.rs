@@ -13,11 +13,11 @@ use tokio::process::Child;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::args::{OnBusy, Run};
+use crate::end::{SET_IT, complain};
 use crate::run::command::{self, Target};
 use crate::run::sentinel::Sentinel;
 use crate::run::signals::Signals;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, UNAVAILABLE};
-use crate::{SET_IT, complain};
 use lock_core::text::visible;
 
 /// How long remaining processes may take to end after they were killed, and how long the release

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use crate::complain;
+use crate::end::complain;
 use crate::run::{LOST, NOT_EXECUTABLE, NOT_FOUND};
 
 /// Makes the kernel kill this process with its parent, then becomes the command. Returns only if

@@ -13,7 +13,7 @@ use lock_core::{Clock, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 
-use crate::complain;
+use crate::end::complain;
 use crate::run::command::Target;
 use crate::run::{SENTINEL, part};
 

@@ -32,16 +32,13 @@ fn calls(cluster: &RedisCluster, command: &str) -> u64 {
     let of = |master: &RedisServer| -> u64 {
         let stats = master.command(&["INFO", "commandstats"]);
         let start = format!("cmdstat_{command}:calls=");
-        let line = stats.text().lines().find_map(|line| line.strip_prefix(&*start)?.split(',').next()?.parse().ok());
-        line.unwrap_or(0)
+        stats.text().lines().find_map(|line| line.strip_prefix(&*start)?.split(',').next()?.parse().ok()).unwrap_or(0)
     };
     cluster.masters().iter().map(of).sum()
 }
 
 fn forget_calls(cluster: &RedisCluster) {
-    for master in cluster.masters() {
-        master.command(&["CONFIG", "RESETSTAT"]);
-    }
+    cluster.masters().iter().for_each(|master| drop(master.command(&["CONFIG", "RESETSTAT"])));
 }
 
 /// Waits for a lock, in another task.
@@ -60,8 +57,7 @@ async fn queued(master: &RedisServer, name: &str, count: i64) {
 async fn listening_everywhere(cluster: &RedisCluster, processes: usize) {
     let listening = |master: &RedisServer| {
         let Reply::List(channels) = master.command(&["PUBSUB", "CHANNELS"]) else { panic!("no list of channels") };
-        // And the one of all of them.
-        channels.len() == processes + 1
+        channels.len() == processes + 1 // and the one of all of them
     };
     eventually("all listen", || cluster.masters().iter().all(listening)).await;
 }

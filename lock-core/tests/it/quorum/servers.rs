@@ -51,11 +51,7 @@ async fn a_server_does_not_vote_twice() {
 async fn a_server_does_not_vote_twice_when_it_is_known_late() {
     let mut servers = servers(2);
     let (one, proxy) = (servers[0].port(), FaultProxy::start(servers[0].port()));
-    let twice = format!(
-        "redlock://127.0.0.1:{one},127.0.0.1:{},127.0.0.1:{}?restarts=remember",
-        proxy.port(),
-        servers[1].port()
-    );
+    let twice = url_of(&[one, proxy.port(), servers[1].port()], "?restarts=remember");
     servers[1].kill();
     // From no time to more than members have to say who they are: the second name then becomes known as it votes.
     for delay in [0, 20, 40, 60, 80, 120, 160] {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lock_core::testing::limit;
 
-use super::files;
+use super::{MEMBERS, files};
 
 /// Code that can wait for something that never comes.
 const WAITS: [&str; 7] = [".await", ".join()", ".recv", "Command::new", "TcpStream", "block_on", "_blocking("];
@@ -27,7 +27,7 @@ fn tests_that_may_wait<'a>(file: &Path, text: &'a str) -> &'a str {
 fn every_test_that_may_wait_has_a_limit() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut sources: Vec<PathBuf> = Vec::new();
-    for member in ["lock-core", "lock-macros", "lock-metrics", "examples", "benches"] {
+    for member in MEMBERS {
         for folder in ["src", "tests"] {
             files(&workspace.join(member).join(folder), "rs", &mut sources);
         }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::HolderInfo;
 use lock_core::inspect::EntryState;
 
-use crate::why::store::Stored;
-use crate::why::view::{Hold, View};
+use crate::commands::why::store::Stored;
+use crate::commands::why::view::{Hold, View};
 
 /// Clocks that differ by less agree: views are read over a network.
 const SKEW: f64 = 1.0;

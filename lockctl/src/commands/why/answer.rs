@@ -7,15 +7,14 @@ use lock_core::LockKey;
 use lock_core::inspect::{EntryState, LockEntry};
 use serde_json::{Value, json};
 
-use crate::End;
-use crate::commands::{free_json, release_command};
-use crate::jobs;
+use crate::commands::why::blocked;
+use crate::commands::why::findings::{Callers, Findings, Life};
+use crate::commands::why::view::View;
+use crate::commands::why::votes::Votes;
+use crate::end::End;
+use crate::listing::job;
 use crate::output::Table;
-use crate::record;
-use crate::why::blocked;
-use crate::why::findings::{Callers, Findings, Life};
-use crate::why::view::View;
-use crate::why::votes::Votes;
+use crate::record::{self, free_json, release_command};
 use lock_core::text::{human, visible};
 
 pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
@@ -43,7 +42,7 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
         line("blocked", text);
     }
     if let Some(job) = &found.stored.job {
-        line("job", jobs::sentence(job));
+        line("job", job::sentence(job));
     }
     for view in found.strangers() {
         line("beware", stranger(view, found.stored.entry.as_ref()));
@@ -225,7 +224,7 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
         votes.add_to(&mut document, key);
     }
     document["blocked"] = blocked::json(&found.stored.blocked);
-    document["job"] = found.stored.job.as_ref().map(jobs::json).into();
+    document["job"] = found.stored.job.as_ref().map(job::json).into();
     let strangers: Vec<Value> =
         found.strangers().iter().map(|view| json!({ "host": view.host, "pid": view.pid })).collect();
     document["also_believe_to_hold"] = json!(strangers);

@@ -14,10 +14,10 @@ use lock_core::inspect::LockEntry;
 use lock_core::{HolderInfo, LockKey};
 use tokio::task::JoinSet;
 
-use crate::address::Address;
+use crate::args::address::Address;
+use crate::commands::why::findings::Findings;
+use crate::end::{End, Failure};
 use crate::output::Output;
-use crate::why::findings::Findings;
-use crate::{End, Failure};
 
 pub(crate) use store::Store;
 

@@ -4,20 +4,15 @@ use std::time::Duration;
 
 use lock_core::inspect::FleetReader;
 use lock_core::{LockError, LockErrorKind, LockKey};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::args::Wanted;
-use crate::output::Output;
-use crate::{End, Failure, commands, complain, listing, record};
+use crate::end::{End, Failure, complain};
+use crate::output::{Look, Output};
+use crate::{listing, record};
 use lock_core::text::visible;
 
 const EVERY: Duration = Duration::from_secs(1);
-
-/// One snapshot, in the requested form.
-pub(crate) enum Look {
-    Json(Value),
-    Text(String),
-}
 
 /// Shows one lock of a fleet, or all of them.
 pub(crate) async fn watch(
@@ -61,7 +56,7 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
     let Some(key) = key else {
         let listing = listing::scan(fleet, &wanted.scope).await?;
         return Ok(if as_json {
-            Look::Json(commands::listing_json(&listing, fleet, wanted))
+            Look::Json(listing.json(fleet, wanted.owners))
         } else if listing.entries.is_empty() {
             Look::Text(listing.summary(fleet))
         } else {
@@ -69,11 +64,11 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
         });
     };
     let entry = fleet.entry(key).await?;
-    let holders = commands::shared_by(fleet, entry.as_ref()).await?;
+    let holders = listing::shared_by(fleet, entry.as_ref()).await?;
     let waiters = fleet.waiters(key).await?;
     if as_json {
         let mut document =
-            entry.as_ref().map_or_else(|| commands::free_json(key), |entry| record::json(entry, wanted.owners));
+            entry.as_ref().map_or_else(|| record::free_json(key), |entry| record::json(entry, wanted.owners));
         if !holders.is_empty() {
             document["holders"] = record::holders_json(&holders, wanted.owners);
         }

@@ -11,7 +11,7 @@ use lock_core::{Clock, Timestamp};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::address::target;
+use crate::args::address::target;
 
 /// How long one view may take. Each shows at most 500 rows, so a process that is well answers at once.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -1,9 +1,12 @@
 //! What a scan found.
 
+pub(crate) mod job;
+
 use std::cmp::Reverse;
 
-use lock_core::inspect::{FleetReader, LockEntry, ScanOptions};
+use lock_core::inspect::{EntryState, FleetHolder, FleetReader, LockEntry, ScanOptions};
 use lock_core::{JobRecord, LockError, LockKey};
+use serde_json::{Value, json};
 
 use crate::args::Scope;
 use crate::record;
@@ -42,9 +45,30 @@ pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, 
     Ok(listing)
 }
 
+/// Lists those who share a lock, if it is shared.
+pub(crate) async fn shared_by(fleet: &FleetReader, entry: Option<&LockEntry>) -> Result<Vec<FleetHolder>, LockError> {
+    match entry {
+        Some(entry) if entry.state == EntryState::Shared => fleet.holders(&entry.key).await,
+        _ => Ok(Vec::new()),
+    }
+}
+
 impl Listing {
     pub(crate) fn sort_jobs(&mut self) {
         self.jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), key.clone()));
+    }
+
+    /// Returns everything that was found.
+    pub(crate) fn json(&self, fleet: &FleetReader, owners: bool) -> Value {
+        let locks: Vec<Value> = self.entries.iter().map(|entry| record::json(entry, owners)).collect();
+        json!({
+            "server": fleet.node(),
+            "servers": self.servers,
+            "truncated": self.truncated,
+            "foreign_left_out": self.left_out.0,
+            "locks": locks,
+            "jobs": job::many_json(self),
+        })
     }
 
     /// Names what was read.

@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::args::{Action, Expected, QuorumAction};
+use crate::commands::why::Store;
+use crate::commands::{jobs, leader, watch, why};
+use crate::end::{End, Failure, complain};
 use crate::members::{Members, Question};
 use crate::output::{Output, Table};
-use crate::why::Store;
-use crate::{End, Failure, audit, complain, jobs, leader, members, record, values, watch, why};
+use crate::{audit, members, record, values};
 use lock_core::text::visible;
 
 /// Shows what each node says of a key.

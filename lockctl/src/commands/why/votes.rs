@@ -6,8 +6,10 @@ use lock_core::LockKey;
 use lock_core::inspect::{EntryState, LockEntry, Server, Topology};
 use serde_json::{Value, json};
 
+use crate::commands::topology;
+use crate::end::End;
 use crate::members::{Joint, Verdict, View, is_same};
-use crate::{End, record, topology};
+use crate::record;
 use lock_core::text::human;
 
 pub(crate) struct Votes {

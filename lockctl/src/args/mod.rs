@@ -1,5 +1,10 @@
 //! The command line.
 
+pub(crate) mod address;
+pub(crate) mod generate;
+mod help;
+mod shown;
+
 use std::env::VarError;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,70 +15,15 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use lock_core::{LockError, LockKey, OwnerId, Wait};
 
-use crate::address::Address;
+use crate::args::address::Address;
+use crate::args::help::{MORE, RUN};
+use crate::args::shown::without_credentials;
+use crate::end::End;
 use crate::output::Output;
-use crate::{End, values};
+use crate::values;
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
-
-const MORE: &str = "\
-Exit codes:
-  0  done
-  1  the lock is free, or not held by the owner that was named
-  2  the command line or the URL makes no sense
-  3  the store cannot be reached, or gave no answer
-  4  the store refuses: user or password, a permission, a key that is no string and so no lock; or its
-     certificate is not trusted
-`run` has codes of its own, see `lockctl run --help`.
-
-Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
-with the same user, password and TLS settings. Replicas are never read.
-
-Quorums: every member is asked at once. A lock is held where a majority has it; members that give no answer are
-named, and what they leave open is shown as `unknown`, with exit code 3. A quorum keeps no queue: who waits is
-known to the live view of its own process alone, which `why --live-view` reads.
-
-Namespaces: with `?key_prefix=prod:` in the URL, or LOCK_KEY_PREFIX=prod:, only keys of that namespace are
-seen, and the prefix may be left out of keys.
-
-Owners: 32 hexadecimal digits name one grant, and prove ownership of it: with them a lock can be
-released. Lists show the first four, enough to tell holders apart and safe to paste into a chat; `show`
-and `list --owners` show all, for `release --expect-owner`. Passwords are never printed.
-
-Examples:
-  lockctl list --prefix lock:
-  lockctl show lock:user:42
-  lockctl jobs --prefix cron:
-  lockctl why lock:user:42 --live-view 'http://{host}:9464'
-  lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
-  lockctl run lock:backup --ttl 30s -- ./backup.sh --full
-  lockctl --url redlock://10.0.0.1,10.0.0.2,10.0.0.3 sync lock:user:42
-  lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster topology
-  LOCK_URL=redis://:password@redis.internal lockctl watch --json";
-
-const RUN: &str = "\
-Exit codes:
-  the command's own, or 128 + n if signal n ended it; and
-  75  busy: the lock stayed taken, and the command was not run
-  76  lost: the lock was lost while the command ran, and the command was stopped
-  69  the store could not be reached, or refused; the command was not run
-  126, 127  the command cannot be executed, or is not there
-  2   the command line makes no sense
-
-Environment of the command:
-  LOCK_KEY       the key
-  LOCK_TOKEN     the fencing token of this grant: send it along with every write
-  LOCK_DEADLINE  until when the lock is held if lockctl renews it no more, in ms since 1970
-
-The command gets a process group of its own, and every signal that would end lockctl: HUP, INT, QUIT, TERM,
-USR1, USR2. What lockctl was started to ignore, as by nohup, both ignore (on Linux). When the lock is lost, and when the command has ended and left processes behind, the group gets
-TERM, and KILL once --grace is over; only then is the lock released. If lockctl itself is killed the group is
-killed with it, and if it is stopped for longer than the lease, the group is ended when the lease is.
-
-Examples:
-  lockctl run cron:report --on-busy skip --min-hold 50s -- ./report.sh    on each host at the same minute: one runs it
-  lockctl run migrate --wait forever -- sh -c 'migrate up && migrate check'";
 
 /// Shows who holds and who waits for distributed locks, across the whole fleet, by reading Redis; and runs commands under
 /// a lock.
@@ -408,48 +358,14 @@ fn variable(name: &str) -> Result<Option<String>, LockError> {
     }
 }
 
-/// Takes out of URLs what stands before the host and after it, also of those whose scheme is missing or none.
-fn without_credentials(text: &str) -> String {
-    const SCHEMES: [&str; 6] = ["redis", "valkey", "unix", "redlock", "memory", "http"];
-    let hidden = |word: &str| {
-        let start = word.find(|c: char| !matches!(c, '\'' | '"' | '=' | '(')).unwrap_or(0);
-        let (before, rest) = word.split_at(start);
-        let address = match rest.find("://") {
-            Some(at) if SCHEMES.iter().any(|scheme| rest.starts_with(scheme)) => at + 3,
-            Some(_) => return format!("{before}…{}", &rest[rest.trim_end().len()..]),
-            None => 0,
-        };
-        let (scheme, rest) = rest.split_at(address);
-        let (rest, end) = match rest.find('?').filter(|_| address > 0) {
-            Some(at) => (&rest[..at], format!("…{}", &rest[rest.trim_end().len()..])),
-            None => (rest, String::new()),
-        };
-        // A password may itself contain an @.
-        match rest.rfind('@') {
-            Some(at) => format!("{before}{scheme}…{}{end}", &rest[at..]),
-            None => format!("{before}{scheme}{rest}{end}"),
-        }
-    };
-    text.split_inclusive(char::is_whitespace).map(hidden).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::{Args, without_credentials};
+    use super::Args;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn messages_carry_no_credentials() {
-        let text = "unexpected 'redis://u:p@ss@host:1/2' and redis://host and rediss://:x@h\nor 's3cret@h:1' and :x@h, \
-                    'x://h' and\nredis://h?acks=x or redis://a?acks=x@h";
-        let clean = "unexpected 'redis://…@host:1/2' and redis://host and rediss://…@h\nor '…@h:1' and …@h, \
-                     '… and\nredis://h… or redis://a…";
-        assert_eq!(without_credentials(text), clean);
     }
 }

@@ -9,11 +9,12 @@ use lock_core::text::human;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::address::Address;
 use crate::args::Scope;
+use crate::args::address::Address;
+use crate::commands::why::{addresses, view};
+use crate::end::{End, Failure, complain};
 use crate::output::{Output, Table};
-use crate::why::{addresses, view};
-use crate::{End, Failure, complain, listing, record};
+use crate::{listing, record};
 
 /// What one process remembers.
 struct Seen {

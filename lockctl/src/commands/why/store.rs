@@ -3,10 +3,10 @@
 use lock_core::inspect::{FleetReader, LockEntry, Topology, Waiter};
 use lock_core::{Clock, JobRecord, LockKey, Timestamp};
 
-use crate::Failure;
+use crate::commands::why::blocked::{self, Hop};
+use crate::commands::why::votes::Votes;
+use crate::end::Failure;
 use crate::members::{Joint, Members, Question, Verdict, View};
-use crate::why::blocked::{self, Hop};
-use crate::why::votes::Votes;
 
 /// Whom to ask.
 pub(crate) enum Store<'a> {

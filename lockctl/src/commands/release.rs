@@ -6,9 +6,10 @@ use lock_core::inspect::{EntryState, FleetReader, LockEntry};
 use serde_json::json;
 
 use crate::args::Expected;
-use crate::commands::free_json;
+use crate::end::{End, Failure, complain};
 use crate::output::Output;
-use crate::{End, Failure, audit, complain, record};
+use crate::record::free_json;
+use crate::{audit, record};
 use lock_core::text::visible;
 
 pub(crate) async fn release(

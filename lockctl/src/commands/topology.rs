@@ -6,8 +6,8 @@ use lock_core::Durability;
 use lock_core::inspect::{Part, Server, Topology};
 use serde_json::{Value, json};
 
+use crate::end::{End, Failure};
 use crate::output::{Output, Table};
-use crate::{End, Failure};
 use lock_core::text::human;
 
 pub(crate) async fn topology(url: &str, out: &mut Output) -> Result<End, Failure> {

@@ -1,59 +1,15 @@
-//! The jobs that have a period: which are overdue, and who ran each last.
+//! What is remembered of jobs: as text, as a table and as JSON.
 
-use lock_core::inspect::{EntryState, FleetReader, LockEntry};
-use lock_core::{JobRecord, LockError, LockKey};
+use lock_core::inspect::{EntryState, LockEntry};
+use lock_core::text::human;
+use lock_core::{JobRecord, LockKey};
 use serde_json::{Value, json};
 
-use crate::args::{Scope, Wanted};
-use crate::listing::{Listing, scan};
-use crate::members::{Members, Question};
-use crate::output::{Output, Table};
+use crate::listing::Listing;
+use crate::output::Table;
 use crate::record;
-use crate::{End, Failure};
-use lock_core::text::human;
 
-pub(crate) async fn jobs(fleet: &FleetReader, scope: &Scope, out: &mut Output) -> Result<End, Failure> {
-    let listing = scan(fleet, scope).await?;
-    if out.is_json() {
-        out.document(&json!({ "server": fleet.node(), "truncated": listing.truncated, "jobs": many_json(&listing) }))?;
-        return Ok(End::Ok);
-    }
-    if !listing.jobs.is_empty() {
-        out.line(&table(&listing))?;
-    }
-    out.line(&summary(&listing.node(fleet), &listing))?;
-    Ok(End::Ok)
-}
-
-/// Lists the jobs that any member of a quorum remembers, each with the newest run.
-pub(crate) async fn jobs_of_quorum(members: &Members, scope: &Scope, out: &mut Output) -> Result<End, Failure> {
-    let view = members.ask(&Question::Every(Wanted { scope: scope.clone(), owners: false })).await;
-    let (listing, end) = (view.together(), view.end_of_list());
-    if out.is_json() {
-        let member = |(node, said): (&String, &Result<Listing, LockError>)| match said {
-            Ok(listing) => json!({ "node": node, "jobs": listing.jobs.len() }),
-            Err(error) => json!({ "node": node, "error": error.to_string() }),
-        };
-        out.document(&json!({
-            "majority": view.majority,
-            "members": view.nodes.iter().zip(&view.said).map(member).collect::<Vec<_>>(),
-            "truncated": listing.truncated,
-            "jobs": many_json(&listing),
-        }))?;
-        return Ok(end);
-    }
-    if !listing.jobs.is_empty() {
-        out.line(&table(&listing))?;
-    }
-    let mut text = summary(&format!("{} of {} members", view.answered(), view.nodes.len()), &listing);
-    if end != End::Ok {
-        text.push_str("; members that gave no answer may know of later runs");
-    }
-    out.line(&(text + &view.silent()))?;
-    Ok(end)
-}
-
-fn summary(node: &str, listing: &Listing) -> String {
+pub(crate) fn summary(node: &str, listing: &Listing) -> String {
     let overdue = listing.jobs.iter().filter(|(_, record)| record.overdue().is_some()).count();
     let mut text = match (listing.jobs.len(), overdue) {
         (0, _) => format!("no job with a period is remembered on {node}"),
@@ -68,7 +24,7 @@ fn summary(node: &str, listing: &Listing) -> String {
     text
 }
 
-fn table(listing: &Listing) -> String {
+pub(crate) fn table(listing: &Listing) -> String {
     let mut table = Table::new(&["JOB", "STATE", "EVERY", "LAST RUN", "ENDED", "CALL SITE", "PROCESS"]);
     for (key, record) in &listing.jobs {
         let mut state = punctuality(record);

@@ -4,9 +4,10 @@ use lock_core::LockKey;
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
 use serde_json::{Value, json};
 
+use crate::end::{End, Failure};
 use crate::members::{Members, Question};
 use crate::output::Output;
-use crate::{End, Failure, members, record};
+use crate::{members, record};
 use lock_core::text::{human, visible};
 
 /// What an election writes before what its leader announces.

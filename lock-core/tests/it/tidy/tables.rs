@@ -1,0 +1,302 @@
+//! Which folder stands on which.
+
+/// A folder in layers, from the ground up. What stands in it imports only from layers below its own: nothing
+/// from its own, nothing from above. Two modules that make each other share a line.
+pub(super) struct Layers {
+    /// The source of a crate, seen from the crate of this test.
+    pub(super) source: &'static str,
+    /// The module in it whose folder this is; nothing is the root.
+    pub(super) within: &'static str,
+    pub(super) modules: &'static [&'static [&'static str]],
+}
+
+pub(super) const CORE: &str = "src";
+pub(super) const METRICS: &str = "../lock-metrics/src";
+pub(super) const MACROS: &str = "../lock-macros/src";
+pub(super) const LOCKCTL: &str = "../lockctl/src";
+pub(super) const GENERATE: &str = "../dashboards/generate/src";
+pub(super) const BENCH: &str = "../benches/src";
+
+pub(super) const TABLES: &[Layers] = &[
+    Layers {
+        source: CORE,
+        within: "",
+        modules: &[
+            &["types"],
+            &["contract"],
+            // The stores and the machinery know nothing of each other.
+            &["stores", "engine"],
+            &["api"],
+            &["attribute"],
+            &["testing"],
+            &["lib"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "types",
+        modules: &[
+            &["system"],
+            &["fencing", "key"],
+            &["order", "owner"],
+            &["error mode"],
+            &["naming", "options", "outcome", "prefix"],
+            &["stripe"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "types::system",
+        modules: &[&["random"], &["blocking", "clock", "fork", "spread", "sync", "text"], &["call_site"]],
+    },
+    Layers { source: CORE, within: "contract", modules: &[&["event"], &["backend", "fenced_write", "fencing_gate"]] },
+    Layers { source: CORE, within: "stores", modules: &[&["memory", "quorum", "redis"]] },
+    Layers {
+        source: CORE,
+        within: "engine",
+        modules: &[
+            &["gate", "report", "timer"],
+            &["lease"],
+            &["shared"],
+            &["claim", "watch"],
+            &["handle"],
+            &["hold"],
+            &["context"],
+            &["acquire", "keeper"],
+        ],
+    },
+    Layers { source: CORE, within: "engine::report", modules: &[&["event_context"], &["trace"]] },
+    Layers { source: CORE, within: "engine::watch", modules: &[&["following", "watchdog"]] },
+    Layers { source: CORE, within: "engine::claim", modules: &[&["free", "spec"], &["pending"], &["all"]] },
+    Layers { source: CORE, within: "engine::hold", modules: &[&["release"], &["owned"]] },
+    Layers {
+        source: CORE,
+        within: "api",
+        modules: &[
+            &["guard"],
+            &["protect"],
+            &["lock manager"],
+            &["connect", "election", "global", "job", "overriding", "shutdown", "striped", "web"],
+        ],
+    },
+    Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "request"]] },
+    Layers {
+        source: CORE,
+        within: "testing",
+        modules: &[
+            &["servers"],
+            &["events", "history", "inbox", "limit", "locks", "stopwatch"],
+            &["conformance", "recorder"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "testing::servers",
+        modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "sentinel"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis",
+        modules: &[
+            &["clock", "value"],
+            &["keys"],
+            &["error", "steps"],
+            &["wire"],
+            &["place"],
+            &["server"],
+            &["calls"],
+            &["cluster"],
+            &["masters"],
+            &["inspect"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::steps",
+        modules: &[&["script"], &["lib", "step"], &["beside", "lock"], &["member", "messages", "several", "share"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::wire",
+        modules: &[
+            &["credentials", "inline_task", "introduction", "link", "url"],
+            &["exchange", "settings", "unsettled"],
+            &["batch", "certificates", "connect"],
+            &["coalesce", "greeting"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::place",
+        modules: &[&["builder", "history", "redirect", "repeats", "sentinel", "slots"], &["common", "discovery"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::server",
+        modules: &[
+            &["changes", "collisions", "pool", "renewals", "slot_inboxes"],
+            &["rounds"],
+            &["node"],
+            &["checks"],
+            &["keep"],
+            &["push", "slot_push"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::calls",
+        modules: &[
+            &["durability", "elsewhere", "run"],
+            &["renew", "vote", "wrong_type"],
+            &["share"],
+            &["release"],
+            &["acquire"],
+        ],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::cluster",
+        modules: &[&["failovers", "table", "watch"], &["look", "route"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::redis::inspect",
+        modules: &[&["entry", "servers"], &["jobs", "release", "topology", "waiters"], &["holders", "scan"]],
+    },
+    Layers {
+        source: CORE,
+        within: "stores::quorum",
+        modules: &[
+            &["round", "session", "turns"],
+            &["members"],
+            &["shared"],
+            &["queries", "report", "run"],
+            &["release"],
+            &["repair"],
+            &["acquire"],
+            &["store"],
+        ],
+    },
+    Layers {
+        source: MACROS,
+        within: "",
+        modules: &[
+            &["bounds", "expr", "limit", "suggest", "text"],
+            &["duration", "template"],
+            &["args", "returned"],
+            &["function", "key"],
+            &["expand"],
+            &["lib"],
+        ],
+    },
+    Layers { source: MACROS, within: "template", modules: &[&["names", "read"]] },
+    Layers {
+        source: MACROS,
+        within: "expand",
+        modules: &[&["parts"], &["docs", "refusal"], &["enter"], &["asynchronous", "synchronous"], &["future"]],
+    },
+    Layers {
+        source: METRICS,
+        within: "",
+        modules: &[
+            &["words"],
+            &["catalog"],
+            &["state"],
+            &["export", "observe", "view"],
+            &["shared"],
+            &["listener"],
+            &["install"],
+            &["inspector"],
+            &["lib"],
+        ],
+    },
+    Layers {
+        source: METRICS,
+        within: "words",
+        modules: &[&["checked", "labels", "names", "time"], &["trace"], &["settings"]],
+    },
+    Layers {
+        source: METRICS,
+        within: "state",
+        modules: &[
+            &["contention", "fleet", "histogram", "uses"],
+            &["counts", "family"],
+            &["node", "store", "table"],
+            &["recovered"],
+        ],
+    },
+    Layers { source: METRICS, within: "export", modules: &[&["openmetrics", "sink"], &["collect"]] },
+    Layers { source: METRICS, within: "observe", modules: &[&["notices", "observer", "sampler"]] },
+    Layers { source: METRICS, within: "install", modules: &[&["error"], &["handle"]] },
+    Layers {
+        source: LOCKCTL,
+        within: "",
+        modules: &[
+            &["audit", "end", "output", "values"],
+            &["args", "record"],
+            &["listing"],
+            &["members"],
+            &["commands", "run"],
+            &["main"],
+        ],
+    },
+    Layers { source: LOCKCTL, within: "args", modules: &[&["address", "generate", "help", "shown"]] },
+    Layers { source: LOCKCTL, within: "members", modules: &[&["joint"], &["page"]] },
+    Layers {
+        source: LOCKCTL,
+        within: "commands",
+        modules: &[&["jobs", "leader", "locks", "release", "topology", "watch"], &["why"], &["contention", "quorum"]],
+    },
+    Layers {
+        source: LOCKCTL,
+        within: "commands::why",
+        modules: &[&["blocked", "view", "votes"], &["store"], &["findings"], &["answer"]],
+    },
+    Layers {
+        source: LOCKCTL,
+        within: "run",
+        modules: &[&["command", "launcher", "signals"], &["sentinel"], &["holder"]],
+    },
+    Layers { source: GENERATE, within: "", modules: &[&["generate"], &["main"]] },
+    Layers {
+        source: GENERATE,
+        within: "generate",
+        modules: &[
+            &["names"],
+            &["panel", "rule"],
+            &["dashboard", "recording", "roles"],
+            &["alerts", "on_call", "packaging"],
+            &["fleet", "one_lock"],
+        ],
+    },
+    Layers {
+        source: BENCH,
+        within: "",
+        modules: &[
+            &["clock", "contestant", "keeper", "stats"],
+            &["proxy", "record", "server", "spy", "wire", "work"],
+            &["load", "site"],
+            &["job"],
+            &["worker"],
+            &["fleet"],
+            &["instructions"],
+            &["bench"],
+            &["race"],
+            &["outcome"],
+            &["row"],
+            &["report"],
+            &["cli"],
+            &["main"],
+        ],
+    },
+    Layers {
+        source: BENCH,
+        within: "row",
+        modules: &[&["distinct", "drops", "growth", "hot", "memory", "shared", "stores", "watchdog"]],
+    },
+    Layers {
+        source: BENCH,
+        within: "contestant",
+        modules: &[&["access", "store"], &["contract"], &["local", "ours", "raw", "rslock"]],
+    },
+];

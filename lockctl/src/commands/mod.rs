@@ -1,0 +1,11 @@
+//! What can be asked, a file for each.
+
+pub(crate) mod contention;
+pub(crate) mod jobs;
+pub(crate) mod leader;
+pub(crate) mod locks;
+pub(crate) mod quorum;
+pub(crate) mod release;
+pub(crate) mod topology;
+pub(crate) mod watch;
+pub(crate) mod why;
