@@ -46,9 +46,17 @@ const TWINS: [(&str, &str); 4] = [
 
 #[test]
 #[limit]
-fn the_readme_is_short() {
-    let lines = page("README.md").lines().count();
-    assert!(lines < 120, "{lines} lines");
+fn the_pages_that_everybody_reads_are_short() {
+    for (name, most) in [("README.md", 119), ("ARCHITECTURE.md", 150)] {
+        let lines = page(name).lines().count();
+        assert!(lines <= most, "{name}: {lines} lines");
+    }
+    let page = page("ARCHITECTURE.md");
+    for row in page.lines().filter(|line| line.starts_with('|')) {
+        for cell in row.split('|') {
+            assert!(cell.chars().count() <= 360, "a cell of more than three lines: {cell}");
+        }
+    }
 }
 
 #[test]

@@ -14,10 +14,6 @@
 #[path = "../../src/engine/gate/mod.rs"]
 mod gate;
 
-#[expect(unused_imports, reason = "for its own tests")]
-#[path = "../../src/types/system/spread.rs"]
-mod spread;
-
 mod sync {
     use std::sync::PoisonError;
 
@@ -43,7 +39,7 @@ mod types {
         pub(crate) use lock_core::LockKey;
     }
     pub(crate) mod system {
-        pub(crate) use crate::{spread, sync};
+        pub(crate) use crate::sync;
     }
 }
 

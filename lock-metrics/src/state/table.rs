@@ -7,10 +7,10 @@
 //! sleeps.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use std::{hint, thread};
 
+use foldhash::fast::RandomState;
 use lock_core::{FencingToken, Holder, LockEvent, LockKey, Mode, OwnerId, Purpose};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -38,7 +38,7 @@ struct Padded(SpinMutex<Shard>);
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     /// By number of the attempt.
-    pub(crate) rows: HashMap<u64, Row, BuildHasherDefault<Spread>>,
+    pub(crate) rows: HashMap<u64, Row, RandomState>,
     pub(crate) counts: PerName,
     pub(crate) lateness: Histogram<LATENESS_BUCKETS>,
     /// Before this time, no hold becomes stuck that has not been reported yet.
@@ -217,26 +217,6 @@ impl PerName {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, usize, &Counts)> {
         let all = self.0.iter().enumerate();
         all.filter_map(|(at, counts)| Some((at / MODES.len(), at % MODES.len(), counts.as_deref()?)))
-    }
-}
-
-/// Spreads attempt numbers, which are sequential; nobody can choose them.
-#[derive(Default)]
-pub(crate) struct Spread(u64);
-
-impl Hasher for Spread {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_right(20);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

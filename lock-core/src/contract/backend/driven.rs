@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use crate::contract::backend::{DynBackend, Inbox};
 use crate::types::error::LockErrorKind;
-use crate::types::system::clock::{Clock, jitter};
+use crate::types::system::backoff::Backoff;
+use crate::types::system::clock::Clock;
 
 /// How long to pause before the store's background work is started again: at first, and at most.
-const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+const RESTART: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
 
 /// Runs the store's own background work, again and again. If it always ends at once, for example because
 /// the store refuses our password, the pauses grow.
 pub(crate) async fn drive_again(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Clock) {
-    let mut pause = RESTART.0;
+    let mut backoff = RESTART;
     loop {
         let started = clock.now();
         let error = Arc::clone(&backend).drive(inbox.clone()).await;
-        if clock.now().since(started) > RESTART.1 {
-            pause = RESTART.0;
-        }
-        if pause == RESTART.0 && error.kind() == LockErrorKind::Misconfigured {
+        backoff.went_well_for(clock.now().since(started));
+        let is_first = backoff.is_shortest();
+        let pause = backoff.long_pause();
+        if is_first && error.kind() == LockErrorKind::Misconfigured {
             tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
         } else {
             tracing::debug!(%error, ?pause, "the lock store's background connection ended; it is started again");
         }
-        clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
-        pause = (pause * 2).min(RESTART.1);
+        clock.sleep_until(clock.now().after(pause)).await;
     }
 }

@@ -12,11 +12,12 @@ use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::task::Waker;
 
+use foldhash::fast::RandomState;
+
 use crate::types::key::LockKey;
-use crate::types::system::spread::Spread;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
 // With their paths, since `tests/interleavings/` builds these files too.
@@ -66,7 +67,7 @@ pub(crate) struct Gate<P: Payload> {
 
 struct Shard<P: Payload> {
     /// The keys that somebody of this process claims or holds.
-    open: HashSet<ByKey<P>, Spread>,
+    open: HashSet<ByKey<P>, RandomState>,
     /// How many waiters have entered: each one's number is its place.
     entered: u64,
 }
@@ -215,9 +216,10 @@ impl<P: Payload> Gate<P> {
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard<P>> {
-        // The upper half, since the set of the shard takes the place from the lower.
-        let place = usize::try_from(Spread::default().hash_one(key) >> 32).unwrap_or(0);
-        self.shards[place % SHARDS].lock()
+        /// Another start than that of the sets, whose places are taken from the same bits.
+        static BY_KEY: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+        let place = BY_KEY.hash_one(key) % SHARDS as u64;
+        self.shards[usize::try_from(place).unwrap_or(0)].lock()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use crate::contract::backend::Grant;
@@ -15,7 +15,7 @@ use crate::types::system::sync::{Mutex, MutexGuard};
 /// The claims of this process that are, or were, in the store's queue.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    claims: Mutex<HashMap<OwnerId, Arc<Mailbox>, OwnerHash>>,
+    claims: Mutex<HashMap<OwnerId, Arc<Mailbox>, RandomState>>,
     registered: AtomicU64,
 }
 
@@ -103,26 +103,8 @@ impl Grants {
         self.claims().len()
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Mailbox>, OwnerHash>> {
+    fn claims(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Mailbox>, RandomState>> {
         self.claims.lock()
-    }
-}
-
-/// Uses owners as their own hashes: each is random, and the map holds only our own.
-type OwnerHash = BuildHasherDefault<FirstBytes>;
-
-#[derive(Debug, Default)]
-struct FirstBytes(u64);
-
-impl Hasher for FirstBytes {
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk() {
-            self.0 = u64::from_ne_bytes(*first);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use crate::types::system::spread::Spread;
+use foldhash::fast::RandomState;
 
 /// The name of one call site, made once and shared by every lock that is taken there.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct CallSite {
 
 /// The call sites that have been asked for, by the address of the constant that tells them apart. What is
 /// kept for ever is bounded by the size of the program.
-type Registry = LazyLock<RwLock<HashMap<(usize, usize), &'static CallSite, Spread>>>;
+type Registry = LazyLock<RwLock<HashMap<(usize, usize), &'static CallSite, RandomState>>>;
 
 impl CallSite {
     /// Names the line of a call, as `crate-dir/src/file.rs:line`.

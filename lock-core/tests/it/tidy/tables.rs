@@ -47,7 +47,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: CORE,
         within: "types::system",
-        modules: &[&["random"], &["blocking", "clock", "fork", "spread", "sync", "text"], &["call_site"]],
+        modules: &[&["random"], &["blocking", "clock", "fork", "sync", "text"], &["backoff", "call_site"]],
     },
     Layers { source: CORE, within: "contract", modules: &[&["event"], &["backend", "fenced_write", "fencing_gate"]] },
     Layers { source: CORE, within: "stores", modules: &[&["memory", "quorum", "redis"]] },

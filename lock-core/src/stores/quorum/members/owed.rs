@@ -10,7 +10,8 @@ use crate::contract::backend::{DynBackend, Freed, Release};
 use crate::stores::quorum::round::ask::PendingAnswers;
 use crate::stores::quorum::session::Releasing;
 use crate::types::error::{LockError, Result};
-use crate::types::system::clock::{Clock, Timestamp, jitter};
+use crate::types::system::backoff::Backoff;
+use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How many are kept. Beyond that the oldest is forgotten: what the member has of its claim ends with its lease there.
@@ -23,7 +24,7 @@ const AT_ONCE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long the member is left alone after it has not answered: at first, and at most.
-const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+const REST: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// How long a release that was not answered may still be executed: longer than a silent connection is kept.
 const LINGERS: Duration = Duration::from_secs(15);
@@ -92,7 +93,7 @@ impl Owed {
     /// Tells the member until it has confirmed each release, or its lease is over there.
     pub(crate) async fn settle(self: Arc<Self>, backend: Arc<dyn DynBackend>, clock: Clock) {
         let _settling = Settling(&self);
-        let mut rest = REST.0;
+        let mut backoff = REST;
         loop {
             let debts = match self.next(clock.now()) {
                 Next::Nothing => return,
@@ -123,11 +124,10 @@ impl Owed {
                 }
             }
             if !is_away {
-                rest = REST.0;
+                backoff.reset();
             }
             if failed {
-                clock.sleep_until(clock.now().after(jitter(rest / 2, rest))).await;
-                rest = (rest * 2).min(REST.1);
+                clock.sleep_until(clock.now().after(backoff.long_pause())).await;
             }
         }
     }

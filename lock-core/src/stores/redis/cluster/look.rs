@@ -16,6 +16,7 @@ use crate::stores::redis::place::slots::Topology;
 use crate::stores::redis::server::node::Node;
 use crate::stores::redis::wire::url::Address;
 use crate::types::error::{LockError, LockErrorKind, Result};
+use crate::types::system::backoff::Backoff;
 use crate::types::system::clock::{Clock, Timestamp, jitter};
 
 /// How far apart looks are at least.
@@ -34,7 +35,7 @@ const NODES: usize = 3;
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(100));
 
 /// The bounds of the pause before a node that refused us is tried again in the background.
-const REFUSED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// What one node says.
 struct View {
@@ -279,12 +280,11 @@ impl Drop for Keeping<'_> {
 
 /// Keeps the connections to a master, also one that does not let us in for a while: users are not replicated.
 async fn serve(node: Arc<Node>, inbox: Inbox) {
-    let (clock, mut pause) = (Clock::system(), REFUSED.0);
+    let (clock, mut backoff) = (Clock::system(), REFUSED);
     loop {
         let error = node.drive(&inbox).await;
         tracing::warn!(node = node.name(), %error, "a master of the cluster refuses a background connection");
-        clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
-        pause = (pause * 2).min(REFUSED.1);
+        clock.sleep_until(clock.now().after(backoff.long_pause())).await;
     }
 }
 

@@ -13,13 +13,14 @@ use crate::stores::redis::server::node::Way;
 use crate::stores::redis::wire::url::Address;
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::key::LockKey;
-use crate::types::system::clock::{Clock, jitter};
+use crate::types::system::backoff::Backoff;
+use crate::types::system::clock::Clock;
 
 /// How many redirections are followed at once. Then a pause comes before each.
 const AT_ONCE: usize = 5;
 
-/// The bounds of a pause, which doubles.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+/// The bounds of a pause.
+const PAUSE: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(100));
 
 impl Cluster {
     /// Returns the lane of the master that serves a key.
@@ -96,7 +97,7 @@ impl Cluster {
         // Before the caller gives up by itself, which would not tell it why.
         let until = clock.now().after(operation.within() / 10 * 9);
         self.known().await?;
-        let (mut way, mut importing, mut redirected, mut bound) = (Way::default(), None, 0, PAUSE.0);
+        let (mut way, mut importing, mut redirected, mut backoff) = (Way::default(), None, 0, PAUSE);
         loop {
             let done = match importing.take().map_or_else(|| self.stop(slot), Ok) {
                 Ok(stop) => {
@@ -127,11 +128,10 @@ impl Cluster {
                 continue;
             }
             let now = clock.now();
-            let again = now.after(jitter(Duration::from_millis(1), bound));
+            let again = now.after(backoff.pause());
             if again >= until {
                 return Err(error);
             }
-            bound = (bound * 2).min(PAUSE.1);
             tokio::select! {
                 () = clock.sleep_until(again) => {}
                 () = self.another_master(slot) => {}

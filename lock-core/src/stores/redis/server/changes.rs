@@ -21,14 +21,15 @@ use tokio::sync::Notify;
 use crate::contract::backend::Inbox;
 use crate::stores::redis::wire::greeting;
 use crate::stores::redis::wire::link::Link;
-use crate::types::system::clock::{Clock, jitter};
+use crate::types::system::backoff::Backoff;
+use crate::types::system::clock::Clock;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
 
 /// The pauses before the server is asked again for what it refused: the first, and the longest.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// The listening connections of one store, one for each runtime with a keeper.
 #[derive(Debug, Default)]
@@ -119,15 +120,13 @@ impl ChangeListener {
     /// connection.
     pub(crate) async fn keep_tracking(&self, listeners: &ChangeListeners, inbox: &Inbox, node: &str) {
         let clock = Clock::system();
-        let mut pause = ASK_AGAIN.0;
+        let mut backoff = ASK_AGAIN;
         loop {
             if self.tracks.load(Ordering::Relaxed) {
                 listeners.refused.store(false, Ordering::Relaxed);
                 let since = clock.now();
                 self.refused.notified().await;
-                if clock.now().since(since) > ASK_AGAIN.1 {
-                    pause = ASK_AGAIN.0;
-                }
+                backoff.went_well_for(clock.now().since(since));
             }
             if !listeners.refused.swap(true, Ordering::Relaxed) {
                 tracing::info!(
@@ -136,8 +135,7 @@ impl ChangeListener {
                      and permission for CLIENT TRACKING and MGET",
                 );
             }
-            clock.sleep_until(clock.now().after(jitter(pause / 2, pause))).await;
-            pause = (pause * 2).min(ASK_AGAIN.1);
+            clock.sleep_until(clock.now().after(backoff.long_pause())).await;
             let Ok(answers) = self.link.send_all(&greeting::tracking()).await else { return };
             if greeting::tracks(&answers) {
                 self.tracks.store(true, Ordering::Relaxed);

@@ -5,10 +5,11 @@ use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
+
 use crate::types::key::LockKey;
 use crate::types::owner::Holder;
 use crate::types::system::clock::{Clock, Timestamp};
-use crate::types::system::spread::Spread;
 
 const PLACES: usize = 1024;
 
@@ -23,12 +24,12 @@ const KEPT_FOREIGN: Duration = Duration::from_secs(30);
 pub(crate) struct Collisions {
     /// Until when the keys of a place count as contended, in ns.
     until: Box<[AtomicU64]>,
-    hasher: Spread,
+    hasher: RandomState,
 }
 
 impl Default for Collisions {
     fn default() -> Self {
-        Self { until: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: Spread::default() }
+        Self { until: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::default() }
     }
 }
 

@@ -9,10 +9,11 @@ use crate::contract::event::Notice;
 use crate::stores::redis::server::node::Node;
 use crate::stores::redis::wire::credentials::Credentials;
 use crate::types::error::{LockError, LockErrorKind};
-use crate::types::system::clock::{Clock, jitter};
+use crate::types::system::backoff::Backoff;
+use crate::types::system::clock::Clock;
 
 /// The upper limits of the pause before reconnecting: the first, and the longest.
-pub(crate) const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+pub(crate) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
 /// How often it is asked how many replicas there are, and which slots are being moved.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -39,7 +40,7 @@ impl Node {
     async fn keep_connected(&self, inbox: &Inbox) -> LockError {
         let clock = Clock::system();
         let node = self.pool.node();
-        let (mut was_up, mut told_down, mut pause) = (false, false, BACKOFF.0);
+        let (mut was_up, mut told_down, mut backoff) = (false, false, BACKOFF);
         let mut failovers = self.pool.history.changes();
         loop {
             let mut retirements = self.pool.retirements();
@@ -86,9 +87,7 @@ impl Node {
                         }
                     }
                     // One that is closed as it opens is no success.
-                    if clock.now().since(opened_at) >= BACKOFF.1 {
-                        pause = BACKOFF.0;
-                    }
+                    backoff.went_well_for(clock.now().since(opened_at));
                     tracing::debug!(node, "disconnected");
                 }
                 Err(error) if error.kind() == LockErrorKind::Misconfigured => return error,
@@ -99,17 +98,15 @@ impl Node {
                 inbox.notice(&Notice::Connection { node, up: false });
                 told_down = true;
             }
-            self.pause(pause).await;
-            pause = (pause * 2).min(BACKOFF.1);
+            self.pause(&mut backoff).await;
         }
     }
 
     /// Waits a little before the server is connected to again, unless it is found at another address.
-    pub(crate) async fn pause(&self, most: Duration) {
+    pub(crate) async fn pause(&self, backoff: &mut Backoff) {
         let clock = Clock::system();
-        // Full jitter, so that the processes of a fleet do not reconnect at the same moment.
         tokio::select! {
-            () = clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), most))) => {}
+            () = clock.sleep_until(clock.now().after(backoff.pause())) => {}
             () = self.pool.place().moved() => {}
         }
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
@@ -23,7 +24,6 @@ use crate::stores::redis::wire::link::Link;
 use crate::stores::redis::wire::unsettled::Unsettled;
 use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp};
-use crate::types::system::spread::Spread;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How often connections are replaced at most because the server is no master.
@@ -44,7 +44,7 @@ type Outcome = Option<Result<Arc<Coalescer>>>;
 #[derive(Debug)]
 struct Slots {
     /// Never locked while a link is dropped: the end of a link locks it too.
-    by_runtime: Mutex<HashMap<Id, Slot, Spread>>,
+    by_runtime: Mutex<HashMap<Id, Slot, RandomState>>,
     generations: AtomicU64,
     /// When the server was last found not to be a master: older connections are no longer used.
     retired: watch::Sender<Timestamp>,
@@ -223,7 +223,7 @@ impl Pool {
 }
 
 impl Slots {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot, Spread>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot, RandomState>> {
         self.by_runtime.lock()
     }
 

@@ -23,7 +23,7 @@ impl Node {
     pub(crate) async fn listen(&self, inbox: &Inbox) {
         let clock = Clock::system();
         let channel = keys::inbox_channel(inbox.id());
-        let (mut was_open, mut missed, mut pause) = (None, false, BACKOFF.0);
+        let (mut was_open, mut missed, mut backoff) = (None, false, BACKOFF);
         loop {
             let mut retirements = self.pool.retirements();
             let begun = clock.now();
@@ -53,9 +53,7 @@ impl Node {
                         () = moved => {}
                         _ = retirements.changed() => {}
                     }
-                    if clock.now().since(opened_at) >= BACKOFF.1 {
-                        pause = BACKOFF.0;
-                    }
+                    backoff.went_well_for(clock.now().since(opened_at));
                 }
                 Err(error) => {
                     missed = true;
@@ -65,8 +63,7 @@ impl Node {
                     tracing::debug!(node = self.pool.node(), %error, "cannot listen for grants");
                 }
             }
-            self.pause(pause).await;
-            pause = (pause * 2).min(BACKOFF.1);
+            self.pause(&mut backoff).await;
         }
     }
 

@@ -51,7 +51,7 @@ impl Node {
         let slots = &*listed.slots;
         // That of the runtime, whose tests let a minute pass.
         let clock = Clock::of_current_runtime();
-        let (mut broken, mut pause, mut told) = (false, BACKOFF.0, false);
+        let (mut broken, mut backoff, mut told) = (false, BACKOFF, false);
         loop {
             slots.any().await;
             let begun = clock.now();
@@ -70,15 +70,13 @@ impl Node {
                 }
                 Over::Broken => {
                     broken = true;
-                    if clock.now().since(begun) >= BACKOFF.1 {
-                        pause = BACKOFF.0;
-                    }
-                    self.pause(pause).await;
-                    if pause == BACKOFF.1 {
+                    backoff.went_well_for(clock.now().since(begun));
+                    let for_long = backoff.is_longest();
+                    self.pause(&mut backoff).await;
+                    if for_long {
                         // Nobody can wait at a master that nobody reaches.
                         slots.end_round();
                     }
-                    pause = (pause * 2).min(BACKOFF.1);
                 }
             }
         }

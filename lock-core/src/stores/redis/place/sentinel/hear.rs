@@ -12,13 +12,14 @@ use crate::stores::redis::place::sentinel::Sentinels;
 use crate::stores::redis::place::sentinel::one::{subscribe, view, within};
 use crate::stores::redis::wire::connect::Target;
 use crate::stores::redis::wire::url::Address;
-use crate::types::system::clock::{Clock, jitter};
+use crate::types::system::backoff::Backoff;
+use crate::types::system::clock::Clock;
 
 /// How often the sentinels are asked although nothing has happened: to learn of new ones, and of a message missed.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// The upper limits of the pause before connecting to a sentinel again: the first, and the longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 impl Sentinels {
     /// Listens to every sentinel. Runs on the keeper, and never returns.
@@ -51,12 +52,12 @@ impl Sentinels {
     /// Listens to one sentinel, for as long as it is one of them.
     async fn hear_one(&self, address: &Address) {
         let clock = Clock::system();
-        let mut pause = BACKOFF.0;
+        let mut backoff = BACKOFF;
         while self.all().contains(address) {
             let Ok(target) = self.sentinel.sibling(&address.host, address.port) else { return };
             match within(&target, subscribe(&target)).await {
                 Ok((mut connection, mut pushes)) => {
-                    pause = BACKOFF.0;
+                    backoff.reset();
                     // What it said before we listened.
                     self.ask_again(address, &target, &mut connection).await;
                     while let Some(push) = pushes.recv().await {
@@ -74,8 +75,7 @@ impl Sentinels {
                     tracing::debug!(%error, "cannot listen to a sentinel");
                 }
             }
-            clock.sleep_until(clock.now().after(jitter(Duration::from_millis(1), pause))).await;
-            pause = (pause * 2).min(BACKOFF.1);
+            clock.sleep_until(clock.now().after(backoff.pause())).await;
         }
     }
 

@@ -1,0 +1,84 @@
+//! Pauses between attempts, which grow as long as attempts fail.
+
+use std::time::Duration;
+
+use crate::types::system::clock::jitter;
+
+/// The pauses of one loop: each bound is twice the one before, up to the longest. Drawn at random below it, so that
+/// the processes of a fleet do not try again at the same moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    bound: Duration,
+}
+
+impl Backoff {
+    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, bound: first }
+    }
+
+    /// Draws the next pause, from a millisecond to its bound.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let most = self.grow();
+        jitter(Duration::from_millis(1), most)
+    }
+
+    /// Draws the next pause, from half of its bound: where attempts are dear.
+    pub(crate) fn long_pause(&mut self) -> Duration {
+        let most = self.grow();
+        jitter(most / 2, most)
+    }
+
+    /// Whether nothing has failed yet, or nothing since it went well.
+    pub(crate) fn is_shortest(&self) -> bool {
+        self.bound == self.first
+    }
+
+    /// Whether the next pause may be the longest.
+    pub(crate) fn is_longest(&self) -> bool {
+        self.bound == self.longest
+    }
+
+    /// Notes how long something went well: after that much, the next pause is short again.
+    pub(crate) fn went_well_for(&mut self, time: Duration) {
+        if time >= self.longest {
+            self.reset();
+        }
+    }
+
+    /// Notes that an attempt succeeded.
+    pub(crate) fn reset(&mut self) {
+        self.bound = self.first;
+    }
+
+    fn grow(&mut self) -> Duration {
+        let bound = self.bound;
+        self.bound = (bound * 2).min(self.longest);
+        bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Backoff;
+
+    #[test]
+    fn pauses_grow_to_the_longest_and_are_short_again_when_it_went_well() {
+        let millis = Duration::from_millis;
+        let mut backoff = Backoff::new(millis(20), millis(100));
+        for most in [20, 40, 80, 100, 100] {
+            assert_eq!(backoff.is_longest(), most == 100);
+            let pause = Backoff { ..backoff }.pause();
+            assert!((millis(1)..=millis(most)).contains(&pause), "{pause:?} of {most} ms");
+            let pause = backoff.long_pause();
+            assert!((millis(most / 2)..=millis(most)).contains(&pause), "{pause:?} of {most} ms");
+        }
+        backoff.went_well_for(millis(99));
+        assert!(backoff.is_longest());
+        backoff.went_well_for(millis(100));
+        assert!(backoff.is_shortest() && backoff.pause() <= millis(20));
+    }
+}
