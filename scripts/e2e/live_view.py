@@ -3,6 +3,7 @@
 Needs a headless Chromium, which writes down what has become of a page: scripts that run leave their traces.
 """
 
+import html
 import html.parser
 import json
 import os
@@ -11,11 +12,12 @@ import shutil
 import subprocess
 import urllib.request
 
-# The screens on which the page is read: a phone, a small laptop, and a monitor.
+# The screens on which the page is read: a phone, a small laptop, and a monitor. Each is a frame of that size in a page: a window of
+# the full Chromium is never narrower than 500 pixels, and a frame is as narrow as it is told, in any browser.
 SCREENS = [(390, 844), (1280, 800), (1920, 1080)]
 
 # Writes into the page how wide it came out, where the words of the first row stand, and which parts of call sites are broken: they
-# may be broken only between their parts. The page itself may run no script.
+# may be broken only between their parts. The page itself may run no script. What is found goes to the page around the frame.
 MEASURE = """<script>
 const lines = text => {
   const range = document.createRange();
@@ -25,7 +27,7 @@ const lines = text => {
 const parts = [...document.querySelectorAll('.site')].flatMap(site => [...site.childNodes].filter(node => node.nodeType === 3));
 const inside = box => box.left >= 0 && box.right <= innerWidth && box.width > 0;
 const cells = [...document.querySelectorAll('td, bdi, small, h1, p')].filter(cell => getComputedStyle(cell).display !== 'none');
-document.documentElement.dataset.measured = JSON.stringify({
+parent.document.documentElement.dataset.measured = JSON.stringify({
   screen: innerWidth, page: document.documentElement.scrollWidth,
   cut: cells.filter(cell => !inside(cell.getBoundingClientRect()) || cell.scrollWidth > cell.clientWidth + 1 && cell.clientWidth)
     .map(cell => cell.textContent),
@@ -70,14 +72,14 @@ class Page(html.parser.HTMLParser):
                 self.rows[-1][1].append(data.strip())
 
 
-def open_page(address, work, size=(1280, 800)):
-    """Loads a page on a screen of a size, lets its scripts run, and returns what it has become."""
+def open_page(address, work):
+    """Loads a page, lets its scripts run, and returns what it has become."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not browser:
         raise RuntimeError("no Chromium; scripts/need-observability.sh installs one")
     # Without its sandbox, which needs more rights than a container has: it opens nothing but our own pages.
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-               "--disable-background-networking", f"--user-data-dir={work}/browser", f"--window-size={size[0]},{size[1]}",
+               "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={work}/browser", "--window-size=1280,800",
                "--dump-dom", address]
     with open(f"{work}/browser.log", "ab") as log:
         # On a busy machine a browser may fail to start once; twice is a fault.
@@ -126,11 +128,11 @@ def check_on_screens(address, work, expect):
         page = answer.read().decode()
     # Without what forbids scripts, and without reloading.
     page = re.sub(r'<meta http-equiv="[^>]*>', "", page) + MEASURE
-    with open(f"{work}/measured.html", "w", encoding="utf-8") as file:
-        file.write(page)
-    for screen in SCREENS:
-        wide, _ = screen
-        found = json.loads(open_page(f"file://{work}/measured.html", work, screen).measured or "{}")
+    for wide, high in SCREENS:
+        with open(f"{work}/measured.html", "w", encoding="utf-8") as file:
+            file.write(f'<!doctype html><title>A screen</title><iframe style="border:0;width:{wide}px;height:{high}px" '
+                       f'srcdoc="{html.escape(page)}"></iframe>')
+        found = json.loads(open_page(f"file://{work}/measured.html", work).measured or "{}")
         expect(found.get("screen") == wide and found["page"] <= wide, f"{wide} pixels show the page in its whole width: {found}")
         expect(found.get("cut") == [], f"nothing is cut off at {wide} pixels: {found}")
         expect(found.get("parts") and found["broken"] == [], f"call sites are broken only between their parts at {wide} pixels: {found}")

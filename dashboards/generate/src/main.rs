@@ -2,9 +2,8 @@
 //!
 //! ```sh
 //! cargo run -p lock-dashboards                       # writes dashboards/
-//! cargo run -p lock-dashboards -- --runbooks URL     # links to your copy of the runbooks
-//! cargo run -p lock-dashboards -- --dashboards URL   # links to Grafana from every alert
-//! cargo run -p lock-dashboards -- --live-view URL    # with {{ $labels.instance }} in it
+//! cargo run -p lock-dashboards -- --settings         # what can be set, and what it is by default
+//! cargo run -p lock-dashboards -- --to DIR --set runbookUrl=https://wiki.example/locks/ --set scrapeSeconds=15
 //! cargo run -p lock-dashboards -- --to DIR --fast    # a copy for tests, whose delays are seconds
 //! cargo run -p lock-dashboards -- --queries          # every query, as JSON
 //! ```
@@ -19,6 +18,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::generate::settings::TABLE;
 use crate::generate::{Settings, files, queries};
 
 /// Writes the dashboards, alerts and recording rules.
@@ -29,17 +29,13 @@ struct Args {
     #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/.."))]
     to: PathBuf,
 
-    /// Put this address before the name of a runbook in every alert
-    #[arg(long, value_name = "URL", default_value_t = Settings::default().runbooks)]
-    runbooks: String,
+    /// Set one of the settings that `--settings` lists
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    set: Vec<String>,
 
-    /// Link every alert to its dashboard in the Grafana at this address
-    #[arg(long, value_name = "URL")]
-    dashboards: Option<String>,
-
-    /// Link every alert to the live view of its process at this address
-    #[arg(long, value_name = "URL", default_value_t = Settings::default().live_view)]
-    live_view: String,
+    /// Print the settings with their defaults, and write nothing
+    #[arg(long)]
+    settings: bool,
 
     /// Use seconds instead of the minutes that keep alerts calm, for tests
     #[arg(long)]
@@ -56,12 +52,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{}", queries());
         return Ok(());
     }
-    let settings = Settings {
-        runbooks: args.runbooks,
-        dashboards: args.dashboards.map(|url| url.trim_end_matches('/').to_owned()),
-        live_view: args.live_view,
-        fast: args.fast,
-    };
+    if args.settings {
+        for setting in TABLE {
+            println!("{}={}\n    {}", setting.name, setting.default, setting.about);
+        }
+        return Ok(());
+    }
+    let mut settings = Settings::default().fast(args.fast);
+    for pair in &args.set {
+        settings.set(pair)?;
+    }
     for (name, text) in files(&settings) {
         let file = args.to.join(name);
         if let Some(parent) = file.parent() {

@@ -11,62 +11,68 @@ mod panel;
 mod recording;
 mod roles;
 mod rule;
+pub(crate) mod settings;
 
 use serde_json::{Value, json};
 
 pub(crate) use dashboard::Dashboard;
 #[cfg(test)]
 pub(crate) use rule::Rule;
-
-/// The settings of one run of the generator.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    /// The address before the name of a runbook in an alert.
-    pub(crate) runbooks: String,
-    /// The address of the dashboards, for a link in each alert.
-    pub(crate) dashboards: Option<String>,
-    /// The address of the live view of the alert's process.
-    pub(crate) live_view: String,
-    /// Whether to use seconds instead of the minutes that keep alerts calm, for tests.
-    pub(crate) fast: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            runbooks: "dashboards/runbooks/".to_owned(),
-            dashboards: None,
-            live_view: "http://{{ $labels.instance }}/locks".to_owned(),
-            fast: false,
-        }
-    }
-}
+pub(crate) use settings::Settings;
 
 /// Returns every generated file: its path below `dashboards/` and its text.
 pub(crate) fn files(settings: &Settings) -> Vec<(String, String)> {
-    let mut files: Vec<_> = dashboards()
-        .into_iter()
-        .map(|dashboard| (format!("grafana/dashboards/{}.json", dashboard.file), format!("{:#}\n", dashboard.json())))
-        .collect();
-    let alerts = rule::yaml(&alerts::groups(), settings);
-    let recorded = rule::yaml(&recording::groups(), settings);
-    files.extend(packaging::files(&dashboards(), &[("alerts.yml", &alerts), ("recording_rules.yml", &recorded)]));
-    files.push(("alerts.yml".to_owned(), alerts));
-    files.push(("recording_rules.yml".to_owned(), recorded));
+    let plain = written(settings);
+    let mut files = packaging::files(&plain);
+    files.extend(packaging::mixin(&written(&Settings::as_template().fast(settings.fast))));
+    files.extend(plain.into_iter().map(|file| (file.path(), file.text)));
     files
+}
+
+/// A dashboard, or a file of rules.
+pub(crate) struct Written {
+    pub(crate) name: String,
+    pub(crate) is_dashboard: bool,
+    pub(crate) text: String,
+}
+
+impl Written {
+    fn path(&self) -> String {
+        if self.is_dashboard { format!("grafana/dashboards/{}", self.name) } else { self.name.clone() }
+    }
+}
+
+fn written(settings: &Settings) -> Vec<Written> {
+    let of_dashboard = |dashboard: Dashboard| Written {
+        name: format!("{}.json", dashboard.file),
+        is_dashboard: true,
+        text: settings.fill(&format!("{:#}\n", dashboard.json())),
+    };
+    let of_rules = |name: &str, groups: &[rule::Group]| Written {
+        name: name.to_owned(),
+        is_dashboard: false,
+        text: settings.fill(&rule::yaml(groups, settings)),
+    };
+    let mut all: Vec<_> = dashboards().into_iter().map(of_dashboard).collect();
+    all.push(of_rules("alerts.yml", &alerts::groups()));
+    all.push(of_rules("recording_rules.yml", &recording::groups()));
+    all
 }
 
 pub(crate) fn dashboards() -> Vec<Dashboard> {
     vec![on_call::dashboard(), one_lock::dashboard(), fleet::dashboard()]
 }
 
+/// Every rule, as the settings are by default.
 #[cfg(test)]
 pub(crate) fn rules() -> Vec<Rule> {
-    alerts::groups().into_iter().chain(recording::groups()).flat_map(|group| group.rules).collect()
+    let rules = alerts::groups().into_iter().chain(recording::groups()).flat_map(|group| group.rules);
+    rules.map(|rule| rule.filled(&Settings::default())).collect()
 }
 
 /// Lists every query of every panel, for a test that runs them.
 pub(crate) fn queries() -> Value {
+    let settings = Settings::default();
     let mut all = Vec::new();
     for dashboard in dashboards() {
         for panel in dashboard.panels() {
@@ -74,7 +80,7 @@ pub(crate) fn queries() -> Value {
                 all.push(json!({
                     "dashboard": dashboard.title,
                     "panel": panel.title,
-                    "expr": query.expr,
+                    "expr": settings.fill(&query.expr),
                     "unit": panel.unit.id(),
                     "mayBeEmpty": query.may_be_empty,
                 }));

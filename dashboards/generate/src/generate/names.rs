@@ -2,21 +2,64 @@
 
 use lock_metrics::{MetricKind, catalog};
 
-/// Metrics that dashboards use before they are in the catalogue: name and labels. None at the moment.
-pub(crate) const COMING: &[(&str, &[&str])] = &[];
+/// Metrics that dashboards use before they are in the catalogue: name and labels.
+pub(crate) const COMING: &[(&str, &[&str])] = &[
+    ("distributed_lock_permits_held", &["lock", "store"]),
+    ("distributed_lock_candidates", &["lock", "store"]),
+    ("distributed_lock_stuck_oldest_start_timestamp_seconds", &["lock", "store", "site"]),
+    ("distributed_lock_stuck_waiters", &["lock", "store", "site"]),
+    ("distributed_lock_waiting_on_oldest_hold_start_timestamp_seconds", &["lock", "store", "holder_site"]),
+    ("distributed_lock_waiting_on_oldest_hold", &["lock", "store", "holder_site"]),
+    ("distributed_lock_store_now_timestamp_seconds", &["store"]),
+    ("distributed_lock_inspector_waited_hold_start_timestamp_seconds", &["lock", "store", "site"]),
+    ("distributed_lock_inspector_waited_hold_waiters", &["lock", "store", "site"]),
+    ("distributed_lock_inspector_label_overflow_total", &["store"]),
+];
 
 /// The matchers of every selector on a dashboard.
-const SELECTED: &str = r#"cluster=~"$cluster", namespace=~"$namespace", job=~"$job", instance=~"$instance""#;
+const SELECTED: &str =
+    r#"<<clusterLabel>>=~"$cluster", <<namespaceLabel>>=~"$namespace", job=~"$job", instance=~"$instance""#;
 
 /// The matchers of a selector for the whole fleet.
-const EVERYWHERE: &str = r#"cluster=~"$cluster""#;
+const EVERYWHERE: &str = r#"<<clusterLabel>>=~"$cluster", store=~"$store""#;
 /// Marks a selector for the whole fleet, in place of its first matcher.
 const FLEET: &str = "FLEET";
 
+/// The same for a series that is of no store.
+const PROCESSES: &str = "PROCESSES";
+
 /// The labels that tell services apart, wherever they run: missing labels are empty.
-pub(crate) const SERVICE: &str = "cluster, namespace, job";
+pub(crate) const SERVICE: &str = "<<clusterLabel>>, <<namespaceLabel>>, job";
 /// The labels that tell processes apart.
-pub(crate) const PROCESS: &str = "cluster, namespace, job, instance";
+pub(crate) const PROCESS: &str = "<<clusterLabel>>, <<namespaceLabel>>, job, instance";
+/// The same where a process may be scraped by two jobs, or by two servers.
+const ONCE: &str = "<<clusterLabel>>, <<namespaceLabel>>, instance";
+/// The labels that tell stores apart.
+pub(crate) const STORE: &str = "<<storeLabels>>";
+/// The labels that tell locks apart, whoever takes them: the scraper has no say in it.
+pub(crate) const LOCK: &str = "<<storeLabels>>, lock";
+/// The labels that tell call sites of a lock apart, in any process.
+pub(crate) const SITE: &str = "<<storeLabels>>, lock, site";
+
+/// Adds up a gauge over all processes, each once, however often it is scraped. `own` are labels of the gauge beside the lock's.
+pub(crate) fn once(series: &str, own: &str) -> String {
+    format!("sum by ({LOCK}) (max by ({ONCE}, store, lock{own}) ({series}))")
+}
+
+/// What two scrapes at least have shown, whatever the interval: a condition on a gauge, for each of its series.
+pub(crate) fn twice(gauge: &str, condition: &str) -> String {
+    format!("changes((timestamp({gauge}) and {condition})[<<twoLooks>>:5s]) > 0")
+}
+
+/// The processes whose last scrapes failed.
+pub(crate) fn down() -> String {
+    format!("(max by ({PROCESS}) (<<up>>) == 0)")
+}
+
+/// The present by the clock of each store: most processes know it.
+pub(crate) fn store_now() -> String {
+    format!("quantile by ({STORE}) (0.5, @store_now_timestamp_seconds)")
+}
 
 /// Returns the age of a timestamp by the clock of the process that exports it, where it is set.
 pub(crate) fn age(short: &str) -> String {
@@ -30,20 +73,33 @@ pub(crate) fn age_in_fleet(short: &str) -> String {
 
 fn age_of(short: &str, marker: &str) -> String {
     let name = format!("distributed_lock_{short}");
-    let labels = catalog().find(|metric| metric.name() == name).map(|metric| metric.labels().join(", "));
+    let labels = labels_of(&name).map(|labels| labels.join(", "));
     let matching = labels
         .filter(|labels| !labels.is_empty())
         .map_or_else(String::new, |labels| format!("ignoring ({labels}) group_right () "));
-    format!("(@now_timestamp_seconds{marker} - {matching}(@{short}{marker} > 0))")
+    // The time of a process is of no store.
+    let of_process = if marker.is_empty() { "" } else { "{PROCESSES}" };
+    format!("(@now_timestamp_seconds{of_process} - {matching}(@{short}{marker} > 0))")
+}
+
+fn labels_of(name: &str) -> Option<Vec<&'static str>> {
+    let coming = COMING.iter().find(|(coming, _)| *coming == name).map(|(_, labels)| labels.to_vec());
+    coming.or_else(|| catalog().find(|metric| metric.name() == name).map(|metric| metric.labels().to_vec()))
+}
+
+/// For how long a process has been running, by its own clock.
+pub(crate) fn age_of_process() -> String {
+    "@now_timestamp_seconds - @start_timestamp_seconds".to_owned()
 }
 
 /// Returns the growth of each series of a total within some minutes, where it grew. It includes a process that is younger
-/// than its first scrape, whose total was never seen at 0.
+/// than its first scrape, whose total was never seen at 0, and what grew while no samples arrived for longer than that.
 pub(crate) fn growth(total: &str, minutes: u32) -> String {
     let seconds = minutes * 60;
     format!(
         "(increase(@{total}[{minutes}m]) > 0 or (@{total} > 0 and on ({PROCESS}) \
-         (@now_timestamp_seconds - @start_timestamp_seconds < {seconds})))"
+         (@now_timestamp_seconds - @start_timestamp_seconds < {seconds})) \
+         or (@{total} - last_over_time(@{total}[1d] offset {minutes}m) > 0 unless @{total} offset {minutes}m))"
     )
 }
 
@@ -73,19 +129,22 @@ pub(crate) fn histograms(expr: &str) -> Vec<&'static str> {
     histograms.filter(is_read).collect()
 }
 
-/// Selects a series on a dashboard.
-pub(crate) fn on(short: &str) -> String {
-    format!("{}{{{SELECTED}}}", series(short))
-}
-
 /// Selects a series on a dashboard, with more matchers.
-fn on_with(short: &str, matchers: &str) -> String {
-    format!("{}{{{SELECTED}, {matchers}}}", series(short))
+fn on(short: &str, matchers: &str) -> String {
+    let name = series(short);
+    let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+    let labels = labels_of(&name).or_else(|| base.and_then(labels_of)).unwrap_or_default();
+    let store = if labels.contains(&"store") { ", store=~\"$store\"" } else { "" };
+    let separator = if matchers.is_empty() { "" } else { ", " };
+    format!("{name}{{{SELECTED}{store}{separator}{matchers}}}")
 }
 
 /// Selects series of all services, whichever are selected: what the inspector found, since it runs in any
 /// of them, and what is compared with that.
 fn of_the_fleet(short: &str, matchers: &str) -> Option<String> {
+    if matchers == PROCESSES {
+        return Some(format!("{}{{<<clusterLabel>>=~\"$cluster\"}}", series(short)));
+    }
     let more = matchers.strip_prefix(FLEET).map(|more| more.trim_start_matches([',', ' ']));
     let more = more.or_else(|| short.starts_with("inspector_").then_some(matchers))?;
     let separator = if more.is_empty() { "" } else { ", " };
@@ -94,19 +153,18 @@ fn of_the_fleet(short: &str, matchers: &str) -> Option<String> {
 
 /// Fills `{name}` placeholders of a query in rules.
 pub(crate) fn plain(template: &str) -> String {
-    fill(template, &|short, matchers| match matchers {
-        "" | FLEET => series(short),
-        matchers => format!("{}{{{matchers}}}", series(short)),
-    })
+    let filled = fill(template, &|short, matchers| match matchers {
+        "" | FLEET | PROCESSES => format!("{}<<selected>>", series(short)),
+        matchers => format!("{}{{{matchers}<<also>>}}", series(short)),
+    });
+    // The series that Prometheus adds for every target.
+    filled.replace("<<up>>", "up<<selected>>").replace("<<scrape>>", "scrape_duration_seconds<<selected>>")
 }
 
 /// Fills placeholders of a query on a dashboard.
 pub(crate) fn selected(template: &str) -> String {
     fill(template, &|short, matchers| {
-        of_the_fleet(short, matchers).unwrap_or_else(|| match matchers {
-            "" => on(short),
-            matchers => on_with(short, matchers),
-        })
+        of_the_fleet(short, matchers).unwrap_or_else(|| on(short, matchers))
     })
 }
 

@@ -22,10 +22,10 @@ pub(crate) fn groups() -> Vec<Group> {
 /// Failed acquires count as slow: they are in the total count, but in no bucket of acquired ones.
 fn rules(window: &str) -> Vec<Rule> {
     let slow = plain(&format!(
-        "1 - sum by ({SERVICE}, lock) (rate(@wait_seconds_bucket{{outcome=\"acquired\", le=\"{FAST}\"}}[{window}])) \
-         / (sum by ({SERVICE}, lock) (rate(@wait_seconds_count[{window}])) > 0)"
+        "1 - sum by ({SERVICE}, store, lock) (rate(@wait_seconds_bucket{{outcome=\"acquired\", le=\"{FAST}\"}}[{window}])) \
+         / (sum by ({SERVICE}, store, lock) (rate(@wait_seconds_count[{window}])) > 0)"
     ));
-    let acquires = plain(&format!("sum by ({SERVICE}, lock) (rate(@wait_seconds_count[{window}]))"));
+    let acquires = plain(&format!("sum by ({SERVICE}, store, lock) (rate(@wait_seconds_count[{window}]))"));
     let mut rules = vec![Rule::Record { name: slow_share(window), expr: slow }];
     if window == "5m" {
         rules.push(Rule::Record { name: answered(window), expr: acquires });

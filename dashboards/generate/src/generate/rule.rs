@@ -67,6 +67,15 @@ impl Alert {
 }
 
 impl Rule {
+    /// The same with the values of settings in place of their marks.
+    #[cfg(test)]
+    pub(crate) fn filled(self, settings: &Settings) -> Self {
+        match self {
+            Self::Alert(alert) => Self::Alert(Alert { expr: plain_text(settings, &alert.expr), ..alert }),
+            Self::Record { name, expr } => Self::Record { name, expr: plain_text(settings, &expr) },
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn expr(&self) -> &str {
         match self {
@@ -74,6 +83,11 @@ impl Rule {
             Self::Record { expr, .. } => expr,
         }
     }
+}
+
+#[cfg(test)]
+fn plain_text(settings: &Settings, expr: &str) -> String {
+    settings.fill(expr).replace("\\\"", "\"")
 }
 
 /// Writes rules as Prometheus reads them.
@@ -103,8 +117,8 @@ pub(crate) fn yaml(groups: &[Group], settings: &Settings) -> String {
 
 fn write_alert(yaml: &mut String, alert: &Alert, settings: &Settings) {
     let severity = match alert.severity {
-        Severity::Critical => "critical",
-        Severity::Warning => "warning",
+        Severity::Critical => "<<criticalSeverity>>",
+        Severity::Warning => "<<warningSeverity>>",
     };
     let _ = writeln!(yaml, "      - alert: {}\n        expr: {}", alert.name, text(&alert.expr));
     // Zero and no value mean the same.
@@ -115,32 +129,26 @@ fn write_alert(yaml: &mut String, alert: &Alert, settings: &Settings) {
         let _ = writeln!(yaml, "        keep_firing_for: {}", delay(keep, settings));
     }
     let _ = writeln!(yaml, "        labels:\n          severity: {severity}\n        annotations:");
-    for (name, value) in annotations(alert, settings) {
+    for (name, value) in annotations(alert) {
         let _ = writeln!(yaml, "          {name}: {}", text(&value));
     }
 }
 
-/// Returns the annotations of an alert, with the links from the settings.
-pub(crate) fn annotations(alert: &Alert, settings: &Settings) -> Vec<(&'static str, String)> {
-    let live = format!(
-        "`lockctl list` and {} name the key; `lockctl why KEY` says whether its holder lives, who waits, and whether it is \
-         safe to force.",
-        settings.live_view
-    );
-    let mut all = vec![
+/// Returns the annotations of an alert. The link to the dashboard is left out where it has no address.
+fn annotations(alert: &Alert) -> [(&'static str, String); 4] {
+    let live = "`lockctl list` and <<liveViewUrl>> name the key; `lockctl why KEY` says whether its holder lives, who waits, and \
+                whether it is safe to force.";
+    let dashboard = if alert.description.contains("$labels.lock") {
+        "/d/distributed-lock-one-lock?var-lock={{ $labels.lock | urlquery }}"
+    } else {
+        "/d/distributed-lock-on-call"
+    };
+    [
         ("summary", alert.summary.to_owned()),
-        ("description", alert.description.replace("LIVE", &live)),
-        ("runbook_url", format!("{}{}.md", settings.runbooks, alert.name)),
-    ];
-    if let Some(dashboards) = &settings.dashboards {
-        let lock = if alert.description.contains("$labels.lock") {
-            "/d/distributed-lock-one-lock?var-lock={{ $labels.lock | urlquery }}"
-        } else {
-            "/d/distributed-lock-on-call"
-        };
-        all.push(("dashboard_url", format!("{dashboards}{lock}")));
-    }
-    all
+        ("description", alert.description.replace("LIVE", live)),
+        ("runbook_url", format!("<<runbookUrl>>{}.md", alert.name)),
+        ("dashboard_url", format!("<<dashboardUrl>>{dashboard}")),
+    ]
 }
 
 /// Turns minutes into seconds and hours into minutes, for tests.

@@ -7,13 +7,13 @@ use lock_metrics::catalog;
 use serde_json::Value;
 
 use crate::generate::names::COMING;
-use crate::generate::{Rule, dashboards, rules};
+use crate::generate::{Rule, Settings, dashboards, rules};
 use crate::tests::labels::{self, Labels};
 use crate::tests::promql::{Expr, parse};
 
 /// Replaces Grafana's variables with values that Prometheus can read.
 pub(crate) fn filled(expr: &str) -> String {
-    expr.replace("$__rate_interval", "5m").replace("$__interval", "1m")
+    Settings::default().fill(expr).replace("$__rate_interval", "5m").replace("$__interval", "1m")
 }
 
 /// Every query of dashboards, annotations included, and of rules.

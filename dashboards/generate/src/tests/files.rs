@@ -52,7 +52,7 @@ fn what_is_checked_in_is_what_the_code_generates() {
 #[test]
 #[limit]
 fn a_copy_for_tests_differs_in_delays_only() {
-    let settings = Settings { fast: true, ..Settings::default() };
+    let settings = Settings::default().fast(true);
     let is_delay = |line: &&str| {
         ["for:", "keep_firing_for:", "interval:"].iter().any(|delay| line.trim_start().starts_with(delay))
     };

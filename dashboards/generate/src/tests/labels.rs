@@ -33,7 +33,10 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
         buckets,
     };
     for metric in catalog() {
-        let labels: Labels = scraped(metric.labels());
+        let mut labels: Labels = scraped(metric.labels());
+        if labels.contains("lock") {
+            labels.insert("store".to_owned());
+        }
         match metric.kind() {
             MetricKind::Histogram(buckets) => match name.strip_prefix(metric.name()) {
                 Some("_bucket") => {
@@ -50,7 +53,7 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
         }
     }
     // The series that Prometheus adds for every target.
-    if name == "up" {
+    if ["up", "scrape_duration_seconds"].contains(&name) {
         return Ok(found(name, scraped(&[]), false, &[]));
     }
     if let Some((_, labels)) = COMING.iter().find(|(coming, _)| *coming == name) {
@@ -89,11 +92,10 @@ pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
             }
             Ok(labels)
         }
-        Expr::Aggregate { by, parameter, of: inner } => {
+        Expr::Aggregate { picks, by, of: inner, .. } => {
             let labels = of(inner)?;
             require(by, &labels, "an aggregation")?;
-            // topk keeps the labels of the series that it picks.
-            Ok(if parameter.is_some() { labels } else { by.iter().cloned().collect() })
+            Ok(if *picks { labels } else { by.iter().cloned().collect() })
         }
         Expr::Binary { operator, left, right, matching, group } => {
             let (left_is_number, right_is_number) = (is_number(left), is_number(right));
@@ -114,10 +116,16 @@ pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
                 Matching::All if left_is_number || right_is_number || left == right || operator == "or" => {}
                 Matching::All => return Err(format!("{operator} matches {left:?} with {right:?}")),
             }
-            Ok(match group {
-                Some(Side::Right) => right,
-                None if left_is_number => right,
-                Some(Side::Left) | None => left,
+            let is_set = ["and", "or", "unless"].contains(&operator.as_str());
+            Ok(match (group, matching) {
+                (Some(Side::Right), _) => right,
+                _ if left_is_number => right,
+                // What matches one to one keeps the labels that match, and no other.
+                (None, Matching::On(on)) if !is_set => on.iter().cloned().collect(),
+                (None, Matching::Ignoring(ignored)) if !is_set => {
+                    left.into_iter().filter(|label| !ignored.contains(label)).collect()
+                }
+                _ => left,
             })
         }
     }

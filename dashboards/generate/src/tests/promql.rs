@@ -19,6 +19,8 @@ pub(crate) enum Expr {
         arguments: Vec<Expr>,
     },
     Aggregate {
+        /// Whether it keeps series as they are.
+        picks: bool,
         by: Vec<String>,
         parameter: Option<Box<Expr>>,
         of: Box<Expr>,
@@ -49,8 +51,11 @@ pub(crate) enum Side {
     Right,
 }
 
-const FUNCTIONS: [&str; 14] = [
+const FUNCTIONS: [&str; 17] = [
     "abs",
+    "changes",
+    "count_over_time",
+    "quantile_over_time",
     "deriv",
     "histogram_quantile",
     "increase",
@@ -201,7 +206,7 @@ impl Parser {
         }
         let word = self.take();
         match word.as_str() {
-            "sum" | "min" | "max" | "count" | "topk" => self.aggregate(word == "topk"),
+            "sum" | "min" | "max" | "count" | "topk" | "quantile" => self.aggregate(&word),
             function if FUNCTIONS.contains(&function) => {
                 let arguments = self.arguments()?;
                 Ok(Expr::Call { function: word, arguments })
@@ -213,7 +218,8 @@ impl Parser {
         }
     }
 
-    fn aggregate(&mut self, has_parameter: bool) -> Result<Expr, String> {
+    fn aggregate(&mut self, how: &str) -> Result<Expr, String> {
+        let has_parameter = ["topk", "quantile"].contains(&how);
         let by = if self.is_next("by") { self.names()? } else { Vec::new() };
         let mut arguments = self.arguments()?;
         let of = arguments.pop().ok_or("an aggregation of nothing")?;
@@ -221,7 +227,7 @@ impl Parser {
         if parameter.is_some() != has_parameter || !arguments.is_empty() {
             return Err("an aggregation has the wrong number of arguments".to_owned());
         }
-        Ok(Expr::Aggregate { by, parameter, of: Box::new(of) })
+        Ok(Expr::Aggregate { picks: how == "topk", by, parameter, of: Box::new(of) })
     }
 
     fn arguments(&mut self) -> Result<Vec<Expr>, String> {

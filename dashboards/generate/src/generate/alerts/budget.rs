@@ -6,7 +6,7 @@ use crate::generate::recording::{answered, slow_share};
 use crate::generate::rule::{Alert, Severity};
 
 /// The share of waits that may be slow.
-const BUDGET: &str = "0.01";
+const BUDGET: &str = "<<slowWaits>>";
 
 pub(crate) fn alerts() -> Vec<Alert> {
     // A month's budget is used up in two days at 14.4, in five at 6, in ten at 3, on the last day at
@@ -25,7 +25,7 @@ fn burn(windows: &[(&str, &str, &str)]) -> Alert {
         })
         .collect();
     let busy = answered("5m");
-    let template = format!("({}) and on ({SERVICE}, lock) {busy} > 0.05", conditions.join(" or "));
+    let template = format!("({}) and on ({SERVICE}, store, lock) {busy} > 0.05", conditions.join(" or "));
     let summary = "{{ $labels.lock }} is slow to get, and uses up the month's budget of slow waits";
     Alert::new("LockWaitBudgetBurn", Severity::Warning, &template, summary).says(&format!(
         "{{{{ $value | humanizePercentage }}}} of the waits for the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} \

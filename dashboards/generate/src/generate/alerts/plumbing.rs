@@ -1,7 +1,7 @@
 //! Alerts on the infrastructure that the locks and these alerts depend on.
 
-use super::{happened, out_of_reach};
-use crate::generate::names::{CONVERTED, SERVICE, age};
+use super::{happened, share_out_of_reach};
+use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth};
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
@@ -9,32 +9,31 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockStoreUnreachable",
             Severity::Critical,
-            &format!("count by ({SERVICE}, node) ({})", out_of_reach(&str::to_owned)),
-            "{{ $value | humanize }} processes of {{ $labels.job }} have no connection to the lock store {{ $labels.node }}",
+            &format!("{} >= <<errorSharePage>>", share_out_of_reach()),
+            "{{ $value | humanizePercentage }} of the processes of {{ $labels.job }} have no connection to the lock store {{ $labels.node }}",
         )
         // Fires early: it explains all locks that are lost when the leases end.
-        .after("15s")
+        .after("10s")
         .keep("1m")
         .says(
-            "The watchdogs of {{ $value | humanize }} processes of {{ $labels.job }} cannot reach {{ $labels.node }}; of a quorum, \
-             a majority of its members. Locks held by their call sites are lost when their leases end, and no new one is granted. \
+            "The watchdogs of {{ $value | humanizePercentage }} of the processes of {{ $labels.job }} cannot reach {{ $labels.node }}; of a \
+             quorum, a majority of its members. Locks held by their call sites are lost when their leases end, and no new one is granted. \
              Look at the store and the way to it.",
         ),
-        Alert::new(
-            "LockStoreErrors",
-            Severity::Warning,
-            &format!(
-                "sum by ({SERVICE}, node) (rate(@backend_errors_total[5m])) \
-                 / (sum by ({SERVICE}, node) (rate(@backend_command_seconds_count[5m])) > 0) > 0.01"
-            ),
-            "{{ $value | humanizePercentage }} of the commands to {{ $labels.node }} fail",
-        )
-        .after("5m")
-        .says(
-            "{{ $value | humanizePercentage }} of the commands that {{ $labels.job }} sends to the lock store \
-             {{ $labels.node }} fail. Acquires fail and renewals come late at every call site that uses it. The panel \
-             \"Failed commands\" shows the kinds of failure.",
-        ),
+        failing_commands("LockStoreRefuses", Severity::Critical, "<<twoLooks>>", "<<errorSharePage>>")
+            .after("2m")
+            .says(&format!(
+                "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
+                 {{{{ $labels.node }}}} fail, for two minutes. {KINDS}No lock is granted, and held ones are lost when their leases end. The \
+                 store is full (INFO memory: raise maxmemory, or find what fills it), refuses writes (a replica, a full disk, too few \
+                 replicas), or its users were changed (ACL LOG): the runbook has the command for each."
+            )),
+        failing_commands("LockStoreErrors", Severity::Warning, "5m", "<<errorShare>>").after("5m").says(&format!(
+            "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
+             {{{{ $labels.node }}}} fail. {KINDS}Acquires fail and renewals come late at every call site that uses it. The panel \
+             \"Failed commands\" shows when it began.",
+        )),
+        slow(),
         Alert::new(
             "LockStoreMayEvict",
             Severity::Warning,
@@ -63,7 +62,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
             &format!(
                 "(max by ({SERVICE}, node) (@replicas) > 0) and on ({SERVICE}, node) \
                  (max by ({SERVICE}, node) (@min_replicas) == 0) unless on ({SERVICE}, node) \
-                 (sum by ({SERVICE}, node) (increase(@confirm_seconds_count[1h])) > 0)"
+                 (sum by ({SERVICE}, node) (increase(@confirm_seconds_count[1h])) > 0) \
+                 and on ({SERVICE}, node) (sum by ({SERVICE}, node) (increase(@backend_command_seconds_count{{op=\"acquire\"}}[1h])) > 0)"
             ),
             "A failover of {{ $labels.node }} may lose locks that are held",
         )
@@ -96,11 +96,12 @@ pub(crate) fn alerts() -> Vec<Alert> {
              resharding that was interrupted, and end it: redis-cli --cluster fix.",
         ),
         quorum(),
+        member_away(),
         disagreement(),
         Alert::new(
             "LockSamplerStalled",
             Severity::Warning,
-            &format!("{} > 30", age("sampler_last_run_timestamp_seconds")),
+            &format!("max by ({PROCESS}) ({}) > 30", age("sampler_last_run_timestamp_seconds")),
             "{{ $labels.instance }} has not looked for stuck locks for {{ $value | humanizeDuration }}",
         )
         .keep("2m")
@@ -111,7 +112,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockClockSkew",
             Severity::Warning,
-            "abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds)) > 10",
+            &format!("max by ({PROCESS}) (abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds))) > 10"),
             "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} away from that of Prometheus",
         )
         .after("2m")
@@ -123,12 +124,22 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockNamesOverflow",
             Severity::Warning,
-            &happened("label_overflow_total", 60, SERVICE),
-            "{{ $labels.job }} has more lock names than metrics keep apart",
+            &happened("label_overflow_total", 60, &format!("{SERVICE}, label")),
+            "{{ $labels.job }} has more values of the label {{ $labels.label }} than metrics keep apart",
         )
         .says(
-            "Acquires in {{ $labels.job }} are counted as lock=\"other\", because there are more than 200 names. A call \
-             site probably gives its locks a rendered key as label; give it a template.",
+            "Series in {{ $labels.job }} are counted under {{ $labels.label }}=\"other\", because there are too many values of this label. A \
+             call site probably gives its locks a rendered key as label; give it a template.",
+        ),
+        Alert::new(
+            "LockInspectorOverflow",
+            Severity::Warning,
+            &format!("sum by ({STORE}) {} > 0", growth("inspector_label_overflow_total", 60)),
+            "{{ $labels.store }} has more lock names than its inspector keeps apart",
+        )
+        .says(
+            "Keys in {{ $labels.store }} are counted as lock=\"other\", because there are more than 2,000 names. Orphaned locks among them are \
+             not noticed. A service probably gives its locks rendered keys as labels: `lockctl list` shows which.",
         ),
         Alert::new(
             "LockHistogramsConverted",
@@ -181,15 +192,72 @@ fn disagreement() -> Alert {
     )
 }
 
-/// Judged by store: it does not matter which instance of which service is elected.
+/// A quorum does without a member, for a while: the next failure may be of another one.
+fn member_away() -> Alert {
+    let by = format!("{SERVICE}, node");
+    Alert::new(
+        "LockMemberAway",
+        Severity::Warning,
+        &format!("max by ({by}) (@quorum_members{{state=~\"away|excluded\"}}) > 0"),
+        "{{ $value | humanize }} members of the quorum {{ $labels.node }} are away or do not count",
+    )
+    .after("15m")
+    .says(
+        "For 15 minutes, {{ $value | humanize }} members of the quorum {{ $labels.node }} of {{ $labels.job }} have not answered, or do not \
+         count since they lost their data. Locks go on as long as a majority counts. Bring them back before another one fails; the panel \
+         \"Connection of the watchdog\" names them.",
+    )
+}
+
+/// What fails in each kind, for the text of an alert.
+const KINDS: &str = "{{ range query (printf \"sum by (kind) (rate(@backend_errors_total{node=%q, job=%q}[5m])) > 0\" $labels.node \
+                     $labels.job) | sortByLabel \"kind\" }}{{ .Labels.kind }}: {{ .Value | humanize }} a second; {{ end }}";
+
+/// A single command that fails is no share.
+fn failing_commands(name: &'static str, severity: Severity, window: &str, share: &str) -> Alert {
+    let by = format!("{SERVICE}, node");
+    let errors = |how: &str| format!("sum by ({by}) ({how}(@backend_errors_total[{window}]))");
+    Alert::new(
+        name,
+        severity,
+        &format!(
+            "({} / on ({by}) (sum by ({by}) (rate(@backend_command_seconds_count[{window}])) > 0) > {share}) \
+             and on ({by}) ({} > 4.5)",
+            errors("rate"),
+            errors("increase"),
+        ),
+        "{{ $value | humanizePercentage }} of the commands to {{ $labels.node }} fail",
+    )
+}
+
+fn slow() -> Alert {
+    Alert::new(
+        "LockStoreSlow",
+        Severity::Warning,
+        &format!(
+            "histogram_quantile(0.9, sum by ({SERVICE}, node, le) (rate(@backend_command_seconds_bucket[10m]))) > <<slowStoreSeconds>>"
+        ),
+        "One command in ten to {{ $labels.node }} takes {{ $value | humanizeDuration }} and more",
+    )
+    .after("10m")
+    .says(
+        "One in ten of the commands that {{ $labels.job }} sends to {{ $labels.node }} takes {{ $value | humanizeDuration }} and more: every \
+         acquire and every renewal waits for them; of a quorum, for a majority of its members. Look at SLOWLOG GET, at the machine of this \
+         node, and at the way to it.",
+    )
+}
+
+/// Judged by store: it does not matter which instance of which service is elected. Nobody misses an inspector of a store that no
+/// process uses any more.
 fn inspector() -> Alert {
+    let scanned = "@inspector_last_success_timestamp_seconds";
     let fresh = format!("({} < 300)", age("inspector_last_success_timestamp_seconds"));
     Alert::new(
         "LockInspectorStale",
         Severity::Warning,
         &format!(
-            "(count by (cluster, store) (last_over_time(@inspector_last_success_timestamp_seconds[6h])) \
-             unless on (cluster, store) {fresh}) or (max by (cluster, store) (@inspector_truncated) == 1)"
+            "(max_over_time((count by ({STORE}) ({scanned}))[14d:5m]) and on ({STORE}) @held \
+             unless on ({STORE}) {fresh}) or (max by ({STORE}) (@inspector_truncated) == 1)"
         ),
         "The fleet inspector has not read all of {{ $labels.store }} for minutes",
     )

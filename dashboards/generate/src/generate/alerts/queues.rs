@@ -1,15 +1,15 @@
 //! Alerts on callers that wait too long, or in vain.
 
 use super::{SITES, happened};
-use crate::generate::names::{SERVICE, age};
+use crate::generate::names::{LOCK, SERVICE, age, once};
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
-    let by = "cluster, store, lock";
-    let waiters = format!("(sum by ({by}) (@waiting_on))");
+    let waiters = once("@waiting_on", ", holder_site");
     let oldest = age("waiting_on_oldest_start_timestamp_seconds");
     let acquires = |outcomes: &str, window: &str| {
-        format!("sum by ({SERVICE}, lock) (WINDOW(@acquisitions_total{{outcome=~\"{outcomes}\"}}[{window}]))")
+        let compared = if outcomes.contains('|') { "=~" } else { "=" };
+        format!("sum by ({SERVICE}, store, lock) (WINDOW(@acquisitions_total{{outcome{compared}\"{outcomes}\"}}[{window}]))")
     };
     let rate = |outcomes| acquires(outcomes, "5m").replace("WINDOW", "rate");
     let increase = |outcomes| acquires(outcomes, "1h").replace("WINDOW", "increase");
@@ -18,8 +18,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
             "LockWaitersPilingUp",
             Severity::Warning,
             &format!(
-                "min_over_time({waiters}[5m:]) > 10 and on ({by}) \
-                 (max by ({by}) ({oldest}) > 5 or deriv({waiters}[10m:]) > 0)"
+                "min_over_time(({waiters})[5m:]) > <<manyWaiters>> and on ({LOCK}) \
+                 (max by ({LOCK}) ({oldest}) > 5 or deriv(({waiters})[10m:]) > 0)"
             ),
             "{{ $value | humanize }} callers wait for {{ $labels.lock }}, and do not become fewer",
         )
@@ -29,6 +29,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
              {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} for five minutes, for seconds each or more and more of them. \
              Call sites that take it:{SITES} The panel \"Who makes them wait\" names the one to make faster."
         )),
+        long_wait(),
         Alert::new(
             "LockAcquireTimeouts",
             Severity::Warning,
@@ -70,4 +71,22 @@ pub(crate) fn alerts() -> Vec<Alert> {
              take them in one order everywhere.",
         )),
     ]
+}
+
+/// Few callers, or one, whoever has the lock: also a holder of another library, of which no metric tells.
+fn long_wait() -> Alert {
+    Alert::new(
+        "LockWaitTooLong",
+        Severity::Warning,
+        &format!("max by ({LOCK}, holder_site) ({}) > <<longWaitSeconds>>", age("waiting_on_oldest_start_timestamp_seconds")),
+        "A caller has been waiting for {{ $labels.lock }} for {{ $value | humanizeDuration }}",
+    )
+    .keep("2m")
+    .says(
+        "A caller has been waiting for the lock {{ $labels.lock }} in {{ $labels.store }} for {{ $value | humanizeDuration }}. What \
+         it waits for is held by {{ $labels.holder_site }} (a call site; `foreign` is another library). Waiting for it: \
+         {{ range query (printf \"sum by (job) (@waiting_on{store=%q, lock=%q, holder_site=%q}) > 0\" $labels.store $labels.lock \
+         $labels.holder_site) | sortByLabel \"job\" }}{{ .Value | humanize }} in {{ .Labels.job }}; {{ end }}`lockctl list` names the \
+         key, `lockctl why KEY` its holder. If callers may wait so long, silence this alert for the lock.",
+    )
 }

@@ -1,49 +1,18 @@
 //! Alerts on elections, jobs, and numbers that processes must agree about.
 
 use super::SITES;
-use crate::generate::names::PROCESS;
+use crate::generate::names::{LOCK, PROCESS, SERVICE, STORE, age_of_process, down, growth, once, store_now};
 use crate::generate::rule::{Alert, Severity};
 
 /// How far back a success is looked for: processes that had one may be gone.
 const REMEMBERED: &str = "14d:5m";
 
 pub(crate) fn alerts() -> Vec<Alert> {
-    let by = "cluster, namespace, lock";
-    let period = format!("on ({by}) 2 * max by ({by}) (@job_period_seconds)");
-    let succeeded = format!("max_over_time((max by ({by}) (@last_success_timestamp_seconds > 0))[{REMEMBERED}])");
-    // That looks only once in five minutes.
-    let recently = format!("max by ({by}) (@last_success_timestamp_seconds > 0)");
-    let started =
-        format!("(@last_success_timestamp_seconds * 0 + on ({PROCESS}) group_left () @start_timestamp_seconds)");
-    let differs = |what: &str| format!("(max by ({by}) ({what}) > min by ({by}) ({what}))");
+    let differs = |what: &str| format!("(max by ({LOCK}) ({what}) > on ({LOCK}) min by ({LOCK}) ({what}))");
     vec![
-        Alert::new(
-            "LockNoLeader",
-            Severity::Critical,
-            &format!("sum by ({by}) (@leader) == 0"),
-            "Nobody leads {{ $labels.lock }}, although processes stand for it",
-        )
-        .after("2m")
-        .says(&format!(
-            "Processes that stand for the election {{{{ $labels.lock }}}} are scraped, and none of them has led for two minutes. \
-             Call sites that stand for it:{SITES} Either the store does not answer, or a process holds the lock that is not \
-             scraped: `lockctl leader NAME` says who."
-        )),
-        Alert::new(
-            "LockJobOverdue",
-            Severity::Warning,
-            &format!(
-                "(time() - {succeeded} > {period} unless on ({by}) time() - {recently} < {period}) \
-                 or (max by ({by}) (time() - {started}) > {period} unless on ({by}) ({succeeded} or {recently}))"
-            ),
-            "The job {{ $labels.lock }} has not succeeded for {{ $value | humanizeDuration }}",
-        )
-        .after("10m")
-        .says(&format!(
-            "The job {{{{ $labels.lock }}}} last ended without an error {{{{ $value | humanizeDuration }}}} ago, more than twice \
-             its period; if it never did, that is how long a process has been trying. Call sites that start it:{SITES} Either \
-             nobody starts it, or its runs fail, or one of them does not end: `lockctl jobs` says who ran it last, and when."
-        )),
+        no_leader(),
+        leader_changes(),
+        job_overdue(),
         Alert::new(
             "LockLimitsDiffer",
             Severity::Warning,
@@ -57,4 +26,88 @@ pub(crate) fn alerts() -> Vec<Alert> {
              numbers do not exclude each other. Call sites that take it:{SITES} Finish the deploy, or give them one constant."
         )),
     ]
+}
+
+/// How many elections a name has: what one process leads and stands for, at most. A process stands for each that it does not lead.
+fn elections() -> String {
+    let by = format!("{PROCESS}, store, lock");
+    let at_once = format!("(max by ({by}) (@leader) + on ({by}) max by ({by}) (@candidates))");
+    format!("max by ({LOCK}) (max_over_time({at_once}[5m:15s]))")
+}
+
+/// A leader may be one whose scrapes fail, or one that nobody scrapes: the store knows it.
+fn no_leader() -> Alert {
+    let led = once("@leader", "");
+    let silent = format!("(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})", down());
+    let held = format!("max by ({LOCK}) (@inspector_held)");
+    let missing = format!("{} - on ({LOCK}) {led}", elections());
+    Alert::new(
+        "LockNoLeader",
+        Severity::Critical,
+        &format!("{missing} > 0 unless on ({LOCK}) {silent} unless on ({LOCK}) ({held} >= on ({LOCK}) {})", elections()),
+        "Nobody leads {{ $labels.lock }}, although processes stand for it",
+    )
+    .after("2m")
+    .says(&format!(
+        "Processes that stand for the election {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} are scraped, and for two minutes \
+         {{{{ $value | humanize }}}} of the elections of this name had no leader. Call sites that stand for it:{SITES} Either the \
+         store does not answer, or a process holds the lock that is not scraped: `lockctl leader NAME` says who."
+    ))
+}
+
+/// A deploy replaces each process once; a leader that cannot stay goes on changing.
+fn leader_changes() -> Alert {
+    let began = growth("acquisitions_total{outcome=\"acquired\"}", 15);
+    Alert::new(
+        "LockLeaderChanges",
+        Severity::Warning,
+        &format!(
+            "sum by ({LOCK}) (max by ({PROCESS}, store, lock) {began}) / on ({LOCK}) {} > <<leaderChanges>>",
+            elections()
+        ),
+        "{{ $labels.lock }} has changed its leader {{ $value | humanize }} times within 15 minutes",
+    )
+    .after("15m")
+    .says(&format!(
+        "The election {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} has had {{{{ $value | humanize }}}} leaders within 15 minutes, \
+         and goes on like that. Call sites that stand for it:{SITES} Either what the leader does fails and it resigns, or its lease \
+         ends while it leads: look at the logs of the leaders, and at LockLost and LockWatchdogLate."
+    ))
+}
+
+/// When a run last succeeded is told by the clock of the store, and compared with that clock.
+fn job_overdue() -> Alert {
+    let known = format!("max by ({LOCK}) (@job_period_seconds)");
+    // A service of which no process runs may have a job that is due; one that runs without the job has given it up.
+    let of_service = format!("(max by ({SERVICE}, store, lock) (@job_period_seconds))[{REMEMBERED}]");
+    let asleep = format!("max by ({LOCK}) (max_over_time({of_service}) unless on ({SERVICE}) @build_info)");
+    let period = format!("on ({LOCK}) 2 * ({known} or on ({LOCK}) {asleep})");
+    let recently = format!("max by ({LOCK}) (@last_success_timestamp_seconds > 0)");
+    let succeeded = format!("max_over_time(({recently})[{REMEMBERED}])");
+    // If no process of a store runs, nobody tells its time.
+    let now = format!("({} or on ({STORE}) max by ({STORE}) ({succeeded}) * 0 + time())", store_now());
+    let since = |when: &str| format!("({now} - on ({STORE}) group_right () {when})");
+    let never = format!(
+        "max by ({LOCK}) (max by ({PROCESS}, store, lock) (@last_success_timestamp_seconds == 0) \
+         + on ({PROCESS}) group_left () max by ({PROCESS}) ({}))",
+        age_of_process()
+    );
+    Alert::new(
+        "LockJobOverdue",
+        Severity::Warning,
+        &format!(
+            "({} > {period} unless on ({LOCK}) {} < {period}) or ({never} > {period} unless on ({LOCK}) ({succeeded} or {recently})) \
+             or (max by ({LOCK}) (@inspector_job_overdue_seconds) > {period})",
+            since(&succeeded),
+            since(&recently),
+        ),
+        "The job {{ $labels.lock }} has not succeeded for {{ $value | humanizeDuration }}",
+    )
+    .after("10m")
+    .says(&format!(
+        "The job {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} last ended without an error {{{{ $value | humanizeDuration }}}} ago, \
+         more than twice its period; if it never did, that is how long a process has been trying. Of a name with many keys, such as one \
+         for each tenant, it is the key that is overdue most. Call sites that start it:{SITES} Either nobody starts it, or its runs \
+         fail, or one of them does not end: `lockctl jobs` says which key, who ran it last, and when."
+    ))
 }

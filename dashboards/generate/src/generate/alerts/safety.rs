@@ -1,7 +1,7 @@
 //! Alerts on dangers to data.
 
 use super::{SITES, happened, out_of_reach};
-use crate::generate::names::{PROCESS, SERVICE};
+use crate::generate::names::{LOCK, PROCESS, SERVICE};
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
@@ -12,9 +12,12 @@ pub(crate) fn alerts() -> Vec<Alert> {
 
 /// Alerts on damage that has happened.
 fn lost() -> Vec<Alert> {
-    let by_reason = format!("{PROCESS}, lock, reason");
-    let lost = |reasons: &str| happened(&format!("lost_total{{reason=~\"{reasons}\"}}"), 10, &by_reason);
-    let by_lock = format!("{SERVICE}, lock");
+    let by_reason = format!("{PROCESS}, store, lock, reason");
+    let lost = |reasons: &str| {
+        let compared = if reasons.contains('|') { "=~" } else { "=" };
+        happened(&format!("lost_total{{reason{compared}\"{reasons}\"}}"), 10, &by_reason)
+    };
+    let by_lock = format!("{SERVICE}, store, lock");
     vec![
         Alert::new(
             "LockLost",
@@ -79,7 +82,7 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockKeyWithoutTtl",
             Severity::Critical,
-            "max by (cluster, store, lock) (@inspector_keys_without_ttl) > 0",
+            &format!("max by ({LOCK}) (@inspector_keys_without_ttl) > 0"),
             "{{ $value | humanize }} keys of {{ $labels.lock }} have no lease and are never freed",
         )
         .after("5m")
@@ -104,7 +107,7 @@ fn lost() -> Vec<Alert> {
 
 /// Alerts on damage that will happen unless somebody acts.
 fn near() -> Vec<Alert> {
-    let by_lock = format!("{SERVICE}, lock");
+    let by_lock = format!("{SERVICE}, store, lock");
     vec![
         Alert::new(
             "LockLeaseNearlyLost",
@@ -116,7 +119,8 @@ fn near() -> Vec<Alert> {
         .says(&format!(
             "One renewal in twenty of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} comes when less than \
              {{{{ $value | humanizePercentage }}}} of the lease is left; two thirds are healthy. Call sites that take it:{SITES} \
-             Look for a slow store or a starved process, or give the lock a longer ttl."
+             Look for a slow store (LockStoreSlow) or a starved process (LockWatchdogLate). A longer ttl helps only if neither can be \
+             mended, and leaves the lock taken for longer after a crash."
         )),
         Alert::new(
             "LockRenewalsFailing",

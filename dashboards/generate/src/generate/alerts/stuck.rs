@@ -1,85 +1,139 @@
 //! Alerts on locks that are not released.
 
-use crate::generate::names::{PROCESS, SERVICE, age};
+use crate::generate::names::{LOCK, PROCESS, SERVICE, SITE, STORE, age, down, once, store_now, twice};
 use crate::generate::rule::{Alert, Severity};
 
 /// How many callers wait for the alert's lock because of its call site, and in which service.
-const WAITERS: &str = "{{ with query (printf \"sum by (job) (@waiting_on{cluster=%q, store=%q, lock=%q, \
-                       holder_site=%q}) > 0\" $labels.cluster $labels.store $labels.lock $labels.site) \
+const WAITERS: &str = "{{ with query (printf \"sum by (job) (@waiting_on{store=%q, lock=%q, \
+                       holder_site=%q}) > 0\" $labels.store $labels.lock $labels.site) \
                        | sortByLabel \"job\" }}{{ range . }}{{ .Value | humanize }} in {{ .Labels.job }}; \
                        {{ end }}{{ else }}nobody. {{ end }}";
 
+/// The processes in which the alert's call site is stuck, each with its live view.
+const HOLDERS: &str = "{{ with query (printf \"max by (job, instance) (@stuck{store=%q, lock=%q, site=%q}) > 0\" \
+                       $labels.store $labels.lock $labels.site) | sortByLabel \"instance\" }}{{ range . }}\
+                       {{ $labels := .Labels }}{{ .Labels.instance }} ({{ .Labels.job }}), <<liveViewUrl>>; \
+                       {{ end }}{{ else }}a process that is not scraped now. {{ end }}";
+
 pub(crate) fn alerts() -> Vec<Alert> {
-    // No `for`: an age already includes waiting, and one missed scrape would start it again.
-    let stuck = format!("({} and (@stuck > 0))", age("site_oldest_hold_start_timestamp_seconds"));
-    let waited_for = "label_replace(sum by (cluster, store, lock, holder_site) (@waiting_on) > 0, \
-                      \"site\", \"$1\", \"holder_site\", \"(.*)\")";
-    vec![
-        Alert::new(
-            "LockStuck",
-            Severity::Warning,
-            &stuck,
-            "{{ $labels.lock }} is stuck: {{ $labels.site }} in {{ $labels.instance }} holds it for \
-             {{ $value | humanizeDuration }}",
-        )
-        .keep("2m")
-        .says(&format!(
-            "The lock {{{{ $labels.lock }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
-             {{{{ $labels.site }}}} in {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}), longer than its stuck_after. \
-             Waiting for it: {WAITERS}LIVE Find out what the call site waits for; force the lock only as the runbook says."
-        )),
-        Alert::new(
-            "LockStuckWithWaiters",
-            Severity::Critical,
-            &format!("{stuck} and on (cluster, store, lock, site) {waited_for}"),
-            "{{ $labels.lock }} is stuck and callers wait for it: {{ $labels.site }} in {{ $labels.instance }} holds it \
-             for {{ $value | humanizeDuration }}",
-        )
-        .keep("2m")
-        .says(&format!(
-            "The lock {{{{ $labels.lock }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
-             {{{{ $labels.site }}}} in {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}), and callers wait for it: {WAITERS}\
-             LIVE Look at what the holder does, then restart it or force the lock as the runbook says."
-        )),
-        silent(),
-        orphaned(),
-    ]
+    vec![stuck(), waited_for(), silent(), orphaned()]
 }
 
-/// A process that exports nothing any more cannot report that it is stuck.
+/// No `for`: an age already includes waiting, and one missed scrape would start it again. What a process told last is true until
+/// it is scraped again, or its leases must have ended.
+fn stuck() -> Alert {
+    let by = format!("{PROCESS}, store, lock, site");
+    let now = format!("max by ({by}) {}", age("stuck_oldest_start_timestamp_seconds"));
+    Alert::new(
+        "LockStuck",
+        Severity::Warning,
+        &format!("{now} or (max_over_time(({now})[15m:15s]) and on ({PROCESS}) {})", down()),
+        "{{ $labels.lock }} is stuck: {{ $labels.site }} in {{ $labels.instance }} holds it for \
+         {{ $value | humanizeDuration }}",
+    )
+    .keep("2m")
+    .says(&format!(
+        "The lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
+         {{{{ $labels.site }}}} in {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}), longer than its stuck_after. \
+         Waiting for this call site: {WAITERS}LIVE Find out what the call site waits for; force the lock only as the runbook says."
+    ))
+}
+
+/// Three witnesses: the process that holds it, those that wait for exactly this hold, and the store. Each alone is enough, so the
+/// page stays when the holder tells nothing any more.
+fn waited_for() -> Alert {
+    // The holder itself, of callers beside it.
+    let stuck = format!("max by ({SITE}) {}", age("stuck_oldest_start_timestamp_seconds"));
+    let own = seen_twice("stuck_waiters");
+    let told = format!("max_over_time(({stuck})[15m:15s])");
+    let silent = format!("(max by ({PROCESS}, store, lock, site) (last_over_time(@stuck_waiters[15m])) > 0 and on ({PROCESS}) {})", down());
+    // Who waits in other processes: the store told them when that hold began.
+    let renamed = |series: &str| format!("label_replace({series}, \"site\", \"$1\", \"holder_site\", \"(.*)\")");
+    let began = format!("min by ({LOCK}, holder_site) (@waiting_on_oldest_hold_start_timestamp_seconds > 0)");
+    let age_of_waited = renamed(&format!("({} - on ({STORE}) group_right () {began})", store_now()));
+    let others = renamed(&seen_twice("waiting_on_oldest_hold"));
+    // The queues in the store, of the whole fleet.
+    let age_in_store = age("inspector_waited_hold_start_timestamp_seconds");
+    let queued = seen_twice("inspector_waited_hold_waiters");
+    let threshold = format!("max by ({SITE}) (last_over_time(@stuck_after_seconds[1d]))");
+    let older = |age: &str, waiters: &str| {
+        format!("(max by ({SITE}) ({age}) > on ({SITE}) {threshold} and on ({SITE}) {waiters})")
+    };
+    Alert::new(
+        "LockStuckWithWaiters",
+        Severity::Critical,
+        &format!(
+            "({stuck} and on ({SITE}) {own}) or {} or {} or ({told} and on ({SITE}) {silent})",
+            older(&age_of_waited, &others),
+            older(&age_in_store, &queued),
+        ),
+        "{{ $labels.lock }} is stuck and callers wait for it: {{ $labels.site }} holds it for {{ $value | humanizeDuration }}",
+    )
+    .keep("1m")
+    .says(&format!(
+        "The lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
+         {{{{ $labels.site }}}}, in {HOLDERS}Callers wait for what it holds; waiting for this call site in all: {WAITERS}\
+         `lockctl list` names the key; `lockctl why KEY` says whether its holder lives, who waits, and whether it is safe to force. \
+         Look at what the holder does, then restart it or force the lock as the runbook says."
+    ))
+}
+
+/// The call sites of which two scrapes showed callers who wait for a hold.
+fn seen_twice(gauge: &str) -> String {
+    let site = if gauge.starts_with("waiting_on") { "holder_site" } else { "site" };
+    let more = format!("@{gauge} > 0");
+    format!("max by ({LOCK}, {site}) ({more} and {})", twice(&format!("@{gauge}"), &format!("({more})")))
+}
+
+/// A process that exports nothing any more cannot report that it is stuck. One that has ended holds nothing for longer than its
+/// leases: the store says so, and where nobody reads the store, the scrape of a process that hangs takes its time, while one that
+/// is gone refuses at once.
 fn silent() -> Alert {
-    let gone = "((last_over_time(@held[15m]) > 0) unless @held)";
+    let by = format!("{PROCESS}, store, lock");
+    let held = |series: &str| format!("sum by ({by}) (max by ({by}, mode) ({series}))");
+    let gone = format!("({} > 0 unless on ({by}) {})", held("last_over_time(@held[15m])"), held("@held"));
+    let hangs = format!("({} and on ({PROCESS}) (min by ({PROCESS}) (<<scrape>>) > 0.5))", down());
+    let inspected = format!("max by ({STORE}) (@inspector_last_success_timestamp_seconds)");
+    let left = format!("({} - on ({LOCK}) ({} or on ({LOCK}) 0 * {0}) > 0)", in_store("@inspector_held"), once("@held", ", mode"));
     Alert::new(
         "LockHolderSilent",
         Severity::Warning,
-        &format!("({gone} and on ({PROCESS}) (up == 0)) or ({gone} unless on ({SERVICE}) @build_info)"),
+        &format!(
+            "({gone} and on ({PROCESS}) {} and on ({LOCK}) {left}) \
+             or ({gone} and on ({PROCESS}) {hangs} unless on ({STORE}) {inspected}) \
+             or ({gone} unless on ({SERVICE}) @build_info and on ({LOCK}) {left})",
+            down()
+        ),
         "{{ $labels.instance }} held {{ $labels.lock }} at its last scrape, and has not been scraped since",
     )
     .after("2m")
     .says(
-        "{{ $labels.instance }} ({{ $labels.job }}) held {{ $value | humanize }} keys of the lock {{ $labels.lock }} at its \
-         last scrape, and has not been scraped since: it hangs, it died, or its whole service is gone. If it hangs it still \
-         holds them, and no other alert can show that. `lockctl list` names its keys and call sites; `lockctl why KEY` \
-         says whether the holder still renews its lease.",
+        "{{ $labels.instance }} ({{ $labels.job }}) held {{ $value | humanize }} keys of the lock {{ $labels.lock }} in \
+         {{ $labels.store }} at its last scrape, and has not been scraped since: it hangs, it died, or its whole service is gone. \
+         If it hangs it still holds them, and no other alert can show that. `lockctl list` names its keys and call sites; \
+         `lockctl why KEY` says whether the holder still renews its lease.",
     )
+}
+
+/// Keys that the store has, by lock. During a new election two instances may report one store.
+fn in_store(held: &str) -> String {
+    let of_process = format!("{PROCESS}, store, lock");
+    format!("max by ({LOCK}) (sum by ({of_process}) (max by ({of_process}, mode) ({held})))")
 }
 
 /// Locks that the store has and no process reports, store by store.
 fn orphaned() -> Alert {
-    let by = "cluster, store, lock";
-    let of_process = format!("{PROCESS}, store, lock");
-    let held = format!("max by ({by}) (sum by ({of_process}) (min_over_time(@inspector_held{{lock!=\"other\"}}[2m])))");
-    let old = format!("{} > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
-    // Three cases: more locks than the processes report; a name that no process of this store
-    // knows; a store for which no process reports anything, where only the age can show that
-    // something is wrong.
-    let more = format!("{held} - on ({by}) sum by ({by}) (max_over_time(@held[2m])) > 0");
-    let unknown = format!("({held} > 0 unless on ({by}) @held) and on (cluster, store) @held");
-    let unseen = format!("({held} > 0 and on ({by}) ({old})) unless on (cluster, store) @held");
+    let held = in_store("min_over_time(@inspector_held{lock!=\"other\"}[2m])");
+    let by_processes = once("max_over_time(@held[2m])", ", mode");
+    let old = format!("max by ({LOCK}) ({}) > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
+    // Two cases: more locks than the processes report; a name that no process of this store knows, where only the age can show
+    // that something is wrong: `lockctl run` holds such a lock, and nobody scrapes it.
+    let more = format!("{held} - on ({LOCK}) {by_processes} > 0");
+    let unknown = format!("({held} > 0 unless on ({LOCK}) @held) and on ({LOCK}) ({old})");
     Alert::new(
         "LockOrphanedHold",
         Severity::Warning,
-        &format!("({more}) or ({unknown}) or ({unseen})"),
+        &format!("({more}) or ({unknown})"),
         "{{ $labels.lock }} is held in {{ $labels.store }}, but by no process that is scraped",
     )
     .after("3m")

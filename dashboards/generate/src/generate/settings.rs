@@ -1,0 +1,150 @@
+//! What an operator may set, in one table: `--set` of the generator, and `_config` of the mixin.
+//!
+//! Rules and dashboards are written with marks such as `<<runbookUrl>>` where a setting goes. The generator fills them with
+//! the values of one run; the mixin gets the text as it is, and jsonnet fills it.
+
+use std::fmt::Write as _;
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) about: &'static str,
+}
+
+const fn setting(name: &'static str, default: &'static str, about: &'static str) -> Setting {
+    Setting { name, default, about }
+}
+
+pub(crate) const TABLE: &[Setting] = &[
+    setting("selector", "", "matchers for every series of the rules, such as `env=\"prod\"`"),
+    setting("clusterLabel", "cluster", "the label that tells clusters apart, where there is one"),
+    setting("namespaceLabel", "namespace", "the label that tells namespaces apart, where there is one"),
+    setting("storeLabels", "store", "what tells stores apart: with `cluster` and `namespace`, where two Redis have one address and no name of their own"),
+    setting("scrapeSeconds", "60", "the longest time between two scrapes of a process"),
+    setting("criticalSeverity", "critical", "the label `severity` of what wakes a person"),
+    setting("warningSeverity", "warning", "the label `severity` of what waits until the morning"),
+    setting(
+        "runbookUrl",
+        concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/dashboards/runbooks/"),
+        "what stands before the name of a runbook",
+    ),
+    setting("dashboardUrl", "", "the address of Grafana, for a link from each alert to its dashboard"),
+    setting("liveViewUrl", "http://{{ $labels.instance }}/locks", "the address of the live view of the alert's process"),
+    setting("manyWaiters", "10", "how many callers may wait for one lock for five minutes"),
+    setting("longWaitSeconds", "600", "for how long one caller may wait"),
+    setting("errorShare", "0.05", "the share of commands that may fail, for five minutes"),
+    setting("errorSharePage", "0.5", "the share of failing commands that wakes a person, after two minutes"),
+    setting("slowStoreSeconds", "0.5", "how long nine of ten commands may take"),
+    setting("leaderChanges", "4", "how often an election may change its leader in 15 minutes"),
+    setting("slowWaits", "0.01", "the share of waits over 250 ms that a month may have"),
+];
+
+/// Marks that follow from settings: the name, and how jsonnet makes it.
+const DERIVED: &[(&str, &str)] = &[
+    // Behind the name of a series, and behind its matchers.
+    ("selected", "if c.selector == '' then '' else '{' + c.selector + '}'"),
+    ("also", "if c.selector == '' then '' else ', ' + c.selector"),
+    // A window that has two scrapes, whatever falls between.
+    ("twoLooks", "'%ds' % (std.parseInt(c.scrapeSeconds) * 5 / 2)"),
+];
+
+/// The settings of one run of the generator.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    values: Vec<(&'static str, String)>,
+    /// Whether to use seconds instead of the minutes that keep alerts calm, for tests.
+    pub(super) fast: bool,
+    /// Whether marks stay, for the mixin.
+    template: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let values = TABLE.iter().map(|setting| (setting.name, setting.default.to_owned())).collect();
+        Self { values, fast: false, template: false }
+    }
+}
+
+impl Settings {
+    /// The same with seconds instead of the minutes that keep alerts calm.
+    pub(crate) fn fast(self, fast: bool) -> Self {
+        Self { fast, ..self }
+    }
+
+    /// Sets one value, written `name=value`.
+    pub(crate) fn set(&mut self, pair: &str) -> Result<(), String> {
+        let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is not written NAME=VALUE"))?;
+        let known = self.values.iter_mut().find(|(known, _)| *known == name);
+        let (_, known) = known.ok_or_else(|| format!("there is no setting {name}"))?;
+        value.clone_into(known);
+        match self.scrape_seconds() {
+            Some(_) => Ok(()),
+            None => Err("scrapeSeconds is a number of seconds, at least 1".to_owned()),
+        }
+    }
+
+    /// The same for the mixin, where jsonnet sets the values.
+    pub(crate) fn as_template() -> Self {
+        Self { template: true, ..Self::default() }
+    }
+
+    fn value(&self, name: &str) -> &str {
+        self.values.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
+    }
+
+    fn scrape_seconds(&self) -> Option<u32> {
+        self.value("scrapeSeconds").parse().ok().filter(|seconds| (1..=3600).contains(seconds))
+    }
+
+    /// Writes values in place of marks, into a text that is quoted as JSON.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        if self.template {
+            return text.to_owned();
+        }
+        let selector = self.value("selector");
+        let (selected, also) = match selector {
+            "" => (String::new(), String::new()),
+            selector => (format!("{{{selector}}}"), format!(", {selector}")),
+        };
+        let looks = format!("{}s", self.scrape_seconds().unwrap_or(60) * 5 / 2);
+        let derived = [("selected", selected), ("also", also), ("twoLooks", looks)];
+        let mut filled = text.to_owned();
+        for (name, value) in derived.iter().chain(&self.values) {
+            let quoted = serde_json::Value::from(value.as_str()).to_string();
+            filled = filled.replace(&format!("<<{name}>>"), quoted.trim_matches('"'));
+        }
+        // Without an address there is no link.
+        if self.value("dashboardUrl").is_empty() {
+            filled = filled.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("dashboard_url:")).collect();
+        }
+        filled
+    }
+}
+
+/// Writes `_config` of the mixin, and what fills a text with it.
+pub(crate) fn libsonnet() -> String {
+    let mut text = String::from("  _config+:: {\n");
+    for setting in TABLE {
+        let value = serde_json::Value::from(setting.default);
+        let _ = writeln!(text, "    // {}\n    {}: {value},", capital(setting.about), setting.name);
+    }
+    text.push_str("  },\n  local c = $._config,\n  local marks = {\n");
+    for (name, made) in DERIVED {
+        let _ = writeln!(text, "    {name}: {made},");
+    }
+    text.push_str(
+        "  } + c,\n  \
+         // Values go into quoted strings.\n  \
+         local quoted(value) = local json = std.escapeStringJson(value); std.substr(json, 1, std.length(json) - 2),\n  \
+         local filled(text) = std.foldl(\n    \
+         function(text, name) std.strReplace(text, '<<' + name + '>>', quoted(marks[name])), std.objectFieldsAll(marks), text\n  ),\n",
+    );
+    text
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
