@@ -24,7 +24,7 @@ promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml
 
 step "the mixin, read by jsonnet"
 jsonnet --exec 'local all = import "dashboards/mixin/mixin.libsonnet";
-assert std.length(std.objectFieldsAll(all.grafanaDashboards)) == 3;
+assert std.length(std.objectFieldsAll(all.grafanaDashboards)) == 4;
 assert all.prometheusAlerts == std.parseYaml(importstr "dashboards/alerts.yml");
 std.length(all.prometheusAlerts.groups) + std.length(all.prometheusRules.groups)'
 

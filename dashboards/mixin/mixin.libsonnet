@@ -55,6 +55,7 @@
     'on-call.json': std.parseJson(filled(importstr 'templates/on-call.json')),
     'one-lock.json': std.parseJson(filled(importstr 'templates/one-lock.json')),
     'fleet.json': std.parseJson(filled(importstr 'templates/fleet.json')),
+    'details.json': std.parseJson(filled(importstr 'templates/details.json')),
   },
   prometheusAlerts+:: linked(std.parseYaml(filled(importstr 'templates/alerts.yml'))),
   prometheusRules+:: linked(std.parseYaml(filled(importstr 'templates/recording_rules.yml'))),

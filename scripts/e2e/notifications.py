@@ -1,7 +1,7 @@
 """What a person is told: the checked-in configuration in a real Alertmanager, with the alerts that Prometheus would send it.
 
 One stuck lock is one message, whatever it sets off in however many services; a store that is away is one message, and its locks
-are none; what happens in another cluster is news.
+are none; what happens in another store is news.
 """
 
 import json
@@ -40,18 +40,19 @@ def run(options):
     stuck = {"cluster": "eu", "lock": "order:<id>", "store": "redis:6379"}
     tell("a stuck lock", [("pager", ["LockStuckWithWaiters"])],
          alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **stuck),
-         alert("LockStuckWithWaiters", CRITICAL, job="shop", instance="a:1", site="shop::charge", **stuck),
-         alert("LockWaitersPilingUp", WARNING, **stuck),
-         *[alert(name, WARNING, job=job, cluster="eu", lock="order:<id>")
+         alert("LockStuckWithWaiters", CRITICAL, site="shop::charge", store="redis:6379", lock="order:<id>"),
+         alert("LockWaitersPilingUp", WARNING, store="redis:6379", lock="order:<id>"),
+         *[alert(name, WARNING, job=job, cluster="eu", store="redis:6379", lock="order:<id>")
            for name in ["LockAcquireTimeouts", "LockWaitBudgetBurn"] for job in ["api", "worker", "shop"]])
-    tell("another lock, and another cluster", [("chat", ["LockAcquireTimeouts"]), ("chat", ["LockStuck"])],
+    tell("another lock, and another store", [("chat", ["LockAcquireTimeouts"]), ("chat", ["LockStuck"])],
          alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **{**stuck, "lock": "cart:<id>"}),
-         alert("LockAcquireTimeouts", WARNING, job="shop", cluster="us", lock="order:<id>"))
+         alert("LockAcquireTimeouts", WARNING, job="shop", cluster="eu", store="redis:6379#staging:", lock="order:<id>"))
 
     away = {"cluster": "eu", "namespace": "prod", "job": "shop"}
     locks = [f"lock-{number}" for number in range(5)]
     tell("a store that is away", [("pager", ["LockStoreUnreachable"])],
          alert("LockStoreUnreachable", CRITICAL, node="redis:6379", **away),
+         alert("LockStoreRefuses", CRITICAL, node="redis:6379", **away),
          alert("LockStoreErrors", WARNING, node="redis:6379", **away),
          *[alert(name, severity, lock=lock, **away) for lock in locks
            for name, severity in [("LockLost", CRITICAL), ("LockRenewalsFailing", WARNING), ("LockReleaseAbandoned", WARNING)]])

@@ -83,33 +83,38 @@ impl Dashboard {
 
     fn variables(&self) -> Vec<Value> {
         let metric = super::names::series("build_info");
+        let (cluster, namespace) = ("<<clusterLabel>>", "<<namespaceLabel>>");
+        let of_cluster = format!("{cluster}=~\"$cluster\"");
+        let of_namespace = format!("{of_cluster}, {namespace}=~\"$namespace\"");
         let mut variables = vec![
             json!({
                 "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
                 "current": {}, "hide": 0, "refresh": 1, "regex": "", "multi": false, "includeAll": false, "options": [],
             }),
-            variable("cluster", "Cluster", &format!("label_values({metric}, cluster)"), Some(".*")),
+            variable("cluster", "Cluster", &format!("label_values({metric}, {cluster})"), Some(".*")),
             variable(
                 "namespace",
                 "Namespace",
-                &format!("label_values({metric}{{cluster=~\"$cluster\"}}, namespace)"),
+                &format!("label_values({metric}{{{of_cluster}}}, {namespace})"),
                 Some(".*"),
             ),
             variable(
                 "job",
                 "Job",
-                &format!("label_values({metric}{{cluster=~\"$cluster\", namespace=~\"$namespace\"}}, job)"),
+                &format!("label_values({metric}{{{of_namespace}}}, job)"),
                 Some(".+"),
             ),
             variable(
                 "instance",
                 "Instance",
-                &format!(
-                    "label_values({metric}{{cluster=~\"$cluster\", namespace=~\"$namespace\", job=~\"$job\"}}, instance)"
-                ),
+                &format!("label_values({metric}{{{of_namespace}, job=~\"$job\"}}, instance)"),
                 Some(".+"),
             ),
         ];
+        // A store that only the inspector knows has no series of processes.
+        let of_stores = if self.of_store { "inspector_last_success_timestamp_seconds" } else { "held" };
+        let stores = format!("label_values({}{{{of_cluster}}}, store)", super::names::series(of_stores));
+        variables.push(variable("store", "Store", &stores, Some(".*")));
         if self.one_lock {
             let query = format!("label_values({}, lock)", selected("@ttl_seconds"));
             variables.push(variable("lock", "Lock", &query, None));
@@ -138,7 +143,7 @@ impl Dashboard {
                 "New versions",
                 "blue",
                 "{{instance}} runs {{version}}",
-                "@build_info unless on (cluster, namespace, job, instance, version) @build_info offset 5m",
+                "@build_info unless on (<<clusterLabel>>, <<namespaceLabel>>, job, instance, version) @build_info offset 5m",
             ),
         ]
     }

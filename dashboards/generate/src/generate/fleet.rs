@@ -2,7 +2,7 @@
 
 use super::dashboard::Dashboard;
 use super::names::age_in_fleet;
-use super::on_call::ORPHANS;
+use super::on_call::without_a_holder;
 use super::panel::{Kind, Panel, Unit};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -31,7 +31,7 @@ fn now() -> Vec<Panel> {
             "Names with keys in the store beyond those that scraped processes hold.",
             Unit::Count,
         )
-        .query("orphans", &format!("count({ORPHANS}) or vector(0)"))
+        .query("orphans", &format!("count({}) or vector(0)", without_a_holder()))
         .orange(1.0),
         Panel::new(
             "Every lock name",
@@ -53,11 +53,11 @@ fn oldest() -> String {
 }
 
 /// Keys held in any mode, as each instance reports them.
-const HELD: &str = "sum by (cluster, namespace, job, instance, store, lock) (@inspector_held)";
+const HELD: &str = "sum by (<<clusterLabel>>, <<namespaceLabel>>, job, instance, store, lock) (@inspector_held)";
 
 /// During a new election, two instances may report one store.
 fn by_lock(how: &str, what: &str) -> String {
-    format!("{how} by (cluster, store, lock) ({what})")
+    format!("{how} by (<<storeLabels>>, lock) ({what})")
 }
 
 fn over_time() -> Vec<Panel> {
@@ -72,7 +72,7 @@ fn over_time() -> Vec<Panel> {
             Kind::TimeSeries,
             Unit::Count,
         )
-        .query("{{mode}} in {{store}}", "sum by (store, mode) (max by (cluster, store, lock, mode) (@inspector_held))"),
+        .query("{{mode}} in {{store}}", "sum by (store, mode) (max by (<<storeLabels>>, lock, mode) (@inspector_held))"),
         chart("Waiters", "The longest queue of each lock.", Unit::Count, &by_lock("max", "@inspector_waiters")),
         chart(
             "Oldest hold",

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod dashboard;
+mod details;
 mod fleet;
 pub(crate) mod names;
 mod on_call;
@@ -25,6 +26,7 @@ pub(crate) fn files(settings: &Settings) -> Vec<(String, String)> {
     let plain = written(settings);
     let mut files = packaging::files(&plain);
     files.extend(packaging::mixin(&written(&Settings::as_template().fast(settings.fast))));
+    files.push(("grafana/dashboards/.lint".to_owned(), packaging::exclusions(&dashboards())));
     files.extend(plain.into_iter().map(|file| (file.path(), file.text)));
     files
 }
@@ -60,7 +62,7 @@ fn written(settings: &Settings) -> Vec<Written> {
 }
 
 pub(crate) fn dashboards() -> Vec<Dashboard> {
-    vec![on_call::dashboard(), one_lock::dashboard(), fleet::dashboard()]
+    vec![on_call::dashboard(), one_lock::dashboard(), fleet::dashboard(), details::dashboard()]
 }
 
 /// Every rule, as the settings are by default.

@@ -3,18 +3,7 @@
 use lock_metrics::{MetricKind, catalog};
 
 /// Metrics that dashboards use before they are in the catalogue: name and labels.
-pub(crate) const COMING: &[(&str, &[&str])] = &[
-    ("distributed_lock_permits_held", &["lock", "store"]),
-    ("distributed_lock_candidates", &["lock", "store"]),
-    ("distributed_lock_stuck_oldest_start_timestamp_seconds", &["lock", "store", "site"]),
-    ("distributed_lock_stuck_waiters", &["lock", "store", "site"]),
-    ("distributed_lock_waiting_on_oldest_hold_start_timestamp_seconds", &["lock", "store", "holder_site"]),
-    ("distributed_lock_waiting_on_oldest_hold", &["lock", "store", "holder_site"]),
-    ("distributed_lock_store_now_timestamp_seconds", &["store"]),
-    ("distributed_lock_inspector_waited_hold_start_timestamp_seconds", &["lock", "store", "site"]),
-    ("distributed_lock_inspector_waited_hold_waiters", &["lock", "store", "site"]),
-    ("distributed_lock_inspector_label_overflow_total", &["store"]),
-];
+pub(crate) const COMING: &[(&str, &[&str])] = &[("distributed_lock_inspector_commands", &["lock", "store"])];
 
 /// The matchers of every selector on a dashboard.
 const SELECTED: &str =

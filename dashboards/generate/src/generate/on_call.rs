@@ -1,7 +1,7 @@
 //! *Locks: on call*: what a person asks at night, in the order of the questions.
 
 use super::dashboard::Dashboard;
-use super::names::{PROCESS, age, growth};
+use super::names::{LOCK, PROCESS, age, growth, once};
 use super::panel::{Kind, Panel, Unit};
 use super::roles::roles;
 
@@ -20,24 +20,20 @@ pub(crate) fn dashboard() -> Dashboard {
         rows: vec![
             ("Is anything stuck?", stuck()),
             ("Who waits, and for whom?", waiting()),
-            ("How long?", times()),
             ("Who leads, which jobs run, how many permits?", roles()),
-            ("Is it still safe?", safety()),
-            ("Does the plumbing work?", plumbing()),
-            ("Topology: would a failover lose locks?", topology()),
             ("Is there a lock without a holder?", orphans()),
         ],
     }
 }
 
 /// How often something happened within the last hour.
-fn within_the_hour(total: &str) -> String {
+pub(super) fn within_the_hour(total: &str) -> String {
     format!("round(sum({})) or vector(0)", growth(total, 60))
 }
 
 fn stuck() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit);
-    let labels = &[("lock", "Lock"), ("site", "Held by"), ("instance", "In"), ("job", "Job")];
+    let labels = &[("lock", "Lock"), ("store", "Store"), ("site", "Held by"), ("instance", "In"), ("job", "Job")];
     let longest = age("oldest_wait_start_timestamp_seconds");
     vec![
         stat("Stuck now", "Locks held for longer than their call sites said they would. The table below names them.", Unit::Count)
@@ -69,38 +65,38 @@ fn stuck() -> Vec<Panel> {
             Kind::Table { labels },
             Unit::Seconds,
         )
-        .rare("State", &format!("sum by ({PROCESS}, lock, site) (@stuck) and on ({PROCESS}, lock, site) {}", held()))
-        .rare("Held for", &format!("max by ({PROCESS}, lock, site) {}", held_for()))
+        .rare("State", &format!("sum by ({PROCESS}, store, lock, site) (@stuck) and on ({PROCESS}, store, lock, site) {}", held()))
+        .rare("Held for", &format!("max by ({PROCESS}, store, lock, site) {}", held_for()))
         .rare(
             "Stuck after",
-            &format!("max by ({PROCESS}, lock, site) (@stuck_after_seconds) and on ({PROCESS}, lock, site) {}", held()),
+            &format!("max by ({PROCESS}, store, lock, site) (@stuck_after_seconds) and on ({PROCESS}, store, lock, site) {}", held()),
         )
         // Wherever they wait: rarely in the process that holds the lock.
         .rare(
             "Waiters",
             &beside_holds(
-                "label_replace(sum by (cluster, lock, holder_site) (@waiting_on{FLEET}), \
+                "label_replace(sum by (store, lock, holder_site) (@waiting_on{FLEET}), \
                  \"site\", \"$1\", \"holder_site\", \"(.*)\")",
-                "cluster, lock, site",
+                "store, lock, site",
             ),
         )
-        .rare("Lease left", &beside_holds(&format!("(min by ({PROCESS}, lock) {LEASE_LEFT})"), &format!("{PROCESS}, lock"))),
+        .rare("Lease left", &beside_holds(&format!("(min by ({PROCESS}, store, lock) {LEASE_LEFT})"), &format!("{PROCESS}, store, lock"))),
     ]
 }
 
 /// The time until the first lease ends, by the clock of its process, at the time of the scrape.
 pub(super) const LEASE_LEFT: &str =
-    "((@lease_min_expiry_timestamp_seconds > 0) - ignoring (lock) group_left () @now_timestamp_seconds)";
+    "((@lease_min_expiry_timestamp_seconds > 0) - ignoring (lock, store) group_left () @now_timestamp_seconds)";
 
 /// The call sites that hold something.
 fn held() -> String {
-    format!("(max by ({PROCESS}, lock, site) (@site_oldest_hold_start_timestamp_seconds) > 0)")
+    format!("(max by ({PROCESS}, store, lock, site) (@site_oldest_hold_start_timestamp_seconds) > 0)")
 }
 
 /// Repeats a value of a lock for each call site that holds it; they have these labels in common.
 fn beside_holds(value: &str, labels: &str) -> String {
     format!(
-        "sum by ({PROCESS}, lock, site) ({value} * on ({labels}) group_right () \
+        "sum by ({PROCESS}, store, lock, site) ({value} * on ({labels}) group_right () \
          ({} > bool 0))",
         held()
     )
@@ -109,12 +105,12 @@ fn beside_holds(value: &str, labels: &str) -> String {
 fn waiting() -> Vec<Panel> {
     let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
     vec![
-        chart("Waiters", "Acquires that wait, by lock and process.", Unit::Count)
+        chart("Waiters", "Acquires that wait, of the ten locks with most.", Unit::Count)
             .wide(6)
-            .query("{{lock}} in {{instance}}", "sum by (lock, instance) (@waiters)"),
+            .worst("{{lock}} in {{store}}", "sum by (store, lock) (@waiters)"),
         chart("Oldest wait", "How long the oldest waiter of each lock has been waiting.", Unit::Seconds)
             .wide(6)
-            .rare("{{lock}}", &format!("max by (lock) {}", age("oldest_wait_start_timestamp_seconds"))),
+            .worst("{{lock}} in {{store}}", &format!("max by (store, lock) {}", age("oldest_wait_start_timestamp_seconds"))),
         Panel::new(
             "Who makes them wait",
             "Callers that stand still on average, charged to the call site that holds what they wait for: those that \
@@ -124,8 +120,8 @@ fn waiting() -> Vec<Panel> {
         )
         .query(
             "{{holder_site}} holds {{lock}}",
-            "topk(10, sum by (lock, holder_site) (@waiting_on) \
-             + (sum by (lock, holder_site) (rate(@blocked_seconds_sum[$__rate_interval])) or 0 * sum by (lock, holder_site) (@waiting_on)))",
+            "topk(10, sum by (store, lock, holder_site) (@waiting_on) \
+             + (sum by (store, lock, holder_site) (rate(@blocked_seconds_sum[$__rate_interval])) or 0 * sum by (store, lock, holder_site) (@waiting_on)))",
         )
         .wide(12)
         .orange(1.0)
@@ -136,17 +132,17 @@ fn waiting() -> Vec<Panel> {
             Unit::Seconds,
         )
         .wide(6)
-        .rare("{{lock}} by {{site}}", &format!("max by (lock, site) {}", held_for())),
+        .worst("{{lock}} by {{site}}", &format!("max by (store, lock, site) {}", held_for())),
         chart(
             "Contended share",
             "Share of the grants that were not free at the first attempt. At 1 every caller queues.",
             Unit::Share,
         )
         .wide(6)
-        .rare(
-            "{{lock}}",
-            "sum by (lock) (rate(@grants_total{path!=\"uncontended\"}[$__rate_interval])) \
-             / (sum by (lock) (rate(@grants_total[$__rate_interval])) > 0)",
+        .worst(
+            "{{lock}} in {{store}}",
+            "sum by (store, lock) (rate(@grants_total{path!=\"uncontended\"}[$__rate_interval])) \
+             / (sum by (store, lock) (rate(@grants_total[$__rate_interval])) > 0)",
         ),
         chart(
             "Deadlocks and inverted orders, 1 h",
@@ -156,167 +152,31 @@ fn waiting() -> Vec<Panel> {
         )
         .wide(6)
         .rare("deadlock: {{role}}", &format!("round(sum by (role) {})", growth("deadlocks_total", 60)))
-        .rare("{{lock}} out of order", &format!("round(sum by (lock) {})", growth("order_inversions_total", 60))),
+        .rare("{{lock}} out of order", &format!("round(sum by (store, lock) {})", growth("order_inversions_total", 60))),
         chart(
             "Acquires that did not get the lock",
             "By outcome: the wait was over, it was busy, cancelled, or failed.",
             Unit::PerSecond,
         )
         .wide(6)
-        .query(
+        .worst(
             "{{lock}}: {{outcome}}",
-            "sum by (lock, outcome) (rate(@acquisitions_total{outcome!=\"acquired\"}[$__rate_interval]))",
+            "sum by (store, lock, outcome) (rate(@acquisitions_total{outcome!=\"acquired\"}[$__rate_interval]))",
         ),
     ]
 }
 
-fn times() -> Vec<Panel> {
-    let chart = |title, description| Panel::new(title, description, Kind::TimeSeries, Unit::Seconds).wide(6);
-    let quantile = |share: &str, name: &str| {
-        format!("histogram_quantile({share}, sum by (lock, le) (rate(@{name}_bucket[$__rate_interval])))")
-    };
-    vec![
-        chart("Wait, median", "Half of the acquires got their answer within this time.")
-            .query("{{lock}}", &quantile("0.5", "wait_seconds")),
-        chart("Wait, 99th percentile", "One acquire in a hundred took longer than this.")
-            .query("{{lock}}", &quantile("0.99", "wait_seconds")),
-        chart("Hold, median", "Half of the holds were shorter. Counted when they end: a stuck lock is not in here.")
-            .query("{{lock}}", &quantile("0.5", "hold_seconds")),
-        chart("Hold, 99th percentile", "One hold in a hundred was longer. Counted when they end.")
-            .query("{{lock}}", &quantile("0.99", "hold_seconds")),
-        Panel::new("Holds", "How long locks were held, over time: the darker, the more.", Kind::Heatmap, Unit::Seconds)
-            .wide(12)
-            .query("{{le}}", "sum by (le) (increase(@hold_seconds_bucket[$__rate_interval]))"),
-        Panel::new("Grants", "How callers got their lock.", Kind::TimeSeries, Unit::PerSecond)
-            .wide(6)
-            .query("{{path}}", "sum by (path) (rate(@grants_total[$__rate_interval]))"),
-        Panel::new(
-            "Held on average",
-            "Seconds of holding per second. For a lock with a single key, 1 means that it is never free.",
-            Kind::TimeSeries,
-            Unit::Count,
-        )
-        .wide(6)
-        .query("{{lock}}", "sum by (lock) (rate(@held_seconds_total[$__rate_interval]))"),
-    ]
+/// Keys in the store beyond those that processes and commands hold, by store and lock.
+pub(super) fn without_a_holder() -> String {
+    let of_process = format!("{PROCESS}, store, lock");
+    let stored = format!(
+        "max by ({LOCK}) (sum by ({of_process}) (max by ({of_process}, mode) (@inspector_held{{lock!=\"other\"}})))"
+    );
+    let commands = format!("max by ({LOCK}) (@inspector_commands)");
+    let held = once("@held{FLEET}", ", mode");
+    let missing = format!("({stored} - on ({LOCK}) {commands} or on ({LOCK}) {stored})");
+    format!("({missing} - on ({LOCK}) {held} > 0) or ({missing} > 0 unless on ({LOCK}) {held})")
 }
-
-fn safety() -> Vec<Panel> {
-    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
-    vec![
-        chart(
-            "Lease left",
-            "Time until the first lease ends unless it is renewed. At 0 somebody else may have the lock.",
-            Unit::Seconds,
-        )
-        .rare("{{lock}}", &format!("min by (lock) {LEASE_LEFT}")),
-        chart(
-            "Lease left at renewal",
-            "The worst twentieth. A healthy watchdog renews with two thirds left.",
-            Unit::Share,
-        )
-        .rare(
-            "{{lock}}",
-            "histogram_quantile(0.05, sum by (lock, le) (rate(@lease_remaining_ratio_bucket[$__rate_interval])))",
-        ),
-        chart("Lost", "Locks lost while they were held, by reason.", Unit::PerSecond)
-            .query("{{lock}}: {{reason}}", "sum by (lock, reason) (rate(@lost_total[$__rate_interval]))"),
-        chart("Renewals", "By outcome. An error is tried again until the lease ends.", Unit::PerSecond)
-            .query("{{outcome}}", "sum by (outcome) (rate(@renewals_total[$__rate_interval]))"),
-        chart("Releases", "By outcome. An abandoned lock stays taken until its lease ends.", Unit::PerSecond)
-            .query("{{outcome}}", "sum by (outcome) (rate(@releases_total[$__rate_interval]))"),
-        chart(
-            "Fencing and unlocked runs",
-            "Each of these is a write that a lock alone would not have stopped. The alerts name the locks.",
-            Unit::PerSecond,
-        )
-        .query("stale write refused", "sum(rate(@fencing_rejections_total[$__rate_interval]))")
-        .query("fencing regression", "sum(rate(@fencing_regressions_total[$__rate_interval]))")
-        .query("ran without its lock", "sum(rate(@unlocked_runs_total[$__rate_interval]))"),
-    ]
-}
-
-fn plumbing() -> Vec<Panel> {
-    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
-    let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(6);
-    vec![
-        chart("Commands, 99th percentile", "Time to the store's answer, by command.", Unit::Seconds)
-            .query("{{op}}", "histogram_quantile(0.99, sum by (op, le) (rate(@backend_command_seconds_bucket[$__rate_interval])))"),
-        chart("Commands", "Commands sent, by kind.", Unit::PerSecond)
-            .query("{{op}}", "sum by (op) (rate(@backend_command_seconds_count[$__rate_interval]))"),
-        chart("Failed commands", "By node and kind of failure.", Unit::PerSecond)
-            .query("{{node}}: {{kind}}", "sum by (node, kind) (rate(@backend_errors_total[$__rate_interval]))"),
-        chart("Renewal lateness, 99th percentile", "How much later than planned renewals were sent: a busy or frozen process.", Unit::Seconds)
-            .query("{{instance}}", "histogram_quantile(0.99, sum by (instance, le) (rate(@renewal_lateness_seconds_bucket[$__rate_interval])))"),
-        Panel::new("Connection of the watchdog", "By process and node.", Kind::StateTimeline, Unit::UpDown)
-            .wide(16)
-            .query("{{instance}} to {{node}}", "min by (instance, node) (@backend_connected)"),
-        stat("Sampler ran", "How long ago a process last looked for stuck locks, at worst.", Unit::Seconds)
-            .query("ago", &format!("max({})", age("sampler_last_run_timestamp_seconds")))
-            .orange(10.5)
-            .red(30.5),
-        stat("Nodes that may evict locks", "Their maxmemory-policy is not noeviction: a full memory deletes locks.", Unit::Count)
-            .query("nodes", "count(@backend_eviction_policy_info == 1) or vector(0)")
-            .red(1.0),
-        stat("Acquires under other", "There are more than 200 lock names; a name probably contains a key.", Unit::Count)
-            .query("in the last hour", &within_the_hour("label_overflow_total"))
-            .orange(0.5),
-        stat("Versions", "Versions of the library that run.", Unit::Count)
-            .query("{{version}}", "count by (version) (@build_info)"),
-    ]
-}
-
-fn topology() -> Vec<Panel> {
-    let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
-    let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(6);
-    vec![
-        stat("Failovers, 24 h", "How often another server took over a node, or it was started again.", Unit::Count)
-            .query(
-                "failovers",
-                &format!("round(max(sum by (instance) {})) or vector(0)", growth("failovers_total", 24 * 60)),
-            )
-            .orange(0.5),
-        stat("Replicas", "Replicas that are connected to each node.", Unit::Count)
-            .query("{{node}}", "min by (node) (@replicas)"),
-        stat("Replicas that writes need", "Without how many connected replicas each node refuses writes.", Unit::Count)
-            .query("{{node}}", "min by (node) (@min_replicas)"),
-        stat("Moved, 24 h", "How often a node was found at another address, or slots got other masters.", Unit::Count)
-            .query(
-                "{{change}}",
-                "round(max by (change) (sum by (instance, change) (increase(@topology_changes_total[24h]))))",
-            ),
-        chart("Confirmations, 99th percentile", "Time until replicas or disks had confirmed.", Unit::Seconds).query(
-            "{{node}}",
-            "histogram_quantile(0.99, sum by (node, le) (rate(@confirm_seconds_bucket[$__rate_interval])))",
-        ),
-        chart("Confirmations that fell short", "Too few replicas or disks confirmed in time.", Unit::PerSecond)
-            .query("{{node}}", "sum by (node) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
-        chart("Redirections", "What masters of a cluster said instead of an answer.", Unit::PerSecond)
-            .query("{{node}}: {{kind}}", "sum by (node, kind) (rate(@redirections_total[$__rate_interval]))"),
-        chart(
-            "Slots that are half moved",
-            "What masters of a cluster give away or take over; new locks there wait.",
-            Unit::Count,
-        )
-        .query("{{node}}", "max by (node) (@slots_open)"),
-        chart("Members of each quorum", "As the process that sees the fewest count sees them.", Unit::Count)
-            .query("{{node}}: counted", "min by (node) (@quorum_members{state=\"counted\"})")
-            .query("{{node}}: {{state}}", "max by (node, state) (@quorum_members{state!=\"counted\"})")
-            .query("{{node}}: majority", "max by (node) (@quorum_majority)"),
-        chart("Holds that not every member confirms", "Renewed by a majority, so they are safe.", Unit::Count)
-            .query("{{node}}", "sum by (node) (@quorum_degraded_holds)"),
-        chart("Rounds of votes", "A second one where the members had given different tokens.", Unit::PerSecond)
-            .query("{{node}}: {{phase}}", "sum by (node, phase) (rate(@quorum_rounds_total[$__rate_interval]))")
-            .query("{{node}} given again", "sum by (node) (rate(@quorum_repairs_total[$__rate_interval]))"),
-    ]
-}
-
-/// Keys in the store beyond those that the processes hold, by store and lock.
-pub(super) const ORPHANS: &str = "(max by (cluster, store, lock) (sum by (cluster, namespace, job, instance, store, lock) (@inspector_held{lock!=\"other\"})) \
-    - on (cluster, store, lock) sum by (cluster, store, lock) (@held{FLEET}) > 0) \
-    or (max by (cluster, store, lock) \
-    (sum by (cluster, namespace, job, instance, store, lock) (@inspector_held{lock!=\"other\"})) > 0 \
-    unless on (cluster, store, lock) sum by (cluster, store, lock) (@held{FLEET}))";
 
 fn orphans() -> Vec<Panel> {
     vec![
@@ -327,7 +187,7 @@ fn orphans() -> Vec<Panel> {
             Kind::Table { labels: &[("lock", "Lock"), ("store", "Store")] },
             Unit::Count,
         )
-        .rare("Held", ORPHANS)
+        .rare("Held", &without_a_holder())
         .wide(24),
     ]
 }

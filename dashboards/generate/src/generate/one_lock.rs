@@ -73,29 +73,29 @@ fn now() -> Vec<Panel> {
         Panel::new(
             "Who holds it now",
             "The oldest hold of each call site. The link on the process opens its live view, with keys.",
-            Kind::Table { labels: &[("site", "Held by"), ("instance", "In")] },
+            Kind::Table { labels: &[("store", "Store"), ("site", "Held by"), ("instance", "In")] },
             Unit::Seconds,
         )
         .wide(12)
         .rare(
             "State",
             &of_lock(
-                "sum by (site, instance) (@stuck) \
-                 and on (site, instance) (max by (site, instance) (@site_oldest_hold_start_timestamp_seconds) > 0)",
+                "sum by (store, site, instance) (@stuck) \
+                 and on (store, site, instance) (max by (store, site, instance) (@site_oldest_hold_start_timestamp_seconds) > 0)",
             ),
         )
         .rare(
             "Held for",
-            &of_lock(&format!("max by (site, instance) {}", age("site_oldest_hold_start_timestamp_seconds"))),
+            &of_lock(&format!("max by (store, site, instance) {}", age("site_oldest_hold_start_timestamp_seconds"))),
         ),
         Panel::new(
             "Who can hold it",
             "Every call site that takes this lock, in how many processes.",
-            Kind::Table { labels: &[("site", "Call site"), ("function", "Function")] },
+            Kind::Table { labels: &[("store", "Store"), ("site", "Call site"), ("function", "Function")] },
             Unit::Count,
         )
         .wide(12)
-        .query("Processes", &of_lock("sum by (site, function) (@site_info)")),
+        .query("Processes", &of_lock("sum by (store, site, function) (@site_info)")),
     ]
 }
 

@@ -91,6 +91,12 @@ impl Panel {
         self
     }
 
+    /// Adds a query of which the ten greatest are shown: a legend of every lock of a fleet is no legend.
+    pub(crate) fn worst(mut self, legend: &'static str, template: &str) -> Self {
+        self.queries.push(Query::new(legend, &format!("topk(10, {template})")).may_be_empty());
+        self
+    }
+
     /// Adds a query that may have nothing to show.
     pub(crate) fn rare(mut self, legend: &'static str, template: &str) -> Self {
         self.queries.push(Query::new(legend, template).may_be_empty());
@@ -237,7 +243,8 @@ impl Panel {
         let Kind::Table { labels } = &self.kind else { return Vec::new() };
         let mut overrides = Vec::new();
         for query in &self.queries {
-            let unit = if ["State", "Waiters", "Held", "Keys without a lease", "Processes"].contains(&query.legend) {
+            let counts = ["State", "Waiters", "Held", "Keys without a lease", "Processes", "Role", "Candidates"];
+            let unit = if counts.contains(&query.legend) {
                 "short"
             } else {
                 "s"
@@ -262,6 +269,15 @@ impl Panel {
                 ],
             }));
         }
+        if self.queries.iter().any(|query| query.legend == "Role") {
+            overrides.push(json!({
+                "matcher": { "id": "byName", "options": "Role" },
+                "properties": [{ "id": "mappings", "value": [
+                    { "type": "value", "options": { "0": { "text": "stands", "index": 0 } } },
+                    { "type": "range", "options": { "from": 1, "to": null, "result": { "text": "leads", "index": 1 } } },
+                ] }],
+            }));
+        }
         if self.queries.iter().any(|query| query.legend == "Keys without a lease") {
             overrides.push(json!({
                 "matcher": { "id": "byName", "options": "Keys without a lease" },
@@ -279,7 +295,7 @@ impl Panel {
         if labels.iter().any(|(label, _)| *label == "lock") {
             let link = json!({
                 "title": "Everything about this lock",
-                "url": "/d/distributed-lock-one-lock?var-lock=${__value.raw:percentencode}&${cluster:queryparam}&${namespace:queryparam}",
+                "url": "/d/distributed-lock-one-lock?var-lock=${__value.raw:percentencode}&${cluster:queryparam}&${namespace:queryparam}&${store:queryparam}",
                 "targetBlank": false,
             });
             overrides.push(json!({
@@ -287,9 +303,10 @@ impl Panel {
                 "properties": [{ "id": "links", "value": [link] }],
             }));
         }
-        // People read the names of locks and call sites, and these are long.
-        for (label, heading) in *labels {
+        // People read the names of locks and call sites, and these are long. A narrow table has no room for that.
+        for (label, heading) in labels.iter().filter(|_| self.width == 24) {
             let width = match *label {
+                "store" => 180,
                 "lock" => 260,
                 "site" => 290,
                 _ => continue,

@@ -113,7 +113,7 @@ impl Settings {
         let mut filled = text.to_owned();
         for (name, value) in derived.iter().chain(&self.values) {
             let quoted = serde_json::Value::from(value.as_str()).to_string();
-            filled = filled.replace(&format!("<<{name}>>"), quoted.trim_matches('"'));
+            filled = filled.replace(&format!("<<{name}>>"), &quoted[1..quoted.len() - 1]);
         }
         // Without an address there is no link.
         if self.value("dashboardUrl").is_empty() {

@@ -111,6 +111,13 @@ fn panels_that_runbooks_name_exist() {
 
 #[test]
 #[limit]
+fn the_readme_counts_the_alerts() {
+    let counted = format!("| `alerts.yml`, `recording_rules.yml` | {} alerts and", alert_names().len());
+    assert!(read("README.md").contains(&counted), "{counted}");
+}
+
+#[test]
+#[limit]
 fn each_alert_answers_one_question_of_its_own() {
     let page = read("alerts.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| [")?.split_once("](runbooks/"));
@@ -158,7 +165,7 @@ fn alerts_that_a_histogram_left_out_silences_are_listed() {
 fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
     let mut fires = BTreeSet::new();
     let mut silent = 0;
-    for file in ["alerts_test.yml", "alerts_fleet_test.yml"] {
+    for file in ["alerts_test.yml", "alerts_fleet_test.yml", "alerts_cases_test.yml"] {
         for test in yaml(file)["tests"].as_vec().unwrap() {
             assert!(test["name"].as_str().unwrap().len() > 10, "{test:?}");
             for check in test["promql_expr_test"].as_vec().unwrap() {
@@ -272,7 +279,7 @@ fn what_clusters_take_is_what_the_plain_files_say() {
         assert_eq!(rule["spec"]["groups"], yaml(file)["groups"], "{file}");
     }
     let maps = documents("kubernetes/grafana-dashboards.yaml");
-    assert_eq!(maps.len(), 3);
+    assert_eq!(maps.len(), 4);
     for map in &maps {
         assert_eq!(
             (map["kind"].as_str(), map["metadata"]["labels"]["grafana_dashboard"].as_str()),

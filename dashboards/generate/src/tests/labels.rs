@@ -33,10 +33,7 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
         buckets,
     };
     for metric in catalog() {
-        let mut labels: Labels = scraped(metric.labels());
-        if labels.contains("lock") {
-            labels.insert("store".to_owned());
-        }
+        let labels: Labels = scraped(metric.labels());
         match metric.kind() {
             MetricKind::Histogram(buckets) => match name.strip_prefix(metric.name()) {
                 Some("_bucket") => {
@@ -53,7 +50,16 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
         }
     }
     // The series that Prometheus adds for every target.
-    if ["up", "scrape_duration_seconds"].contains(&name) {
+    // Those of redis_exporter, where it runs.
+    const OTHERS: [&str; 6] = [
+        "up",
+        "scrape_duration_seconds",
+        "redis_memory_used_bytes",
+        "redis_memory_max_bytes",
+        "redis_connected_clients",
+        "redis_config_maxclients",
+    ];
+    if OTHERS.contains(&name) {
         return Ok(found(name, scraped(&[]), false, &[]));
     }
     if let Some((_, labels)) = COMING.iter().find(|(coming, _)| *coming == name) {

@@ -16,7 +16,7 @@ const UNITS: [&str; 4] = ["short", "s", "percentunit", "ops"];
 #[track_caller]
 fn each_dashboard(check: impl Fn(&Value)) {
     let all = dashboards();
-    assert_eq!(all.len(), 3);
+    assert_eq!(all.len(), 4);
     all.iter().for_each(|dashboard| check(&dashboard.json()));
 }
 
@@ -73,7 +73,7 @@ fn chooses_targets(name: &str, label: &str) {
         assert_eq!(variable["datasource"]["uid"], "${datasource}");
         assert_eq!(variable["label"], label);
         assert_eq!(variable["multi"], true);
-        let may_be_missing = ["cluster", "namespace"].contains(&name);
+        let may_be_missing = ["cluster", "namespace", "store"].contains(&name);
         assert_eq!(variable["allValue"], if may_be_missing { ".*" } else { ".+" });
     });
 }
@@ -117,10 +117,10 @@ fn template_label_promql() {
             if variable["type"] != "query" {
                 continue;
             }
-            let query = variable["query"].as_str().unwrap();
+            let query = filled(variable["query"].as_str().unwrap());
             let inner = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')')).unwrap();
             let (selector, label) = inner.rsplit_once(", ").unwrap();
-            let labels = crate::tests::labels::of(&parse(selector).unwrap()).unwrap();
+            let labels = crate::tests::labels::of(&parse(&filled(selector)).unwrap()).unwrap();
             assert!(labels.contains(label), "{query}");
         }
     });
@@ -206,7 +206,7 @@ fn target_rate_interval() {
 fn is_of_the_fleet(name: &str, matchers: &[(String, String)]) -> bool {
     let everywhere = matchers.contains(&("cluster".to_owned(), "$cluster".to_owned()));
     let compared = ["held", "waiting_on", "now_timestamp_seconds"].map(|name| format!("distributed_lock_{name}"));
-    everywhere && (name.starts_with("distributed_lock_inspector_") || compared.iter().any(|one| one == name))
+    everywhere && (name.starts_with("distributed_lock_inspector_") || name.starts_with("redis_") || compared.iter().any(|one| one == name))
 }
 
 #[test]

@@ -8,3 +8,4 @@ mod files;
 mod labels;
 mod lint;
 mod promql;
+mod sturdy;

@@ -2,6 +2,7 @@
 
 use super::{happened, share_out_of_reach};
 use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth};
+use crate::generate::recording::INSPECTORS;
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
@@ -184,7 +185,7 @@ fn disagreement() -> Alert {
         &format!("max by ({by}) (@quorum_members{{state=\"disagrees\"}}) > 0"),
         "{{ $labels.job }} names other members of its quorum than processes before it, and gets no lock",
     )
-    .after("1m")
+    .after("2m")
     .says(
         "{{ $value | humanize }} members of the quorum {{ $labels.node }} also serve a quorum of other members. Two majorities \
          could miss each other, so {{ $labels.job }} is refused every lock. Write the same list in every process, and add or \
@@ -250,13 +251,12 @@ fn slow() -> Alert {
 /// Judged by store: it does not matter which instance of which service is elected. Nobody misses an inspector of a store that no
 /// process uses any more.
 fn inspector() -> Alert {
-    let scanned = "@inspector_last_success_timestamp_seconds";
     let fresh = format!("({} < 300)", age("inspector_last_success_timestamp_seconds"));
     Alert::new(
         "LockInspectorStale",
         Severity::Warning,
         &format!(
-            "(max_over_time((count by ({STORE}) ({scanned}))[14d:5m]) and on ({STORE}) @held \
+            "(max by ({STORE}) (max_over_time({INSPECTORS}[14d])) and on ({STORE}) @held \
              unless on ({STORE}) {fresh}) or (max by ({STORE}) (@inspector_truncated) == 1)"
         ),
         "The fleet inspector has not read all of {{ $labels.store }} for minutes",

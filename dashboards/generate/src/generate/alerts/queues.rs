@@ -62,7 +62,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockOrderInverted",
             Severity::Warning,
-            &happened("order_inversions_total", 60, &format!("{SERVICE}, lock")),
+            &happened("order_inversions_total", 60, &format!("{SERVICE}, store, lock")),
             "{{ $labels.lock }} and another lock are taken in both orders",
         )
         .says(&format!(

@@ -2,10 +2,11 @@
 
 use super::SITES;
 use crate::generate::names::{LOCK, PROCESS, SERVICE, STORE, age_of_process, down, growth, once, store_now};
+use crate::generate::recording::{JOB_PERIOD, LAST_SUCCESS};
 use crate::generate::rule::{Alert, Severity};
 
 /// How far back a success is looked for: processes that had one may be gone.
-const REMEMBERED: &str = "14d:5m";
+const REMEMBERED: &str = "14d";
 
 pub(crate) fn alerts() -> Vec<Alert> {
     let differs = |what: &str| format!("(max by ({LOCK}) ({what}) > on ({LOCK}) min by ({LOCK}) ({what}))");
@@ -32,7 +33,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
 fn elections() -> String {
     let by = format!("{PROCESS}, store, lock");
     let at_once = format!("(max by ({by}) (@leader) + on ({by}) max by ({by}) (@candidates))");
-    format!("max by ({LOCK}) (max_over_time({at_once}[5m:15s]))")
+    format!("max by ({LOCK}) (max_over_time({at_once}[5m:30s]))")
 }
 
 /// A leader may be one whose scrapes fail, or one that nobody scrapes: the store knows it.
@@ -79,11 +80,10 @@ fn leader_changes() -> Alert {
 fn job_overdue() -> Alert {
     let known = format!("max by ({LOCK}) (@job_period_seconds)");
     // A service of which no process runs may have a job that is due; one that runs without the job has given it up.
-    let of_service = format!("(max by ({SERVICE}, store, lock) (@job_period_seconds))[{REMEMBERED}]");
-    let asleep = format!("max by ({LOCK}) (max_over_time({of_service}) unless on ({SERVICE}) @build_info)");
+    let asleep = format!("max by ({LOCK}) (last_over_time({JOB_PERIOD}[{REMEMBERED}]) unless on ({SERVICE}) @build_info)");
     let period = format!("on ({LOCK}) 2 * ({known} or on ({LOCK}) {asleep})");
     let recently = format!("max by ({LOCK}) (@last_success_timestamp_seconds > 0)");
-    let succeeded = format!("max_over_time(({recently})[{REMEMBERED}])");
+    let succeeded = format!("max by ({LOCK}) (max_over_time({LAST_SUCCESS}[{REMEMBERED}]))");
     // If no process of a store runs, nobody tells its time.
     let now = format!("({} or on ({STORE}) max by ({STORE}) ({succeeded}) * 0 + time())", store_now());
     let since = |when: &str| format!("({now} - on ({STORE}) group_right () {when})");

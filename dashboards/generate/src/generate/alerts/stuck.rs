@@ -27,7 +27,7 @@ fn stuck() -> Alert {
     Alert::new(
         "LockStuck",
         Severity::Warning,
-        &format!("{now} or (max_over_time(({now})[15m:15s]) and on ({PROCESS}) {})", down()),
+        &format!("{now} or (max_over_time(({now})[15m:30s]) and on ({PROCESS}) {})", down()),
         "{{ $labels.lock }} is stuck: {{ $labels.site }} in {{ $labels.instance }} holds it for \
          {{ $value | humanizeDuration }}",
     )
@@ -45,7 +45,7 @@ fn waited_for() -> Alert {
     // The holder itself, of callers beside it.
     let stuck = format!("max by ({SITE}) {}", age("stuck_oldest_start_timestamp_seconds"));
     let own = seen_twice("stuck_waiters");
-    let told = format!("max_over_time(({stuck})[15m:15s])");
+    let told = format!("max_over_time(({stuck})[15m:30s])");
     let silent = format!("(max by ({PROCESS}, store, lock, site) (last_over_time(@stuck_waiters[15m])) > 0 and on ({PROCESS}) {})", down());
     // Who waits in other processes: the store told them when that hold began.
     let renamed = |series: &str| format!("label_replace({series}, \"site\", \"$1\", \"holder_site\", \"(.*)\")");
@@ -123,11 +123,14 @@ fn in_store(held: &str) -> String {
 
 /// Locks that the store has and no process reports, store by store.
 fn orphaned() -> Alert {
-    let held = in_store("min_over_time(@inspector_held{lock!=\"other\"}[2m])");
+    // Commands under `lockctl run` are no process that is scraped, and are not missing.
+    let commands = format!("max by ({LOCK}) (max_over_time(@inspector_commands[2m]))");
+    let all = in_store("min_over_time(@inspector_held{lock!=\"other\"}[2m])");
+    let held = format!("({all} - on ({LOCK}) {commands} or on ({LOCK}) {all})");
     let by_processes = once("max_over_time(@held[2m])", ", mode");
     let old = format!("max by ({LOCK}) ({}) > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
     // Two cases: more locks than the processes report; a name that no process of this store knows, where only the age can show
-    // that something is wrong: `lockctl run` holds such a lock, and nobody scrapes it.
+    // that something is wrong.
     let more = format!("{held} - on ({LOCK}) {by_processes} > 0");
     let unknown = format!("({held} > 0 unless on ({LOCK}) @held) and on ({LOCK}) ({old})");
     Alert::new(

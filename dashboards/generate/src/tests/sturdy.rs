@@ -1,0 +1,127 @@
+//! What rules must stand on a real fleet: series that are there twice, one bad scrape, and settings of others.
+
+use lock_core::testing::limit;
+
+use crate::generate::settings::TABLE;
+use crate::generate::{Rule, Settings, files, rules};
+use crate::tests::promql::{Expr, Matching, parse};
+
+const SETS: [&str; 3] = ["and", "or", "unless"];
+
+/// Whether series that differ in labels nobody asked for become one.
+fn is_unique(expr: &Expr) -> bool {
+    match expr {
+        Expr::Number | Expr::Text(_) => true,
+        Expr::Selector { .. } => false,
+        Expr::Subquery(inner) => is_unique(inner),
+        Expr::Aggregate { picks, .. } => !picks,
+        Expr::Call { function, arguments } => function == "time" || arguments.iter().all(is_unique),
+        Expr::Binary { operator, left, right, group, matching } => match operator.as_str() {
+            "and" | "unless" => is_unique(left),
+            // What matches one to one on labels keeps these, and is an error if it is there twice.
+            _ if group.is_none() && matches!(matching, Matching::On(_)) && operator != "or" => true,
+            _ => is_unique(left) && is_unique(right),
+        },
+    }
+}
+
+/// Whether a recorded series, which is unique by its rule, is all that it reads.
+fn is_recorded(expr: &Expr) -> bool {
+    let mut all = true;
+    expr.visit("", &mut |part, _| {
+        if let Expr::Selector { name, .. } = part {
+            all &= name.contains(':');
+        }
+    });
+    all
+}
+
+#[test]
+#[limit]
+fn no_rule_dies_of_series_that_are_there_twice_or_fires_twice_for_them() {
+    for rule in rules() {
+        let parsed = parse(rule.expr()).unwrap();
+        assert!(is_unique(&parsed) || is_recorded(&parsed), "one alert for each copy: {}", rule.expr());
+        parsed.visit("", &mut |part, _| {
+            let Expr::Binary { operator, left, right, matching: Matching::On(_), .. } = part else { return };
+            if SETS.contains(&operator.as_str()) {
+                return;
+            }
+            for side in [left, right] {
+                assert!(is_unique(side) || is_recorded(side), "{operator} on {side:?} dies of duplicates: {}", rule.expr());
+            }
+        });
+    }
+}
+
+#[test]
+#[limit]
+fn a_page_needs_two_looks() {
+    let mut pages = 0;
+    for rule in rules() {
+        let Rule::Alert(alert) = rule else { continue };
+        if format!("{:?}", alert.severity) != "Critical" {
+            continue;
+        }
+        pages += 1;
+        // A total tells of something that has happened; it needs no second look.
+        let is_total = alert.expr.contains("_total");
+        let minutes: u32 = alert.wait.strip_suffix('m').and_then(|minutes| minutes.parse().ok()).unwrap_or(0);
+        let counts_looks = alert.expr.contains("[150s:5s]");
+        assert!(is_total || minutes >= 2 || counts_looks, "{} pages after one scrape", alert.name);
+    }
+    assert!(pages >= 8, "{pages}");
+}
+
+#[test]
+#[limit]
+fn no_mark_of_a_setting_is_left_and_each_setting_changes_something() {
+    let defaults = files(&Settings::default());
+    let plain = |files: &[(String, String)]| -> String {
+        files.iter().filter(|(name, _)| !name.starts_with("mixin/")).map(|(_, text)| text.as_str()).collect()
+    };
+    assert!(!plain(&defaults).contains("<<"), "a mark is left");
+    for setting in TABLE {
+        let mut settings = Settings::default();
+        let value = if setting.name == "scrapeSeconds" { "7" } else { "changed" };
+        settings.set(&format!("{}={value}", setting.name)).unwrap();
+        assert_ne!(plain(&files(&settings)), plain(&defaults), "{} changes nothing", setting.name);
+    }
+    for bad in ["unknown=1", "runbookUrl", "scrapeSeconds=0", "scrapeSeconds=often"] {
+        assert!(Settings::default().set(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+#[limit]
+fn a_selector_stands_in_every_series_and_its_quotes_survive() {
+    let mut settings = Settings::default();
+    settings.set("selector=env=\"prod\"").unwrap();
+    let (_, text) = files(&settings).into_iter().find(|(name, _)| name == "alerts.yml").unwrap();
+    for line in text.lines().filter(|line| line.trim_start().starts_with("expr:")) {
+        let expr: String = serde_json::from_str(line.trim_start().trim_start_matches("expr:").trim()).unwrap();
+        let series = expr.matches("distributed_lock_").count() - expr.matches(":distributed_lock_").count();
+        assert!(expr.matches("env=\"prod\"").count() >= series, "{expr}");
+    }
+}
+
+#[test]
+#[limit]
+fn nothing_about_a_lock_is_joined_without_its_store() {
+    let mut joins = 0;
+    for rule in rules() {
+        let check = |labels: &[String]| {
+            let has = |name: &str| labels.iter().any(|label| label == name);
+            assert!(!has("lock") || has("store"), "by {labels:?} in {}", rule.expr());
+        };
+        parse(rule.expr()).unwrap().visit("", &mut |part, _| match part {
+            Expr::Aggregate { by, .. } => check(by),
+            Expr::Binary { matching: Matching::On(on), .. } => {
+                joins += 1;
+                check(on);
+            }
+            _ => {}
+        });
+    }
+    assert!(joins > 50, "{joins}");
+}
