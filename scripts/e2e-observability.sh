@@ -20,17 +20,26 @@ target=${CARGO_TARGET_DIR:-target}
 step "rules, judged by promtool"
 promtool check rules --lint=all --lint-fatal dashboards/alerts.yml dashboards/recording_rules.yml
 promtool check config dashboards/prometheus.yml
-promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml
+promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml dashboards/alerts_cases_test.yml
 
 step "the mixin, read by jsonnet"
 jsonnet --exec 'local all = import "dashboards/mixin/mixin.libsonnet";
 assert std.length(std.objectFieldsAll(all.grafanaDashboards)) == 4;
 assert all.prometheusAlerts == std.parseYaml(importstr "dashboards/alerts.yml");
+local ours = all { _config+:: { clusterLabel: "k8s_cluster", selector: "env=\"prod\"", runbookUrl: "https://wiki.example/" } };
+assert std.length(std.findSubstr("env=\"prod\"", ours.prometheusAlerts.groups[0].rules[0].expr)) > 0;
+assert std.startsWith(ours.prometheusAlerts.groups[0].rules[0].annotations.runbook_url, "https://wiki.example/Lock");
+assert std.length(std.findSubstr("k8s_cluster=~", std.toString(ours.grafanaDashboards["fleet.json"]))) > 0;
 std.length(all.prometheusAlerts.groups) + std.length(all.prometheusRules.groups)'
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
+
+step "the same cases where two servers scrape everything: not one alert more"
+python3 scripts/e2e/doubled.py --cases dashboards/alerts_cases_test.yml --to "$work/doubled.yml" --rules dashboards
+promtool test rules "$work/doubled.yml"
+
 mkdir "$work/service"
 cp examples/service/prometheus.yml dashboards/alerts.yml dashboards/recording_rules.yml "$work/service"
 promtool check config "$work/service/prometheus.yml"

@@ -44,19 +44,17 @@
   } + c,
   // Values go into quoted strings.
   local quoted(value) = local json = std.escapeStringJson(value); std.substr(json, 1, std.length(json) - 2),
-  local filled(text) = std.foldl(
-    function(text, name) std.strReplace(text, '<<' + name + '>>', quoted(marks[name])), std.objectFieldsAll(marks), text
-  ),
+  local filled = { [name]: quoted(marks[name]) for name in std.objectFieldsAll(marks) },
   // Without an address there is no link.
-  local linked(rules) = if c.dashboardUrl != '' then rules else std.prune(rules {
-    groups: [group { rules: [rule + (if 'alert' in rule then { annotations+: { dashboard_url: null } } else {}) for rule in group.rules] } for group in rules.groups],
-  }),
-  grafanaDashboards+:: {
-    'on-call.json': std.parseJson(filled(importstr 'templates/on-call.json')),
-    'one-lock.json': std.parseJson(filled(importstr 'templates/one-lock.json')),
-    'fleet.json': std.parseJson(filled(importstr 'templates/fleet.json')),
-    'details.json': std.parseJson(filled(importstr 'templates/details.json')),
+  local linked(rules) = if c.dashboardUrl != '' then rules else rules {
+    groups: [group { rules: [rule + (if 'alert' in rule then { annotations: { [name]: rule.annotations[name] for name in std.objectFields(rule.annotations) if name != 'dashboard_url' } } else {}) for rule in group.rules] } for group in rules.groups],
   },
-  prometheusAlerts+:: linked(std.parseYaml(filled(importstr 'templates/alerts.yml'))),
-  prometheusRules+:: linked(std.parseYaml(filled(importstr 'templates/recording_rules.yml'))),
+  grafanaDashboards+:: {
+    'on-call.json': std.parseJson((import 'templates/on-call.json.libsonnet')(filled)),
+    'one-lock.json': std.parseJson((import 'templates/one-lock.json.libsonnet')(filled)),
+    'fleet.json': std.parseJson((import 'templates/fleet.json.libsonnet')(filled)),
+    'details.json': std.parseJson((import 'templates/details.json.libsonnet')(filled)),
+  },
+  prometheusAlerts+:: linked(std.parseYaml((import 'templates/alerts.yml.libsonnet')(filled))),
+  prometheusRules+:: linked(std.parseYaml((import 'templates/recording_rules.yml.libsonnet')(filled))),
 }

@@ -187,8 +187,9 @@ def site_hold(lock):
     return f'max(distributed_lock_site_oldest_hold_start_timestamp_seconds{{lock="{lock}"}})'
 
 
-# What one server without replicas has none of, and jobs that are late: their panels are empty, as they should be.
-NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue")
+# What one server without replicas and without redis_exporter has none of, and jobs that are late: their panels are empty, as they
+# should be.
+NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue", "redis_")
 
 
 def check_queries(options, server, lock, site):
@@ -198,7 +199,7 @@ def check_queries(options, server, lock, site):
     shown, asked, empty = {}, {}, []
     for query in queries:
         expr = query["expr"].replace("$__rate_interval", "10s").replace("$lock", CONTENDED)
-        expr = expr.replace("$job", ".+").replace("$instance", ".+").replace("$cluster", ".*").replace("$namespace", ".*")
+        expr = expr.replace("$job", ".+").replace("$instance", ".+").replace("$cluster", ".*").replace("$namespace", ".*").replace("$store", ".*")
         where = f"{query['dashboard']} / {query['panel']}: {expr}"
         may_be_empty = any(name in expr for name in NOT_HERE)
         # A contended lock is free now and then, for the moment of one scrape.
@@ -223,7 +224,7 @@ def check_queries(options, server, lock, site):
     check(value(on_call("Stuck now")) == 1, "one lock is stuck")
     # Waits end and begin again: a single look may fall between two.
     wait_for("two wait at least", lambda: (number(server, "sum(distributed_lock_waiters)") or 0) >= 2)
-    longest = ("max(distributed_lock_now_timestamp_seconds - ignoring (lock) group_right () "
+    longest = ("max(distributed_lock_now_timestamp_seconds - ignoring (lock, store) group_right () "
                "(distributed_lock_oldest_wait_start_timestamp_seconds > 0))")
     wait_for("somebody has been waiting for a while", lambda: (number(server, longest) or 0) > 0.5)
     check(value(on_call("Lost, 1 h")) >= 1, "a lock was lost")

@@ -25,7 +25,7 @@ pub(crate) use settings::Settings;
 pub(crate) fn files(settings: &Settings) -> Vec<(String, String)> {
     let plain = written(settings);
     let mut files = packaging::files(&plain);
-    files.extend(packaging::mixin(&written(&Settings::as_template().fast(settings.fast))));
+    files.extend(packaging::mixin(&written(&Settings::as_template())));
     files.push(("grafana/dashboards/.lint".to_owned(), packaging::exclusions(&dashboards())));
     files.extend(plain.into_iter().map(|file| (file.path(), file.text)));
     files

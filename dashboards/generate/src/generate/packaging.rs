@@ -73,25 +73,38 @@ pub(super) fn mixin(templates: &[Written]) -> Vec<(String, String)> {
     text.push_str("{\n");
     text.push_str(&settings::libsonnet());
     text.push_str("  // Without an address there is no link.\n  \
-                   local linked(rules) = if c.dashboardUrl != '' then rules else std.prune(rules {\n    \
-                   groups: [group { rules: [rule + (if 'alert' in rule then { annotations+: { dashboard_url: null } } else {}) \
-                   for rule in group.rules] } for group in rules.groups],\n  }),\n");
+                   local linked(rules) = if c.dashboardUrl != '' then rules else rules {\n    \
+                   groups: [group { rules: [rule + (if 'alert' in rule then { annotations: { [name]: rule.annotations[name] \
+                   for name in std.objectFields(rule.annotations) if name != 'dashboard_url' } } else {}) for rule in group.rules] } \
+                   for group in rules.groups],\n  },\n");
     text.push_str("  grafanaDashboards+:: {\n");
     for Written { name, .. } in templates.iter().filter(|file| file.is_dashboard) {
-        let _ = writeln!(text, "    '{name}': std.parseJson(filled(importstr 'templates/{name}')),");
+        let _ = writeln!(text, "    '{name}': std.parseJson((import 'templates/{name}.libsonnet')(filled)),");
     }
     text.push_str("  },\n");
     for Written { name, .. } in templates.iter().filter(|file| !file.is_dashboard) {
         let field = if name == "alerts.yml" { "prometheusAlerts" } else { "prometheusRules" };
-        let _ = writeln!(text, "  {field}+:: linked(std.parseYaml(filled(importstr 'templates/{name}'))),");
+        let _ = writeln!(text, "  {field}+:: linked(std.parseYaml((import 'templates/{name}.libsonnet')(filled))),");
     }
     text.push_str("}\n");
     let mut files = vec![("mixin/mixin.libsonnet".to_owned(), text)];
     files.extend(templates.iter().map(|file| {
         let text = if file.is_dashboard { on_one_line(&file.text) + "\n" } else { file.text.clone() };
-        (format!("mixin/templates/{}", file.name), text)
+        (format!("mixin/templates/{}.libsonnet", file.name), in_parts(&text))
     }));
     files
+}
+
+/// Cuts a text at its marks, since jsonnet takes minutes to look for them.
+fn in_parts(text: &str) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut parts = text.split("<<");
+    let mut all = format!("{}function(of) std.join('', [{}", HEAD.replace('#', "//"), quoted(parts.next().unwrap_or_default()));
+    for part in parts {
+        let (mark, rest) = part.split_once(">>").unwrap_or((part, ""));
+        let _ = write!(all, ",\n  of.{mark}, {}", quoted(rest));
+    }
+    all + "])\n"
 }
 
 /// Tells Grafana's dashboard-linter which panels it need not look at for the job and the instance, and why.

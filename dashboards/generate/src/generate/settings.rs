@@ -138,8 +138,7 @@ pub(crate) fn libsonnet() -> String {
         "  } + c,\n  \
          // Values go into quoted strings.\n  \
          local quoted(value) = local json = std.escapeStringJson(value); std.substr(json, 1, std.length(json) - 2),\n  \
-         local filled(text) = std.foldl(\n    \
-         function(text, name) std.strReplace(text, '<<' + name + '>>', quoted(marks[name])), std.objectFieldsAll(marks), text\n  ),\n",
+         local filled = { [name]: quoted(marks[name]) for name in std.objectFieldsAll(marks) },\n",
     );
     text
 }

@@ -129,14 +129,15 @@ fn orphaned() -> Alert {
     let held = format!("({all} - on ({LOCK}) {commands} or on ({LOCK}) {all})");
     let by_processes = once("max_over_time(@held[2m])", ", mode");
     let old = format!("max by ({LOCK}) ({}) > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
-    // Two cases: more locks than the processes report; a name that no process of this store knows, where only the age can show
-    // that something is wrong.
+    // Three cases: more locks than the processes report; a name that no process of this store knows; a store for which no process
+    // reports anything, where only the age can show that something is wrong.
     let more = format!("{held} - on ({LOCK}) {by_processes} > 0");
-    let unknown = format!("({held} > 0 unless on ({LOCK}) @held) and on ({LOCK}) ({old})");
+    let unknown = format!("({held} > 0 unless on ({LOCK}) @held) and on ({STORE}) @held");
+    let unseen = format!("({held} > 0 and on ({LOCK}) ({old})) unless on ({STORE}) @held");
     Alert::new(
         "LockOrphanedHold",
         Severity::Warning,
-        &format!("({more}) or ({unknown})"),
+        &format!("({more}) or ({unknown}) or ({unseen})"),
         "{{ $labels.lock }} is held in {{ $labels.store }}, but by no process that is scraped",
     )
     .after("3m")
