@@ -44,6 +44,7 @@ fn now() -> Vec<Panel> {
         .rare("Waiters", &by_lock("max", "@inspector_waiters"))
         .rare("Shortest lease left", &by_lock("min", "@inspector_min_ttl_seconds > 0"))
         .rare("Keys without a lease", &by_lock("max", "@inspector_keys_without_ttl"))
+        .rare("Commands stuck", &by_lock("max", "@inspector_commands_stuck > 0"))
         .rare("Job overdue by", &by_lock("max", "@inspector_job_overdue_seconds > 0")),
     ]
 }

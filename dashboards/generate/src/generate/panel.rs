@@ -243,7 +243,7 @@ impl Panel {
         let Kind::Table { labels } = &self.kind else { return Vec::new() };
         let mut overrides = Vec::new();
         for query in &self.queries {
-            let counts = ["State", "Waiters", "Held", "Keys without a lease", "Processes", "Role", "Candidates"];
+            let counts = ["State", "Waiters", "Held", "Keys without a lease", "Processes", "Role", "Candidates", "Commands stuck"];
             let unit = if counts.contains(&query.legend) {
                 "short"
             } else {
