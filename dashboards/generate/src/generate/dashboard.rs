@@ -98,12 +98,7 @@ impl Dashboard {
                 &format!("label_values({metric}{{{of_cluster}}}, {namespace})"),
                 Some(".*"),
             ),
-            variable(
-                "job",
-                "Job",
-                &format!("label_values({metric}{{{of_namespace}}}, job)"),
-                Some(".+"),
-            ),
+            variable("job", "Job", &format!("label_values({metric}{{{of_namespace}}}, job)"), Some(".+")),
             variable(
                 "instance",
                 "Instance",

@@ -73,7 +73,10 @@ fn over_time() -> Vec<Panel> {
             Kind::TimeSeries,
             Unit::Count,
         )
-        .query("{{mode}} in {{store}}", "sum by (store, mode) (max by (<<storeLabels>>, lock, mode) (@inspector_held))"),
+        .query(
+            "{{mode}} in {{store}}",
+            "sum by (store, mode) (max by (<<storeLabels>>, lock, mode) (@inspector_held))",
+        ),
         chart("Waiters", "The longest queue of each lock.", Unit::Count, &by_lock("max", "@inspector_waiters")),
         chart(
             "Oldest hold",

@@ -152,9 +152,7 @@ pub(crate) fn plain(template: &str) -> String {
 
 /// Fills placeholders of a query on a dashboard.
 pub(crate) fn selected(template: &str) -> String {
-    fill(template, &|short, matchers| {
-        of_the_fleet(short, matchers).unwrap_or_else(|| on(short, matchers))
-    })
+    fill(template, &|short, matchers| of_the_fleet(short, matchers).unwrap_or_else(|| on(short, matchers)))
 }
 
 /// Replaces every `@name` and `@name{matchers}`. The marker is our own, because queries are full of

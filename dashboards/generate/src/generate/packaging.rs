@@ -99,7 +99,8 @@ pub(super) fn mixin(templates: &[Written]) -> Vec<(String, String)> {
 fn in_parts(text: &str) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut parts = text.split("<<");
-    let mut all = format!("{}function(of) std.join('', [{}", HEAD.replace('#', "//"), quoted(parts.next().unwrap_or_default()));
+    let mut all =
+        format!("{}function(of) std.join('', [{}", HEAD.replace('#', "//"), quoted(parts.next().unwrap_or_default()));
     for part in parts {
         let (mark, rest) = part.split_once(">>").unwrap_or((part, ""));
         let _ = write!(all, ",\n  of.{mark}, {}", quoted(rest));
@@ -117,8 +118,10 @@ pub(super) fn exclusions(dashboards: &[Dashboard]) -> String {
              elected process of any job, and redis_exporter in none of ours.\n    entries:\n"
         );
         for dashboard in dashboards {
-            let about_stores = |expr: &str| expr.contains("_inspector_") || expr.contains("redis_") || !every_selector_has_a_job(expr);
-            for panel in dashboard.panels().filter(|panel| panel.queries.iter().any(|query| about_stores(&query.expr))) {
+            let about_stores =
+                |expr: &str| expr.contains("_inspector_") || expr.contains("redis_") || !every_selector_has_a_job(expr);
+            for panel in dashboard.panels().filter(|panel| panel.queries.iter().any(|query| about_stores(&query.expr)))
+            {
                 let _ = writeln!(yaml, "      - dashboard: {:?}\n        panel: {:?}", dashboard.title, panel.title);
             }
         }
@@ -127,5 +130,7 @@ pub(super) fn exclusions(dashboards: &[Dashboard]) -> String {
 }
 
 fn every_selector_has_a_job(expr: &str) -> bool {
-    expr.split('{').skip(1).all(|matchers| matchers.split('}').next().is_some_and(|matchers| matchers.contains("job=~")))
+    expr.split('{')
+        .skip(1)
+        .all(|matchers| matchers.split('}').next().is_some_and(|matchers| matchers.contains("job=~")))
 }

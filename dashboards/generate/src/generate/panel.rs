@@ -243,12 +243,17 @@ impl Panel {
         let Kind::Table { labels } = &self.kind else { return Vec::new() };
         let mut overrides = Vec::new();
         for query in &self.queries {
-            let counts = ["State", "Waiters", "Held", "Keys without a lease", "Processes", "Role", "Candidates", "Commands stuck"];
-            let unit = if counts.contains(&query.legend) {
-                "short"
-            } else {
-                "s"
-            };
+            let counts = [
+                "State",
+                "Waiters",
+                "Held",
+                "Keys without a lease",
+                "Processes",
+                "Role",
+                "Candidates",
+                "Commands stuck",
+            ];
+            let unit = if counts.contains(&query.legend) { "short" } else { "s" };
             overrides.push(json!({
                 "matcher": { "id": "byName", "options": query.legend },
                 "properties": [{ "id": "unit", "value": unit }],

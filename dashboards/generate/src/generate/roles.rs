@@ -4,7 +4,8 @@ use super::names::store_now;
 use super::panel::{Kind, Panel, Unit};
 
 pub(super) fn roles() -> Vec<Panel> {
-    let table = |title, description, labels, unit| Panel::new(title, description, Kind::Table { labels }, unit).wide(12);
+    let table =
+        |title, description, labels, unit| Panel::new(title, description, Kind::Table { labels }, unit).wide(12);
     vec![
         table(
             "Who leads",

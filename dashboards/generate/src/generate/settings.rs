@@ -21,7 +21,11 @@ pub(crate) const TABLE: &[Setting] = &[
     setting("selector", "", "matchers for every series of the rules, such as `env=\"prod\"`"),
     setting("clusterLabel", "cluster", "the label that tells clusters apart, where there is one"),
     setting("namespaceLabel", "namespace", "the label that tells namespaces apart, where there is one"),
-    setting("storeLabels", "store", "what tells stores apart: with `cluster` and `namespace`, where two Redis have one address and no name of their own"),
+    setting(
+        "storeLabels",
+        "store",
+        "what tells stores apart: with `cluster` and `namespace`, where two Redis have one address and no name of their own",
+    ),
     setting("scrapeSeconds", "60", "the longest time between two scrapes of a process"),
     setting("criticalSeverity", "critical", "the label `severity` of what wakes a person"),
     setting("warningSeverity", "warning", "the label `severity` of what waits until the morning"),
@@ -31,7 +35,11 @@ pub(crate) const TABLE: &[Setting] = &[
         "what stands before the name of a runbook",
     ),
     setting("dashboardUrl", "", "the address of Grafana, for a link from each alert to its dashboard"),
-    setting("liveViewUrl", "http://{{ $labels.instance }}/locks", "the address of the live view of the alert's process"),
+    setting(
+        "liveViewUrl",
+        "http://{{ $labels.instance }}/locks",
+        "the address of the live view of the alert's process",
+    ),
     setting("manyWaiters", "10", "how many callers may wait for one lock for five minutes"),
     setting("longWaitSeconds", "600", "for how long one caller may wait"),
     setting("errorShare", "0.05", "the share of commands that may fail, for five minutes"),
@@ -117,7 +125,8 @@ impl Settings {
         }
         // Without an address there is no link.
         if self.value("dashboardUrl").is_empty() {
-            filled = filled.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("dashboard_url:")).collect();
+            filled =
+                filled.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("dashboard_url:")).collect();
         }
         filled
     }

@@ -206,7 +206,10 @@ fn target_rate_interval() {
 fn is_of_the_fleet(name: &str, matchers: &[(String, String)]) -> bool {
     let everywhere = matchers.contains(&("cluster".to_owned(), "$cluster".to_owned()));
     let compared = ["held", "waiting_on", "now_timestamp_seconds"].map(|name| format!("distributed_lock_{name}"));
-    everywhere && (name.starts_with("distributed_lock_inspector_") || name.starts_with("redis_") || compared.iter().any(|one| one == name))
+    everywhere
+        && (name.starts_with("distributed_lock_inspector_")
+            || name.starts_with("redis_")
+            || compared.iter().any(|one| one == name))
 }
 
 #[test]

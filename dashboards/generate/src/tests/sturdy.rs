@@ -48,7 +48,11 @@ fn no_rule_dies_of_series_that_are_there_twice_or_fires_twice_for_them() {
                 return;
             }
             for side in [left, right] {
-                assert!(is_unique(side) || is_recorded(side), "{operator} on {side:?} dies of duplicates: {}", rule.expr());
+                assert!(
+                    is_unique(side) || is_recorded(side),
+                    "{operator} on {side:?} dies of duplicates: {}",
+                    rule.expr()
+                );
             }
         });
     }

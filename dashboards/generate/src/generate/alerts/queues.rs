@@ -9,7 +9,9 @@ pub(crate) fn alerts() -> Vec<Alert> {
     let oldest = age("waiting_on_oldest_start_timestamp_seconds");
     let acquires = |outcomes: &str, window: &str| {
         let compared = if outcomes.contains('|') { "=~" } else { "=" };
-        format!("sum by ({SERVICE}, store, lock) (WINDOW(@acquisitions_total{{outcome{compared}\"{outcomes}\"}}[{window}]))")
+        format!(
+            "sum by ({SERVICE}, store, lock) (WINDOW(@acquisitions_total{{outcome{compared}\"{outcomes}\"}}[{window}]))"
+        )
     };
     let rate = |outcomes| acquires(outcomes, "5m").replace("WINDOW", "rate");
     let increase = |outcomes| acquires(outcomes, "1h").replace("WINDOW", "increase");

@@ -39,7 +39,10 @@ fn elections() -> String {
 /// A leader may be one whose scrapes fail, or one that nobody scrapes: the store knows it.
 fn no_leader() -> Alert {
     let led = once("@leader", "");
-    let silent = format!("(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})", down());
+    let silent = format!(
+        "(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})",
+        down()
+    );
     let held = format!("max by ({LOCK}) (@inspector_held)");
     let missing = format!("{} - on ({LOCK}) {led}", elections());
     Alert::new(
@@ -80,7 +83,8 @@ fn leader_changes() -> Alert {
 fn job_overdue() -> Alert {
     let known = format!("max by ({LOCK}) (@job_period_seconds)");
     // A service of which no process runs may have a job that is due; one that runs without the job has given it up.
-    let asleep = format!("max by ({LOCK}) (last_over_time({JOB_PERIOD}[{REMEMBERED}]) unless on ({SERVICE}) @build_info)");
+    let asleep =
+        format!("max by ({LOCK}) (last_over_time({JOB_PERIOD}[{REMEMBERED}]) unless on ({SERVICE}) @build_info)");
     let period = format!("on ({LOCK}) 2 * ({known} or on ({LOCK}) {asleep})");
     let recently = format!("max by ({LOCK}) (@last_success_timestamp_seconds > 0)");
     let succeeded = format!("max by ({LOCK}) (max_over_time({LAST_SUCCESS}[{REMEMBERED}]))");

@@ -46,7 +46,10 @@ fn waited_for() -> Alert {
     let stuck = format!("max by ({SITE}) {}", age("stuck_oldest_start_timestamp_seconds"));
     let own = seen_twice("stuck_waiters");
     let told = format!("max_over_time(({stuck})[15m:30s])");
-    let silent = format!("(max by ({PROCESS}, store, lock, site) (last_over_time(@stuck_waiters[15m])) > 0 and on ({PROCESS}) {})", down());
+    let silent = format!(
+        "(max by ({PROCESS}, store, lock, site) (last_over_time(@stuck_waiters[15m])) > 0 and on ({PROCESS}) {})",
+        down()
+    );
     // Who waits in other processes: the store told them when that hold began.
     let renamed = |series: &str| format!("label_replace({series}, \"site\", \"$1\", \"holder_site\", \"(.*)\")");
     let began = format!("min by ({LOCK}, holder_site) (@waiting_on_oldest_hold_start_timestamp_seconds > 0)");
@@ -94,7 +97,11 @@ fn silent() -> Alert {
     let gone = format!("({} > 0 unless on ({by}) {})", held("last_over_time(@held[15m])"), held("@held"));
     let hangs = format!("({} and on ({PROCESS}) (min by ({PROCESS}) (<<scrape>>) > 0.5))", down());
     let inspected = format!("max by ({STORE}) (@inspector_last_success_timestamp_seconds)");
-    let left = format!("({} - on ({LOCK}) ({} or on ({LOCK}) 0 * {0}) > 0)", in_store("@inspector_held"), once("@held", ", mode"));
+    let left = format!(
+        "({} - on ({LOCK}) ({} or on ({LOCK}) 0 * {0}) > 0)",
+        in_store("@inspector_held"),
+        once("@held", ", mode")
+    );
     Alert::new(
         "LockHolderSilent",
         Severity::Warning,
