@@ -150,7 +150,11 @@ fn write_row(out: &mut String, Shown { live, trace_link, waiters, fleet_waiters 
          <td data-label=\"State\"><b>{state}</b>{mode}</td>\
          <td data-label=\"Key\"><bdi class=\"key\">{key}</bdi><small>{lock}</small></td>\
          <td data-label=\"Call site\"><bdi class=\"site\">{site}</bdi>{trace}</td><td data-label=\"For\">{age}</td>",
-        mode = if live.mode == MODES[0] { String::new() } else { format!("<small>{}</small>", live.mode) },
+        mode = match (live.mode, live.permits) {
+            (mode, _) if mode == MODES[0] => String::new(),
+            (_, permits @ 2..) => format!("<small>{permits} permits</small>"),
+            (mode, _) => format!("<small>{mode}</small>"),
+        },
         data = Attribute(key),
         lock_data = Attribute(&live.lock),
         key = Shield(key),

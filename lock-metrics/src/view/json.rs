@@ -36,6 +36,7 @@ fn row(Shown { live, trace_link, waiters, fleet_waiters }: &Shown) -> Value {
     set("role", live.role.into());
     set("site", live.site.as_str().into());
     set("mode", live.mode.into());
+    set("permits", live.permits.into());
     set(
         "since_unix_seconds",
         json!(live.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs_f64()),

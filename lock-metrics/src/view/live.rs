@@ -35,6 +35,8 @@ pub struct LiveLock {
     pub site: String,
     /// How it shares the key: `write`, `read` or `permit`.
     pub mode: &'static str,
+    /// How many permits it has or wants; 0 if it is about none.
+    pub permits: u32,
     /// When the hold or wait began.
     pub since: SystemTime,
     /// How long ago that was.
@@ -92,7 +94,7 @@ impl LiveLock {
     pub(crate) fn new(core: &Core, now: Moment, row: Row) -> Self {
         let (lock, site) = core.names(&row);
         let (lock, site) = (lock.to_owned(), site.to_owned());
-        let mode = MODES[row.mode()];
+        let (mode, permits) = (MODES[row.mode()], row.permits);
         let trace_id = row.trace().map(TraceId::to_hex);
         let family = core.nth_family(row.family()).1;
         let store = core.store_of(row.family()).0.to_owned();
@@ -118,7 +120,7 @@ impl LiveLock {
             }
         };
         let (since, age) = (since.to_system_time(), now.since(since));
-        Self { key: row.key, lock, store, role, site, mode, since, age, trace_id, state }
+        Self { key: row.key, lock, store, role, site, mode, permits, since, age, trace_id, state }
     }
 }
 

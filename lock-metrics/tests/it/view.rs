@@ -170,9 +170,28 @@ async fn the_page_says_that_it_knows_only_its_process_and_shows_the_fleet_where_
     assert_eq!((&seen["scope"], &seen["locks"][0]["waiters"]), (&"process".into(), &0.into()));
     assert_eq!(seen["locks"][0]["fleet_waiters"], Value::Null, "unknown, not 0");
     assert!(metrics.locks_html().contains("Only what this process holds"));
-    lock_metrics::Inspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
+    let inspector = lock_metrics::Inspector::new(&server.url()).unwrap();
+    inspector.inspect_once(&metrics).await.unwrap();
     assert_eq!(json(&metrics)["locks"][0]["fleet_waiters"], 5);
     assert!(metrics.locks_html().contains("5 processes in the queue of the fleet"));
+    // A queue that cannot be read is unknown, also where the fleet is inspected.
+    server.command(&["SET", "{k}@queue", "garbage"]);
+    inspector.inspect_once(&metrics).await.unwrap();
+    assert_eq!(json(&metrics)["locks"][0]["fleet_waiters"], Value::Null);
+}
+
+#[test]
+#[limit]
+fn a_hold_of_several_permits_shows_how_many() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    Acquire::new(&observer, 1, "uploads", "uploads").in_mode(lock_core::Mode::permits(3, 4).unwrap()).take();
+    Acquire::new(&observer, 2, "job", "job").take();
+    let seen = json(&metrics);
+    let rows = seen["locks"].as_array().unwrap();
+    let permits = |key| rows.iter().find(|row| row["key"] == key).unwrap()["permits"].as_u64();
+    assert_eq!((permits("uploads"), permits("job")), (Some(3), Some(0)));
+    assert!(metrics.locks_html().contains("<small>3 permits</small>"), "{}", metrics.locks_html());
 }
 
 #[test]

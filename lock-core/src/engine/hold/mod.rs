@@ -44,7 +44,8 @@ pub(crate) struct Hold {
 #[derive(Debug)]
 struct HoldState {
     status: Status,
-    /// Whether the event of the loss was emitted, so that the holder may learn about it.
+    /// Whether the event of the loss was emitted, or left to the thread that emits one of a renewal, so that the holder may
+    /// learn about it.
     announced: bool,
     /// How many events of renewals are being emitted.
     emitting: u32,
