@@ -38,9 +38,10 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
         let (_, metrics) = http(&server, "GET", "/metrics");
         for (seen, (series, least)) in seen.iter_mut().zip(wanted) {
             // Whichever other labels it has, such as that of the store.
-            let name = format!("distributed_lock_{}", series.trim_end_matches('}'));
-            let values =
-                metrics.lines().filter(|line| line.starts_with(&name)).filter_map(|line| line.rsplit(' ').next());
+            let (name, labels) = series.trim_end_matches('}').split_once('{').unwrap_or((series, ""));
+            let name = format!("distributed_lock_{name}");
+            let is_it = |line: &&str| line.starts_with(&name) && labels.split(',').all(|label| line.contains(label));
+            let values = metrics.lines().filter(is_it).filter_map(|line| line.rsplit(' ').next());
             *seen |= values.map(|value| value.parse::<f64>().unwrap()).any(|value| value >= least);
         }
         (!seen.contains(&false)).then_some(())
