@@ -1,6 +1,7 @@
 //! The parts that scripts are made of, in the order in which they come: each knows those before it.
 //!
-//! The constants of `layout.lua` are known to all of them. What only waiters or sharers need stands in a function, which is made where somebody needs it: most calls end before.
+//! The constants of `layout.lua` are known to all of them. What only waiters or sharers need stands in a function, which is made
+//! where somebody needs it: most calls end before.
 
 use crate::stores::redis::steps::script::Part;
 

@@ -7,6 +7,8 @@ use redis::Value;
 
 use super::{Acquired, AcquiredAll, ReadHolder, Taken, freed, granted, read_taken, revocation, revoking, unrenewed};
 use crate::stores::redis::clock::Draw;
+use crate::stores::redis::steps::lib::{CLOCK, ENTRY, FREE, MEMBER, PASS, QUEUE};
+use crate::stores::redis::steps::script::Script;
 use crate::stores::redis::steps::step::{Step as _, Unread};
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
@@ -104,6 +106,25 @@ fn revocations_are_read_as_written() {
     assert_eq!(revocation(message.as_bytes()), Some((owner, "ana_@web", "stuck | since noon")));
     for bad in [&b""[..], b"x|a|b", b"\xff|a|b", &owner.digits()] {
         assert!(revocation(bad).is_none(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_constant_stands_for_what_is_written_behind_its_name() {
+    let text = |text: &'static str| Script::new(&[&[text]]).text;
+    assert_eq!(text("local a = HOUR -- now\n  -- HOUR\nreturn a"), "local a = 3600000 -- now\nreturn a\n");
+    assert_eq!(text("HOURS, AN_HOUR, OTHERS"), "HOURS, AN_HOUR, 'others'\n");
+    // Not within a text, where it would be something else.
+    let names =
+        include_str!("../lib/layout.lua").lines().filter_map(|line| line.strip_prefix("local ")?.split_once(' '));
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    assert!(names.len() > 25 && names.contains(&"QUEUE_KEPT"), "{names:?}");
+    for part in QUEUE.into_iter().chain([CLOCK, ENTRY, FREE, PASS, MEMBER]) {
+        let lines = part.lines().filter(|line| !line.trim_start().starts_with("--"));
+        for quoted in lines.flat_map(|line| line.split('\'').skip(1).step_by(2)) {
+            let mut words = quoted.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            assert!(!words.any(|word| names.contains(&word)), "{quoted}");
+        }
     }
 }
 
