@@ -209,7 +209,10 @@ async fn a_confirmation_by_a_server_of_another_history_is_none() {
     eventually("the replica follows", follows).await;
     let address = FaultProxy::start(first.port());
     let options = LockOptions::default().with_ttl(30 * SECOND).with_wait(30 * SECOND);
-    let locks = LockManager::connect_with(&format!("{}?acks=1", address.url()), options).await.unwrap();
+    let store = RedisStore::new(&format!("{}?acks=1", address.url())).unwrap();
+    // Connected, but not yet asked to confirm anything, as `connect` would: the connection for that leads to the second.
+    store.ping().await.unwrap();
+    let locks = LockManager::builder(store).options(options).build().unwrap();
     address.lead_to(second.port());
     let guard = take(&locks, "k").await;
     assert_eq!(replica.command(&["EXISTS", "k"]), Reply::Int(1), "it was granted, so the replica has it");
