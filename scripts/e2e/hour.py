@@ -92,6 +92,9 @@ class Pod:
             yield "held", {"lock": lock, "store": STORE}, len(holds)
             yield "site_oldest_hold_start_timestamp_seconds", {"lock": lock, "store": STORE, "site": site}, unix(oldest) if holds else 0
             yield "stuck", {"lock": lock, "store": STORE, "site": site}, stuck
+            yield "stuck_oldest_start_timestamp_seconds", {"lock": lock, "store": STORE, "site": site}, unix(oldest) if stuck else 0
+            yield "stuck_waiters", {"lock": lock, "store": STORE, "site": site}, 3 if stuck else 0
+            yield "stuck_after_seconds", {"lock": lock, "store": STORE, "site": site}, STUCK_AFTER if lock == "shop:report" else 600
             waits = 3 if stuck else self.waits[at]
             yield "waiting_on", {"lock": lock, "store": STORE, "holder_site": site}, waits
             since = unix(at - (at - oldest - STUCK_AFTER if stuck else 0.4)) if waits else 0
