@@ -187,9 +187,9 @@ def site_hold(lock):
     return f'max(distributed_lock_site_oldest_hold_start_timestamp_seconds{{lock="{lock}"}})'
 
 
-# What one server without replicas and without redis_exporter has none of, and jobs that are late: their panels are empty, as they
+# What one server without replicas and without redis_exporter has none of, commands that are stuck and jobs that are late: their panels are empty, as they
 # should be.
-NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue", "redis_")
+NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue", "commands_stuck", "redis_")
 
 
 def check_queries(options, server, lock, site):
