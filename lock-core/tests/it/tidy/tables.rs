@@ -262,11 +262,11 @@ pub(super) const TABLES: &[Layers] = &[
         source: GENERATE,
         within: "generate",
         modules: &[
-            &["names"],
+            &["names", "settings"],
             &["panel", "rule"],
             &["dashboard", "recording", "roles"],
             &["alerts", "on_call", "packaging"],
-            &["fleet", "one_lock"],
+            &["details", "fleet", "one_lock"],
         ],
     },
     Layers {
