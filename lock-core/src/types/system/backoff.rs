@@ -19,6 +19,7 @@ impl Backoff {
     }
 
     /// Draws the next pause, from a millisecond to its bound.
+    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn pause(&mut self) -> Duration {
         let most = self.grow();
         jitter(Duration::from_millis(1), most)
@@ -36,6 +37,7 @@ impl Backoff {
     }
 
     /// Whether the next pause may be the longest.
+    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn is_longest(&self) -> bool {
         self.bound == self.longest
     }
