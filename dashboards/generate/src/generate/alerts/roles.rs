@@ -45,10 +45,16 @@ fn no_leader() -> Alert {
     );
     let held = format!("max by ({LOCK}) (@inspector_held)");
     let missing = format!("{} - on ({LOCK}) {led}", elections());
+    // A process may stand twice for one election: fewer are led than before, or none.
+    let fewer = format!("{led} == 0 or {led} < on ({LOCK}) max_over_time(({led})[6h:5m])");
     Alert::new(
         "LockNoLeader",
         Severity::Critical,
-        &format!("{missing} > 0 unless on ({LOCK}) {silent} unless on ({LOCK}) ({held} >= on ({LOCK}) {})", elections()),
+        &format!(
+            "{missing} > 0 and on ({LOCK}) ({fewer}) unless on ({LOCK}) {silent} \
+             unless on ({LOCK}) ({held} >= on ({LOCK}) {})",
+            elections()
+        ),
         "Nobody leads {{ $labels.lock }}, although processes stand for it",
     )
     .after("2m")
