@@ -313,8 +313,17 @@ impl LockRequest {
 
     /// Makes the acquire fail, for a mistake that was found before it.
     pub(crate) fn refused(mut self, error: LockError) -> Self {
-        self.keys = self.keys.and(Err(error));
+        self.keys = Err(self.about(error));
         self
+    }
+
+    /// Returns the mistake that was found first: this one, with a key, unless the keys are wrong.
+    fn about(&self, error: LockError) -> LockError {
+        match &self.keys {
+            Ok(RequestedKeys::One(key)) => error.with_key(key),
+            Ok(RequestedKeys::All(keys)) => keys.iter().fold(error, LockError::with_key),
+            Err(earlier) => earlier.clone(),
+        }
     }
 
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
@@ -328,6 +337,7 @@ impl LockRequest {
         if handle.engine.made_in.was_forked() {
             return Err(LockError::forked());
         }
+        let mode = self.mode.clone().map_err(|error| self.about(error))?;
         let called_from = self.called_from;
         let here = || CallSite::of_call(called_from);
         let call_site = self.site.map_or_else(here, CallSite::named);
@@ -336,7 +346,6 @@ impl LockRequest {
             None => Arc::clone(self.manager.origin()),
         };
         let unnamed = || LockLabel::from_static(if self.site.is_some() { here() } else { call_site }.name);
-        let mode = self.mode?;
         let purpose = self.purpose;
         let since = self.kept_since.map(|moment| wall_clock().duration_since(moment).unwrap_or_default());
         let kept_for = since.unwrap_or(Duration::MAX).min(self.options.min_hold);

@@ -56,8 +56,8 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be built from a `LockError`",
     label = "`{Self}: From<LockError>` is missing",
-    note = "add `impl From<LockError> for {Self}`; with thiserror, add a variant `Lock(#[from] lock_core::LockError)`",
-    note = "or, under `#[distributed_lock]`, map the error with `map_err = …`"
+    note = "to an error of your own, add `impl From<LockError> for {Self}`, with thiserror a variant `Lock(#[from] lock_core::LockError)`",
+    note = "for an error of another crate, map it under `#[distributed_lock]` with `map_err = …`, or return an enum of your own"
 )]
 pub trait LockFailure {
     #[doc(hidden)]

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockLabel;
 use crate::types::system::fork::MadeIn;
+use crate::types::system::text::human;
 
 /// 128 random bits that identify one claim on one key.
 ///
@@ -184,19 +185,72 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,
+    pub(crate) seen: Seen,
+}
+
+/// What else is known of a holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// No more than the store tells.
+    #[default]
+    Stored,
+    /// It is of this process.
+    Here,
+    /// It has released, and the key stays taken for the rest of its `min_hold`.
+    Kept,
+    /// Not even the lease: there is one, in somebody's hands.
+    Nothing,
+}
+
+/// What becomes of a key that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Its holder frees it, or the end of the lease.
+    Leased,
+    /// Nothing frees it but a client that may have ended.
+    Endless,
+    /// Its holder has gone, and the end of the lease frees it.
+    Kept,
 }
 
 impl Holder {
     /// Describes one of our own holders.
     #[must_use]
     pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
-        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left }
+        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left, seen: Seen::Stored }
     }
 
     /// Describes a holder about which only its key is known.
     #[must_use]
     pub fn foreign(ttl_left: Option<Duration>) -> Self {
-        Self { info: None, owner: None, token: None, since: None, ttl_left }
+        Self { info: None, owner: None, token: None, since: None, ttl_left, seen: Seen::Stored }
+    }
+
+    /// Stands for a holder about whom nothing could be read.
+    pub(crate) fn unseen() -> Self {
+        Self { seen: Seen::Nothing, ..Self::foreign(None) }
+    }
+
+    /// Turns it into one that has released a key that stays taken.
+    pub(crate) fn kept(self) -> Self {
+        Self { owner: None, seen: Seen::Kept, ..self }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        match (self.seen, self.ttl_left) {
+            (Seen::Kept, _) => Standing::Kept,
+            (Seen::Stored, None) => Standing::Endless,
+            _ => Standing::Leased,
+        }
+    }
+
+    /// Says who is in the way. `how` is what the holder does to the key: `held`.
+    pub(crate) fn in_the_way(&self, how: &str) -> String {
+        let Some(info) = self.info.as_ref().filter(|_| self.seen == Seen::Kept) else {
+            return format!("{how} by {self}");
+        };
+        let left = self.ttl_left.map_or_else(String::new, |left| format!(" for another {}", human(left)));
+        format!("released by {info}, and kept{left} (its min_hold, or the period of a job)")
     }
 
     /// Returns the holder's call site, or `"foreign"` for a client of the classic protocol.
@@ -214,13 +268,16 @@ impl Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.info {
-            Some(info) => write!(f, "{info}")?,
-            None => f.write_str("another client")?,
+        match (&self.info, self.seen) {
+            (Some(info), Seen::Here) => write!(f, "{info} of this process")?,
+            (Some(info), _) => write!(f, "{info}")?,
+            (None, Seen::Nothing) => return f.write_str("somebody else"),
+            (None, _) => f.write_str("another client")?,
         }
-        match self.ttl_left {
-            Some(left) => write!(f, ", lease ends in {left:.1?} unless renewed"),
-            None => f.write_str(", without a lease"),
+        match (self.ttl_left, self.seen) {
+            (Some(left), Seen::Kept) => write!(f, ", released and kept for another {}", human(left)),
+            (Some(left), _) => write!(f, ", lease ends in {} unless renewed", human(left)),
+            (None, _) => f.write_str(", without a lease"),
         }
     }
 }

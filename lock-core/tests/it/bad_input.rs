@@ -97,7 +97,7 @@ async fn the_documented_acl_suffices_and_less_is_a_mistake() {
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
     let error = locks.lock("elsewhere").await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
-    assert!(error.to_string().contains("RedisStore lists"), "{error}");
+    assert!(error.to_string().contains("docs/operations.md#permissions lists"), "{error}");
     eventually("a min_hold ends", || locked_keys(&server).is_empty()).await;
 
     // A holder needs each word for something.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
-use lock_core::{LockErrorKind, LockEvent, LockEventKind, ReleaseOutcome, Wait};
+use lock_core::{LockErrorKind, LockEvent, LockEventKind, LockManager, MemoryStore, ReleaseOutcome, Wait};
 
 use crate::support::{
     LONG, MS, SECOND, Scratch, all_told, eventually, exists, expired, figure, locked_keys, locks, lost,
@@ -117,6 +117,41 @@ async fn a_classic_client_excludes_us_and_we_exclude_it() {
     guard.release().await.unwrap();
 }
 
+/// Nobody should look for a process that has done its work.
+#[tokio::test]
+#[limit]
+async fn who_released_a_lock_that_stays_taken_is_not_said_to_hold_it() {
+    let server = RedisServer::start();
+    let in_memory = MemoryStore::new();
+    let of_memory = || LockManager::builder(in_memory.clone()).build().unwrap();
+    for [first, second] in [[locks(&server), locks(&server)], [of_memory(), of_memory()]] {
+        let request = first.lock("k").with_site("night::report").with_min_hold(7200 * SECOND);
+        request.await.unwrap().release().await.unwrap();
+        for locks in [&first, &second] {
+            let late = locks.lock("k").with_wait(SECOND).await.unwrap_err();
+            let busy = locks.lock("k").without_waiting().await.unwrap_err();
+            for (error, kind) in [(late, LockErrorKind::Timeout), (busy, LockErrorKind::Busy)] {
+                let text = error.to_string();
+                let says = ["released by night::report (pid ", ", and kept for another 1 h 59 min (its min_hold"];
+                assert!(error.kind() == kind && says.iter().all(|part| text.contains(part)), "{text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_guard_of_this_process_is_said_to_be_one() {
+    let server = RedisServer::start();
+    let (here, there) = (locks(&server), locks(&server));
+    let guard = here.lock("k").with_site("shop::charge").with_ttl(300 * SECOND).await.unwrap();
+    let own = here.lock("k").with_wait(100 * MS).await.unwrap_err().to_string();
+    assert!(own.contains("of this process, lease ends in ") && own.contains(" min "), "{own}");
+    let other = there.lock("k").with_wait(SECOND).await.unwrap_err().to_string();
+    assert!(other.contains("held by shop::charge (pid ") && !other.contains("of this process"), "{other}");
+    guard.release().await.unwrap();
+}
+
 #[tokio::test]
 #[limit]
 async fn a_classic_lock_without_a_lease_is_waited_for_like_any_other() {
@@ -125,7 +160,9 @@ async fn a_classic_lock_without_a_lease_is_waited_for_like_any_other() {
     server.command(&["SET", "k", "for ever"]);
     let late = locks.lock("k").with_wait(3 * SECOND).await.unwrap_err();
     assert_eq!((late.kind(), late.holder().unwrap().ttl_left), (LockErrorKind::Timeout, None));
-    assert!(late.to_string().contains("without a lease"), "{late}");
+    assert!(late.to_string().contains("without a lease; nothing frees it by itself"), "{late}");
+    let busy = locks.lock("k").without_waiting().await.unwrap_err();
+    assert!(busy.to_string().contains("without a lease; nothing frees it by itself"), "{busy}");
     let waiting = tokio::spawn(async move { locks.lock("k").with_wait(Wait::Forever).await });
     tokio::time::sleep(100 * MS).await;
     server.command(&["DEL", "k"]);

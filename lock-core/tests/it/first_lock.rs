@@ -88,6 +88,24 @@ async fn the_warning_of_the_first_lock_comes_once() {
     assert!(log.contains("its memory is full"), "{log}");
 }
 
+#[tokio::test]
+#[limit]
+async fn a_refused_connect_is_an_error_and_no_warning_about_waiters() {
+    const WARNING: &str = "refuses a background connection";
+    let server = RedisServer::start();
+    let url = server.url().replace("://", "://nobody:wrong@");
+    let builder = || LockManager::builder_for(&url).unwrap().drive_on_current_runtime();
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    builder().connect().await.unwrap_err();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(!log.0.lock().unwrap().contains(WARNING), "there is no manager");
+    let _kept = builder().build().unwrap();
+    while !log.0.lock().unwrap().contains(WARNING) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// What this thread logs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);

@@ -356,6 +356,7 @@ async fn what_cannot_be_is_a_sentence() {
         let error = request.acquire().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains(said), "{error}");
+        assert_eq!(error.key().map(LockKey::as_str), Some("k"), "{error}");
     };
     refused(locks.semaphore("k", 0), "at least 1").await;
     refused(locks.semaphore("k", 0).with_weight(1), "at least 1").await;

@@ -22,7 +22,9 @@ async fn a_drain_waits_for_holders_and_refuses_everybody_else() {
     });
     stopping.await.unwrap();
     assert_eq!(waiter.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
-    assert_eq!(locks.lock("other").await.unwrap_err().kind(), LockErrorKind::ShutDown);
+    let late = locks.lock("other").await.unwrap_err();
+    assert_eq!(late.kind(), LockErrorKind::ShutDown);
+    assert!(late.to_string().contains("is stopping") && late.to_string().contains("serve_while_stopping()"), "{late}");
     tokio::time::sleep(8 * SECOND).await;
     guard.ensure_held().unwrap();
     assert!(!draining.is_finished());
@@ -43,6 +45,8 @@ async fn a_drain_takes_away_what_is_not_given_back_in_time() {
     assert!((9 * SECOND..=10 * SECOND).contains(&before.elapsed()), "{:?}", before.elapsed());
     assert!(report.is_clean() && report.released == 1, "{report:?}");
     assert_eq!(guard.lost().await, LossReason::ShutDown);
+    let late = locks.lock("other").await.unwrap_err();
+    assert!(late.to_string().contains("was shut down"), "{late}");
     assert!(locks.all_free());
 }
 

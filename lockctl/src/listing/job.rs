@@ -18,6 +18,10 @@ pub(crate) fn summary(node: &str, listing: &Listing) -> String {
         (1, _) => format!("1 job on {node}, overdue"),
         (all, overdue) => format!("{all} jobs on {node}, {overdue} of them overdue"),
     };
+    let failed = listing.jobs.iter().filter(|(_, record)| !record.succeeded).count();
+    if failed > 0 {
+        text.push_str(&format!(", {failed} failed last"));
+    }
     if listing.truncated {
         text.push_str("; the scan ended early, raise --max-keys to see the rest");
     }

@@ -16,7 +16,7 @@ use lock_core::text::{human, visible};
 #[derive(Default)]
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
-    /// What is remembered of jobs, by the key of their lock, the latest first.
+    /// What is remembered of jobs, by the key of their lock: the latest first, then those that failed last.
     pub(crate) jobs: Vec<(LockKey, JobRecord)>,
     pub(crate) truncated: bool,
     /// How many strings look like locks of other clients but were not requested, and one of them.
@@ -55,7 +55,7 @@ pub(crate) async fn shared_by(fleet: &FleetReader, entry: Option<&LockEntry>) ->
 
 impl Listing {
     pub(crate) fn sort_jobs(&mut self) {
-        self.jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), key.clone()));
+        self.jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), record.succeeded, key.clone()));
     }
 
     /// Returns everything that was found.

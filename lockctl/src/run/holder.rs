@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Takes the lock, runs the command, and returns the exit code.
 pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
     if url.starts_with("memory:") {
-        complain("memory:// is a store of this process alone; name the Redis server with --url or LOCK_URL");
+        complain("locks in memory:// are seen by their own process only; name the Redis server with --url or LOCK_URL");
         return ExitCode::from(2);
     }
     // Connects with the request, whose wait covers that too.
@@ -109,7 +109,8 @@ fn refused(error: &LockError, on_busy: OnBusy) -> u8 {
     if is_busy && on_busy == OnBusy::Skip {
         return 0;
     }
-    complain(&error.to_string());
+    // On a command line a wait has a name.
+    complain(&error.to_string().replace("set a wait to queue for it", "leave out -n, or set --wait, to queue for it"));
     match error.kind() {
         LockErrorKind::InvalidKey => 2,
         _ if is_busy => BUSY,

@@ -92,6 +92,19 @@ async fn a_job_that_runs_and_fails_is_overdue_too() {
 
 #[tokio::test]
 #[limit]
+async fn a_job_that_failed_last_is_told_first_though_it_is_on_time() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    run(&locks, "cron:a", HOUR, false).await;
+    run(&locks, "cron:b", HOUR, true).await;
+    let shown = lockctl(&server, &["jobs"]);
+    let row = shown.stdout.lines().nth(1).unwrap();
+    assert!(row.contains("cron:b") && row.contains("failed"), "{shown:?}");
+    assert!(shown.stdout.contains("all on time, 1 failed last"), "{shown:?}");
+}
+
+#[tokio::test]
+#[limit]
 async fn a_namespace_has_jobs_of_its_own() {
     let server = RedisServer::start();
     let url = |prefix: &str| format!("{}?key_prefix={prefix}", server.url());

@@ -49,6 +49,30 @@ fn a_url_that_makes_no_sense_is_a_mistake_and_no_outage() {
 
 #[test]
 #[limit]
+fn a_url_of_another_scheme_is_told_what_there_is() {
+    for (url, says) in [("http://h", "redlock://host,host,host"), ("memory://", "seen by their own process only")] {
+        for arguments in [&["list"][..], &["topology"], &["run", "k", "--", "true"]] {
+            let ended = lockctl_at(url, arguments);
+            assert!(ended.stderr.contains(says), "{says}: {ended:?}");
+        }
+    }
+}
+
+/// The library refuses such a server: nothing is ever locked through this URL.
+#[test]
+#[limit]
+fn a_url_of_a_cluster_that_is_none_is_refused() {
+    let server = RedisServer::start();
+    let url = server.url().replace("redis://", "redis+cluster://");
+    for arguments in [&["list"][..], &["jobs"], &["list", "--json"]] {
+        let ended = lockctl_at(&url, arguments);
+        ended.assert_code(4);
+        assert!(ended.stderr.contains("is no node of a cluster; write redis://"), "{ended:?}");
+    }
+}
+
+#[test]
+#[limit]
 fn errors_are_json_for_programs() {
     // Nothing listens on port 1.
     for (url, arguments, code) in [
@@ -110,7 +134,9 @@ async fn flags_of_flock_mean_the_same() {
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let guard = locks.read("k").await.unwrap();
     lockctl(&server, &["run", "-s", "k", "--", "true"]).assert_code(0);
-    lockctl(&server, &["run", "-n", "k", "--", "true"]).assert_code(75);
+    let busy = lockctl(&server, &["run", "-n", "k", "--", "true"]);
+    busy.assert_code(75);
+    assert!(busy.stderr.contains("leave out -n, or set --wait, to queue for it"), "{busy:?}");
     lockctl(&server, &["run", "-n", "-s", "k", "--", "true"]).assert_code(0);
     lockctl(&server, &["run", "-n", "--wait", "1s", "k", "--", "true"]).assert_code(2);
     guard.release().await.unwrap();

@@ -72,3 +72,28 @@ async fn keys_cannot_act_on_the_terminal() {
     ended.assert_code(0);
     assert!(!format!("{}{}", ended.stdout, ended.stderr).contains('\u{1b}'), "{ended:?}");
 }
+
+/// An error is no *waits for nothing*.
+#[tokio::test]
+#[limit]
+async fn what_a_holder_waits_for_is_unknown_to_who_may_not_read_it() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.lock("cart").acquire().await.unwrap();
+    let rules = "ACL SETUSER ops reset on >pw &* +@all ~cart ~{cart}@queue ~{cart}@waiters ~{cart}@fence ~{cart}@job";
+    server.command(&rules.split(' ').collect::<Vec<_>>());
+    let url = server.url().replace("://", "://ops:pw@");
+    let text = lockctl_at(&url, &["why", "cart"]);
+    text.assert_code(0);
+    let says = ["cart is held", "unknown whether the holder of cart waits for a lock: ", "NOPERM"];
+    assert!(says.iter().all(|part| text.stdout.contains(part)), "{text:?}");
+    let json = lockctl_at(&url, &["why", "cart", "--json"]).json();
+    assert_eq!(
+        (&json["blocked"], &json["blocked_unknown"]["key"]),
+        (&serde_json::json!([]), &"cart".into()),
+        "{json:#}"
+    );
+    let all = lockctl(&server, &["why", "cart", "--json"]).json();
+    assert!(all["blocked_unknown"].is_null(), "{all:#}");
+    guard.release().await.unwrap();
+}

@@ -21,11 +21,14 @@ pub(crate) async fn drive_again(backend: Arc<dyn DynBackend>, inbox: Inbox, cloc
         backoff.went_well_for(clock.now().since(started));
         let is_first = backoff.is_shortest();
         let pause = backoff.long_pause();
-        if is_first && error.kind() == LockErrorKind::Misconfigured {
-            tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
-        } else {
+        let is_refused = is_first && error.kind() == LockErrorKind::Misconfigured;
+        if !is_refused {
             tracing::debug!(%error, ?pause, "the lock store's background connection ended; it is started again");
         }
         clock.sleep_until(clock.now().after(pause)).await;
+        // Not before: a manager whose `connect` is refused has gone by now, and its caller has the error.
+        if is_refused {
+            tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
+        }
     }
 }

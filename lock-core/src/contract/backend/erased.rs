@@ -135,7 +135,7 @@ impl<B: LockBackend> QuorumMember for Absent<'_, B> {
         Ok(match self.0.try_acquire(request).await? {
             Attempt::Granted { token, .. } => Vote::Granted { token, kept, history: None, time: None },
             Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
-            Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
+            Attempt::Contended => Vote::Held { holder: Holder::unseen() },
             // It would count as somebody's alone.
             Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),
         })

@@ -135,7 +135,7 @@ impl JointAcquire {
         let mut joint = JointClaim::new(&engine, &specs, turns);
         let answer = joint.ask(&specs, limit).await;
         if engine.refuses(first.accepted) {
-            return JointOutcome::Refused(0, None, LockError::shut_down());
+            return JointOutcome::Refused(0, None, engine.refusal());
         }
         let granted = match answer {
             Ok(JointAnswer::Granted(granted)) => granted,

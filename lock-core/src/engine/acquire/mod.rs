@@ -169,7 +169,7 @@ impl Acquire {
 
     async fn attempt(&mut self) -> Result<Obtained> {
         if self.engine().refuses(self.spec.accepted) {
-            return Err(LockError::shut_down());
+            return Err(self.engine().refusal());
         }
         self.engine().check(&self.spec.options)?;
         let mode = self.spec.events.mode;
@@ -238,13 +238,13 @@ impl Acquire {
         let mut refusals = 0;
         // The turn may have come from a holder who lost it to the shutdown.
         if self.engine().refuses(self.spec.accepted) {
-            return Err(LockError::shut_down());
+            return Err(self.engine().refusal());
         }
         loop {
             let releases = guard.releases();
             let (asked, answered_at) = guard.ask(&self.spec, (now, self.until)).await;
             if self.engine().refuses(self.spec.accepted) {
-                return Err(LockError::shut_down());
+                return Err(self.engine().refusal());
             }
             now = answered_at;
             let again_at = match asked {
@@ -335,7 +335,7 @@ impl Acquire {
     /// that is the reason.
     fn interrupted(&mut self, why: Interrupted) -> LockError {
         match (why, self.out_of_reach.take()) {
-            (Interrupted::Closed, _) => LockError::shut_down(),
+            (Interrupted::Closed, _) => self.engine().refusal(),
             (Interrupted::TimedOut, Some(error)) => error,
             (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),
         }

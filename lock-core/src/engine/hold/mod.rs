@@ -19,7 +19,7 @@ use crate::engine::report::trace;
 use crate::types::error::{LockError, LossReason, Result};
 use crate::types::fencing::FencingToken;
 use crate::types::options::LockOptions;
-use crate::types::owner::Holder;
+use crate::types::owner::{Holder, Seen};
 use crate::types::system::clock::Timestamp;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
@@ -332,6 +332,8 @@ impl Occupant for Hold {
     }
 
     fn holder(&self, now: Timestamp) -> Holder {
-        Holder::new(self.events.holder_info(), self.lease.claim.owner, self.token, Some(self.remaining_at(now)))
+        let left = Some(self.remaining_at(now));
+        let holder = Holder::new(self.events.holder_info(), self.lease.claim.owner, self.token, left);
+        Holder { seen: Seen::Here, ..holder }
     }
 }

@@ -151,7 +151,7 @@ impl Engine {
     /// moment.
     pub(crate) async fn room(&self, until: Timestamp, accepted: bool) -> Result<()> {
         self.until(until, accepted, self.room.left()).await.map_err(|why| match why {
-            Interrupted::Closed => LockError::shut_down(),
+            Interrupted::Closed => self.refusal(),
             Interrupted::TimedOut => LockError::unavailable(
                 "too many releases of dropped guards are still on their way to the store, which frees locks more slowly \
                  than they are dropped; await release() instead of dropping guards, or take locks less often",
@@ -329,6 +329,11 @@ impl Engine {
     /// Returns whether an acquire is refused, which may belong to work that was accepted before the shutdown.
     pub(crate) fn refuses(&self, accepted: bool) -> bool {
         self.stage.refuses(accepted)
+    }
+
+    /// The error of an acquire that is refused.
+    pub(crate) fn refusal(&self) -> LockError {
+        if self.is_closed() { LockError::shut_down() } else { LockError::stopping() }
     }
 
     /// Returns whether the keeper has ended with the runtime that drove it.

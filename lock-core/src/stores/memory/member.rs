@@ -31,7 +31,7 @@ impl State {
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
             // The claim shares it, and so do others.
-            Attempt::Shared { .. } | Attempt::Contended => Vote::Held { holder: Holder::foreign(None) },
+            Attempt::Shared { .. } | Attempt::Contended => Vote::Held { holder: Holder::unseen() },
         }
     }
 

@@ -189,7 +189,7 @@ impl State {
         } else if freed {
             self.move_on(key, now, None);
         }
-        let holder = self.holder(key, now).unwrap_or_else(|| Holder::foreign(None));
+        let holder = self.holder(key, now).unwrap_or_else(Holder::unseen);
         if request.ticket.is_some() {
             if !self.is_wanted(key) {
                 self.tell_wanted(key);
@@ -345,14 +345,15 @@ impl State {
 
 impl Slot {
     fn holder(&self, now: Timestamp) -> Holder {
-        Holder {
-            info: Some(self.info.clone()),
-            owner: self.owner,
-            token: Some(self.token),
-            since: None,
-            ttl_left: Some(self.expires.since(now)),
-        }
+        described(&self.info, self.owner, self.token, self.expires.since(now))
     }
+}
+
+/// Describes a holder, or one that has gone and whose lock is kept.
+fn described(info: &HolderInfo, owner: Option<OwnerId>, token: FencingToken, left: Duration) -> Holder {
+    let mut holder = Holder::foreign(Some(left));
+    (holder.info, holder.owner, holder.token) = (Some(info.clone()), owner, Some(token));
+    if owner.is_some() { holder } else { holder.kept() }
 }
 
 /// How many sequence numbers one millisecond has.

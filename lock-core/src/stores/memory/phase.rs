@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{AcquireRequest, Claim, Freed, Release, Renewal};
-use crate::stores::memory::State;
+use crate::stores::memory::{State, described};
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
@@ -178,13 +178,6 @@ impl State {
     pub(super) fn sharers(&self, key: &LockKey, now: Timestamp) -> Vec<Holder> {
         let Some(phase) = self.phases.get(key) else { return Vec::new() };
         let live = phase.holders.iter().filter(|sharer| sharer.expires > now);
-        live.map(|sharer| Holder {
-            info: Some(sharer.info.clone()),
-            owner: sharer.owner,
-            token: Some(phase.token),
-            since: None,
-            ttl_left: Some(sharer.expires.since(now)),
-        })
-        .collect()
+        live.map(|sharer| described(&sharer.info, sharer.owner, phase.token, sharer.expires.since(now))).collect()
     }
 }

@@ -154,10 +154,11 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     // Older versions wrote a token here, which was the same moment in µs.
     let since = Duration::from_millis(if since > LATEST { since / 1000 } else { since });
     let info = Some(info(&mut parts)?);
-    let mut holder = Holder { info, owner, token: None, since: UNIX_EPOCH.checked_add(since), ttl_left };
+    let mut holder = Holder::foreign(ttl_left);
+    (holder.info, holder.owner, holder.since) = (info, owner, UNIX_EPOCH.checked_add(since));
     if value.starts_with(&[b'0'; 32]) {
         // Released, but kept for the rest of its `min_hold`: no claim holds it any more.
-        holder.owner = None;
+        return Some(holder.kept());
     }
     Some(holder)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::types::key::LockKey;
-use crate::types::owner::Holder;
+use crate::types::owner::{Holder, Standing};
 
 pub use loss::LossReason;
 
@@ -93,6 +93,9 @@ pub enum LockErrorKind {
     ShutDown,
 }
 
+/// What to do about a key that has no expiry, and whose client may have ended.
+const NEVER_FREED: &str = "nothing frees it by itself: see who wrote it with `lockctl why KEY`";
+
 impl LockError {
     fn build(kind: LockErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Arc::new(Inner {
@@ -115,8 +118,15 @@ impl LockError {
     pub(crate) fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
         let message = match &holder {
             Some(holder) => format!(
-                "still taken after waiting {waited:.3?}, held by {holder}; wait longer, hold it for less time, or look for a \
-                 holder that waits for this caller",
+                "still taken after waiting {waited:.3?}, {}; {}",
+                holder.in_the_way("held"),
+                match holder.standing() {
+                    Standing::Kept => "wait for that long, or ask again then",
+                    Standing::Endless => NEVER_FREED,
+                    Standing::Leased => {
+                        "wait longer, hold it for less time, or look for a holder that waits for this caller"
+                    }
+                },
             ),
             // It came no further than the others of this process that ask, whose answer may be missing too.
             None => format!(
@@ -129,7 +139,7 @@ impl LockError {
 
     /// Ends the wait for some of the permits of a semaphore.
     pub(crate) fn no_permits(wanted: &dyn fmt::Display, waited: Duration, holder: Option<Holder>) -> Self {
-        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", others taken by {holder}"));
+        let who = holder.as_ref().map_or_else(String::new, |holder| format!(", others {}", holder.in_the_way("taken")));
         let message = format!(
             "waited {waited:.3?} in vain for {wanted}{who}; wait longer, hold them for less time, or ask for more with one number \
              in all processes (`lockctl show` tells who has how many)",
@@ -150,9 +160,10 @@ impl LockError {
     }
 
     pub(crate) fn busy(holder: Option<Holder>) -> Self {
-        let who = holder.as_ref().map_or_else(String::new, |holder| format!(" by {holder}"));
-        Self::build(LockErrorKind::Busy, format!("taken{who}; set a wait to queue for it"))
-            .edit(|inner| inner.holder = holder)
+        let taken = holder.as_ref().map_or_else(|| "taken".to_owned(), |holder| holder.in_the_way("taken"));
+        let endless = holder.as_ref().is_some_and(|holder| holder.standing() == Standing::Endless);
+        let advice = if endless { NEVER_FREED } else { "set a wait to queue for it" };
+        Self::build(LockErrorKind::Busy, format!("{taken}; {advice}")).edit(|inner| inner.holder = holder)
     }
 
     pub(crate) fn lost(reason: LossReason) -> Self {
@@ -233,6 +244,15 @@ impl LockError {
         Self::build(
             LockErrorKind::ShutDown,
             "the lock manager was shut down; acquire before shutdown, or connect a new one",
+        )
+    }
+
+    /// Refuses new work while the work that was accepted goes on.
+    pub(crate) fn stopping() -> Self {
+        Self::build(
+            LockErrorKind::ShutDown,
+            "the lock manager is stopping and takes no new work; for work that was accepted before, build it with \
+             serve_while_stopping()",
         )
     }
 

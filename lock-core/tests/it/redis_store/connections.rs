@@ -174,6 +174,25 @@ async fn a_server_that_was_never_there_is_unavailable() {
     assert_eq!(store.connections(), 0);
 }
 
+/// As PostgreSQL does, and a port for TLS.
+#[tokio::test]
+#[limit]
+async fn a_service_that_hangs_up_on_the_greeting_is_perhaps_no_redis() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.and_then(|mut stream| std::io::Read::read(&mut stream, &mut [0; 1024]));
+        }
+    });
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    let text = error.to_string();
+    for part in ["ended the connection when it was greeted", "rediss://", "check that the server runs"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
 #[tokio::test]
 #[limit]
 async fn a_dead_path_is_given_up_within_a_second_or_two() {

@@ -223,7 +223,7 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
     if let Some(votes) = &found.stored.votes {
         votes.add_to(&mut document, key);
     }
-    document["blocked"] = blocked::json(&found.stored.blocked);
+    blocked::add_to(&mut document, &found.stored.blocked);
     document["job"] = found.stored.job.as_ref().map(job::json).into();
     let strangers: Vec<Value> =
         found.strangers().iter().map(|view| json!({ "host": view.host, "pid": view.pid })).collect();

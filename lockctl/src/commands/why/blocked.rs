@@ -10,22 +10,33 @@ use crate::record;
 const HOPS: usize = 8;
 
 /// A lock for which the holder of another waits.
-pub(crate) struct Hop {
-    pub(crate) key: LockKey,
+struct Hop {
+    key: LockKey,
     /// Who holds it: call site and process.
-    pub(crate) holder: Option<String>,
+    holder: Option<String>,
     /// Whether a lock before it in this list, or the one that was asked about, is the same.
-    pub(crate) closes_a_ring: bool,
+    closes_a_ring: bool,
+}
+
+/// What was read of it.
+#[derive(Default)]
+pub(crate) struct Walk {
+    hops: Vec<Hop>,
+    /// Of which lock it could not be read what its holder waits for, and why: it may wait for something.
+    unknown: Option<(LockKey, LockError)>,
 }
 
 /// Follows holders from lock to lock, until one waits for none.
-pub(crate) async fn walk(fleet: &FleetReader, from: &LockKey) -> Result<Vec<Hop>, LockError> {
+pub(crate) async fn walk(fleet: &FleetReader, from: &LockKey) -> Result<Walk, LockError> {
     let (mut hops, mut at) = (Vec::<Hop>::new(), from.clone());
     while hops.len() < HOPS {
         let entry = fleet.entry(&at).await?.filter(|entry| entry.state == EntryState::Held);
         let Some(owner) = entry.and_then(|entry| entry.holder.owner) else { break };
         // Who may only read the fleet is refused this, and all else is told nevertheless.
-        let says = fleet.store_of(&at).await?.blocked(&at).await.unwrap_or(None);
+        let says = match fleet.store_of(&at).await?.blocked(&at).await {
+            Ok(says) => says,
+            Err(error) => return Ok(Walk { hops, unknown: Some((at, error)) }),
+        };
         // What an earlier holder of it said is over.
         let Some(next) = says.filter(|says| says.owner == owner).map(|says| says.waits_for) else { break };
         let held = fleet.entry(&next).await?;
@@ -38,11 +49,11 @@ pub(crate) async fn walk(fleet: &FleetReader, from: &LockKey) -> Result<Vec<Hop>
         }
         at = next;
     }
-    Ok(hops)
+    Ok(Walk { hops, unknown: None })
 }
 
 /// Says of each lock who waits for it, and whether they wait for each other.
-pub(crate) fn lines(from: &LockKey, hops: &[Hop]) -> Vec<String> {
+pub(crate) fn lines(from: &LockKey, Walk { hops, unknown }: &Walk) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut waits = from.as_str();
     for Hop { key, holder, .. } in hops {
@@ -57,11 +68,16 @@ pub(crate) fn lines(from: &LockKey, hops: &[Hop]) -> Vec<String> {
                 .to_owned(),
         );
     }
+    lines.extend(
+        unknown.iter().map(|(key, error)| format!("unknown whether the holder of {key} waits for a lock: {error}")),
+    );
     lines
 }
 
-pub(crate) fn json(hops: &[Hop]) -> Value {
+pub(crate) fn add_to(document: &mut Value, walk: &Walk) {
     let one =
         |hop: &Hop| json!({ "waits_for": hop.key.as_str(), "held_by": hop.holder, "closes_a_ring": hop.closes_a_ring });
-    hops.iter().map(one).collect()
+    document["blocked"] = walk.hops.iter().map(one).collect();
+    let unknown = walk.unknown.as_ref().map(|(key, error)| json!({ "key": key.as_str(), "error": error.to_string() }));
+    document["blocked_unknown"] = unknown.into();
 }

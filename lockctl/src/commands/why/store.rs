@@ -3,7 +3,7 @@
 use lock_core::inspect::{FleetReader, LockEntry, Topology, Waiter};
 use lock_core::{Clock, JobRecord, LockKey, Timestamp};
 
-use crate::commands::why::blocked::{self, Hop};
+use crate::commands::why::blocked::{self, Walk};
 use crate::commands::why::votes::Votes;
 use crate::end::Failure;
 use crate::members::{Joint, Members, Question, Verdict, View};
@@ -24,7 +24,7 @@ pub(crate) struct Stored {
     /// What is remembered of the job, if it is the lock of one.
     pub(crate) job: Option<JobRecord>,
     /// What its holder waits for, and the holder of that, and so on.
-    pub(crate) blocked: Vec<Hop>,
+    pub(crate) blocked: Walk,
     /// What each member says, if the store is a quorum.
     pub(crate) votes: Option<Votes>,
 }
@@ -52,7 +52,7 @@ impl Store<'_> {
                     read_at: Clock::system().now(),
                     queue: Vec::new(),
                     job: view.together().jobs.pop().map(|(_, job)| job),
-                    blocked: Vec::new(),
+                    blocked: Walk::default(),
                     votes: Some(Votes { view, topology }),
                 })
             }

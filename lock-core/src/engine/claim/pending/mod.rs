@@ -220,7 +220,7 @@ impl PendingClaim {
                 ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
             }
             Attempt::Held { holder } | Attempt::Queued { holder } => ClaimAnswer::Taken { holder, queued },
-            Attempt::Contended => ClaimAnswer::Taken { holder: Holder::foreign(None), queued },
+            Attempt::Contended => ClaimAnswer::Taken { holder: Holder::unseen(), queued },
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::contract::backend::Inbox;
 use crate::contract::event::Notice;
-use crate::stores::redis::cluster::Cluster;
+use crate::stores::redis::cluster::{Cluster, no_cluster};
 use crate::stores::redis::keys::hash_slot::SLOTS;
 use crate::stores::redis::place::slots::Topology;
 use crate::stores::redis::server::node::Node;
@@ -300,10 +300,7 @@ async fn view_of(node: &Node) -> Result<View> {
     let [slots, nodes] = answers.as_slice() else { return Err(node.unreadable(what)) };
     if let Value::ServerError(error) = slots {
         if error.details().is_some_and(|text| text.contains("cluster support disabled")) {
-            return Err(LockError::misconfigured(format!(
-                "{} is no node of a cluster; write redis:// in the URL, or rediss:// for TLS",
-                node.name(),
-            )));
+            return Err(no_cluster(node.name()));
         }
         return Err(node.failed(what, &error.clone().into()));
     }

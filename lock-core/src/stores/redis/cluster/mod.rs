@@ -27,6 +27,11 @@ use crate::types::system::clock::Timestamp;
 /// How such a URL is written.
 const SHAPE: &str = "redis+cluster://[user:password@]host[:6379],host…, or rediss+cluster:// for TLS";
 
+/// The error of a URL that says cluster of a server that is none.
+pub(crate) fn no_cluster(node: &str) -> LockError {
+    LockError::misconfigured(format!("{node} is no node of a cluster; write redis:// in the URL, or rediss:// for TLS"))
+}
+
 /// What the URL of a cluster says.
 pub(crate) struct Seeds {
     /// Some of its nodes, at least one.

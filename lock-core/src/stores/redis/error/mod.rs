@@ -38,12 +38,24 @@ pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
                     LockError::not_executed(format!("cannot connect to {node}: {ours}")).with_source(ours.clone())
                 }
                 None => LockError::not_executed(format!(
-                    "cannot connect to {node}: {error}; check that the server runs and that {} right",
+                    "cannot connect to {node}: {error}; {}check that the server runs and that {} right",
+                    if is_hung_up(error) { HUNG_UP } else { "" },
                     if node.starts_with('/') { "the path is" } else { "host and port are" },
                 )),
             },
         },
     }
+}
+
+/// What a service does that does not know the first command.
+const HUNG_UP: &str = "what listens there ended the connection when it was greeted, as another service than Redis does, and one that takes TLS \
+     only (rediss://); ";
+
+fn is_hung_up(error: &RedisError) -> bool {
+    matches!(
+        of_system(error).map(io::Error::kind),
+        Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
+    )
 }
 
 /// Returns whether an answer that cannot be read begins as one of a web server: with HTTP, or with `<`.
@@ -56,9 +68,14 @@ fn is_http(error: &RedisError) -> bool {
 
 /// Returns what the provider of credentials failed with.
 fn of_provider(error: &RedisError) -> Option<&LockError> {
+    of_system(error)?.get_ref()?.downcast_ref()
+}
+
+/// Returns the error of input and output.
+fn of_system(error: &RedisError) -> Option<&io::Error> {
     // The client shares what it was given.
     let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
-    shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
+    shared.downcast_ref()
 }
 
 /// Describes a command that failed.
@@ -116,7 +133,7 @@ enum Meaning {
 }
 
 const FORBIDDEN: Meaning =
-    Meaning::Misconfigured("the user may not do that; the documentation of RedisStore lists what it needs");
+    Meaning::Misconfigured("the user may not do that; docs/operations.md#permissions lists what it needs");
 
 const NOT_HERE: &str = "the slot is not, or not wholly, at this node; try again when it has been moved";
 
@@ -191,8 +208,14 @@ fn greeted(node: &str, code: &str, detail: &str) -> LockError {
 
 fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     let (name, meaning) = meaning(code, detail)?;
+    // The server does not say which key it was.
+    let patterns = if detail.contains("one of the keys") {
+        ", among them the patterns of keys, such as ~lock:* ~{lock:*"
+    } else {
+        ""
+    };
     let text = |advice: &str| match words(detail) {
-        Some(words) => format!("{node} refused to {op}: {advice} ({name}: {words})"),
+        Some(words) => format!("{node} refused to {op}: {advice}{patterns} ({name}: {words})"),
         None => format!("{node} refused to {op}: {advice} ({name})"),
     };
     Some(match meaning {

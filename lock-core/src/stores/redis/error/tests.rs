@@ -118,6 +118,20 @@ fn codes_inside_the_errors_of_scripts() {
     }
 }
 
+/// Before 7.2 the server does not say which key it was.
+#[test]
+fn a_key_that_the_user_may_not_touch_is_a_matter_of_patterns() {
+    for (text, of_keys) in [
+        ("NOPERM this user has no permissions to access one of the keys used as arguments", true),
+        ("ERR The user executing the script can't access at least one of the keys mentioned in the command", true),
+        ("NOPERM User app has no permissions to run the 'evalsha' command", false),
+    ] {
+        let said = answered("node", "acquire", text).to_string();
+        assert!(said.contains("docs/operations.md#permissions"), "{said}");
+        assert_eq!(said.contains("patterns of keys, such as ~lock:* ~{lock:*"), of_keys, "{said}");
+    }
+}
+
 #[test]
 fn broken_connections_are_unknown_once_a_command_was_sent() {
     for kind in [

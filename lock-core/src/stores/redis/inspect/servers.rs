@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 
-use crate::stores::redis::cluster::Seeds;
+use crate::stores::redis::cluster::{Seeds, no_cluster};
 use crate::stores::redis::place::discovery::Place;
 use crate::stores::redis::place::slots::Topology;
 use crate::stores::redis::server::node::Node;
@@ -32,6 +32,8 @@ pub(super) struct Servers {
     /// Other nodes of its cluster, by name, with their connections.
     others: Mutex<BTreeMap<String, Arc<Node>>>,
     nat: Nat,
+    /// Whether the URL says that they are a cluster.
+    of_cluster: bool,
 }
 
 /// The servers that keep the locks.
@@ -78,12 +80,12 @@ impl Servers {
         if !Seeds::are_named_by(url) {
             let (place, durability) = Place::parse(url, settings)?;
             let named = Arc::new(Node::found_at(place, durability));
-            return Ok(Self { named, others: Mutex::default(), nat: Nat::default() });
+            return Ok(Self { named, others: Mutex::default(), nat: Nat::default(), of_cluster: false });
         }
         let Seeds { targets, nat } = Seeds::parse(url, &settings)?;
         let mut nodes = targets.into_iter().map(|target| (target.node().to_owned(), Arc::new(Node::at(target))));
         let (_, named) = nodes.next().ok_or_else(|| LockError::misconfigured("the Redis URL names no server"))?;
-        Ok(Self { named, others: Mutex::new(nodes.collect()), nat })
+        Ok(Self { named, others: Mutex::new(nodes.collect()), nat, of_cluster: true })
     }
 
     /// Returns the server of the URL.
@@ -108,8 +110,10 @@ impl Servers {
     /// Finds out which servers keep the locks.
     pub(super) async fn look(&self) -> Result<Fleet> {
         let asked = self.reachable().await?;
-        if introduction(&asked, "mode").await?.as_deref() != Some("cluster") {
-            return Ok(Fleet::One(asked));
+        match introduction(&asked, "mode").await?.as_deref() {
+            Some("cluster") => {}
+            Some(_) if self.of_cluster => return Err(no_cluster(asked.pool.node())),
+            _ => return Ok(Fleet::One(asked)),
         }
         let what = "tell who serves which slot";
         // Every version knows this command; 6.2 does not know the one that replaces it since 7.0.

@@ -19,7 +19,8 @@ const PEER_SILENCE: Duration = Duration::from_secs(10);
 
 const SUPPORTED: &str = "supported are redis://host:port/db (or valkey://), rediss:// (TLS, with the cargo feature `tls`), \
                          redis+unix:///path?db=0 (or unix://), redis+sentinel://host:26379/service and \
-                         redis+cluster://host:port, each with user:password@ where needed";
+                         redis+cluster://host:port, each with user:password@ where needed; redlock://host,host,host, a quorum of \
+                         them, is for managers and lockctl";
 
 /// One server, and how to reach it.
 #[derive(Clone)]
@@ -46,6 +47,11 @@ impl Target {
             "rediss" | "valkeys" => {
                 return Err(misconfigured(
                     "rediss:// and valkeys:// need TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
+                ));
+            }
+            "memory" => {
+                return Err(misconfigured(
+                    "locks in memory:// are seen by their own process only; name the server that all processes share",
                 ));
             }
             _ => return Err(misconfigured(format!("the Redis store does not serve URLs of this scheme; {SUPPORTED}"))),

@@ -33,7 +33,8 @@ impl Target {
             Ok(Ok(greeting)) => greeting,
             Ok(Err(error)) => Err(error::connecting(self.node(), &error)),
             Err(_) => Err(LockError::not_executed(format!(
-                "{} did not answer within {:?} of connecting; check the network and whether it is stalled",
+                "{} did not answer within {:?} of connecting; check the network, that it is Redis and not stalled, and that both ends use TLS or \
+                 neither does",
                 self.node(),
                 self.settings.connect_within,
             ))),

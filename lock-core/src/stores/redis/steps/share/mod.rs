@@ -170,9 +170,10 @@ fn listed(answer: &Value) -> Option<(Vec<Holder>, usize)> {
         let left = u64::try_from(-score as i64 - now_ms).unwrap_or(0);
         let mut holder = Holder::foreign(Some(Duration::from_millis(left)));
         // Released, but kept for the rest of its `min_hold`.
-        holder.owner = OwnerId::from_hex(owner).filter(|_| !owner.starts_with(&"0".repeat(16)));
+        let is_kept = owner.starts_with(&"0".repeat(16));
+        holder.owner = OwnerId::from_hex(owner);
         holder.info = value::waiter(entry).map(|(info, _)| info);
-        Some((left > 0).then_some(holder))
+        Some((left > 0).then_some(if is_kept { holder.kept() } else { holder }))
     };
     let holders: Option<Vec<_>> = holders.chunks(3).map(read).collect();
     let (holders, listed) = (holders?, parts.len() / 3);
