@@ -216,7 +216,7 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     };
     let text = |advice: &str| match words(detail) {
         Some(words) => format!("{node} refused to {op}: {advice}{patterns} ({name}: {words})"),
-        None => format!("{node} refused to {op}: {advice} ({name})"),
+        None => format!("{node} refused to {op}: {advice}{patterns} ({name})"),
     };
     Some(match meaning {
         Meaning::NotExecuted(advice) => LockError::not_executed(text(advice)),
