@@ -152,8 +152,8 @@ mod signal {
     use crate::types::error::{LockError, Result};
 
     impl LockManager {
-        /// Waits for Ctrl-C or SIGTERM, then [drains](Self::drain): accepted work is finished, new work is refused. A second
-        /// signal ends the patience, and what is still held is taken away.
+        /// Waits for Ctrl-C or SIGTERM, then [drains](Self::drain): holders finish, new work is refused. A second signal ends the
+        /// patience, and what is still held is taken away.
         ///
         /// Works on any executor, since the keeper listens. Run it beside the work:
         ///
@@ -173,15 +173,21 @@ mod signal {
         /// # }
         /// ```
         ///
-        /// A server stops with it by [`stopping`](Self::stopping), and is joined, so that the last answers are sent:
+        /// A server stops with it by [`stopping`](Self::stopping), and is joined, so that the last answers are sent. A request
+        /// that it accepted before the signal may still ask for its lock. Handlers with the attribute are refused with
+        /// [`ShutDown`](crate::LockErrorKind::ShutDown), a 503, during the drain, unless the manager
+        /// [serves while stopping](crate::LockManagerBuilder::serve_while_stopping):
         ///
         /// ```no_run
-        /// # async fn demo(listener: tokio::net::TcpListener, app: axum::Router, locks: lock_core::LockManager) {
+        /// # async fn demo(url: &str, listener: tokio::net::TcpListener, app: axum::Router) -> Result<(), lock_core::LockError> {
         /// use std::{future::IntoFuture, time::Duration};
+        /// use lock_core::LockManager;
         ///
+        /// let locks = LockManager::builder_for(url)?.serve_while_stopping().connect().await?;
         /// let server = axum::serve(listener, app).with_graceful_shutdown(locks.stopping());
         /// let (served, report) = tokio::join!(server.into_future(), locks.shutdown_on_signal(Duration::from_secs(5)));
         /// # let _ = (served, report);
+        /// # Ok(())
         /// # }
         /// ```
         ///

@@ -10,8 +10,9 @@ use crate::types::error::LockError;
 
 /// Answers 409 or 503 with `Retry-After`, or 500, and a body of the type `application/problem+json`.
 ///
-/// The error is among the response's extensions, for a layer that logs. The client sees neither keys nor
-/// holders.
+/// Each is an event of `tracing` with the error's text (target `lock_core::api::web`): a lock that is taken at `DEBUG`, all
+/// else at `WARN`. The error is also among the response's extensions, for a layer that logs. The client sees neither keys
+/// nor holders.
 impl IntoResponse for LockError {
     fn into_response(self) -> Response {
         refusal(self)
