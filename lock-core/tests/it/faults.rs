@@ -92,6 +92,19 @@ async fn a_cut_at_every_byte_of_an_acquire_leaves_one_holder_and_no_orphan() {
 
 #[tokio::test]
 #[limit]
+async fn a_greeting_that_is_cut_at_any_byte_is_repeated() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    for bytes in (0..160).step_by(4) {
+        let locks = locks_at(&proxy.url());
+        proxy.cut_after(Direction::ToClient, bytes);
+        let guard = locks.lock("k").await.unwrap_or_else(|error| panic!("cut after {bytes}: {error}"));
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[limit]
 async fn a_cut_at_every_byte_of_a_release_frees_the_key() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());

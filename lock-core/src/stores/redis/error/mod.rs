@@ -20,7 +20,7 @@ pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
             "cannot connect to {node}: {}; check the host and the TLS settings of its URL",
             error.detail().unwrap_or("the client refuses these settings"),
         )),
-        ErrorKind::Parse => LockError::misconfigured(format!(
+        ErrorKind::Parse if !is_cut_short(error) => LockError::misconfigured(format!(
             "cannot connect to {node}: what answers there does not speak as Redis does{}; correct host and port of the URL",
             if is_http(error) { ", but as a web server" } else { "" },
         )),
@@ -56,6 +56,11 @@ fn is_hung_up(error: &RedisError) -> bool {
         of_system(error).map(io::Error::kind),
         Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
     )
+}
+
+/// Returns whether an answer cannot be read because the connection ended in the middle of it, as any may.
+fn is_cut_short(error: &RedisError) -> bool {
+    error.to_string().contains("end of input")
 }
 
 /// Returns whether an answer that cannot be read begins as one of a web server: with HTTP, or with `<`.
