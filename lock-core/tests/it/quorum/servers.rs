@@ -349,7 +349,7 @@ async fn the_documented_permissions_are_enough_for_a_quorum_and_each_is_needed()
         match (used.await, left_out) {
             (Ok(released), None) => assert_eq!(released, ReleaseOutcome::Released),
             (Err(error), Some(_)) => {
-                assert!(error.to_string().contains("docs/operations.md#permissions lists"), "{error}")
+                assert!(error.to_string().contains("docs/operations.md#permissions lists"), "{error}");
             }
             (used, _) => panic!("{left_out:?}: {used:?}"),
         }
