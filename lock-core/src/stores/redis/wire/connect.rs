@@ -307,7 +307,7 @@ mod tests {
         for (url, says) in [
             ("", "redis://host:port/db"),
             ("localhost:6379", "redis://host:port/db"),
-            ("memory://", "redis+unix:///path"),
+            ("memory://", "by their own process only"),
             ("http://s3cret@h", "URLs of this scheme"),
             ("s3cret://h", "URLs of this scheme"),
             ("redis://", "cannot be read"),
