@@ -10,7 +10,7 @@ const PUBLISHED: [&str; 3] = ["lock-macros", "lock-core", "lock-metrics"];
 
 /// How many crates a program has to link to hold locks on Redis, including lock-core itself; and with all
 /// default features, which include signal handling. Beside them the compiler runs a dozen, `syn` and its kin.
-const BUDGETS: [(&str, usize); 2] = [("redis,macros", 58), ("default", 60)];
+const BUDGETS: [(&str, usize); 2] = [("redis,macros", 59), ("default", 61)];
 
 /// What is only for other platforms need not have been downloaded.
 const FILTER: &str = "--filter-platform";
