@@ -52,14 +52,16 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
                 };
                 match answer {
                     Ok(answer) => {
-                        let wish = &mut self.wishes[at];
-                        if renewed(answer)? == Renewal::Lost || wish.deadline <= now {
+                        let (wish, lost) = (&mut self.wishes[at], renewed(answer)? == Renewal::Lost);
+                        // Also where the caller's own time was over: the store began a phase that others may join.
+                        let newest = self.newest.entry(wish.claim.key.clone()).or_default();
+                        if !lost && mode.is_shared() && wish.token >= newest.0 {
+                            *newest = (wish.token, true);
+                        }
+                        if lost || wish.deadline <= now {
                             wish.state = State::Ended;
                         } else {
                             (wish.claim.mode, wish.deadline) = (mode, wish.deadline.max(now + TTL - MARGIN));
-                            if mode.is_shared() {
-                                self.newest.insert(wish.claim.key.clone(), (wish.token, true));
-                            }
                         }
                     }
                     Err(error) => {
