@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod cluster;
+mod contention;
 mod generated;
 mod jobs;
 mod members;

@@ -1,6 +1,8 @@
 //! Tests `lockctl run` with real commands, signals and servers. Known problems of `consul lock`, by the numbers of
 //! their threads, have tests here.
 
+mod killed;
+
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -331,47 +333,6 @@ fn an_operator_who_takes_the_lock_away_is_named() {
     for part in ["action=\"revoked\"", "actor=\"ana@", "reason=\"a | test\"", "it was revoked"] {
         assert!(ended.stderr.contains(part), "{part} in {ended:?}");
     }
-}
-
-#[test]
-#[limit]
-fn when_lockctl_is_killed_the_command_dies_with_all_that_it_started() {
-    let server = RedisServer::start();
-    let mut run = start(&server, &["--", "sh", "-c", &format!("echo $$; {FAMILY}")]);
-    let command: u32 = run.line().parse().unwrap();
-    let other: u32 = run.line().parse().unwrap();
-    run.signal("KILL");
-    until("both are dead", || !is_alive(command) && !is_alive(other));
-}
-
-#[test]
-#[limit]
-fn when_the_sentinel_is_killed_too_the_kernel_kills_the_command() {
-    let server = RedisServer::start();
-    let mut run = start(&server, &["--", "sh", "-c", "echo $$; exec sleep 600"]);
-    let command: u32 = run.line().parse().unwrap();
-    let sentinel = part_of(run.pid(), "@sentinel");
-    signal(sentinel, "KILL");
-    until("the sentinel is dead", || !is_alive(sentinel));
-    assert!(is_alive(command));
-    run.signal("KILL");
-    until("the command is dead", || !is_alive(command));
-}
-
-#[test]
-#[limit]
-fn when_lockctl_is_stopped_the_command_ends_with_the_lease() {
-    let server = RedisServer::start();
-    let mut run = start(&server, &["--ttl", "1s", "--", "sh", "-c", &format!("echo $$; {FAMILY}")]);
-    let command: u32 = run.line().parse().unwrap();
-    let other: u32 = run.line().parse().unwrap();
-    run.signal("STOP");
-    until("what the command started is dead", || !is_alive(other));
-    until("the command is dead", || !is_alive(command));
-    run.signal("CONT");
-    let ended = run.end();
-    ended.assert_code(76);
-    assert!(ended.stderr.contains("does nothing; ending the command"), "{ended:?}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ const KEY: &str = "lock:user:42";
 
 /// A process with a live view, whose locks it shows.
 pub(crate) struct Observed {
-    metrics: MetricsHandle,
+    pub(crate) metrics: MetricsHandle,
     pub(crate) locks: LockManager,
     pub(crate) address: String,
 }
@@ -381,39 +381,4 @@ async fn what_its_holder_waits_for_is_named_and_a_ring_is_a_deadlock() {
     let _next = locks.lock("cart").acquire().await.unwrap();
     assert_eq!(lockctl(&server, &["why", "cart", "--json"]).json()["blocked"], serde_json::json!([]));
     stock.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-#[limit]
-async fn who_blocked_whom_is_told_when_it_is_over() {
-    let server = RedisServer::start();
-    let shop = observed(&server.url()).await;
-    let other = LockManager::connect(&server.url()).await.unwrap();
-    other.observe(shop.metrics.observer());
-    let guard = shop.locks.lock(KEY).with_site("shop::charge").acquire().await.unwrap();
-    let mut waiting = tokio::task::JoinSet::new();
-    let request = other.lock(KEY).with_site("api::pay").with_wait(Duration::from_secs(120));
-    waiting.spawn(async move { request.acquire().await.unwrap().release().await.unwrap() });
-    let waits = || {
-        let page: Value = serde_json::from_str(&shop.metrics.locks_json()).unwrap();
-        let rows = page["locks"].as_array().unwrap().clone();
-        rows.iter().any(|row| row["state"] == "waiting" && row["age_seconds"].as_f64() > Some(0.05))
-    };
-    while !waits() {
-        tokio::task::yield_now().await;
-    }
-    guard.release().await.unwrap();
-    waiting.join_all().await;
-    let view = ["contention", "--live-view", &shop.address];
-    let text = lockctl(&server, &view);
-    text.assert_code(0);
-    assert_says(&text, &[KEY, "api::pay", "shop::charge", "acquired", &format!("pid {} on ", std::process::id())]);
-    let json = lockctl(&server, &["contention", "--json", "--live-view", &shop.address]).json();
-    assert_eq!((&json["contention"][0]["key"], &json["contention"][0]["waits"]), (&KEY.into(), &1.into()), "{json}");
-    let none = lockctl(&server, &["contention", "--prefix", "cart:", "--live-view", &shop.address]);
-    assert!(none.stdout.contains("no wait"), "{none:?}");
-    // A process that cannot be asked is unknown.
-    let gone = lockctl(&server, &["contention", "--live-view", "http://127.0.0.1:1"]);
-    gone.assert_code(3);
-    assert!(gone.stdout.contains("nothing is known") && gone.stderr.contains("was not read"), "{gone:?}");
 }
