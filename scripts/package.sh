@@ -61,7 +61,7 @@ trap 'rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard | xargs -0 tar cf - | tar xf - -C "$copy"
 rm "$copy/Cargo.lock"
 # Tests, examples and benchmarks ask for newer versions, and nobody depends on them.
-sed -i.bak 's#, "dashboards/generate", "examples", "benches"##' "$copy/Cargo.toml"
+sed -i.bak 's#, "dashboards/generate", "examples", "benches", "proof"##' "$copy/Cargo.toml"
 for crate in $crates; do
     awk '/^\[/ { dev = /^\[dev-dependencies/ } !dev' "$crate/Cargo.toml" >"$copy/$crate/Cargo.toml"
 done

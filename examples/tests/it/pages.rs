@@ -156,7 +156,10 @@ fn every_link_leads_somewhere() {
         ["README.md", "README.zh-CN.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
             .map(|name| root().join(name))
             .to_vec();
-    pages.extend(["examples/README.md", "benches/README.md", "dashboards/README.md"].map(|name| root().join(name)));
+    pages.extend(
+        ["examples/README.md", "benches/README.md", "dashboards/README.md", "proof/README.md"]
+            .map(|name| root().join(name)),
+    );
     pages.extend(pages_below(&root().join("docs")));
     pages.extend(pages_below(&root().join("dashboards/runbooks")));
     for page in pages {

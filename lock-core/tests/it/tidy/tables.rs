@@ -16,6 +16,7 @@ pub(super) const MACROS: &str = "../lock-macros/src";
 pub(super) const LOCKCTL: &str = "../lockctl/src";
 pub(super) const GENERATE: &str = "../dashboards/generate/src";
 pub(super) const BENCH: &str = "../benches/src";
+pub(super) const PROOF: &str = "../proof/src";
 
 pub(super) const TABLES: &[Layers] = &[
     Layers {
@@ -299,4 +300,6 @@ pub(super) const TABLES: &[Layers] = &[
         within: "contestant",
         modules: &[&["access", "store"], &["contract"], &["local", "ours", "raw", "rslock"]],
     },
+    Layers { source: PROOF, within: "", modules: &[&["record"], &["check"], &["cli"], &["main"]] },
+    Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "writes"]] },
 ];

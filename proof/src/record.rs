@@ -1,0 +1,68 @@
+//! What a history is made of. `schema.md` says what each record means.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing that happened. Times are nanoseconds of one clock that all processes of a machine share.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(crate) enum Record {
+    Run { row: String, subject: String, assumption: String, expect: Expect, seed: u64 },
+    Start { process: u32, attempt: u64, at: u64 },
+    Over { process: u32, attempt: u64, at: u64 },
+    Grant(Grant),
+    End { process: u32, hold: u64, at: u64, downgraded: bool },
+    Write { process: u32, hold: u64, key: String, token: Option<u64>, at: u64, accepted: bool },
+    Job { what: Told, name: String, within: Option<u64>, asked: u64, at: u64 },
+    Killed { process: u32, at: u64 },
+    Forgot { from: u64, until: u64 },
+    Renamed { from: u64, until: u64 },
+    Fault { name: String, what: String, from: u64, until: u64 },
+    Served { took: Option<u64>, bound: u64 },
+    Left { key: String },
+    Done { at: u64 },
+}
+
+/// A lock, or one key of several, that somebody was granted.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Grant {
+    pub(crate) process: u32,
+    pub(crate) hold: u64,
+    pub(crate) key: String,
+    pub(crate) mode: Mode,
+    pub(crate) units: u64,
+    pub(crate) limit: u64,
+    pub(crate) token: Option<u64>,
+    pub(crate) asked: u64,
+    pub(crate) at: u64,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) site: String,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    Write,
+    Read,
+    Permit,
+}
+
+/// What a row must show, or else the run fails.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Expect {
+    /// Nothing may be wrong.
+    Nothing,
+    /// Two holders at once, at least once: what must not be broken is broken on purpose.
+    Overlaps,
+    /// Late writes that are admitted, at least once.
+    Stale,
+    /// Whatever comes.
+    Anything,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Told {
+    Began,
+    Told,
+}

@@ -1,0 +1,176 @@
+//! Two checkers that know nothing of each other read one history, and each finds what was planted in it.
+
+use std::process::Command;
+
+use lock_core::testing::limit;
+use serde_json::{Value, json};
+
+use crate::{Scratch, complained, crate_file, proof, said};
+
+/// A hold: process, mode, units, token, when it was asked for, granted and over.
+fn hold(process: u32, mode: &str, units: u64, token: u64, asked: u64, at: u64, until: u64) -> Vec<Value> {
+    let limit = 3;
+    vec![
+        json!({"type": "start", "process": process, "attempt": asked, "at": asked}),
+        json!({"type": "grant", "process": process, "hold": asked, "key": "k", "mode": mode, "units": units, "limit": limit,
+            "token": token, "asked": asked, "at": at, "deadline": null, "site": "here"}),
+        json!({"type": "end", "process": process, "hold": asked, "at": until, "downgraded": false}),
+        json!({"type": "over", "process": process, "attempt": asked, "at": until}),
+    ]
+}
+
+fn write(process: u32, hold: u64, token: Value, at: u64) -> Value {
+    json!({"type": "write", "process": process, "hold": hold, "key": "k", "token": token, "at": at, "accepted": true})
+}
+
+fn job(what: &str, within: Value, asked: u64, at: u64) -> Value {
+    json!({"type": "job", "what": what, "name": "nightly", "within": within, "asked": asked, "at": at})
+}
+
+/// Everything that may be, and nothing that may not.
+fn right() -> Vec<Value> {
+    let run =
+        json!({"type": "run", "row": "one", "subject": "s", "assumption": "held", "expect": "nothing", "seed": 1});
+    let parts = [
+        vec![run],
+        hold(1, "write", 0, 10, 10, 20, 30),
+        vec![write(1, 10, json!(10), 25)],
+        hold(2, "read", 1, 20, 40, 50, 90),
+        hold(3, "read", 1, 20, 45, 55, 80),
+        hold(1, "permit", 2, 30, 100, 110, 150),
+        hold(2, "permit", 1, 30, 105, 115, 140),
+        hold(3, "write", 0, 40, 160, 170, 200),
+        vec![write(3, 160, json!(40), 180), job("began", json!(50), 10, 20), job("began", json!(50), 60, 70)],
+        vec![json!({"type": "killed", "process": 9, "at": 500}), json!({"type": "served", "took": 5, "bound": 9})],
+        vec![json!({"type": "done", "at": 900})],
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+fn text(records: &[Value]) -> String {
+    records.iter().map(|record| format!("{record}\n")).collect()
+}
+
+/// What both checkers say of a history, which is the same, and their ends.
+fn both(text: &str) -> (Vec<Value>, Option<i32>) {
+    let scratch = Scratch::new();
+    let history = scratch.write("history.jsonl", text);
+    let ours = proof().arg("check").arg(&history).output().unwrap();
+    let theirs = Command::new("python3").arg("-B").arg(crate_file("check.py")).arg(&history).output().unwrap();
+    assert_eq!(said(&ours), said(&theirs), "{}{}", complained(&ours), complained(&theirs));
+    assert_eq!(ours.status.code(), theirs.status.code(), "{}", said(&ours));
+    (said(&ours).lines().map(|line| serde_json::from_str(line).unwrap()).collect(), ours.status.code())
+}
+
+/// Errors to plant: what they are called, what is added, and the count that must be one.
+fn planted() -> Vec<(&'static str, Vec<Value>, &'static str)> {
+    let start = |process, attempt| json!({"type": "start", "process": process, "attempt": attempt, "at": 300});
+    let over = |process, attempt| json!({"type": "over", "process": process, "attempt": attempt, "at": 310});
+    let unended = hold(4, "write", 0, 50, 300, 310, 320).into_iter().filter(|record| record["type"] != "end").collect();
+    vec![
+        ("two writers", hold(4, "write", 0, 41, 161, 175, 176), "overlaps"),
+        ("a writer beside readers", hold(4, "write", 0, 25, 46, 60, 95), "overlaps"),
+        ("a permit too many", hold(4, "permit", 1, 30, 106, 120, 130), "overlaps"),
+        ("an older token", hold(4, "write", 0, 39, 300, 310, 320), "inversions"),
+        ("the same token twice", hold(4, "write", 0, 40, 300, 310, 320), "inversions"),
+        ("a late write", vec![write(1, 10, json!(10), 185)], "stale_passed"),
+        (
+            "a late write without a token",
+            vec![write(3, 160, json!(null), 186), write(1, 10, json!(null), 187)],
+            "stale_passed",
+        ),
+        ("a job again in its time", vec![job("began", json!(50), 80, 90)], "again"),
+        (
+            "a job again after its end was told",
+            vec![job("told", json!(null), 65, 65), job("began", json!(null), 200, 210)],
+            "again",
+        ),
+        ("an acquire that never ended", vec![start(4, 1)], "endings"),
+        ("an acquire that ended twice", vec![start(4, 1), over(4, 1), over(4, 1)], "endings"),
+        ("a hold that nobody ended", unended, "unended"),
+        ("half a line more than processes were killed", vec![json!("{\"type\":"), json!("{\"type\":")], "unreadable"),
+        ("a key that stays", vec![json!({"type": "left", "key": "k"})], "left"),
+        ("a waiter that is never served", vec![json!({"type": "served", "took": null, "bound": 9})], "unserved"),
+        ("a waiter that is served late", vec![json!({"type": "served", "took": 10, "bound": 9})], "unserved"),
+    ]
+}
+
+#[test]
+#[limit]
+fn both_checkers_find_nothing_wrong_in_a_history_that_is_right() {
+    let (rows, end) = both(&text(&right()));
+    assert_eq!(end, Some(0), "{rows:?}");
+    assert_eq!((&rows[0]["sections"], &rows[0]["runs"], &rows[0]["writes"]), (&json!(6), &json!(2), &json!(2)));
+}
+
+#[test]
+#[limit]
+fn both_checkers_find_each_planted_error() {
+    for (what, records, count) in planted() {
+        let mut history = right();
+        let done = history.pop();
+        history.extend(records);
+        history.extend(done);
+        let (rows, end) = both(&text(&history));
+        assert_eq!((&rows[0][count], end), (&json!(1), Some(1)), "{what}: {}", rows[0]);
+    }
+}
+
+#[test]
+#[limit]
+fn both_checkers_excuse_what_servers_forgot_and_who_was_killed() {
+    let mut history = right();
+    let done = history.pop();
+    history.extend(hold(9, "write", 0, 39, 161, 175, 176).into_iter().filter(|record| record["type"] != "end"));
+    history.extend([
+        json!({"type": "forgot", "from": 172, "until": 178}),
+        json!({"type": "start", "process": 9, "attempt": 1, "at": 1}),
+    ]);
+    history.extend(done);
+    let (rows, end) = both(&text(&history));
+    assert_eq!(
+        (&rows[0]["overlaps"], &rows[0]["overlaps_excused"], end),
+        (&json!(1), &json!(1), Some(0)),
+        "{}",
+        rows[0]
+    );
+}
+
+#[test]
+#[limit]
+fn a_history_that_is_cut_or_none_is_refused_in_one_sentence() {
+    let scratch = Scratch::new();
+    let whole = right();
+    for (history, why) in [
+        (text(&whole[..7]), "the history is cut in the middle of the row \"one\""),
+        (
+            text(&[&whole[..7], &whole[..1]].concat()),
+            "the row \"one\" is cut: \"one\" begins at line 8 and it has not ended",
+        ),
+        ("hello\n".to_owned(), "line 1 stands outside of a row: this is no history"),
+        (String::new(), "the history is empty"),
+    ] {
+        let path = scratch.write("history.jsonl", &history);
+        let ours = proof().arg("check").arg(&path).output().unwrap();
+        assert_eq!((complained(&ours), ours.status.code()), (format!("lock-proof: {why}\n"), Some(2)));
+        let theirs = Command::new("python3").arg("-B").arg(crate_file("check.py")).arg(&path).output().unwrap();
+        assert_eq!(
+            (complained(&theirs).lines().count(), theirs.status.code()),
+            (1, Some(2)),
+            "{}",
+            complained(&theirs)
+        );
+    }
+    let absent = proof().args(["check", "/nowhere"]).output().unwrap();
+    assert!(complained(&absent).starts_with("lock-proof: cannot read /nowhere: "), "{}", complained(&absent));
+}
+
+#[test]
+#[limit]
+fn the_second_checker_is_short_and_needs_nothing() {
+    let text = std::fs::read_to_string(crate_file("check.py")).unwrap();
+    assert!(text.lines().count() <= 150, "{} lines", text.lines().count());
+    let imports: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("import ") || line.starts_with("from ")).collect();
+    assert_eq!(imports, ["import collections", "import json", "import sys"]);
+}
