@@ -60,11 +60,7 @@ impl Cluster {
         let replica = self.server(self.second(pair));
         follows(replica);
         // Who votes must know it as a replica, and votes again only after two of these times.
-        let line = format!("127.0.0.1:{}@", replica.port());
-        let known = |nodes: &Reply| nodes.text().lines().any(|node| node.contains(&line) && node.contains("slave"));
-        eventually("every master knows the replica", || {
-            self.leads.iter().all(|master| known(&self.server(*master).command(&["CLUSTER", "NODES"])))
-        });
+        self.known_as("slave", replica);
         // The replica too: after an election that it did not win, it begins the next only after four of its own.
         self.notice_within(pair, "2000");
         loop {
@@ -80,6 +76,15 @@ impl Cluster {
         }
         self.notice_within(pair, "60000");
         follows(self.server(self.second(pair)));
+    }
+
+    /// Waits until every master has heard of a server's role.
+    fn known_as(&self, role: &str, server: &RedisServer) {
+        let line = format!("127.0.0.1:{}@", server.port());
+        let known = |nodes: &Reply| nodes.text().lines().any(|node| node.contains(&line) && node.contains(role));
+        eventually("every master knows who is a master and who a replica", || {
+            self.leads.iter().all(|master| known(&self.server(*master).command(&["CLUSTER", "NODES"])))
+        });
     }
 
     fn notice_within(&self, pair: usize, millis: &str) {
@@ -156,6 +161,7 @@ impl Topology for Cluster {
                 for pair in (0..MASTERS).filter(|pair| self.leads[*pair] != *pair).collect::<Vec<_>>() {
                     self.fail_over(pair);
                 }
+                self.leads.iter().for_each(|master| self.known_as("master", self.server(*master)));
                 let key = format!("soak:{number}");
                 let serves = |place: &usize| !matches!(self.server(*place).command(&["EXISTS", &key]), Reply::Error(_));
                 let from = (0..MASTERS).find(serves).expect("a master has the slot");
