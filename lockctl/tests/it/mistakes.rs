@@ -64,10 +64,22 @@ fn a_url_of_another_scheme_is_told_what_there_is() {
 fn a_url_of_a_cluster_that_is_none_is_refused() {
     let server = RedisServer::start();
     let url = server.url().replace("redis://", "redis+cluster://");
-    for arguments in [&["list"][..], &["jobs"], &["list", "--json"]] {
+    let owner = "5f".repeat(16);
+    for arguments in [
+        &["list"][..],
+        &["jobs"],
+        &["list", "--json"],
+        &["show", "k"],
+        &["why", "k"],
+        &["waiters", "k"],
+        &["leader", "k"],
+        &["release", "k", "--expect-owner", &owner, "--reason", "x"],
+        &["release", "k", "--expect-value", "x", "--reason", "x"],
+        &["run", "k", "--", "true"],
+    ] {
         let ended = lockctl_at(&url, arguments);
-        ended.assert_code(4);
-        assert!(ended.stderr.contains("is no node of a cluster; write redis://"), "{ended:?}");
+        ended.assert_code(if arguments[0] == "run" { 69 } else { 4 });
+        assert!(ended.stderr.contains("is no node of a cluster; write redis://"), "{arguments:?}: {ended:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
@@ -34,6 +35,8 @@ pub(super) struct Servers {
     nat: Nat,
     /// Whether the URL says that they are a cluster.
     of_cluster: bool,
+    /// Whether they said so too.
+    is_cluster: AtomicBool,
 }
 
 /// The servers that keep the locks.
@@ -80,12 +83,24 @@ impl Servers {
         if !Seeds::are_named_by(url) {
             let (place, durability) = Place::parse(url, settings)?;
             let named = Arc::new(Node::found_at(place, durability));
-            return Ok(Self { named, others: Mutex::default(), nat: Nat::default(), of_cluster: false });
+            return Ok(Self {
+                named,
+                others: Mutex::default(),
+                nat: Nat::default(),
+                of_cluster: false,
+                is_cluster: AtomicBool::default(),
+            });
         }
         let Seeds { targets, nat } = Seeds::parse(url, &settings)?;
         let mut nodes = targets.into_iter().map(|target| (target.node().to_owned(), Arc::new(Node::at(target))));
         let (_, named) = nodes.next().ok_or_else(|| LockError::misconfigured("the Redis URL names no server"))?;
-        Ok(Self { named, others: Mutex::new(nodes.collect()), nat, of_cluster: true })
+        Ok(Self {
+            named,
+            others: Mutex::new(nodes.collect()),
+            nat,
+            of_cluster: true,
+            is_cluster: AtomicBool::default(),
+        })
     }
 
     /// Returns the server of the URL.
@@ -94,7 +109,20 @@ impl Servers {
     }
 
     /// Returns a server that can be reached: the one of the URL, or another node of its cluster.
+    ///
+    /// The library refuses the URL of a cluster that is none, so nothing is ever locked through it, and nothing is read.
     pub(super) async fn reachable(&self) -> Result<Arc<Node>> {
+        let found = self.connected().await?;
+        if self.of_cluster && !self.is_cluster.load(Ordering::Relaxed) {
+            if introduction(&found, "mode").await?.is_some_and(|mode| mode != "cluster") {
+                return Err(no_cluster(found.pool.node()));
+            }
+            self.is_cluster.store(true, Ordering::Relaxed);
+        }
+        Ok(found)
+    }
+
+    async fn connected(&self) -> Result<Arc<Node>> {
         let Err(away) = self.named.pool.connection().await else { return Ok(Arc::clone(&self.named)) };
         if away.kind() == LockErrorKind::Unavailable {
             let others: Vec<_> = self.others().values().cloned().collect();
@@ -112,7 +140,6 @@ impl Servers {
         let asked = self.reachable().await?;
         match introduction(&asked, "mode").await?.as_deref() {
             Some("cluster") => {}
-            Some(_) if self.of_cluster => return Err(no_cluster(asked.pool.node())),
             _ => return Ok(Fleet::One(asked)),
         }
         let what = "tell who serves which slot";
