@@ -69,6 +69,20 @@ fn what_hurts_most_comes_first() {
 
 #[test]
 #[limit]
+fn a_hold_is_stuck_at_the_age_that_it_said() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let mut hold = Acquire::new(&observer, 1, "job", "job:long");
+    hold.stuck_after = Duration::from_secs(4000);
+    hold.take();
+    let json = json(&metrics);
+    // What is shown is the time from the grant to the moment from which it counts.
+    assert_eq!(json["locks"][0]["stuck_after_seconds"], 4000.0, "{json}");
+    assert_eq!(json["locks"][0]["state"], "held");
+}
+
+#[test]
+#[limit]
 fn who_stands_behind_a_waiter_of_this_process_waits_for_the_same_holder() {
     let metrics = builder().build().unwrap();
     let observer = metrics.observer();
