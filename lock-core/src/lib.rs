@@ -47,7 +47,7 @@
 //! # Features
 //!
 //! `redis` (default), `macros` (default), `signal` (default) for [`LockManager::shutdown_on_signal`], `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
-//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `inspect` to read the locks of a whole fleet from Redis,
+//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `inspect` to read the locks of a whole fleet,
 //! `test-util` for the tools of tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -63,7 +63,7 @@ pub mod testing;
 mod types;
 
 #[cfg(feature = "inspect")]
-pub use crate::stores::redis::inspect;
+pub use crate::api::inspect;
 #[cfg(feature = "redis")]
 pub use crate::stores::redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use api::election::{Election, Leader, Leadership, Observation};
@@ -80,9 +80,10 @@ pub use api::web::{LockLayer, LockService, ProblemResponse, Refuse};
 pub use attribute::site::{Site, sites};
 pub use contract::backend;
 pub use contract::backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Grant, Inbox,
-    JobRecord, JobRecords, JobRun, LockBackend, MemberList, NodeReport, QuorumMember, Release, Renewal, SharedClaims,
-    SyncReport, Ticket, Vote,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, EntryState,
+    FleetHolder, Freed, Grant, Inbox, Inspector, JobRecord, JobRecords, JobRun, LockBackend, LockEntry, MemberList,
+    NodeReport, QuorumMember, Release, Renewal, Revocation, RevokeFrom, ScanPage, ScanPosition, SharedClaims,
+    SyncReport, Ticket, Vote, Waiter,
 };
 pub use contract::event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,

@@ -1,6 +1,6 @@
 //! `lockctl`: who holds which lock in the whole fleet, who waits, and a way to force one free.
 //!
-//! It reads Redis and contacts no process. Text from outside is made safe for a terminal before it is printed.
+//! It reads the store and contacts no process. Text from outside is made safe for a terminal before it is printed.
 //! Two commands are exceptions: `why` asks the live views it is given, and `run` takes a lock itself, and runs a command
 //! under it.
 
@@ -20,7 +20,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use lock_core::inspect::FleetReader;
-use lock_core::{LockErrorKind, LockKey};
+use lock_core::{LockError, LockErrorKind, LockKey};
 
 use crate::args::{Action, Args, generate};
 use crate::commands::{contention, jobs, leader, locks, quorum, release, topology, watch, why};
@@ -101,6 +101,11 @@ fn ask(args: Args) -> End {
 }
 
 async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure> {
+    if url.starts_with("memory:") {
+        return Err(Failure::Url(LockError::misconfigured(
+            "locks in memory:// are seen by their own process only, in its live view /locks; name a store that processes share",
+        )));
+    }
     let fleet = match &action {
         Action::Sync { key } => return quorum::sync(url, key, out).await,
         Action::Quorum { action } => return quorum::act(url, action, out).await,

@@ -37,6 +37,9 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
     if full_owner && let Some(value) = &entry.foreign_value {
         record["value"] = json!(values::spell(value));
     }
+    if !entry.details.is_empty() {
+        record["details"] = entry.details.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    }
     identify(&mut record, holder.owner, full_owner);
     record
 }

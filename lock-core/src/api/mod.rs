@@ -4,6 +4,8 @@ pub(crate) mod connect;
 pub(crate) mod election;
 pub(crate) mod global;
 pub(crate) mod guard;
+#[cfg(feature = "inspect")]
+pub mod inspect;
 pub(crate) mod job;
 pub(crate) mod lock;
 pub(crate) mod manager;

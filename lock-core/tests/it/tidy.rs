@@ -13,8 +13,8 @@ use tables::{BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, PROOF, TAB
 const MEMBERS: [&str; 8] =
     ["lock-core", "lock-macros", "lock-metrics", "lockctl", "dashboards/generate", "examples", "benches", "proof"];
 
-/// What makes stores: nothing else above them names one.
-const STORE_MAKERS: [&str; 4] = ["lib", "api::connect", "api::manager", "testing"];
+/// What makes stores, or shows what only one kind has: nothing else above them names one.
+const STORE_MAKERS: [&str; 5] = ["lib", "api::connect", "api::inspect", "api::manager", "testing"];
 
 impl Layers {
     fn of(&self, module: &str) -> Option<usize> {

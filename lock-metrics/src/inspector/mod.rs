@@ -1,4 +1,4 @@
-//! Looks at the locks of the whole fleet in Redis, from one elected instance.
+//! Looks at the locks of the whole fleet in the store, from one elected instance.
 
 mod classify;
 mod command;
@@ -27,11 +27,11 @@ use crate::words::time::Moment;
 /// The lease of the election: after a crash another instance takes over within this and an interval.
 const TERM: Duration = Duration::from_secs(30);
 
-/// Counts the locks that Redis holds for the whole fleet, and exports them per lock name.
+/// Counts the locks that the store holds for the whole fleet, and exports them per lock name.
 ///
 /// Every process may start one: they elect one of them, with the lock `distributed-lock:inspector`,
 /// and the others export nothing. That lock is held for as long as its holder lives, and is left out
-/// of every metric and live view. The elected one walks through the keys with a paced `SCAN` on a
+/// of every metric and live view. The elected one walks through the keys, of Redis with a paced `SCAN`, on a
 /// thread of its own, never during a scrape. Its numbers show what no process can know of itself:
 /// locks of processes that died, locks without an expiry, locks of other libraries.
 ///
@@ -53,7 +53,7 @@ const TERM: Duration = Duration::from_secs(30);
 /// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
 /// after the other, and the numbers cover all of them. See [`FleetReader`].
 ///
-/// It needs `SCAN`, `GETRANGE`, `PTTL`, `ZCOUNT`, `ZRANGE` and `HMGET` besides what taking a lock needs; in a cluster it
+/// On Redis it needs `SCAN`, `GETRANGE`, `PTTL`, `ZCOUNT`, `ZRANGE` and `HMGET` besides what taking a lock needs; in a cluster it
 /// also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]
@@ -93,7 +93,8 @@ impl InspectorHandle {
 }
 
 impl Inspector {
-    /// Prepares to inspect a Redis server, or the cluster of a node. Opens nothing yet.
+    /// Prepares to inspect the store of a URL: a Redis server, the cluster of a node, or another store that has a
+    /// [`lock_core::Inspector`]. Opens nothing yet.
     ///
     /// With `?key_prefix=prod:` in the URL it inspects only that namespace; names, templates and prefixes are given
     /// without the key prefix.
@@ -251,8 +252,8 @@ impl Inspector {
                 // Each namespace has an inspector of its own.
                 let prefix = self.reader.key_prefix();
                 let key = LockKey::new(format!("{prefix}{INSPECTOR_KEY}"))?;
-                let builder =
-                    LockManager::builder_shared(self.reader.store_of(&key).await?).store_name(Arc::clone(&self.store));
+                let store = self.reader.store_of(&key).await?;
+                let builder = LockManager::builder_of(store).store_name(Arc::clone(&self.store));
                 none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };

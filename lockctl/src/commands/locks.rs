@@ -92,6 +92,9 @@ fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
     if let Some(value) = record::whole_value(entry) {
         line("value", values::spell(value));
     }
+    for (name, value) in &entry.details {
+        line(name, value.clone());
+    }
     table.render().trim_start().to_owned()
 }
 

@@ -2,13 +2,12 @@
 
 mod check;
 #[cfg(feature = "redis")]
-mod redlock;
-#[cfg(feature = "inspect")]
-mod topology;
+pub(crate) mod redlock;
 
 use std::env::VarError;
 
 use crate::api::manager::{LockManager, LockManagerBuilder};
+use crate::contract::backend::AnyBackend;
 use crate::stores::memory::MemoryStore;
 use crate::types::error::{LockError, Result};
 use crate::types::options::{LockOptions, NAMES};
@@ -163,13 +162,28 @@ fn configured(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<LockM
 
 /// Starts to build a manager of the store that a URL names. Opens nothing.
 fn at(url: &str) -> Result<LockManagerBuilder> {
+    let (store, key_prefix) = open(url)?;
+    let builder = LockManager::builder_of(store);
+    Ok(match key_prefix {
+        Some(prefix) => builder.key_prefix(prefix),
+        None => builder,
+    })
+}
+
+/// Returns whether a URL names a quorum.
+pub(crate) fn is_quorum(url: &str) -> bool {
+    matches!(url.split("://").next(), Some("redlock" | "redlocks"))
+}
+
+/// Makes the store that a URL names, and returns the namespace that the URL adds to its keys. Opens no connection.
+pub(crate) fn open(url: &str) -> Result<(AnyBackend, Option<String>)> {
     let (url, key_prefix) = take_key_prefix(url)?;
     let (scheme, rest) = url.split_once(':').ok_or_else(|| {
         LockError::misconfigured(
             "the URL of the store has no scheme; write redis://host:6379, or memory:// for locks of this process only",
         )
     })?;
-    let builder = match scheme {
+    let store = match scheme {
         "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
             return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
         }
@@ -178,12 +192,12 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
                 "the URL of a store in memory takes key_prefix and nothing else; ttl, wait and the like are options of locks",
             ));
         }
-        "memory" => LockManager::builder(MemoryStore::named(rest.trim_start_matches('/'))),
+        "memory" => AnyBackend::new(MemoryStore::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => LockManager::builder(crate::stores::redis::RedisStore::new(&url)?),
+        | "redis+cluster" | "rediss+cluster" => AnyBackend::new(crate::stores::redis::RedisStore::new(&url)?),
         #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => LockManager::builder(crate::stores::quorum::Quorum::new(&url)?),
+        "redlock" | "redlocks" => AnyBackend::new(crate::stores::quorum::Quorum::new(&url)?),
         #[cfg(not(feature = "redis"))]
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
@@ -200,10 +214,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
             ));
         }
     };
-    Ok(match key_prefix {
-        Some(prefix) => builder.key_prefix(prefix),
-        None => builder,
-    })
+    Ok((store, key_prefix))
 }
 
 #[cfg(test)]

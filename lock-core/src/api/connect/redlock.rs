@@ -29,10 +29,8 @@ impl Quorum {
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), saying what to write. The message never
     /// repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        let (members, query) = parts(url)?;
-        let members =
-            members.iter().map(|url| RedisStore::new(url).map(AnyBackend::new)).collect::<Result<Vec<_>>>()?;
-        let mut quorum = Self::of(members)?;
+        let (_, query) = parts(url)?;
+        let mut quorum = Self::of(stores(url)?.into_iter().map(AnyBackend::new))?;
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             quorum = match parameter.split_once('=').unwrap_or((parameter, "")) {
                 // What cannot be read may be a password.
@@ -59,8 +57,13 @@ fn refuse<T>(text: &str) -> Result<T> {
     Err(LockError::misconfigured(format!("{text}; {SUPPORTED}")))
 }
 
+/// Makes the members that the URL of a quorum names. Opens nothing.
+pub(crate) fn stores(url: &str) -> Result<Vec<RedisStore>> {
+    parts(url)?.0.iter().map(|url| RedisStore::new(url)).collect()
+}
+
 /// Takes the URL of a quorum apart: the URLs of its members, and its parameters.
-pub(super) fn parts(url: &str) -> Result<(Vec<String>, String)> {
+fn parts(url: &str) -> Result<(Vec<String>, String)> {
     // A namespace is the manager's.
     let (mut url, _) = take_key_prefix(url)?;
     // Certificates are those of each member.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::lock::{LockRequest, RequestedKeys};
-use crate::contract::backend::{JobRecord, LockBackend, SyncReport};
+use crate::contract::backend::{AnyBackend, DynBackend, JobRecord, LockBackend, SyncReport};
 use crate::contract::event::{LockObserver, Observers};
 use crate::engine::acquire::all::in_order;
 use crate::engine::handle::EngineHandle;
@@ -94,8 +94,17 @@ impl LockManager {
     /// Starts to build a manager over a store that others use too. The managers of one store exclude each other
     /// as processes do.
     pub fn builder_shared(store: Arc<impl LockBackend>) -> LockManagerBuilder {
+        Self::over(store)
+    }
+
+    /// Starts to build a manager over a store whose type is not known.
+    pub fn builder_of(store: AnyBackend) -> LockManagerBuilder {
+        Self::over(store.backend)
+    }
+
+    fn over(backend: Arc<dyn DynBackend>) -> LockManagerBuilder {
         LockManagerBuilder {
-            backend: store,
+            backend,
             options: LockOptions::default(),
             key_prefix: None,
             observers: Observers::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::contract::backend::{DynBackend, LockBackend};
 
-/// Any store, without its type: a member of a [`Quorum`](crate::Quorum).
+/// Any store, without its type: a member of a [`Quorum`](crate::Quorum), or what a URL names.
 ///
 /// ```
 /// use lock_core::{AnyBackend, MemoryStore};
@@ -30,6 +30,11 @@ impl AnyBackend {
     pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
         self
+    }
+
+    /// Returns the store, for a call that may outlive its caller.
+    pub(crate) fn backend(&self) -> Arc<dyn DynBackend> {
+        Arc::clone(&self.backend)
     }
 
     /// Returns its name, without credentials.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecord,
-    JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, SyncReport, Vote,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, FleetHolder, Freed,
+    Inbox, Inspector, JobRecord, JobRecords, LockBackend, LockEntry, MemberList, QuorumMember, Release, Renewal,
+    Revocation, ScanPage, ScanPosition, SharedClaims, SyncReport, Vote, Waiter,
 };
 use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
@@ -35,6 +36,7 @@ macro_rules! twin {
         } )*
     ) => {
         /// Any store. Its operations have the names of [`LockBackend`] and of its parts.
+        #[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "who looks after a fleet asks the inspector"))]
         pub(crate) trait DynBackend: Debug + Send + Sync {
             $( fn $fact(&self $(, $given: $kind)*) -> $says; )*
             $( fn $ask(self: Arc<Self> $(, $arg: $own)*) -> BoxFuture<'static, $answer>; )*
@@ -112,6 +114,15 @@ twin! {
     jobs: JobRecords {
         async fn last_run(key: LockKey => &key) -> Result<Option<JobRecord>>;
     }
+    inspector: Inspector {
+        async fn scan(prefix: String => &prefix, limit: u32 => limit, after: Option<ScanPosition> => after.as_ref()) -> Result<ScanPage>;
+        async fn entry(key: LockKey => &key) -> Result<Option<LockEntry>>;
+        async fn waiters(key: LockKey => &key) -> Result<Vec<Waiter>>;
+        async fn revoke(key: LockKey => &key, revocation: Revocation => &revocation) -> Result<Freed>;
+        async fn sharers(key: LockKey => &key) -> Result<Vec<FleetHolder>>;
+        async fn job(key: LockKey => &key) -> Result<Option<JobRecord>>;
+        async fn keeper(key: LockKey => &key) -> Result<Option<AnyBackend>>;
+    }
 }
 
 /// A store that lacks a part: what the machinery is answered instead.
@@ -163,5 +174,30 @@ impl<B: LockBackend> BlockedNotes for Absent<'_, B> {
 impl<B: LockBackend> JobRecords for Absent<'_, B> {
     async fn last_run(&self, _: &LockKey) -> Result<Option<JobRecord>> {
         Ok(None)
+    }
+}
+
+impl<B: LockBackend> Inspector for Absent<'_, B> {
+    async fn scan(&self, _: &str, _: u32, _: Option<&ScanPosition>) -> Result<ScanPage> {
+        Err(self.tells_nothing())
+    }
+
+    async fn entry(&self, _: &LockKey) -> Result<Option<LockEntry>> {
+        Err(self.tells_nothing())
+    }
+
+    async fn waiters(&self, _: &LockKey) -> Result<Vec<Waiter>> {
+        Err(self.tells_nothing())
+    }
+
+    async fn revoke(&self, _: &LockKey, _: &Revocation) -> Result<Freed> {
+        Err(self.tells_nothing())
+    }
+}
+
+impl<B: LockBackend> Absent<'_, B> {
+    /// Unknown is not *free*, nor *nobody*.
+    fn tells_nothing(&self) -> LockError {
+        LockError::misconfigured(format!("a store of the kind {} does not tell who holds its locks", self.0.kind()))
     }
 }

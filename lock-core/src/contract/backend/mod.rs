@@ -10,6 +10,7 @@ mod blocked;
 mod driven;
 mod erased;
 mod inbox;
+mod inspector;
 mod job;
 mod requests;
 mod shared;
@@ -32,6 +33,9 @@ use erased::Absent;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
+pub use inspector::{
+    EntryState, FleetHolder, Inspector, LockEntry, Revocation, RevokeFrom, ScanPage, ScanPosition, Waiter,
+};
 pub use job::{JobRecord, JobRecords, JobRun};
 pub use requests::{AcquireRequest, Claim, Grant, Release, Ticket};
 pub use shared::SharedClaims;
@@ -47,7 +51,8 @@ pub use vote::{MemberList, NodeReport, QuorumMember, SyncReport, Vote};
 /// done*). It never means that a lock is lost.
 ///
 /// A store that takes, renews and frees locks is complete. What else it may do comes in parts, each a trait of its own
-/// that the store returns from here if it has it: [`SharedClaims`], [`QuorumMember`], [`BlockedNotes`], [`JobRecords`].
+/// that the store returns from here if it has it: [`SharedClaims`], [`QuorumMember`], [`BlockedNotes`], [`JobRecords`],
+/// [`Inspector`].
 ///
 #[doc = include_str!("example.md")]
 #[diagnostic::on_unimplemented(
@@ -202,6 +207,11 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
 
     /// Returns the part that remembers the runs of jobs, if the store has it.
     fn jobs(&self) -> Option<&impl JobRecords> {
+        None::<&Absent<'_, Self>>
+    }
+
+    /// Returns the part that tells who holds which lock in the whole fleet, if the store has it.
+    fn inspector(&self) -> Option<&impl Inspector> {
         None::<&Absent<'_, Self>>
     }
 }

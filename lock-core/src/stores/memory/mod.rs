@@ -3,6 +3,7 @@
 mod blocked;
 #[cfg(feature = "test-util")]
 mod faults;
+mod inspect;
 mod job;
 mod member;
 mod named;
@@ -80,6 +81,8 @@ struct Slot {
     info: HolderInfo,
     token: FencingToken,
     granted: Timestamp,
+    /// The lease that its holder took.
+    ttl: Duration,
     expires: Timestamp,
 }
 
@@ -178,10 +181,10 @@ impl State {
             let walked = self.move_on(key, now, Some(*owner));
             if walked != Walked::Blocked && self.fits(key, *mode, now) {
                 self.leave_queue(key, *owner);
-                let Mode::Shared { units, .. } = *mode else {
+                if !mode.is_shared() {
                     return Attempt::Granted { token: self.grant(request, *ttl, now) };
-                };
-                let token = self.join(request, units, *ttl, now);
+                }
+                let token = self.join(request, *ttl, now);
                 // Those behind it may fit too: the batch does not end with the one that asked.
                 self.move_on(key, now, None);
                 return Attempt::Shared { token, wanted: self.is_wanted(key) };
@@ -328,7 +331,8 @@ impl State {
     fn grant(&mut self, request: &AcquireRequest, ttl: Duration, now: Timestamp) -> FencingToken {
         let token = self.draw(request, now);
         let info = request.info.clone();
-        let slot = Slot { owner: Some(request.claim.owner), info, token, granted: now, expires: now.after(ttl) };
+        let (owner, ttl_taken, expires) = (Some(request.claim.owner), request.claim.ttl, now.after(ttl));
+        let slot = Slot { owner, info, token, granted: now, ttl: ttl_taken, expires };
         self.locks.insert(request.claim.key.clone(), slot);
         self.sweep(now);
         token

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::backend::{AcquireRequest, Claim, Freed, Release, Renewal};
+use crate::contract::backend::{AcquireRequest, Claim, FleetHolder, Freed, Release, Renewal};
 use crate::stores::memory::{State, described};
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
@@ -16,8 +16,9 @@ use crate::types::system::clock::Timestamp;
 pub(super) struct Phase {
     /// The token of all its holders.
     token: FencingToken,
-    /// Who began it.
+    /// Who began it, and when.
     opener: HolderInfo,
+    pub(super) opened: Timestamp,
     /// In the order in which they came.
     holders: Vec<Sharer>,
 }
@@ -27,7 +28,7 @@ struct Sharer {
     /// `None` while released units are kept for a `min_hold`.
     owner: Option<OwnerId>,
     info: HolderInfo,
-    units: u32,
+    mode: Mode,
     /// Where its process hears that somebody waits. `None` if it does not listen.
     inbox: Option<Arc<str>>,
     expires: Timestamp,
@@ -39,8 +40,9 @@ impl Phase {
     }
 
     /// Returns how many units are in use.
-    fn used(&self) -> u64 {
-        self.holders.iter().map(|sharer| u64::from(sharer.units)).sum()
+    pub(super) fn used(&self) -> u64 {
+        let units = |mode| if let Mode::Shared { units, .. } = mode { u64::from(units) } else { 0 };
+        self.holders.iter().map(|sharer| units(sharer.mode)).sum()
     }
 
     pub(super) fn is_live(&self, now: Timestamp) -> bool {
@@ -48,7 +50,7 @@ impl Phase {
     }
 
     /// Describes the whole phase by its opener.
-    fn holder(&self, now: Timestamp) -> Holder {
+    pub(super) fn holder(&self, now: Timestamp) -> Holder {
         let ends = self.holders.iter().map(|sharer| sharer.expires).max().unwrap_or(now);
         let mut holder = Holder::foreign(Some(ends.since(now)));
         (holder.info, holder.token) = (Some(self.opener.clone()), Some(self.token));
@@ -84,12 +86,12 @@ impl State {
     }
 
     /// Lets a claim share the lock. It fits. Returns the token of the phase.
-    pub(super) fn join(&mut self, request: &AcquireRequest, units: u32, ttl: Duration, now: Timestamp) -> FencingToken {
+    pub(super) fn join(&mut self, request: &AcquireRequest, ttl: Duration, now: Timestamp) -> FencingToken {
         let AcquireRequest { claim, info, ticket, .. } = request;
         let sharer = Sharer {
             owner: Some(claim.owner),
             info: info.clone(),
-            units,
+            mode: claim.mode,
             inbox: ticket.as_ref().map(|ticket| Arc::clone(&ticket.inbox)),
             expires: now.after(ttl),
         };
@@ -99,7 +101,8 @@ impl State {
         }
         let token = self.draw(request, now);
         self.locks.remove(&claim.key);
-        self.phases.insert(claim.key.clone(), Phase { token, opener: info.clone(), holders: vec![sharer] });
+        self.phases
+            .insert(claim.key.clone(), Phase { token, opener: info.clone(), opened: now, holders: vec![sharer] });
         self.sweep(now);
         token
     }
@@ -146,15 +149,19 @@ impl State {
 
     pub(super) fn downgrade(&mut self, claim: &Claim, token: FencingToken, now: Timestamp) -> Renewal {
         let key = &claim.key;
-        let Mode::Shared { units, .. } = claim.mode else { return Renewal::Lost };
+        if !claim.mode.is_shared() {
+            return Renewal::Lost;
+        }
         if !self.owns(claim, now) {
             // A repeat, or lost.
             return self.renew_shared(claim, now);
         }
         let Some(slot) = self.locks.remove(key) else { return Renewal::Lost };
         let expires = slot.expires.max(now.after(claim.ttl));
-        let sharer = Sharer { owner: Some(claim.owner), info: slot.info.clone(), units, inbox: None, expires };
-        self.phases.insert(key.clone(), Phase { token, opener: slot.info, holders: vec![sharer] });
+        let sharer =
+            Sharer { owner: Some(claim.owner), info: slot.info.clone(), mode: claim.mode, inbox: None, expires };
+        self.phases
+            .insert(key.clone(), Phase { token, opener: slot.info, opened: slot.granted, holders: vec![sharer] });
         self.move_on(key, now, None);
         if self.is_wanted(key) { Renewal::Wanted } else { Renewal::Renewed }
     }
@@ -179,5 +186,18 @@ impl State {
         let Some(phase) = self.phases.get(key) else { return Vec::new() };
         let live = phase.holders.iter().filter(|sharer| sharer.expires > now);
         live.map(|sharer| described(&sharer.info, sharer.owner, phase.token, sharer.expires.since(now))).collect()
+    }
+
+    /// Describes everybody who shares a lock, in the order in which their leases end.
+    pub(super) fn fleet_sharers(&self, key: &LockKey, now: Timestamp) -> Vec<FleetHolder> {
+        let Some(phase) = self.phases.get(key) else { return Vec::new() };
+        let mut live: Vec<&Sharer> = phase.holders.iter().filter(|sharer| sharer.expires > now).collect();
+        live.sort_by_key(|sharer| sharer.expires);
+        let described = |sharer: &Sharer| {
+            let mut holder = FleetHolder::new(sharer.owner, Some(sharer.expires.since(now)));
+            (holder.info, holder.mode) = (Some(sharer.info.clone()), Some(sharer.mode));
+            holder
+        };
+        live.into_iter().map(described).collect()
     }
 }

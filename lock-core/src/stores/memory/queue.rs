@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::contract::backend::{AcquireRequest, Grant};
+use crate::contract::backend::{AcquireRequest, Grant, Waiter};
 use crate::stores::memory::State;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
@@ -20,6 +20,7 @@ pub(super) struct Queue(VecDeque<Entry>);
 #[derive(Debug)]
 struct Entry {
     request: AcquireRequest,
+    arrived: Timestamp,
     confirmed_at: Timestamp,
     reach: Reach,
 }
@@ -56,7 +57,10 @@ impl Queue {
                     entry.reach = Reach::Polling;
                 }
             }
-            None => self.0.push_back(Entry { request: request.clone(), confirmed_at: now, reach: Reach::Unknown }),
+            None => {
+                let request = request.clone();
+                self.0.push_back(Entry { request, arrived: now, confirmed_at: now, reach: Reach::Unknown });
+            }
         }
     }
 }
@@ -68,6 +72,18 @@ impl Entry {
 }
 
 impl State {
+    /// Lists who waits for a key.
+    pub(super) fn waiters(&self, key: &LockKey, now: Timestamp) -> Vec<Waiter> {
+        let waiter = |(at, entry): (usize, &Entry)| {
+            let AcquireRequest { claim, info, .. } = &entry.request;
+            let mut waiter = Waiter::new(at + 1, claim.owner, now.since(entry.arrived));
+            (waiter.info, waiter.mode) = (Some(info.clone()), Some(claim.mode));
+            waiter.confirmed = Some(now.since(entry.confirmed_at));
+            waiter
+        };
+        self.queues.get(key).iter().flat_map(|queue| &queue.0).enumerate().map(waiter).collect()
+    }
+
     pub(super) fn leave_queue(&mut self, key: &LockKey, owner: OwnerId) {
         if let Some(queue) = self.queues.get_mut(key) {
             queue.0.retain(|entry| entry.request.claim.owner != owner);
@@ -126,7 +142,7 @@ impl State {
             let Some(Entry { request, .. }) = queue.0.remove(index) else { return Walked::Through };
             let token = match mode {
                 Mode::Exclusive => self.grant(&request, ticket.grant_ttl, now),
-                Mode::Shared { units, .. } => self.join(&request, units, ticket.grant_ttl, now),
+                Mode::Shared { .. } => self.join(&request, ticket.grant_ttl, now),
             };
             let mut claim = request.claim.clone();
             claim.ttl = ticket.grant_ttl;

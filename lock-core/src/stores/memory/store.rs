@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecord,
-    JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, Inspector,
+    JobRecord, JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, Vote,
 };
 use crate::stores::memory::{MemoryStore, check_floor};
 use crate::types::error::{LockError, Result};
@@ -84,6 +84,10 @@ impl LockBackend for MemoryStore {
     }
 
     fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+
+    fn inspector(&self) -> Option<&impl Inspector> {
         Some(self)
     }
 }

@@ -5,7 +5,7 @@ mod clock;
 mod cluster;
 mod error;
 #[cfg(feature = "inspect")]
-pub mod inspect;
+pub(crate) mod inspect;
 mod keys;
 mod masters;
 pub(crate) mod place;
@@ -76,6 +76,9 @@ use crate::types::owner::Holder;
 /// ```
 pub struct RedisStore {
     masters: Masters,
+    /// The same servers, for those who read the locks of a fleet.
+    #[cfg(feature = "inspect")]
+    servers: std::sync::OnceLock<inspect::servers::Servers>,
 }
 
 impl RedisStore {
@@ -112,7 +115,15 @@ impl RedisStore {
     /// Reads a URL. Opens nothing yet.
     fn parse(url: &str, mut settings: Settings) -> Result<Self> {
         let url = certificates::take(url, &mut settings)?;
-        Ok(Self { masters: Masters::parse(&url, settings)? })
+        Ok(Self::over(Masters::parse(&url, settings)?))
+    }
+
+    fn over(masters: Masters) -> Self {
+        Self {
+            masters,
+            #[cfg(feature = "inspect")]
+            servers: std::sync::OnceLock::new(),
+        }
     }
 
     /// Does something with a lock where the lock is.
@@ -225,6 +236,11 @@ impl LockBackend for RedisStore {
     }
 
     fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspector(&self) -> Option<&impl crate::contract::backend::Inspector> {
         Some(self)
     }
 }

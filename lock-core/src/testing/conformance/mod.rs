@@ -7,6 +7,7 @@ mod all;
 mod blocked;
 mod contract;
 mod holding;
+mod inspecting;
 mod jobs;
 mod modes;
 mod queue;
@@ -31,6 +32,7 @@ pub mod rules {
     pub use crate::testing::conformance::blocked::{blocked_holders, deadlocks};
     pub use crate::testing::conformance::contract::{batches, floors, identity, leases};
     pub use crate::testing::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
+    pub use crate::testing::conformance::inspecting::{inspection, revocation};
     pub use crate::testing::conformance::jobs::{last_runs, periods};
     pub use crate::testing::conformance::modes::{
         downgrade, downgraded, permits_in_use, readers_and_writers, shared_leases, shared_limits, shared_phase,
@@ -65,13 +67,13 @@ pub mod rules {
 macro_rules! conformance_tests {
     ($store:path) => {
         $crate::conformance_tests! { @each $store, check_store:
-            all_or_nothing batches blocked_holders downgrade floors identity last_runs leases shared_leases shared_limits
-            shared_phase stopped_waiters
+            all_or_nothing batches blocked_holders downgrade floors identity inspection last_runs leases shared_leases
+            shared_limits shared_phase stopped_waiters
         }
         $crate::conformance_tests! { @each $store, check_managers:
             abandoned_places budget cancellation deadlocks downgraded endings exclusion fairness fixed_lease handoff
             in_background limits mixed_terms overlapping_sets patience periods permits_in_use readers_and_writers
-            refusals renewal turn
+            refusals renewal revocation turn
         }
     };
     (@each $store:path, $check:ident: $($rule:ident)+) => {

@@ -78,8 +78,10 @@ pub(super) const TABLES: &[Layers] = &[
             &["protect"],
             &["lock manager"],
             &["connect", "election", "global", "job", "overriding", "shutdown", "striped", "web"],
+            &["inspect"],
         ],
     },
+    Layers { source: CORE, within: "api::inspect", modules: &[&["scan", "topology"]] },
     Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "request"]] },
     Layers {
         source: CORE,
@@ -162,7 +164,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: CORE,
         within: "stores::redis::inspect",
-        modules: &[&["entry", "servers"], &["jobs", "release", "topology", "waiters"], &["holders", "scan"]],
+        modules: &[&["servers"], &["jobs", "topology", "waiters"], &["holders", "scan"], &["release"]],
     },
     Layers {
         source: CORE,

@@ -1,7 +1,7 @@
 //! What the holder of a lock waits for, while it says so: the way into a deadlock.
 
 use lock_core::inspect::{EntryState, FleetReader};
-use lock_core::{BlockedNotes as _, LockError, LockKey};
+use lock_core::{LockError, LockKey};
 use serde_json::{Value, json};
 
 use crate::record;
@@ -33,7 +33,7 @@ pub(crate) async fn walk(fleet: &FleetReader, from: &LockKey) -> Result<Walk, Lo
         let entry = fleet.entry(&at).await?.filter(|entry| entry.state == EntryState::Held);
         let Some(owner) = entry.and_then(|entry| entry.holder.owner) else { break };
         // Who may only read the fleet is refused this, and all else is told nevertheless.
-        let says = match fleet.store_of(&at).await?.blocked(&at).await {
+        let says = match fleet.blocked(&at).await {
             Ok(says) => says,
             Err(error) => return Ok(Walk { hops, unknown: Some((at, error)) }),
         };

@@ -110,6 +110,18 @@ impl Cluster {
         &self.seeds[0]
     }
 
+    /// Returns the nodes of the URL.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn seeds(&self) -> impl Iterator<Item = &Node> {
+        self.seeds.iter().map(|seed| &**seed)
+    }
+
+    /// Returns which addresses are reached at others.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn nat(&self) -> &Nat {
+        &self.nat
+    }
+
     /// Returns the node that has or had a lane, if any.
     pub(crate) fn node(&self, lane: u16) -> Option<&Node> {
         self.table.node(lane).map(|node| &**node)

@@ -5,55 +5,20 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::stores::redis::inspect::entry::LockEntry;
+use crate::contract::backend::{FleetHolder, LockEntry};
 use crate::stores::redis::inspect::servers::Servers;
 use crate::stores::redis::inspect::waiters::ask;
 use crate::stores::redis::keys::Keys;
 use crate::stores::redis::server::node::Node;
 use crate::stores::redis::value;
 use crate::types::error::Result;
-use crate::types::mode::Mode;
-use crate::types::owner::{HolderInfo, OwnerId};
+use crate::types::key::LockKey;
+use crate::types::owner::OwnerId;
 
 /// The most holders that are listed for one key.
 const MAX_LISTED: isize = 1000;
 
 const LIST: &str = "list the holders";
-
-/// One of those who have a lock.
-///
-/// ```
-/// use lock_core::inspect::FleetReader;
-/// use lock_core::LockKey;
-///
-/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
-/// for holder in fleet.holders(&LockKey::new("uploads")?).await? {
-///     println!("{:?} has {:?} for {:?} more", holder.info, holder.mode, holder.lease_left);
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct FleetHolder {
-    /// The identity of its claim. `None` for a client of another library, and for what was released but stays taken for
-    /// the rest of its `min_hold`.
-    pub owner: Option<OwnerId>,
-    /// The process and call site, as it describes itself.
-    pub info: Option<HolderInfo>,
-    /// How it has the lock. `None` if that cannot be told.
-    pub mode: Option<Mode>,
-    /// What is left of its lease. `None` if it never ends.
-    pub lease_left: Option<Duration>,
-}
-
-impl FleetHolder {
-    /// The holder of a lock that is not shared.
-    pub(super) fn alone(entry: LockEntry) -> Self {
-        let holder = entry.holder;
-        Self { owner: holder.owner, info: holder.info, mode: Some(Mode::Exclusive), lease_left: holder.ttl_left }
-    }
-}
 
 /// Finds out how locks of a server are shared, by the holder of each that lasts longest.
 pub(super) async fn note_modes(servers: &Servers, from: &Arc<Node>, shared: &mut [&mut LockEntry]) -> Result<()> {
@@ -91,8 +56,8 @@ pub(super) async fn note_modes(servers: &Servers, from: &Arc<Node>, shared: &mut
 }
 
 /// Lists those who share a lock.
-pub(super) async fn read(servers: &Servers, entry: &LockEntry) -> Result<Vec<FleetHolder>> {
-    let keys = Keys::of(&entry.key)?;
+pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<FleetHolder>> {
+    let keys = Keys::of(key)?;
     let mut command = redis::cmd("ZRANGE");
     command.arg(keys.queue()).arg("(0").arg("-inf").arg("BYSCORE").arg("REV").arg("LIMIT").arg(0).arg(MAX_LISTED);
     command.arg("WITHSCORES");
@@ -119,13 +84,11 @@ pub(super) async fn read(servers: &Servers, entry: &LockEntry) -> Result<Vec<Fle
     let Value::Array(known) = answer.value else { return Err(answer.refusal(LIST)) };
     let read = |((owner, left), known): ((String, Duration), Value)| {
         let text = if let Value::BulkString(text) = known { text } else { Vec::new() };
-        FleetHolder {
-            // Released, but kept for the rest of its `min_hold`.
-            owner: OwnerId::from_hex(&owner).filter(|_| !owner.starts_with(&"0".repeat(16))),
-            info: value::waiter(&text).map(|(info, _)| info),
-            mode: value::mode(&text),
-            lease_left: Some(left),
-        }
+        // Released, but kept for the rest of its `min_hold`.
+        let owner = OwnerId::from_hex(&owner).filter(|_| !owner.starts_with(&"0".repeat(16)));
+        let mut holder = FleetHolder::new(owner, Some(left));
+        (holder.info, holder.mode) = (value::waiter(&text).map(|(info, _)| info), value::mode(&text));
+        holder
     };
     Ok(live.into_iter().zip(known).map(read).collect())
 }

@@ -1,294 +1,107 @@
-//! Walks through the keys of a server, slowly.
+//! Walks through the keys of a server, or of every master of a cluster.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::Value;
 
-use crate::contract::backend::JobRecord;
-use crate::stores::redis::inspect::servers::{Fleet, within};
+use crate::contract::backend::{ScanPage, ScanPosition};
+use crate::stores::redis::inspect::jobs;
+use crate::stores::redis::inspect::servers::{Fleet, Servers, within};
+use crate::stores::redis::keys;
 use crate::stores::redis::place::slots::Topology;
+use crate::stores::redis::server::node::Node;
 use crate::stores::redis::wire::url::Address;
 use crate::types::error::Result;
 use crate::types::key::LockKey;
-use crate::types::system::clock::Clock;
 
-use crate::stores::redis::inspect::{EntryState, FleetReader, Found, LockEntry, jobs};
-use crate::stores::redis::keys;
-use crate::stores::redis::server::node::Node;
-
-/// Sets what a [`Scan`] looks at, and how much it may cost.
-///
-/// ```
-/// use lock_core::inspect::ScanOptions;
-///
-/// // Strings of other clients below `jobs:` count as locks too.
-/// let options = ScanOptions::new().with_prefix("jobs:").with_foreign_prefix("jobs:").with_max_keys(10_000);
-/// # drop(options);
-/// ```
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct ScanOptions {
-    prefix: String,
-    foreign: Vec<String>,
-    pause: Duration,
-    max_keys: u64,
-}
-
-impl ScanOptions {
-    /// How many keys the server looks at in one go. In a measurement, ten times as many kept other
-    /// clients waiting for 5 ms instead of 0.5 ms.
-    const BATCH: u64 = 100;
-
-    /// Looks at every key, at most a million, with a pause of 1 ms after each hundred.
-    pub fn new() -> Self {
-        Self { prefix: String::new(), foreign: Vec::new(), pause: Duration::from_millis(1), max_keys: 1_000_000 }
-    }
-
-    /// Looks only at keys that begin with this.
-    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Counts strings below this prefix that are not in our format as locks of other clients. May
-    /// be called more than once; other such strings are left out.
-    pub fn with_foreign_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.foreign.push(prefix.into());
-        self
-    }
-
-    /// Sets the pause after each hundred keys.
-    pub fn with_pause(mut self, pause: Duration) -> Self {
-        self.pause = pause;
-        self
-    }
-
-    /// Sets about how many keys are looked at before the scan ends [truncated](Scan::is_truncated).
-    /// In a cluster this counts all masters together.
-    pub fn with_max_keys(mut self, max_keys: u64) -> Self {
-        self.max_keys = max_keys;
-        self
-    }
-}
-
-impl Default for ScanOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// The longest value that a classic client is assumed to write into a lock.
-const NONCE: usize = 64;
-
-/// A walk through the locks of a server, or of every master of a cluster, batch by batch.
-///
-/// A lock that is taken or freed meanwhile may or may not be seen; a lock that is held all the time
-/// is seen once.
-///
-/// A master of a cluster that cannot be reached, or is no longer a master, causes an error that names
-/// it; a scan that begins after the failover reads its successor. When all masters have been read, those
-/// that took over slots meanwhile, or are doing so, are read again: a lock whose slot moves during the
-/// scan is not missed.
-///
-/// ```
-/// use lock_core::inspect::{FleetReader, ScanOptions};
-///
-/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
-/// let mut scan = fleet.scan(ScanOptions::new());
-/// let mut held = 0;
-/// while let Some(batch) = scan.next().await? {
-///     held += batch.len();
-/// }
-/// println!("{held} locks on {:?}", scan.servers());
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct Scan<'a> {
-    reader: &'a FleetReader,
-    options: ScanOptions,
+/// Where a walk goes on.
+#[derive(Clone)]
+struct Position {
     /// The server that is being read.
-    server: Option<Arc<Node>>,
+    server: Arc<Node>,
     /// Where to continue in its keys.
     cursor: u64,
-    /// The cluster as it was when its masters were listed, if the server belongs to one.
-    cluster: Option<Topology>,
+    cluster: Option<Cluster>,
+}
+
+/// What is left of a walk through a cluster.
+#[derive(Clone)]
+struct Cluster {
+    /// The cluster as it was when its masters were listed.
+    now: Topology,
     /// The masters that are still to be read.
     ahead: VecDeque<Address>,
     /// Whether masters that are taking over a slot have been listed to be read again. Once is enough:
     /// locks that they were given later were seen on their previous master.
     settled: bool,
-    ended: bool,
-    visited: u64,
-    truncated: bool,
-    /// The locks returned so far: SCAN may name a key twice.
-    given: HashSet<LockKey>,
-    /// The jobs found so far.
-    jobs: BTreeMap<LockKey, JobRecord>,
-    /// The number of left-out strings that look like locks of other clients, and one of them.
-    left_out: (u64, Option<LockKey>),
-    /// The names of the servers read so far.
-    read: BTreeSet<String>,
 }
 
-impl<'a> Scan<'a> {
-    pub(super) fn new(reader: &'a FleetReader, mut options: ScanOptions) -> Self {
-        // Both prefixes are relative to the namespace.
-        options.prefix.insert_str(0, reader.key_prefix());
-        options.foreign.iter_mut().for_each(|prefix| prefix.insert_str(0, reader.key_prefix()));
-        Self {
-            reader,
-            options,
-            server: None,
-            cursor: 0,
-            cluster: None,
-            ahead: VecDeque::new(),
-            settled: false,
-            ended: false,
-            visited: 0,
-            truncated: false,
-            given: HashSet::new(),
-            jobs: BTreeMap::new(),
-            left_out: (0, None),
-            read: BTreeSet::new(),
-        }
-    }
-
-    /// Reads the next locks. A batch may be empty although there are more. `None` at the end.
+impl Servers {
+    /// Reads the next keys of a walk.
     ///
-    /// # Errors
-    ///
-    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The message names the
-    /// server.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: the same batch is read again.
-    pub async fn next(&mut self) -> Result<Option<Vec<LockEntry>>> {
-        let Some(server) = self.server().await? else { return Ok(None) };
-        if self.visited >= self.options.max_keys {
-            self.truncated = true;
-            (self.server, self.ended) = (None, true);
-            return Ok(None);
+    /// When all masters of a cluster have been read, those that took over slots meanwhile, or are doing so, are read again.
+    pub(super) async fn page(&self, prefix: &str, limit: u32, after: Option<&ScanPosition>) -> Result<ScanPage> {
+        let at = match after.and_then(ScanPosition::get::<Position>) {
+            Some(position) => position.clone(),
+            None => self.begin().await?,
+        };
+        let Position { server, cursor, cluster } = at;
+        let Names { next, locks, jobs } = within(&server, "scan", names(&server, cursor, prefix, limit)).await?;
+        let below = |names: Vec<LockKey>| -> Vec<LockKey> {
+            names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect()
+        };
+        let mut page = ScanPage::new(server.pool.node());
+        page.entries = self.read(&server, &below(locks)).await?.into_iter().filter_map(super::Found::entry).collect();
+        page.jobs = jobs::read(self, &server, &below(jobs)).await?;
+        page.visited = u64::from(limit);
+        page.next = match cluster {
+            cluster if next > 0 => Some(Position { server, cursor: next, cluster }),
+            Some(cluster) => self.next_master(cluster).await?,
+            None => None,
         }
-        if self.visited > 0 {
-            let clock = Clock::system();
-            clock.sleep_until(clock.now().after(self.options.pause)).await;
-        }
-        let Names { next, locks, jobs } = within(&server, "scan", self.keys(&server)).await?;
-        let is_new = |name: &LockKey| name.as_str().starts_with(&self.options.prefix) && !self.given.contains(name);
-        let names: Vec<LockKey> = locks.into_iter().filter(is_new).collect();
-        let found = self.reader.read(&server, &names).await?;
-        let jobs: Vec<LockKey> =
-            jobs.into_iter().filter(|name| name.as_str().starts_with(&self.options.prefix)).collect();
-        self.jobs.extend(jobs::read(&self.reader.servers, &server, &jobs).await?);
-        self.read.insert(server.pool.node().to_owned());
-        self.cursor = next;
-        if next == 0 {
-            (self.server, self.ended) = (None, self.cluster.is_none());
-        }
-        self.visited += ScanOptions::BATCH;
-        let mut entries = Vec::new();
-        for found in found {
-            let Found::Entry(entry) = found else { continue };
-            if !self.is_wanted(&entry) {
-                self.leave_out(*entry);
-            } else if self.given.insert(entry.key.clone()) {
-                entries.push(*entry);
-            }
-        }
-        Ok(Some(entries))
+        .map(ScanPosition::new);
+        Ok(page)
     }
 
-    /// Returns whether the scan ended early because it had looked at as many keys as allowed.
-    #[must_use]
-    pub fn is_truncated(&self) -> bool {
-        self.truncated
-    }
-
-    /// Returns the names of the servers that were read so far: the masters of a cluster, or one.
-    #[must_use]
-    pub fn servers(&self) -> Vec<&str> {
-        self.read.iter().map(String::as_str).collect()
-    }
-
-    /// Returns the jobs found so far that have a period, by the key of their lock. They are remembered also
-    /// while nobody runs them.
-    pub fn jobs(&self) -> impl Iterator<Item = (&LockKey, &JobRecord)> {
-        self.jobs.iter()
-    }
-
-    /// Returns about how many strings were left out so far that look like locks of other clients, and one
-    /// of them. Such strings are short and have an expiry, or have `lock` or `mutex` in their name. To see
-    /// them, give their prefix to [`ScanOptions::with_foreign_prefix`].
-    #[must_use]
-    pub fn left_out(&self) -> (u64, Option<&LockKey>) {
-        (self.left_out.0, self.left_out.1.as_ref())
-    }
-
-    fn leave_out(&mut self, entry: LockEntry) {
-        let name = entry.key.as_str().to_ascii_lowercase();
-        let named = name.contains("lock") || name.contains("mutex");
-        let short = entry.foreign_value.is_some_and(|value| value.len() <= NONCE);
-        if named || (short && entry.holder.ttl_left.is_some()) {
-            self.left_out.0 += 1;
-            // A key with such a word in its name is the better example.
-            if self.left_out.1.is_none() || named {
-                self.left_out.1 = Some(entry.key);
+    async fn begin(&self) -> Result<Position> {
+        match self.look().await? {
+            Fleet::One(server) => Ok(Position { server, cursor: 0, cluster: None }),
+            Fleet::Cluster(now) => {
+                let mut ahead: VecDeque<Address> = now.masters().into_iter().cloned().collect();
+                // Somebody serves the slots, all of which have a master.
+                let first = ahead.pop_front().ok_or_else(|| self.named().unreadable("tell who serves which slot"))?;
+                let server = self.master(&first).await?;
+                Ok(Position { server, cursor: 0, cluster: Some(Cluster { now, ahead, settled: false }) })
             }
         }
     }
 
-    /// Finds the server to continue with; `None` at the end.
-    async fn server(&mut self) -> Result<Option<Arc<Node>>> {
-        let servers = &self.reader.servers;
-        while self.server.is_none() && !self.ended {
-            if let Some(next) = self.ahead.front() {
-                self.server = Some(servers.master(next).await?);
-                self.ahead.pop_front();
-                continue;
-            }
-            match servers.look().await? {
-                Fleet::One(server) => (self.server, self.cluster) = (Some(server), None),
-                Fleet::Cluster(now) => {
-                    let mut unread = match &self.cluster {
-                        None => now.masters(),
-                        Some(before) => now.gained_since(before),
-                    };
-                    let mut grown = Vec::new();
-                    if self.cluster.is_some() && !self.settled {
-                        grown = servers.grown(&now).await?;
-                        self.settled = true;
-                    }
-                    unread.extend(&grown);
-                    self.ahead = unread.into_iter().cloned().collect();
-                    self.ended = self.ahead.is_empty();
-                    self.cluster = Some(now);
-                }
-            }
+    /// Finds the master to continue with; `None` at the end.
+    async fn next_master(&self, Cluster { mut now, mut ahead, mut settled }: Cluster) -> Result<Option<Position>> {
+        if ahead.is_empty() {
+            let Fleet::Cluster(then) = self.look().await? else { return Ok(None) };
+            let grown = if settled { Vec::new() } else { self.grown(&then).await? };
+            ahead = then.gained_since(&now).into_iter().chain(&grown).cloned().collect();
+            (now, settled) = (then, true);
         }
-        Ok(self.server.clone())
+        let Some(next) = ahead.pop_front() else { return Ok(None) };
+        let server = self.master(&next).await?;
+        Ok(Some(Position { server, cursor: 0, cluster: Some(Cluster { now, ahead, settled }) }))
     }
+}
 
-    async fn keys(&self, server: &Node) -> Result<Names> {
-        let mut command = redis::cmd("SCAN");
-        command.arg(self.cursor).arg("COUNT").arg(ScanOptions::BATCH).arg("TYPE").arg("string");
-        if !self.options.prefix.is_empty() {
-            // The name of what lies beside a lock mostly begins with a brace.
-            command.arg("MATCH").arg(format!("*{}*", literal(&self.options.prefix)));
-        }
-        let connection = server.pool.connection().await?;
-        let answer = connection.link.send(&command).await.map_err(|error| server.failed("scan", &error))?;
-        read(answer).ok_or_else(|| server.unreadable("scan"))
+/// Reads the names of keys, of which some only contain the prefix.
+async fn names(server: &Node, cursor: u64, prefix: &str, limit: u32) -> Result<Names> {
+    let mut command = redis::cmd("SCAN");
+    command.arg(cursor).arg("COUNT").arg(limit).arg("TYPE").arg("string");
+    if !prefix.is_empty() {
+        // The name of what lies beside a lock mostly begins with a brace.
+        command.arg("MATCH").arg(format!("*{}*", literal(prefix)));
     }
-
-    fn is_wanted(&self, entry: &LockEntry) -> bool {
-        entry.state != EntryState::Foreign
-            || self.options.foreign.iter().any(|prefix| entry.key.as_str().starts_with(prefix))
-    }
+    let connection = server.pool.connection().await?;
+    let answer = connection.link.send(&command).await.map_err(|error| server.failed("scan", &error))?;
+    read(answer).ok_or_else(|| server.unreadable("scan"))
 }
 
 /// What a server names in one go.

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 
-use crate::stores::redis::cluster::{Seeds, no_cluster};
-use crate::stores::redis::place::discovery::Place;
+use crate::stores::redis::cluster::no_cluster;
+use crate::stores::redis::masters::Masters;
 use crate::stores::redis::place::slots::Topology;
 use crate::stores::redis::server::node::Node;
-use crate::stores::redis::wire::certificates;
-use crate::stores::redis::wire::settings::Settings;
 use crate::stores::redis::wire::url::{Address, Nat};
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::key::LockKey;
@@ -27,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const REDIRECTIONS: usize = 3;
 
 /// How to reach every server of a fleet, with the credentials and settings of one URL.
-pub(super) struct Servers {
+pub(crate) struct Servers {
     /// The server of the URL.
     named: Arc<Node>,
     /// Other nodes of its cluster, by name, with their connections.
@@ -77,30 +75,19 @@ struct ServerRequest {
 }
 
 impl Servers {
-    pub(super) fn new(url: &str) -> Result<Self> {
-        let mut settings = Settings::default();
-        let url = &certificates::take(url, &mut settings)?;
-        if !Seeds::are_named_by(url) {
-            let (place, durability) = Place::parse(url, settings)?;
-            let named = Arc::new(Node::found_at(place, durability));
-            return Ok(Self {
-                named,
-                others: Mutex::default(),
-                nat: Nat::default(),
-                of_cluster: false,
-                is_cluster: AtomicBool::default(),
-            });
-        }
-        let Seeds { targets, nat } = Seeds::parse(url, &settings)?;
-        let mut nodes = targets.into_iter().map(|target| (target.node().to_owned(), Arc::new(Node::at(target))));
-        let (_, named) = nodes.next().ok_or_else(|| LockError::misconfigured("the Redis URL names no server"))?;
-        Ok(Self {
-            named,
-            others: Mutex::new(nodes.collect()),
-            nat,
-            of_cluster: true,
-            is_cluster: AtomicBool::default(),
-        })
+    /// Knows the servers that a URL names. A store of a cluster routes by its own table; these are followed from one to the
+    /// next, as any client may.
+    pub(super) fn of(masters: &Masters) -> Self {
+        let at = |node: &Node| Arc::new(Node::at(node.pool.target().clone()));
+        let (named, others, nat) = match masters {
+            Masters::One(node) => (Arc::clone(node), BTreeMap::new(), Nat::default()),
+            Masters::Cluster(cluster) => {
+                let others = cluster.seeds().skip(1).map(|seed| (seed.name().to_owned(), at(seed)));
+                (at(cluster.first()), others.collect(), cluster.nat().clone())
+            }
+        };
+        let of_cluster = masters.only().is_none();
+        Self { named, others: Mutex::new(others), nat, of_cluster, is_cluster: AtomicBool::default() }
     }
 
     /// Returns the server of the URL.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::contract::backend::MemberList;
-use crate::stores::redis::inspect::FleetReader;
+use crate::contract::backend::{LockBackend as _, MemberList};
+use crate::stores::redis::RedisStore;
 use crate::stores::redis::inspect::servers::{Fleet, within};
 use crate::stores::redis::keys::{BIRTH, MEMBERS};
 use crate::stores::redis::place::discovery::Place;
@@ -125,11 +125,11 @@ impl Server {
 }
 
 impl Topology {
-    /// Asks every server behind a URL that names one server, sentinels or a cluster.
-    pub(crate) async fn of_store(url: &str) -> Result<Self> {
-        let fleet = FleetReader::new(url)?;
-        let named = fleet.servers.named();
-        let found = |kind, servers| Self { kind, durability: named.durability, majority: None, servers };
+    /// Asks every server of a store: one server, one behind sentinels, or those of a cluster.
+    pub(crate) async fn of_store(store: &RedisStore) -> Result<Self> {
+        let (all, is_cluster) = (store.servers(), store.masters.only().is_none());
+        let named = all.named();
+        let found = |kind, servers| Self { kind, durability: store.durability(), majority: None, servers };
         if let Place::Sentinels(sentinels) = named.pool.place() {
             let mut servers = master(named).await;
             for (address, says) in sentinels.ask_all().await? {
@@ -141,17 +141,17 @@ impl Topology {
             servers[0].names = agreed(&servers);
             return Ok(found("sentinel", servers));
         }
-        let topology = match fleet.servers.look().await {
+        let topology = match all.look().await {
             Ok(Fleet::Cluster(topology)) => topology,
             Ok(Fleet::One(node)) => return Ok(found("server", master(&node).await)),
             Err(error) => {
                 let away = Server::new(named.pool.node(), Part::Master).failed(&error);
-                return Ok(found(if is_cluster(url) { "cluster" } else { "server" }, vec![away]));
+                return Ok(found(if is_cluster { "cluster" } else { "server" }, vec![away]));
             }
         };
         let mut servers = Vec::new();
         for address in topology.masters() {
-            let mut followed = match fleet.servers.master(address).await {
+            let mut followed = match all.master(address).await {
                 Ok(node) => master(&node).await,
                 Err(error) => vec![Server::new(address.to_string(), Part::Master).failed(&error)],
             };
@@ -162,12 +162,12 @@ impl Topology {
     }
 
     /// Asks the members of a quorum, all at once.
-    pub(crate) async fn of_members(members: Vec<FleetReader>, list: &MemberList) -> Self {
+    pub(crate) async fn of_members(members: Vec<RedisStore>, list: &MemberList) -> Self {
         let mut asking = JoinSet::new();
-        for (at, reader) in members.into_iter().enumerate() {
+        for (at, store) in members.into_iter().enumerate() {
             let list = list.clone();
             asking.spawn(async move {
-                let (node, clock) = (reader.servers.named(), Clock::system());
+                let (node, clock) = (store.servers().named(), Clock::system());
                 let late = || {
                     LockError::unavailable(format!(
                         "{} did not answer within {PATIENCE:?}; check whether it is stalled",
@@ -196,10 +196,6 @@ fn agreed(servers: &[Server]) -> Option<String> {
     let mut named = servers.iter().filter_map(|server| server.names.as_ref());
     let first = named.next()?;
     named.all(|other| other == first).then(|| first.clone())
-}
-
-fn is_cluster(url: &str) -> bool {
-    url.split("://").next().is_some_and(|scheme| scheme.ends_with("+cluster"))
 }
 
 /// Describes a master, and its replicas.

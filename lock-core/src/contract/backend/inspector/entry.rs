@@ -1,19 +1,18 @@
 //! One lock, as it is read.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::owner::Holder;
 
-/// One lock, as Redis stores it.
+/// One lock that is not free, as its store has it.
 ///
 /// ```
-/// use lock_core::inspect::FleetReader;
-/// use lock_core::LockKey;
+/// use lock_core::{Inspector as _, LockKey, MemoryStore};
 ///
-/// # async fn demo(fleet: FleetReader) -> Result<(), lock_core::LockError> {
-/// if let Some(entry) = fleet.entry(&LockKey::new("report")?).await? {
+/// # async fn demo(store: MemoryStore) -> Result<(), lock_core::LockError> {
+/// if let Some(entry) = store.entry(&LockKey::new("report")?).await? {
 ///     println!("{} for {:?}, {:?} wait", entry.holder, entry.held_for, entry.waiters);
 /// }
 /// # Ok(())
@@ -34,29 +33,29 @@ pub struct LockEntry {
     pub mode: Option<Mode>,
     /// The holder with its lease. If the lease was handed on inside a process, this is the holder
     /// that opened it; that process's live view names the current holder. Of several that share the lock, this is the
-    /// one that came first, which may have left: [`FleetReader::holders`](crate::inspect::FleetReader::holders) lists
-    /// them.
+    /// one that came first, which may have left: [`Inspector::sharers`](crate::Inspector::sharers) lists them.
     pub holder: Holder,
     /// The value that a foreign client wrote, at most its first 1,025 bytes. It is needed to take the lock
-    /// away from that client, see
-    /// [`FleetReader::release_foreign`](crate::inspect::FleetReader::release_foreign).
+    /// away from that client, see [`RevokeFrom::Foreign`](crate::RevokeFrom::Foreign).
     pub foreign_value: Option<Vec<u8>>,
-    /// When the lock was granted, by the server's clock. `None` for a foreign holder.
+    /// When the lock was granted, by the store's clock. `None` for a foreign holder.
     pub granted_at: Option<SystemTime>,
-    /// How long ago that was, by the server's clock.
+    /// How long ago that was, by the store's clock.
     pub held_for: Option<Duration>,
-    /// How many processes are in the server's queue; `None` if that could not be read. Processes that poll leave no
+    /// How many processes are in the store's queue; `None` if that could not be read. Processes that poll leave no
     /// trace.
     pub waiters: Option<u64>,
     /// The lease with which one of our holders took the lock: a renewal raises what is left of it to this.
     /// `None` for other holders.
     pub ttl: Option<Duration>,
+    /// What only this store tells of it, each by a name for people and programs: `("pinned by", "pid 7, for 3s")`.
+    pub details: Vec<(&'static str, String)>,
 }
 
 /// Who has a lock that is not free.
 ///
 /// ```
-/// use lock_core::inspect::EntryState;
+/// use lock_core::EntryState;
 ///
 /// assert_eq!(EntryState::Foreign.as_str(), "foreign");
 /// ```
@@ -87,14 +86,18 @@ impl EntryState {
 }
 
 impl LockEntry {
-    pub(super) fn new(key: LockKey, holder: Holder, waiters: Option<u64>, now: u64) -> Self {
+    /// Describes a lock by its holder, at a moment of the store's clock: how long it has been held follows from
+    /// [`Holder::since`]. A holder with neither an owner nor a description is one of another library; one with a description
+    /// alone has released, and the lock stays taken for its `min_hold`.
+    #[must_use]
+    pub fn new(key: LockKey, holder: Holder, now: SystemTime) -> Self {
         let state = match (&holder.owner, &holder.info) {
             (Some(_), _) => EntryState::Held,
             (None, Some(_)) => EntryState::Kept,
             (None, None) => EntryState::Foreign,
         };
         let granted_at = holder.since;
-        let held_for = granted_at.map(|since| (UNIX_EPOCH + Duration::from_micros(now)).duration_since(since));
+        let held_for = granted_at.map(|since| now.duration_since(since));
         Self {
             key,
             state,
@@ -105,8 +108,9 @@ impl LockEntry {
             granted_at,
             // The holder's estimate of the server's time may be a little ahead.
             held_for: held_for.map(Result::unwrap_or_default),
-            waiters,
+            waiters: None,
             ttl: None,
+            details: Vec::new(),
         }
     }
 
@@ -130,18 +134,22 @@ impl LockEntry {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
     use super::{EntryState, LockEntry};
     use crate::types::fencing::FencingToken;
     use crate::types::key::LockKey;
     use crate::types::owner::{Holder, HolderInfo, OwnerId};
 
+    fn at(micros: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(micros)
+    }
+
     #[test]
     fn a_holder_tells_since_when() {
         let mut holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), None);
         holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
-        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, Some(0), 9_500_000);
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, at(9_500_000));
         assert_eq!(entry.granted_at, Some(UNIX_EPOCH + Duration::from_secs(7)));
         assert_eq!(entry.held_for, Some(Duration::from_millis(2500)));
         assert!(entry.is_without_ttl() && entry.state == EntryState::Held);
@@ -152,7 +160,7 @@ mod tests {
         let mut holder =
             Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), Some(Duration::ZERO));
         holder.since = Some(UNIX_EPOCH + Duration::from_secs(7));
-        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, Some(0), 5);
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), holder, at(5));
         assert_eq!(entry.held_for, Some(Duration::ZERO));
     }
 
@@ -161,7 +169,7 @@ mod tests {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let renewed = |ttl, ttl_left| {
             let holder = Holder::new(HolderInfo::new("h", 1, "s"), OwnerId::random(), FencingToken::new(7), ttl_left);
-            let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, Some(0), 5);
+            let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, at(5));
             entry.ttl = ttl;
             entry.renewed_ago()
         };
@@ -172,7 +180,7 @@ mod tests {
 
     #[test]
     fn foreign_text_has_no_age() {
-        let entry = LockEntry::new(LockKey::new("k").unwrap(), Holder::foreign(None), Some(0), 5);
+        let entry = LockEntry::new(LockKey::new("k").unwrap(), Holder::foreign(None), at(5));
         assert_eq!((entry.state, entry.held_for, entry.granted_at), (EntryState::Foreign, None, None));
     }
 }

@@ -1,8 +1,11 @@
 //! From a URL to the servers behind it.
 
-use crate::api::connect::redlock;
+use crate::api::connect::{is_quorum, redlock};
+use crate::api::inspect::FleetReader;
+use crate::contract::backend::AnyBackend;
 use crate::stores::quorum::Quorum;
-use crate::stores::redis::inspect::{FleetReader, Topology};
+use crate::stores::redis::RedisStore;
+use crate::stores::redis::inspect::Topology;
 use crate::types::error::Result;
 use crate::types::prefix::take_key_prefix;
 
@@ -22,10 +25,11 @@ impl Topology {
     /// Safe: it only reads.
     pub async fn read(url: &str) -> Result<Self> {
         if !is_quorum(url) {
-            return Self::of_store(url).await;
+            let (url, _) = take_key_prefix(url)?;
+            return Self::of_store(&RedisStore::new(&url)?).await;
         }
         let quorum = Quorum::new(url)?;
-        let mut topology = Self::of_members(FleetReader::members(url)?, quorum.list()).await;
+        let mut topology = Self::of_members(redlock::stores(url)?, quorum.list()).await;
         for server in &mut topology.servers {
             server.excluded_for = server.excluded_for.filter(|_| !quorum.remembers());
             let other = server.lists.iter().find(|other| !quorum.fits(other));
@@ -61,11 +65,7 @@ impl FleetReader {
         // All that is wrong with the list as a whole.
         Quorum::new(url)?;
         let (_, prefix) = take_key_prefix(url)?;
-        let (members, _) = redlock::parts(url)?;
-        members.iter().map(|url| Self::new(url).map(|reader| reader.within(prefix.as_deref()))).collect()
+        let members = redlock::stores(url)?.into_iter().map(AnyBackend::new);
+        Ok(members.map(|member| Self::of(member).within(prefix.as_deref())).collect())
     }
-}
-
-fn is_quorum(url: &str) -> bool {
-    matches!(url.split("://").next(), Some("redlock" | "redlocks"))
 }

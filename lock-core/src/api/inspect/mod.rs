@@ -1,0 +1,288 @@
+//! Reads the locks of a whole fleet from the store, for people and for inspectors.
+//!
+//! Nothing here is part of an acquire. A scan is paced and bounded, and changes nothing.
+
+mod scan;
+mod topology;
+
+use std::fmt;
+
+use crate::api::connect::{is_quorum, open};
+use crate::contract::backend::{AnyBackend, Blocked, Freed, JobRecord, Revocation, RevokeFrom};
+use crate::types::error::{LockError, Result};
+use crate::types::key::LockKey;
+use crate::types::owner::OwnerId;
+
+pub use crate::contract::backend::{EntryState, FleetHolder, LockEntry, Waiter};
+pub use crate::stores::redis::inspect::{Part, Server, Topology};
+pub use scan::{Scan, ScanOptions};
+
+/// Reads the locks of every process that uses one store: a Redis server, the master that sentinels name, a Redis Cluster, or
+/// any other store that has an [`Inspector`](crate::Inspector).
+///
+/// The URL of any node of a Redis Cluster stands for its cluster. A scan reads the masters one after the other, and a
+/// command for one key goes to the master that serves it. Every node is reached with the credentials
+/// and settings of the URL, at the address that the cluster announces. Replicas are never read. If the
+/// node of the URL cannot be reached, the masters of the last scan are asked instead. At most a kilobyte of a value is read.
+///
+/// ```no_run
+/// use lock_core::inspect::{FleetReader, ScanOptions};
+///
+/// # async fn demo() -> Result<(), lock_core::LockError> {
+/// let fleet = FleetReader::new("redis://127.0.0.1")?;
+/// let mut scan = fleet.scan(ScanOptions::new().with_prefix("lock:"));
+/// while let Some(batch) = scan.next().await? {
+///     for entry in batch {
+///         println!("{} is held by {}", entry.key, entry.holder);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct FleetReader {
+    store: AnyBackend,
+    /// The prefix of every key that is read.
+    prefix: String,
+}
+
+impl FleetReader {
+    /// Names a store by its URL, as in [`LockManager::connect`](crate::LockManager::connect). Opens nothing yet.
+    ///
+    /// With `?key_prefix=prod:` scans see the keys of that namespace only. Keys are always given and returned
+    /// as they are in the store. The members of a quorum are read one by one: [`members`](Self::members).
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
+    /// read. The message never repeats the URL.
+    pub fn new(url: &str) -> Result<Self> {
+        if is_quorum(url) {
+            // What one member has may be nobody's.
+            return Err(LockError::misconfigured(
+                "a quorum has no locks of its own; read its members one by one, by FleetReader::members",
+            ));
+        }
+        let (store, prefix) = open(url)?;
+        Ok(Self { prefix: prefix.unwrap_or_default(), ..Self::of(store) })
+    }
+
+    /// Reads the locks of a store that is open already.
+    ///
+    /// ```
+    /// use lock_core::inspect::FleetReader;
+    /// use lock_core::{AnyBackend, LockManager, MemoryStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_core::LockError> {
+    /// let store = MemoryStore::new();
+    /// let guard = LockManager::builder(store.clone()).build()?.lock("report").await?;
+    /// let fleet = FleetReader::of(AnyBackend::new(store));
+    /// assert!(fleet.entry(guard.key()).await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of(store: AnyBackend) -> Self {
+        Self { store, prefix: String::new() }
+    }
+
+    /// Confines it to a namespace.
+    fn within(mut self, prefix: Option<&str>) -> Self {
+        self.prefix = prefix.unwrap_or_default().to_owned();
+        self
+    }
+
+    /// Returns the URL's `key_prefix`, empty if it has none.
+    #[must_use]
+    pub fn key_prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Returns the name of the URL's server: host, port and database, never a credential.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        self.store.name()
+    }
+
+    /// Checks that the server answers and accepts our credentials.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn ping(&self) -> Result<()> {
+        self.store.backend().ping().await
+    }
+
+    /// Returns the store on the server that keeps a key: of a Redis Cluster, the master of its slot. It
+    /// serves locks whose keys lie there.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn store_of(&self, key: &LockKey) -> Result<AnyBackend> {
+        let keeper = self.store.backend().keeper(key.clone()).await?;
+        Ok(keeper.unwrap_or_else(|| self.store.clone()))
+    }
+
+    /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].
+    #[must_use]
+    pub fn scan(&self, options: ScanOptions) -> Scan<'_> {
+        Scan::new(self, options)
+    }
+
+    /// Reads one lock. `None` if it is free.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), also for a key under which something else
+    /// lies, and for a store that does not tell who holds its locks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn entry(&self, key: &LockKey) -> Result<Option<LockEntry>> {
+        self.store.backend().entry(key.clone()).await
+    }
+
+    /// Lists the waiters in the store's queue for a key, in order of arrival.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn waiters(&self, key: &LockKey) -> Result<Vec<Waiter>> {
+        self.store.backend().waiters(key.clone()).await
+    }
+
+    /// Lists everybody who has a lock, in the order in which their leases end: one holder, or all that share it.
+    ///
+    /// Readers of one process mostly share one claim, which is one holder here: that process's live view names each.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holders(&self, key: &LockKey) -> Result<Vec<FleetHolder>> {
+        let Some(entry) = self.entry(key).await? else { return Ok(Vec::new()) };
+        match entry.state {
+            EntryState::Shared => self.store.backend().sharers(key.clone()).await,
+            _ => Ok(vec![FleetHolder::from(entry)]),
+        }
+    }
+
+    /// Reads what is remembered of a job that has a period. `None` if it never ran, or was forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn job(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        self.store.backend().job(key.clone()).await
+    }
+
+    /// Reads what the holder of a lock waits for, if it has said so lately.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        self.store_of(key).await?.backend().blocked(key.clone()).await
+    }
+
+    /// Takes a lock away from the holder with this identity, and from no other.
+    ///
+    /// First the holder's process is told who takes the lock away and why; it reports the loss as
+    /// [`LossReason::Revoked`](crate::LossReason::Revoked). Then comes the ordinary release: the
+    /// comparison and the deletion are one step on the server, and the next grant has a greater fencing
+    /// token. A process that cannot be told, because it is not listening at the moment, learns of it at
+    /// its next renewal, as [`LossReason::Stolen`](crate::LossReason::Stolen). Until then it believes that
+    /// it holds the lock: only a resource that checks tokens is safe in between.
+    ///
+    /// Whatever the outcome, a `tracing` event with the target `lock_core::audit` says who asked
+    /// (`actor`), for which key, and why. The process of the holder emits one too.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry). After [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable)
+    /// the lock may or may not have been released; repeating the call is safe.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; the lock may still be taken away.
+    pub async fn release(&self, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<Freed> {
+        self.revoke(key, Revocation::new(RevokeFrom::Owner(owner), actor, reason)).await
+    }
+
+    /// Takes a lock away from a client of another library: deletes the key if it holds exactly this
+    /// value, in one step on the server.
+    ///
+    /// That client is not notified. It finds out when it renews or releases, if it checks.
+    ///
+    /// Audited as [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; the lock may still be taken away.
+    pub async fn release_foreign(&self, key: &LockKey, value: &[u8], actor: &str, reason: &str) -> Result<Freed> {
+        self.revoke(key, Revocation::new(RevokeFrom::Foreign(value.to_vec()), actor, reason)).await
+    }
+
+    async fn revoke(&self, key: &LockKey, revocation: Revocation) -> Result<Freed> {
+        let at = self.store_of(key).await;
+        let freed = match &at {
+            Ok(_) => self.store.backend().revoke(key.clone(), revocation.clone()).await,
+            Err(error) => Err(error.clone()),
+        };
+        self.audit(&at, key, &revocation, &freed);
+        freed
+    }
+
+    fn audit(&self, at: &Result<AnyBackend>, key: &LockKey, revocation: &Revocation, freed: &Result<Freed>) {
+        let outcome = match freed {
+            Ok(Freed::Released) => "released",
+            Ok(Freed::NotHeld) => "not_held",
+            Err(_) => "failed",
+        };
+        let (node, key) = (at.as_ref().map_or(self.node(), AnyBackend::name), key.as_str());
+        let Revocation { from, actor, reason } = revocation;
+        let owner = if let RevokeFrom::Owner(owner) = from { Some(*owner) } else { None };
+        tracing::warn!(
+            target: "lock_core::audit",
+            action = "release", node, key, ?owner, actor = actor.as_str(), reason = reason.as_str(), outcome,
+            "an operator asked to release a lock"
+        );
+    }
+}
+
+impl fmt::Debug for FleetReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FleetReader({})", self.node())
+    }
+}
