@@ -42,7 +42,7 @@ async fn change_cart(Path(id): Path<u64>) -> String {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let metrics = lock_metrics::install()?;
-    let locks = LockManager::from_env().await?;
+    let locks = LockManager::builder_from_env()?.serve_while_stopping().connect().await?;
     locks.clone().install()?;
 
     // The key of a cart's lock is made from the path; a request waits for it for at most 5 s, the
@@ -70,8 +70,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind(env::var("LISTEN").as_deref().unwrap_or("127.0.0.1:8080")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // On Ctrl-C and SIGTERM, no new request is accepted, and those that were have five seconds to finish. The layer's still
-    // get their lock; a charge that waits for one is refused, unless its manager serves while it stops.
+    // On Ctrl-C and SIGTERM, no new request is accepted, and those that were have five seconds to finish: they still get their
+    // locks, because this manager serves while it stops.
     let server = axum::serve(listener, app).with_graceful_shutdown(locks.stopping());
     let (served, report) = tokio::join!(server.into_future(), locks.shutdown_on_signal(Duration::from_secs(5)));
     served?;

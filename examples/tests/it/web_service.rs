@@ -1,4 +1,6 @@
 use lock_core::testing::limit;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::thread;
 
 use crate::program::{Program, eventually, http, start};
@@ -64,6 +66,13 @@ fn charges_one_request_at_a_time_and_stops_cleanly() {
         "{metrics}"
     );
 
+    // So is one that was sent only in part when the service is told to stop: it asks for its lock while that stops.
+    let address = server.strip_prefix("http://").unwrap();
+    let mut slow = TcpStream::connect(address).unwrap();
+    write!(slow, "POST /users/2/charge HTTP/1.1\r\nHost: {address}\r\n").unwrap();
+    // Connections are accepted in order.
+    assert_eq!(http(&server, "GET", "/locks").0, 200);
+
     // A request in progress is answered before the service ends.
     let metrics = || http(&server, "GET", "/metrics").1;
     let held = r#"distributed_lock_held{lock="charge:user:<user_id>",store="memory",mode="write"} "#;
@@ -78,6 +87,11 @@ fn charges_one_request_at_a_time_and_stops_cleanly() {
     let (status, view) = http(&server, "GET", "/locks.json");
     assert!(status == 200 && view.contains("application/json") && view.contains("\"locks\":["), "{view}");
     program.interrupt();
+    eventually("it takes no more requests", || TcpStream::connect(address).is_err().then_some(()));
+    slow.write_all(b"Connection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert_eq!(last.join().unwrap().0, 200);
     let ended = program.end();
     ended.assert_success();

@@ -136,7 +136,7 @@ impl LockManager {
     /// Safe: dropping the future changes nothing.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
         let handle = Arc::clone(self.handle());
-        async move { handle.engine.until_stopping().await }
+        async move { handle.engine.until_refused(false).await }
     }
 }
 
@@ -179,11 +179,11 @@ mod signal {
         /// [serves while stopping](crate::LockManagerBuilder::serve_while_stopping):
         ///
         /// ```no_run
-        /// # async fn demo(url: &str, listener: tokio::net::TcpListener, app: axum::Router) -> Result<(), lock_core::LockError> {
+        /// # async fn demo(listener: tokio::net::TcpListener, app: axum::Router) -> Result<(), lock_core::LockError> {
         /// use std::{future::IntoFuture, time::Duration};
         /// use lock_core::LockManager;
         ///
-        /// let locks = LockManager::builder_for(url)?.serve_while_stopping().connect().await?;
+        /// let locks = LockManager::builder_from_env()?.serve_while_stopping().connect().await?;
         /// let server = axum::serve(listener, app).with_graceful_shutdown(locks.stopping());
         /// let (served, report) = tokio::join!(server.into_future(), locks.shutdown_on_signal(Duration::from_secs(5)));
         /// # let _ = (served, report);

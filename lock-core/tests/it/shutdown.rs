@@ -114,6 +114,34 @@ async fn who_holds_a_lock_gets_those_inside_of_it_while_others_are_refused() {
     assert!(report.is_clean() && report.released == 0, "{report:?}");
 }
 
+/// It says what is so: a manager that drains is not shut down yet, and one that serves meanwhile goes on to tell.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn an_observer_of_an_election_is_told_why_it_hears_no_more() {
+    let locks = LockManager::for_tests();
+    let mut observer = locks.elect("role").observe();
+    assert!(observer.changed().await.unwrap().is_none());
+    let guard = locks.lock("k").await.unwrap();
+    let draining = drain(&locks);
+    locks.stopping().await;
+    let stopping = observer.changed().await.unwrap_err().to_string();
+    assert!(stopping.contains("is stopping"), "{stopping}");
+    guard.release().await.unwrap();
+    draining.await.unwrap();
+
+    let locks = serving_while_stopping();
+    let mut observer = locks.elect("role").observe();
+    let led = locks.elect("role").announcing("here").campaign().await.unwrap();
+    assert_eq!(observer.changed().await.unwrap().unwrap().announced(), Some("here"));
+    let draining = drain(&locks);
+    locks.stopping().await;
+    led.resign().await.unwrap();
+    assert!(observer.changed().await.unwrap().is_none(), "told while it drains");
+    draining.await.unwrap();
+    let over = observer.changed().await.unwrap_err();
+    assert!(over.kind() == LockErrorKind::ShutDown && over.to_string().contains("was shut down"), "{over}");
+}
+
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[limit]

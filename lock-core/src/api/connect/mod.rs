@@ -122,13 +122,29 @@ impl LockManager {
     /// # }
     /// ```
     pub async fn from_env() -> Result<Self> {
+        Self::builder_from_env()?.connect().await
+    }
+
+    /// Starts to build a manager as the environment says, as in [`from_env`](Self::from_env). Opens nothing.
+    ///
+    /// ```no_run
+    /// # async fn start() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder_from_env()?.serve_while_stopping().connect().await?;
+    /// # drop(locks);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) names the variable that is missing or cannot be
+    /// read.
+    pub fn builder_from_env() -> Result<LockManagerBuilder> {
         configured(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
             Err(VarError::NotPresent) => Ok(None),
             Err(VarError::NotUnicode(_)) => Err(LockError::misconfigured(format!("{name} is not text"))),
-        })?
-        .connect()
-        .await
+        })
     }
 }
 

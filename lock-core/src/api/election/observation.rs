@@ -30,17 +30,20 @@ impl Observation {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::ShutDown`](crate::LockErrorKind::ShutDown) when the manager is shut down, and `InvalidKey`.
+    /// [`LockErrorKind::ShutDown`](crate::LockErrorKind::ShutDown) when the manager is shut down, or takes no new work because
+    /// it [drains](LockManager::drain): one that [serves while stopping](crate::LockManagerBuilder::serve_while_stopping) tells
+    /// changes until it is shut down. And `InvalidKey`.
     ///
     /// # Cancel safety
     ///
     /// Safe: no change is missed.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         let seen = self.seen.as_mut().map_err(|error| error.clone())?;
+        let (engine, accepted) = (self.manager.engine(), self.manager.serves_while_stopping());
         loop {
             tokio::select! {
                 biased;
-                () = self.manager.engine().until_stopping() => return Err(LockError::shut_down()),
+                () = engine.until_refused(accepted) => return Err(engine.refusal()),
                 changed = seen.changed() => changed.map_err(|_| LockError::shut_down())?,
             }
             if let Some(holder) = seen.borrow_and_update().clone() {

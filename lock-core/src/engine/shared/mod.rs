@@ -321,9 +321,9 @@ impl Engine {
         self.stage.close();
     }
 
-    /// Waits until new work is refused.
-    pub(crate) async fn until_stopping(&self) {
-        self.stage.until_refused(false).await;
+    /// Waits until new work is refused, or work that was accepted before.
+    pub(crate) async fn until_refused(&self, accepted: bool) {
+        self.stage.until_refused(accepted).await;
     }
 
     /// Returns whether an acquire is refused, which may belong to work that was accepted before the shutdown.
