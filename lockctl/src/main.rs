@@ -1,8 +1,8 @@
 //! `lockctl`: who holds which lock in the whole fleet, who waits, and a way to force one free.
 //!
 //! It reads the store and contacts no process. Text from outside is made safe for a terminal before it is printed.
-//! Two commands are exceptions: `why` asks the live views it is given, and `run` takes a lock itself, and runs a command
-//! under it.
+//! Three commands are exceptions: `why` asks the live views it is given, `run` takes a lock itself, and runs a command
+//! under it, and `dashboards` writes files and asks nobody.
 
 mod args;
 mod audit;
@@ -23,7 +23,7 @@ use lock_core::inspect::FleetReader;
 use lock_core::{LockError, LockErrorKind, LockKey};
 
 use crate::args::{Action, Args, generate};
-use crate::commands::{contention, jobs, leader, locks, quorum, release, topology, watch, why};
+use crate::commands::{contention, dashboards, jobs, leader, locks, quorum, release, topology, watch, why};
 use crate::end::{End, Failure, SET_IT, complain};
 use crate::output::Output;
 
@@ -38,6 +38,10 @@ fn main() -> ExitCode {
         Action::Completions { shell } => written(io::stdout().write_all(&generate::completions(*shell))),
         Action::Man { out: Some(directory) } => written(generate::man_to(directory)),
         Action::Man { out: None } => written(generate::man().and_then(|page| io::stdout().write_all(&page))),
+        Action::Dashboards(wanted) => match dashboards::dashboards(wanted, &mut Output::new(args.json)) {
+            Ok(end) => ExitCode::from(end as u8),
+            Err(error) => written(Err(error)),
+        },
         #[cfg(unix)]
         Action::Run(wanted) => {
             audit::print_to_stderr();

@@ -8,25 +8,20 @@
 //! cargo run -p lock-dashboards -- --queries          # every query, as JSON
 //! ```
 
-mod generate;
-#[cfg(test)]
-mod tests;
-
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
 use clap::Parser;
 
-use crate::generate::settings::TABLE;
-use crate::generate::{Settings, files, queries};
+use lock_dashboards::{Settings, files, queries};
 
 /// Writes the dashboards, alerts and recording rules.
 #[derive(Parser)]
 #[command(name = "dashboards")]
 struct Args {
     /// Write into this folder
-    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/.."))]
+    #[arg(long, value_name = "DIR", default_value = env!("CARGO_MANIFEST_DIR"))]
     to: PathBuf,
 
     /// Set one of the settings that `--settings` lists
@@ -53,9 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     if args.settings {
-        for setting in TABLE {
-            println!("{}={}\n    {}", setting.name, setting.default, setting.about);
-        }
+        print!("{}", Settings::list());
         return Ok(());
     }
     let mut settings = Settings::default().fast(args.fast);

@@ -83,6 +83,20 @@ fn a_page_says_the_same_in_both_languages() {
     }
 }
 
+/// Where the project lives is set in one place; until it is published, pages say what holds until then.
+#[test]
+#[limit]
+fn every_page_names_the_repository_that_cargo_toml_names() {
+    let manifest = page("Cargo.toml");
+    let set = manifest.lines().find_map(|line| line.strip_prefix("repository = ")).unwrap().trim_matches('"');
+    for name in ["README.md", "README.zh-CN.md", "docs/tutorial.md"] {
+        let text = page(name);
+        let named: Vec<&str> = text.split("git = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(!named.is_empty() && named.iter().all(|address| *address == set), "{name}: {named:?} instead of {set}");
+        assert!(!set.contains("example.org") || text.contains("published"), "{name}: no version is published");
+    }
+}
+
 #[test]
 #[limit]
 fn chinese_pages_have_full_width_punctuation_and_one_word_for_a_token() {

@@ -162,6 +162,11 @@ pub(crate) enum Action {
         #[command(subcommand)]
         action: QuorumAction,
     },
+    /// Write Grafana dashboards, Prometheus alerts with a runbook for each, and recording rules into a folder
+    ///
+    /// They are those of this version, for what services of the same version export. What somebody changed in the folder is not
+    /// overwritten without --force; what an older version wrote, and nobody changed, is.
+    Dashboards(Dashboards),
     /// Run a command under a lock: what flock(1) is for one host, for the whole fleet
     #[cfg(unix)]
     #[command(after_help = RUN)]
@@ -177,6 +182,26 @@ pub(crate) enum Action {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
+}
+
+/// Where to write dashboards, and what is particular to a fleet.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Dashboards {
+    /// Write into this folder, which is made if it is not there
+    #[arg(long, value_name = "DIR", required_unless_present = "settings")]
+    pub(crate) to: Option<PathBuf>,
+
+    /// Set what differs from fleet to fleet; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", requires = "to")]
+    pub(crate) set: Vec<String>,
+
+    /// Overwrite what somebody changed too
+    #[arg(long, requires = "to")]
+    pub(crate) force: bool,
+
+    /// Print what --set can set, with what it is if nobody does, and write nothing
+    #[arg(long, conflicts_with = "to")]
+    settings: bool,
 }
 
 /// What to do with a quorum.

@@ -1,6 +1,7 @@
 //! What can be asked, a file for each.
 
 pub(crate) mod contention;
+pub(crate) mod dashboards;
 pub(crate) mod jobs;
 pub(crate) mod leader;
 pub(crate) mod locks;

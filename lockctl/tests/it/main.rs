@@ -4,6 +4,7 @@
 
 mod cluster;
 mod contention;
+mod dashboards;
 mod generated;
 mod jobs;
 mod members;

@@ -22,7 +22,8 @@ pub(crate) use rule::Rule;
 pub(crate) use settings::Settings;
 
 /// Returns every generated file: its path below `dashboards/` and its text.
-pub(crate) fn files(settings: &Settings) -> Vec<(String, String)> {
+#[must_use]
+pub fn files(settings: &Settings) -> Vec<(String, String)> {
     let plain = written(settings);
     let mut files = packaging::files(&plain);
     files.extend(packaging::mixin(&written(&Settings::as_template())));
@@ -73,7 +74,8 @@ pub(crate) fn rules() -> Vec<Rule> {
 }
 
 /// Lists every query of every panel, for a test that runs them.
-pub(crate) fn queries() -> Value {
+#[must_use]
+pub fn queries() -> Value {
     let settings = Settings::default();
     let mut all = Vec::new();
     for dashboard in dashboards() {

@@ -5,12 +5,16 @@
 
 use std::fmt::Write as _;
 
-/// One setting.
+/// What an operator may set. [`Settings::TABLE`] has all.
 #[derive(Debug)]
-pub(crate) struct Setting {
-    pub(crate) name: &'static str,
-    pub(crate) default: &'static str,
-    pub(crate) about: &'static str,
+#[non_exhaustive]
+pub struct Setting {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it is if nobody sets it.
+    pub default: &'static str,
+    /// What it is for.
+    pub about: &'static str,
 }
 
 const fn setting(name: &'static str, default: &'static str, about: &'static str) -> Setting {
@@ -49,6 +53,10 @@ pub(crate) const TABLE: &[Setting] = &[
     setting("slowWaits", "0.01", "the share of waits over 250 ms that a month may have"),
 ];
 
+fn names() -> String {
+    TABLE.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
+}
+
 /// Marks that follow from settings: the name, and how jsonnet makes it.
 const DERIVED: &[(&str, &str)] = &[
     // Behind the name of a series, and behind its matchers.
@@ -59,8 +67,14 @@ const DERIVED: &[(&str, &str)] = &[
 ];
 
 /// The settings of one run of the generator.
+///
+/// ```
+/// let mut settings = lock_dashboards::Settings::default();
+/// settings.set("runbookUrl=https://wiki.example/locks/").unwrap();
+/// assert!(settings.set("runbook=x").is_err());
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     values: Vec<(&'static str, String)>,
     /// Whether to use seconds instead of the minutes that keep alerts calm, for tests.
     pub(super) fast: bool,
@@ -76,16 +90,31 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// All that can be set.
+    pub const TABLE: &'static [Setting] = TABLE;
+
+    /// Returns what can be set, as text: name, default and purpose of each.
+    #[must_use]
+    pub fn list() -> String {
+        let line = |setting: &Setting| format!("{}={}\n    {}\n", setting.name, setting.default, setting.about);
+        TABLE.iter().map(line).collect()
+    }
+
     /// The same with seconds instead of the minutes that keep alerts calm.
-    pub(crate) fn fast(self, fast: bool) -> Self {
+    #[must_use]
+    pub fn fast(self, fast: bool) -> Self {
         Self { fast, ..self }
     }
 
     /// Sets one value, written `name=value`.
-    pub(crate) fn set(&mut self, pair: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    ///
+    /// A sentence if there is no such setting, or if the value makes no sense.
+    pub fn set(&mut self, pair: &str) -> Result<(), String> {
         let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is not written NAME=VALUE"))?;
         let known = self.values.iter_mut().find(|(known, _)| *known == name);
-        let (_, known) = known.ok_or_else(|| format!("there is no setting {name}"))?;
+        let (_, known) = known.ok_or_else(|| format!("there is no setting {name}; there are {}", names()))?;
         value.clone_into(known);
         match self.scrape_seconds() {
             Some(_) => Ok(()),

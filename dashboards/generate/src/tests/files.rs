@@ -13,7 +13,7 @@ use crate::generate::{Rule, Settings, dashboards, files, rules};
 use crate::tests::lint::every_panel;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
 fn read(name: &str) -> String {
@@ -85,6 +85,9 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
         written.insert(name.to_owned());
     }
     assert_eq!(written, alert_names());
+    let embedded: BTreeSet<String> = crate::runbooks::files().map(|(name, _)| name).collect();
+    let named = written.iter().map(|alert| format!("runbooks/{alert}.md"));
+    assert_eq!(embedded, named.collect(), "the table in generate/src/runbooks.rs");
 }
 
 #[test]

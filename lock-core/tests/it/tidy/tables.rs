@@ -248,7 +248,11 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: LOCKCTL,
         within: "commands",
-        modules: &[&["jobs", "leader", "locks", "release", "topology", "watch"], &["why"], &["contention", "quorum"]],
+        modules: &[
+            &["dashboards", "jobs", "leader", "locks", "release", "topology", "watch"],
+            &["why"],
+            &["contention", "quorum"],
+        ],
     },
     Layers {
         source: LOCKCTL,
@@ -260,7 +264,11 @@ pub(super) const TABLES: &[Layers] = &[
         within: "run",
         modules: &[&["command", "launcher", "signals"], &["sentinel"], &["holder"]],
     },
-    Layers { source: GENERATE, within: "", modules: &[&["generate"], &["main"]] },
+    Layers {
+        source: GENERATE,
+        within: "",
+        modules: &[&["generate", "runbooks"], &["installation"], &["lib"], &["main"]],
+    },
     Layers {
         source: GENERATE,
         within: "generate",

@@ -1,0 +1,144 @@
+//! Writing into a folder of an operator, who may have changed what an older version wrote there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::generate::{Settings, files};
+use crate::runbooks;
+
+/// What remembers, in the folder, which version wrote which text.
+const RECORD: &str = "lock-dashboards.json";
+
+/// What is in the way of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Nothing.
+    New,
+    /// The same text.
+    Same,
+    /// What another version wrote, or other settings: nobody changed it since.
+    Older,
+    /// What somebody changed, or something else.
+    Changed,
+}
+
+impl State {
+    /// Returns its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Same => "same",
+            Self::Older => "older",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// What this version would write into a folder, compared with what is there. The crate has an example.
+#[derive(Debug)]
+pub struct Installation {
+    to: PathBuf,
+    files: Vec<(String, String, State)>,
+    left_over: Vec<String>,
+    recorded: BTreeMap<String, String>,
+}
+
+impl Installation {
+    /// The version whose dashboards and rules these are: that of `lock-metrics`.
+    pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+
+    /// Compares. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of a file that is there and cannot be read.
+    pub fn plan(to: &Path, settings: &Settings) -> io::Result<Self> {
+        let recorded = recorded(&to.join(RECORD))?;
+        // What says which rules of Grafana's linter do not apply here is for this project's own test.
+        let generated = files(settings).into_iter().filter(|(name, _)| !name.ends_with(".lint"));
+        let alertmanager = ("alertmanager.yml".to_owned(), include_str!("../../alertmanager.yml").to_owned());
+        let mut planned = Vec::new();
+        for (name, text) in generated.chain(runbooks::files()).chain([alertmanager]) {
+            let state = match read(&to.join(&name))? {
+                None => State::New,
+                Some(there) if there == text.as_bytes() => State::Same,
+                Some(there) if recorded.get(&name) == Some(&digest(&there)) => State::Older,
+                Some(_) => State::Changed,
+            };
+            planned.push((name, text, state));
+        }
+        planned.sort();
+        let is_left_over = |name: &&String| planned.iter().all(|(known, ..)| known != *name) && to.join(name).exists();
+        let left_over = recorded.keys().filter(is_left_over).cloned().collect();
+        Ok(Self { to: to.to_owned(), files: planned, left_over, recorded })
+    }
+
+    /// Returns every file, by its path below the folder, and what is in its way.
+    pub fn files(&self) -> impl Iterator<Item = (&str, State)> {
+        self.files.iter().map(|(name, _, state)| (name.as_str(), *state))
+    }
+
+    /// Returns the files that somebody changed, which writing would undo.
+    pub fn changed(&self) -> impl Iterator<Item = &str> {
+        self.files().filter(|(_, state)| *state == State::Changed).map(|(name, _)| name)
+    }
+
+    /// Returns the files that another version wrote and this one does not.
+    #[must_use]
+    pub fn left_over(&self) -> &[String] {
+        &self.left_over
+    }
+
+    /// Writes every file that is not there already, also over those that were [changed](Self::changed).
+    ///
+    /// # Errors
+    ///
+    /// What the system says of a file that cannot be written. The files before it are written then, and count as ours the
+    /// next time.
+    pub fn write(&self) -> io::Result<()> {
+        for (name, text, state) in &self.files {
+            let file = self.to.join(name);
+            if *state != State::Same {
+                file.parent().map_or(Ok(()), fs::create_dir_all)?;
+                fs::write(&file, text).map_err(|error| about(&file, &error))?;
+            }
+        }
+        let written = self.files.iter().map(|(name, text, _)| (name.clone(), digest(text.as_bytes())));
+        let kept = self.recorded.iter().filter(|(name, _)| self.left_over.contains(name));
+        let all: BTreeMap<String, String> =
+            kept.map(|(name, digest)| (name.clone(), digest.clone())).chain(written).collect();
+        let record = json!({ "version": Self::VERSION, "files": all });
+        let file = self.to.join(RECORD);
+        fs::write(&file, format!("{record:#}\n")).map_err(|error| about(&file, &error))
+    }
+}
+
+/// Returns which text was written last under which name. A record that cannot be understood is none: what differs then
+/// counts as changed.
+fn recorded(file: &Path) -> io::Result<BTreeMap<String, String>> {
+    let record: Value = read(file)?.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let files = record["files"].as_object().into_iter().flatten();
+    Ok(files.filter_map(|(name, digest)| Some((name.clone(), digest.as_str()?.to_owned()))).collect())
+}
+
+fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(about(file, &error)),
+    }
+}
+
+fn about(file: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", file.display()))
+}
+
+fn digest(text: &[u8]) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

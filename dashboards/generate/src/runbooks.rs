@@ -1,0 +1,63 @@
+//! The runbooks, one for each alert.
+
+/// Where a runbook links to what is not written beside it.
+const PAGES: &str = concat!("](", env!("CARGO_PKG_REPOSITORY"), "/blob/main/");
+
+macro_rules! runbooks {
+    ($($alert:ident),* $(,)?) => {
+        const ALL: &[(&str, &str)] = &[
+            $((stringify!($alert), include_str!(concat!("../../runbooks/", stringify!($alert), ".md")))),*
+        ];
+    };
+}
+
+// A test compares them with the folder.
+runbooks![
+    LockAcquireTimeouts,
+    LockClockSkew,
+    LockDeadlock,
+    LockDurabilityShort,
+    LockFailover,
+    LockFailoverUnguarded,
+    LockFencingRegression,
+    LockHistogramsConverted,
+    LockHolderSilent,
+    LockInspectorOverflow,
+    LockInspectorStale,
+    LockJobOverdue,
+    LockKeyWithoutTtl,
+    LockLeaderChanges,
+    LockLeaseNearlyLost,
+    LockLimitsDiffer,
+    LockLost,
+    LockMemberAway,
+    LockMembersDisagree,
+    LockNamesOverflow,
+    LockNoLeader,
+    LockOrderInverted,
+    LockOrphanedHold,
+    LockQuorumDegraded,
+    LockReleaseAbandoned,
+    LockRenewalsFailing,
+    LockSamplerStalled,
+    LockSlotStuck,
+    LockStaleWriteRefused,
+    LockStoreErrors,
+    LockStoreMayEvict,
+    LockStoreRefuses,
+    LockStoreSlow,
+    LockStoreUnreachable,
+    LockStuck,
+    LockStuckWithWaiters,
+    LockTakenAway,
+    LockUnlockedRuns,
+    LockWaitBudgetBurn,
+    LockWaitTooLong,
+    LockWaitersPilingUp,
+    LockWatchdogLate,
+];
+
+/// Returns the file of each, and its text.
+pub(crate) fn files() -> impl Iterator<Item = (String, String)> {
+    ALL.iter().map(|(alert, text)| (format!("runbooks/{alert}.md"), text.replace("](../../", PAGES)))
+}
