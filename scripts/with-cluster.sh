@@ -24,6 +24,7 @@ sh "$(dirname "$0")/need-redis.sh"
 first=$(first_port 12000 6)
 last=$((first + 5))
 nodes=
+say "starting three masters and three replicas, 127.0.0.1:$first to $last"
 for port in $(seq "$first" "$last"); do
     start "$port" --cluster-enabled yes --cluster-config-file "$port.nodes" --cluster-node-timeout 1000 \
         --repl-diskless-sync-delay 0
@@ -31,6 +32,7 @@ for port in $(seq "$first" "$last"); do
 done
 master=${pids# }
 master=${master%% *}
+say "waiting until they are a cluster and every replica follows, about five seconds"
 # shellcheck disable=SC2086 # a list of words
 redis-cli --cluster create $nodes --cluster-replicas 1 --cluster-yes >"$folder/created"
 for port in $(seq "$first" "$last"); do
@@ -42,4 +44,4 @@ if [ "$failover" = yes ]; then kill_when_busy "$first" "$master"; fi
 
 LOCK_URL="redis+cluster://$(echo "$nodes" | tr ' ' ',')"
 export LOCK_URL
-"$@"
+go_on "$@"

@@ -22,6 +22,7 @@ sh "$root/scripts/need-redis.sh"
 
 first=$(first_port 17000 9)
 hosts=
+say "starting $members servers, 127.0.0.1:$first to $((first + members - 1))"
 for port in $(seq "$first" $((first + members - 1))); do
     start "$port"
     hosts="$hosts${hosts:+,}127.0.0.1:$port"
@@ -29,5 +30,6 @@ done
 
 LOCK_URL="redlock://$hosts"
 export LOCK_URL
-cargo run --quiet --manifest-path "$root/Cargo.toml" -p lockctl -- quorum init >&2
-"$@"
+say "building lockctl, the first time for some minutes, which then has every member count"
+cargo run --manifest-path "$root/Cargo.toml" -p lockctl -- quorum init >&2
+go_on "$@"

@@ -23,6 +23,7 @@ sh "$(dirname "$0")/need-redis.sh"
 . "$(dirname "$0")/lib/servers.sh"
 
 first=$(first_port 21000 6)
+say "starting a master, two replicas and three sentinels, 127.0.0.1:$first to $((first + 5))"
 start "$first" --repl-diskless-sync-delay 0
 master=$pid
 for replica in 1 2; do
@@ -43,6 +44,7 @@ CONF
     cli "$port" SENTINEL DEBUG tilt-trigger 60000 >/dev/null || true
     hosts="$hosts${hosts:+,}127.0.0.1:$port"
 done
+say "waiting until the sentinels know each other and the replicas, up to ten seconds"
 for sentinel in 3 4 5; do
     knows() { cli $((first + sentinel)) SENTINEL MASTER mymaster | tr '\n' ' '; }
     wait_for "the sentinels do not find together" "num-slaves 2 num-other-sentinels 2 " knows
@@ -52,4 +54,4 @@ if [ "$failover" = yes ]; then kill_when_busy "$first" "$master"; fi
 acks=${ACKS-all}
 LOCK_URL="redis+sentinel://$hosts/mymaster${acks:+?acks=$acks}"
 export LOCK_URL
-"$@"
+go_on "$@"

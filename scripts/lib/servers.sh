@@ -15,6 +15,19 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# say WORDS…: to whoever waits meanwhile.
+say() { echo "${0##*/}: $*" >&2; }
+
+# go_on COMMAND…: says where the servers are, and what comes now.
+go_on() {
+    say "ready: LOCK_URL=$LOCK_URL"
+    case $1 in
+        cargo) say "now $* (cargo first builds what is not built yet, which takes minutes)" ;;
+        *) say "now $*" ;;
+    esac
+    "$@"
+}
+
 cli() { redis-cli -h 127.0.0.1 -p "$@" 2>/dev/null; }
 
 # wait_for SENTENCE EXPRESSION COMMAND…: until the command prints a line like the expression. The sentence says that it never did.

@@ -56,6 +56,12 @@ fn locks_that_are_lost_are_counted_and_explained() {
 fn a_sale_runs_on_a_cluster_of_its_own() {
     let ended = run(FLASH_SALE, &["--store=cluster", "--processes=2", "--orders=600"], &[]);
     assert_nothing_went_wrong(&ended, 600);
+    // Nobody looks at a terminal that says nothing.
+    for said in
+        ["starting three masters and three replicas", "waiting until they are a cluster", "ready: LOCK_URL=redis+"]
+    {
+        assert!(ended.stderr.contains(said), "{said}: {ended:#?}");
+    }
 }
 
 #[test]
