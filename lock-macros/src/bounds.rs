@@ -21,12 +21,42 @@ pub(crate) fn check_arguments(tokens: &TokenStream, what: &str) -> Result<()> {
     })
 }
 
-/// Refuses a signature that could not be read without a crash.
+/// Refuses a signature that could not be read without a crash: the compiler itself reads types of any depth, `syn` on one stack.
 pub(crate) fn check_signature(tokens: TokenStream) -> Result<()> {
-    check(tokens, MAX_DEPTH, &mut { usize::MAX }).map_err(|(at, _)| {
-        let sentence = "brackets are nested more than {} deep in the signature of this function; give its types names";
+    let too_deep = check(tokens.clone(), MAX_DEPTH, &mut { usize::MAX }).map_err(|(at, _)| at);
+    too_deep.and_then(|()| check_types(tokens)).map_err(|at| {
+        let sentence = "types are nested more than {} deep in the signature of this function; give them names";
         Error::new(at, sentence.replace("{}", &MAX_DEPTH.to_string()))
     })
+}
+
+/// Looks for types that stand in each other without brackets, as in `&&T`, `A<A<T>>` and `fn() -> fn() -> T`.
+fn check_types(tokens: TokenStream) -> std::result::Result<(), Span> {
+    // What is opened and not closed yet, and what stands before another type: a comma ends it.
+    let (mut angles, mut before, mut last) = (0_usize, 0_usize, ' ');
+    for tree in tokens {
+        let mark = match &tree {
+            TokenTree::Punct(mark) => mark.as_char(),
+            TokenTree::Group(group) => {
+                check_types(group.stream())?;
+                ' '
+            }
+            _ => ' ',
+        };
+        match mark {
+            '<' => angles += 1,
+            '>' if last == '-' => {}
+            '>' => angles = angles.saturating_sub(1),
+            '&' | '*' | '-' | '!' | '@' => before += 1,
+            ',' => before = 0,
+            _ => {}
+        }
+        if angles > MAX_DEPTH || before > MAX_DEPTH {
+            return Err(tree.span());
+        }
+        last = mark;
+    }
+    Ok(())
 }
 
 /// What there is too much of.
@@ -44,4 +74,39 @@ fn check(tokens: TokenStream, depth: usize, left: &mut usize) -> std::result::Re
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_signature;
+
+    fn reads(signature: &str) -> bool {
+        check_signature(signature.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn types_nest_as_deep_as_anybody_writes_them_and_no_deeper() {
+        for (open, close) in [
+            ("&", ""),
+            ("&'a mut ", ""),
+            ("*const ", ""),
+            ("Vec<", ">"),
+            ("fn() -> ", ""),
+            ("impl Fn() -> ", ""),
+            ("(", ",)"),
+        ] {
+            let nested = |depth| format!("fn f(x: {}u8{})", open.repeat(depth), close.repeat(depth));
+            assert!(reads(&nested(60)), "{open}");
+            assert!(!reads(&nested(1000)), "{open}");
+            assert!(!reads(&format!("fn f() -> A<{{ 1 }}, {}u8{}>", open.repeat(1000), close.repeat(1000))), "{open}");
+        }
+        assert!(!reads(&format!("fn f({}x: u8)", "x @ ".repeat(1000))));
+        assert!(!reads(&format!("fn f(x: [u8; {}1])", "-".repeat(1000))));
+    }
+
+    #[test]
+    fn a_long_signature_is_not_a_deep_one() {
+        assert!(reads(&format!("fn f({})", "x: &A<fn(&u8) -> Vec<u8>>, ".repeat(1000))));
+        assert!(reads(&format!("fn f() where {}", "T: Fn() -> A<u8>, ".repeat(1000))));
+    }
 }

@@ -28,9 +28,10 @@ pub(crate) struct Function {
 impl Function {
     /// Reads an item.
     pub(crate) fn parse(item: TokenStream) -> Result<Self> {
-        let is_body =
-            |tree: &TokenTree| matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
-        bounds::check_signature(item.clone().into_iter().take_while(|tree| !is_body(tree)).collect())?;
+        let mut signature: Vec<TokenTree> = item.clone().into_iter().collect();
+        // The body comes last, and is not read.
+        signature.pop();
+        bounds::check_signature(signature.into_iter().collect())?;
         parse.parse2(item)
     }
 
@@ -262,8 +263,7 @@ mod tests {
         assert!(output.is_ok() && input.is_ok());
         let (output, input) = parse(65);
         for refused in [output, input] {
-            let sentence =
-                "brackets are nested more than 64 deep in the signature of this function; give its types names";
+            let sentence = "types are nested more than 64 deep in the signature of this function; give them names";
             assert_eq!(refused.err().unwrap().to_string(), sentence);
         }
     }

@@ -77,7 +77,7 @@ use proc_macro::TokenStream;
 /// Use `raw` for values that are keys by themselves, and never for text from outside. A key has at most 512
 /// bytes; a template that has more whatever its values are does not compile. Neither does a value of more than 512
 /// bytes or with brackets nested more than 32 deep, nor an attribute of more than 600 tokens: put what is long into a
-/// function.
+/// function. In the signature, types nest at most 64 deep: give them names.
 ///
 /// # Options
 ///
