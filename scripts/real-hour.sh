@@ -1,20 +1,21 @@
 #!/bin/sh
-# What happens to a fleet in an hour, on real servers: deploys, a scale-up, a crash, an outage of the store, a clock that steps, and
-# at last a lock that really is stuck, with the checked-in rules, a real Redis, Prometheus and Alertmanager. Whoever is on call
-# must be told of the outage and of the stuck lock, and of nothing else.
-# Takes a quarter of an hour, since the delays of the rules are the real ones; LOCK_HOUR_MINUTES stretches it up to the whole hour.
+# Is anybody on call woken without a reason, or not woken although there is one? With real services, Redis, Prometheus and
+# Alertmanager. First an hour of three healthy services over two stores, with elections, jobs, readers, permits, deploys and a
+# scale-up: no page, and no warning. Then the faults of scripts/e2e/faults.py, one after the other: the pager hears of each once, in
+# time, with what a person needs.
 #
-#   sh scripts/real-hour.sh
+#   sh scripts/real-hour.sh                          # the hour, then the faults with the delays of the rules as they are
+#   LOCK_HOUR_MINUTES=1 sh scripts/real-hour.sh      # a minute, then the faults with delays of seconds: under four minutes
+#   LOCK_HOUR_MINUTES=0 sh scripts/real-hour.sh      # the faults alone
 set -eu
 cd "$(dirname "$0")/.."
 
 sh scripts/need-observability.sh
-cargo build --locked -q --workspace --all-features --example member
+cargo build --locked -q --workspace --all-features --bin lock-dashboards --bin lockctl --example member
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-# Moves the clock of one process, as the tests of the server's clock do.
-cc -shared -fPIC -o "$work/clock.so" lock-core/tests/it/server_clock/shim.c
-python3 scripts/e2e/real_hour.py --work "$work" --member "${CARGO_TARGET_DIR:-target}/debug/examples/member" \
-    --dashboards dashboards --minutes "${LOCK_HOUR_MINUTES:-15}"
+target=${CARGO_TARGET_DIR:-target}
+python3 scripts/e2e/real_hour.py --work "$work" --member "$target/debug/examples/member" --lockctl "$target/debug/lockctl" \
+    --generator "$target/debug/lock-dashboards" --dashboards dashboards --minutes "${LOCK_HOUR_MINUTES:-60}"

@@ -1,8 +1,15 @@
-//! One process of a healthy fleet, for `scripts/real-hour.sh`: takes short and long locks, each in a trace of its own, is scraped, and gives
-//! everything back when it is told to stop. A line on its input makes it hold one lock for ever.
+//! One process of a fleet, for `scripts/real-hour.sh`: does what services do with locks, in each of its stores, is scraped, and gives
+//! everything back when it is told to stop. What goes wrong is told to it on its input, a line for each; with `LOCK_IDLE` it does
+//! nothing else.
 //!
 //! ```text
-//! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-metrics --all-features --example member -- 9464 shop
+//! LOCK_URL="redis://127.0.0.1:6379 redis://127.0.0.1:6380" cargo run -p lock-metrics --all-features --example member -- 9464 shop-0
+//! ```
+//!
+//! ```text
+//! hold LABEL KEY TTL STUCK_AFTER      keeps a lock for ever; times in seconds, 0 for the default threshold
+//! wait LABEL KEY                      one more caller that waits for it, and keeps it for a moment
+//! stand NAME                          one more candidate
 //! ```
 
 #![expect(clippy::disallowed_methods, reason = "this runtime belongs to the program")]
@@ -12,47 +19,61 @@ use std::ops::Range;
 use std::time::Duration;
 use std::{env, io, thread};
 
-use lock_core::{LockErrorKind, LockManager, LockRequest};
+use lock_core::{LockError, LockErrorKind, LockLabel, LockManager, LockRequest};
 use lock_metrics::Inspector;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 use tracing::Instrument as _;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 const ORDERS: u32 = 500;
+const PERMITS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(20);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+const INSPECT_EVERY: Duration = Duration::from_secs(10);
+/// How long a deploy waits for a process to end.
+const GRACE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let (Some(port), Some(name)) = (args.next(), args.next()) else { return Err("give a port and a name".into()) };
-    let url = env::var("LOCK_URL")?;
+    let urls = env::var("LOCK_URL")?;
     // Nobody collects its traces, but they have ids.
     let traces = SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer("member"));
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))?;
     let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], port.parse()?)).with_trace_ids(trace_id);
     let metrics = metrics.with_trace_link("https://traces.example/{trace_id}").install()?;
-    let locks = LockManager::connect(&url).await?;
-    // Members of a quorum are inspected one by one.
-    let inspector = if url.starts_with("redlock") { None } else { Some(Inspector::new(&url)?.start(&metrics)?) };
-    let mut work = JoinSet::new();
-    for _ in 0..3 {
-        work.spawn(orders(locks.clone()));
+    let (mut stores, mut inspectors) = (Vec::new(), Vec::new());
+    for url in urls.split_whitespace() {
+        stores.push(LockManager::connect(url).await?);
+        // Members of a quorum are inspected one by one.
+        if !url.starts_with("redlock") {
+            inspectors.push(Inspector::new(url)?.with_interval(INSPECT_EVERY).start(&metrics)?);
+        }
     }
-    work.spawn(reports(locks.clone(), name));
-    work.spawn(summaries(locks.clone(), line_of_input()));
-    let report = locks.shutdown_on_signal(Duration::from_secs(5)).await?;
-    if let Some(inspector) = inspector {
+    let mut work = JoinSet::new();
+    if env::var_os("LOCK_IDLE").is_none() {
+        stores.iter().for_each(|locks| everyday(&mut work, locks, &name));
+    }
+    work.spawn(what_is_told(stores.first().ok_or("name a store")?.clone(), lines_of_input()));
+    let mut stops = JoinSet::new();
+    for locks in stores {
+        stops.spawn(async move { locks.shutdown_on_signal(GRACE).await });
+    }
+    let reports = stops.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    for inspector in inspectors {
         inspector.stop().await;
     }
-    work.join_all().await;
-    println!("stopped; every lock given back: {}", report.is_clean());
+    work.abort_all();
+    while work.join_next().await.is_some() {}
+    println!("stopped; every lock given back: {}", reports.iter().all(|report| report.is_clean()));
     Ok(())
 }
 
@@ -60,6 +81,20 @@ fn trace_id() -> Option<[u8; 16]> {
     let context = tracing::Span::current().context();
     let span = context.span();
     span.span_context().is_sampled().then(|| span.span_context().trace_id().to_bytes())
+}
+
+/// What a healthy service does in one store. `name` is that of the process, behind that of its service.
+fn everyday(work: &mut JoinSet<()>, locks: &LockManager, name: &str) {
+    let service = name.split('-').next().unwrap_or(name).to_owned();
+    for _ in 0..3 {
+        work.spawn(orders(locks.clone()));
+        work.spawn(catalogue(locks.clone()));
+        work.spawn(mails(locks.clone()));
+    }
+    work.spawn(reports(locks.clone(), name.to_owned()));
+    work.spawn(summaries(locks.clone()));
+    work.spawn(stand(locks.clone(), format!("{service}:planner")));
+    work.spawn(sweeps(locks.clone(), format!("{service}:sweep")));
 }
 
 /// Many short holds of many keys.
@@ -71,6 +106,31 @@ async fn orders(locks: LockManager) {
             return;
         }
         sleep(millis(100..1_000)).await;
+    }
+}
+
+/// Readers of one key, and a writer now and then.
+async fn catalogue(locks: LockManager) {
+    loop {
+        let (request, time) = match fastrand::u32(..40) {
+            0 => (locks.write("shop:catalogue"), millis(5..30)),
+            _ => (locks.read("shop:catalogue"), millis(20..200)),
+        };
+        if hold(request.with_label("shop:catalogue").with_wait(PATIENCE), time).await.is_err() {
+            return;
+        }
+        sleep(millis(200..1_000)).await;
+    }
+}
+
+/// Permits, one or two at a time.
+async fn mails(locks: LockManager) {
+    loop {
+        let request = locks.semaphore("shop:mail", PERMITS).with_weight(fastrand::u32(1..3));
+        if hold(request.with_label("shop:mail").with_wait(PATIENCE), millis(10..60)).await.is_err() {
+            return;
+        }
+        sleep(millis(1_000..4_000)).await;
     }
 }
 
@@ -86,12 +146,35 @@ async fn reports(locks: LockManager, name: String) {
 }
 
 /// Short holds of one key that all processes take.
-async fn summaries(locks: LockManager, mut told: oneshot::Receiver<()>) {
+async fn summaries(locks: LockManager) {
     loop {
         sleep(millis(4_000..12_000)).await;
-        let time = if told.try_recv().is_ok() { Duration::MAX } else { millis(10..40) };
         let request = locks.lock("shop:summary").with_label("shop:summary").with_wait(PATIENCE);
-        if hold(request.with_stuck_after(STUCK_AFTER), time).await.is_err() {
+        if hold(request.with_stuck_after(STUCK_AFTER), millis(10..40)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A candidate, and a leader for as long as it can.
+async fn stand(locks: LockManager, name: String) {
+    let election = locks.elect(name.as_str()).with_label(LockLabel::new(name));
+    let _ = election.run(async |_| std::future::pending::<()>().await).await;
+}
+
+/// A job that every process starts, and one of them runs.
+async fn sweeps(locks: LockManager, name: String) {
+    let mut ticks = interval(SWEEP_EVERY / 3);
+    loop {
+        ticks.tick().await;
+        let job = locks.lock(name.as_str()).with_label(LockLabel::new(name.clone())).at_most_every(SWEEP_EVERY);
+        let ran = job
+            .run(async |_| {
+                sleep(millis(500..3_000)).await;
+                Ok::<_, LockError>(())
+            })
+            .await;
+        if ran.is_err_and(|error| error.kind() == LockErrorKind::ShutDown) {
             return;
         }
     }
@@ -106,7 +189,7 @@ async fn hold(request: LockRequest, time: Duration) -> Result<(), ()> {
         })
         .instrument(tracing::info_span!("work"))
         .await;
-    match done.map_err(|error: lock_core::LockError| error.kind()) {
+    match done.map_err(|error: LockError| error.kind()) {
         Ok(()) => Ok(()),
         Err(LockErrorKind::ShutDown) => Err(()),
         Err(_) => {
@@ -116,12 +199,51 @@ async fn hold(request: LockRequest, time: Duration) -> Result<(), ()> {
     }
 }
 
-/// Tells when something is written to the input; nothing when that ends.
-fn line_of_input() -> oneshot::Receiver<()> {
-    let (tell, told) = oneshot::channel();
+/// Does what the input says.
+async fn what_is_told(locks: LockManager, mut lines: UnboundedReceiver<String>) {
+    let mut doing = JoinSet::new();
+    while let Some(line) = lines.recv().await {
+        let locks = locks.clone();
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["hold", label, key, ttl, stuck_after] => {
+                let seconds = |text: &str| Duration::from_secs(text.parse().unwrap_or_default());
+                let request = locks.lock(key).with_label(LockLabel::new(label.to_owned())).with_ttl(seconds(ttl));
+                let request = match seconds(stuck_after) {
+                    Duration::ZERO => request,
+                    age => request.with_stuck_after(age),
+                };
+                doing.spawn(async move { _ = hold(request, Duration::MAX).await });
+            }
+            ["wait", label, key] => drop(doing.spawn(calls(locks, label.to_owned(), key.to_owned()))),
+            ["stand", name] => drop(doing.spawn(stand(locks, name.to_owned()))),
+            _ => println!("not understood: {line}"),
+        }
+    }
+    doing.join_all().await;
+}
+
+/// Takes a lock again and again, as a caller that retries does.
+async fn calls(locks: LockManager, label: String, key: String) {
+    loop {
+        let request =
+            locks.lock(key.as_str()).with_label(LockLabel::new(label.clone())).with_wait(Duration::from_secs(3_600));
+        if hold(request, millis(20..50)).await.is_err() {
+            return;
+        }
+        sleep(millis(50..200)).await;
+    }
+}
+
+/// The lines of the input; when that ends, no more.
+fn lines_of_input() -> UnboundedReceiver<String> {
+    let (tell, told) = unbounded_channel();
     thread::spawn(move || {
-        if io::stdin().read_line(&mut String::new()).is_ok_and(|length| length > 0) {
-            let _ = tell.send(());
+        for line in io::stdin().lines() {
+            if line.is_ok_and(|line| tell.send(line).is_ok()) {
+                continue;
+            }
+            return;
         }
     });
     told

@@ -7,7 +7,7 @@ use lock_core::{LockError, LockErrorKind, Notice, QuorumHealth};
 
 use crate::catalog;
 use crate::state::Core;
-use crate::state::node::Node;
+use crate::state::node::{Node, Server};
 use crate::words::labels::{
     CHANGES, DEADLOCK_ROLES, ERROR_KINDS, MEMBER_STATES, MODES, OPS, PHASES, POLICIES, REDIRECTIONS, place,
 };
@@ -63,6 +63,7 @@ impl Core {
                 // Nothing is known of it any more, and nothing to be alarmed about.
                 let mut node = self.locked_node(node);
                 (node.connected, node.policy, node.replicas, node.slots_open) = (None, None, None, None);
+                node.server = None;
             }
             Notice::EvictionPolicy { node, policy } => {
                 let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);
@@ -87,9 +88,10 @@ impl Core {
                 node.shortfalls += u64::from(!enough);
             }
             Notice::Quorum { node, health } => self.on_quorum(node, health),
-            Notice::Store { store } => {
-                self.store(store);
+            Notice::Server { node, id, version, kind } => {
+                self.locked_node(node).server = Some(Server::new(id, version, kind))
             }
+            Notice::Store { store, node } => self.store(store).is_at(node),
             Notice::UnlockedRun { label, store } => {
                 let family = self.counted(label.as_str(), store).number;
                 self.table.shard(0).counts.of(family, WRITE).unlocked_runs += 1;

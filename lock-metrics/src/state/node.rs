@@ -22,6 +22,8 @@ pub(crate) struct Node {
     pub(crate) redirections: [u64; labels::REDIRECTIONS.len()],
     /// Its replicas, and how many must have a write.
     pub(crate) replicas: Option<(u32, u32)>,
+    /// Which server it is.
+    pub(crate) server: Option<Server>,
     /// How many slots it is giving away or taking over, if it is a master of a cluster.
     pub(crate) slots_open: Option<u32>,
     pub(crate) confirmations: Histogram<CONFIRM_BUCKETS>,
@@ -30,6 +32,23 @@ pub(crate) struct Node {
     pub(crate) quorum: Option<Members>,
     /// How many claims were given to it again, if it is a member of a quorum.
     pub(crate) repairs: Option<u64>,
+}
+
+/// How many digits of an id are shown: enough to tell the servers of a fleet apart.
+const DIGITS: usize = 8;
+
+/// Which server a node is.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) id: String,
+    pub(crate) version: String,
+    pub(crate) kind: &'static str,
+}
+
+impl Server {
+    pub(crate) fn new(id: &str, version: &str, kind: &'static str) -> Self {
+        Self { id: id.chars().take(DIGITS).collect(), version: version.to_owned(), kind }
+    }
 }
 
 /// The members of a quorum.

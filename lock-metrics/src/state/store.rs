@@ -1,6 +1,8 @@
 //! One store in which locks are taken: a server, a cluster or a quorum, and within it a namespace. The same name in two of
 //! them is two locks.
 
+use std::sync::OnceLock;
+
 use lock_core::Site;
 
 use crate::state::family::Family;
@@ -19,6 +21,8 @@ pub(crate) struct Store {
     /// Lock names beyond the limit.
     other: Family,
     pub(crate) clock: StoreClock,
+    /// The node behind it, once a manager was built for it.
+    node: OnceLock<Box<str>>,
 }
 
 impl Store {
@@ -29,11 +33,22 @@ impl Store {
             families: Names::new(MAX_LOCKS),
             other: Family::new(number * NUMBERS + MAX_LOCKS),
             clock: StoreClock::default(),
+            node: OnceLock::new(),
         };
         for site in declared {
             store.family(site.label).declare(site);
         }
         store
+    }
+
+    /// Takes note of the node behind it.
+    pub(crate) fn is_at(&self, node: &str) {
+        self.node.get_or_init(|| node.into());
+    }
+
+    /// Returns the node behind it, if it is known.
+    pub(crate) fn node(&self) -> Option<&str> {
+        self.node.get().map(|node| &**node)
     }
 
     /// Returns the family of a label, the one for the rest beyond the limit.

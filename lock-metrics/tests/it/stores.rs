@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::testing::{RedisServer, limit};
 use lock_core::{
-    FencingToken, LockError, LockEventKind, LockManager, LockObserver, MemoryStore, Mode, Notice, Purpose,
+    FencingToken, LockError, LockEventKind, LockManager, LockObserver, MemoryStore, Mode, Notice, Purpose, RedisStore,
 };
 use lock_metrics::{MetricsHandle, builder};
 
@@ -87,9 +87,9 @@ fn what_is_annotated_is_shown_in_each_store_until_it_is_taken_in_one() {
         stores
     };
     assert_eq!(shown(&metrics), [""], "no store is known");
-    observer.on_notice(&Notice::Store { store: "a" });
+    observer.on_notice(&Notice::Store { store: "a", node: "a" });
     assert_eq!(shown(&metrics), ["a"], "before the first call, so that nothing is missed");
-    observer.on_notice(&Notice::Store { store: "b" });
+    observer.on_notice(&Notice::Store { store: "b", node: "b" });
     assert_eq!(shown(&metrics), ["a", "b"]);
     let mut taken = Acquire::new(&observer, 1, "site:short", "site:short");
     taken.store = "b";
@@ -104,6 +104,53 @@ async fn a_store_is_known_as_soon_as_its_manager_is() {
     let locks = LockManager::builder(MemoryStore::new()).store_name("carts").build().unwrap();
     locks.observe(metrics.observer());
     assert!(metrics.render().contains("distributed_lock_store_now_timestamp_seconds{store=\"carts\"}"));
+}
+
+/// The servers that each store is said to be, with their versions.
+fn servers(metrics: &MetricsHandle) -> Vec<(String, String, String)> {
+    let seen = scrape(metrics);
+    let infos = seen.series.keys().filter(|(name, _)| name == "distributed_lock_store_info");
+    let mut found: Vec<_> = infos
+        .map(|(_, labels)| (labels["store"].clone(), labels["server"].clone(), labels["version"].clone()))
+        .collect();
+    found.sort();
+    found
+}
+
+#[tokio::test]
+#[limit]
+async fn each_store_says_which_server_it_is_also_by_another_name_and_after_another_start() {
+    let mut server = RedisServer::start();
+    let told = |server: &RedisServer, section: &str, name: &str| {
+        let info = server.command(&["INFO", section]).text().to_owned();
+        info.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+    };
+    let id = |server: &RedisServer| told(server, "replication", "master_replid:")[..8].to_owned();
+    let metrics = builder().build().unwrap();
+    let named = LockManager::builder(RedisStore::new(&server.url()).unwrap()).store_name("carts").key_prefix("eu:");
+    let managers = [LockManager::connect(&server.url()).await.unwrap(), named.build().unwrap()];
+    for locks in &managers {
+        locks.observe(metrics.observer());
+        drop(locks.lock("k").await.unwrap());
+    }
+    let address = server.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    let is_there = async |metrics: &MetricsHandle, id: &str| {
+        while servers(metrics).iter().filter(|(_, server, _)| server == id).count() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let first = id(&server);
+    is_there(&metrics, &first).await;
+    let stores: Vec<_> = servers(&metrics).into_iter().map(|(store, ..)| store).collect();
+    assert_eq!(stores, [address.as_str(), "carts#eu:"], "one server under two names");
+    let version = servers(&metrics).swap_remove(0).2;
+    let (name, number) = version.split_once(' ').unwrap();
+    assert_eq!(number, told(&server, "server", &format!("{name}_version:")));
+    server.restart();
+    let second = id(&server);
+    assert_ne!(first, second);
+    is_there(&metrics, &second).await;
+    assert_eq!(servers(&metrics).len(), 2, "what it was before is forgotten");
 }
 
 /// A token that is drawn at a moment, as the server draws them.

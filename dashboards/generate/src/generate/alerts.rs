@@ -14,6 +14,23 @@ use super::rule::{Alert, Group, Rule};
 const SITES: &str = "{{ range query (printf \"count by (site) (@site_info{store=%q, lock=%q})\" \
                      $labels.store $labels.lock) | sortByLabel \"site\" }} {{ .Labels.site }};{{ end }}";
 
+/// Who has the alert's lock, and in which process, now or when it was scraped last.
+const HOLDING: &str = "{{ with query (printf \"max by (job, instance, site) (last_over_time(\
+                       @site_oldest_hold_start_timestamp_seconds{store=%q, lock=%q}[15m])) > 0\" $labels.store $labels.lock) \
+                       | sortByLabel \"instance\" }}{{ range . }}{{ .Labels.site }} in {{ .Labels.instance }} ({{ .Labels.job }}); \
+                       {{ end }}{{ else }}no process that is scraped. {{ end }}";
+
+/// How many callers wait for the alert's lock, and in which service.
+const WAITING: &str = "{{ with query (printf \"sum by (job) (@waiters{store=%q, lock=%q}) > 0\" $labels.store $labels.lock) \
+                       | sortByLabel \"job\" }}{{ range . }}{{ .Value | humanize }} in {{ .Labels.job }}; {{ end }}\
+                       {{ else }}nobody. {{ end }}";
+
+/// What the alert's service holds in the alert's store, and who waits there: a store has the name of its node, if it was given none.
+const AT_STAKE: &str = "{{ with query (printf \"topk(5, sum by (lock) (@held{store=%q, job=%q})) > 0\" $labels.node $labels.job) }}\
+                        Held there:{{ range . }} {{ .Labels.lock }} ({{ .Value | humanize }});{{ end }} {{ end }}\
+                        {{ with query (printf \"sum(@waiters{store=%q, job=%q}) > 0\" $labels.node $labels.job) }}\
+                        {{ range . }}{{ .Value | humanize }}{{ end }} callers wait there. {{ end }}";
+
 pub(crate) fn groups() -> Vec<Group> {
     let group =
         |name, alerts: Vec<Alert>| Group { name, interval: None, rules: alerts.into_iter().map(Rule::Alert).collect() };
@@ -45,6 +62,13 @@ fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
          or {counted} < on ({by}) max by ({by}) (@quorum_majority) \
          unless on ({by}) @quorum_members{{state=\"disagrees\"}} > 0"
     )
+}
+
+/// Processes most of whose commands fail, at whichever store: alerts on stores say so, and what follows from that is no news.
+fn refused() -> String {
+    let sum = |total: &str| format!("sum by ({PROCESS}) (rate(@{total}[<<twoLooks>>]))");
+    let (errors, commands) = (sum("backend_errors_total"), sum("backend_command_seconds_count"));
+    format!("({errors} / on ({PROCESS}) ({commands} > 0) > <<errorSharePage>>)")
 }
 
 /// The share of the processes of each service that cannot use a store, where two scrapes at least have shown it.

@@ -90,6 +90,17 @@ fn over_time() -> Vec<Panel> {
 fn inspector() -> Vec<Panel> {
     let stat = |title, description, unit| Panel::new(title, description, Kind::Stat, unit).wide(8);
     vec![
+        Panel::new(
+            "Which server a store is",
+            "The servers behind each name of a store, as its processes find them (of one server, also behind sentinels): the beginning of \
+             the id of its data (master_replid), which a restart and a failover change. Two under one name are two stores; one under two \
+             names is one store, whose locks are shown twice.",
+            Kind::Table {
+                labels: &[("store", "Store"), ("server", "Server"), ("version", "Version"), ("topology", "Kind")],
+            },
+            Unit::Count,
+        )
+        .query("Processes", "count by (store, server, version, topology) (@store_info)"),
         stat("Last complete scan", "How long ago. The numbers above are as old as that.", Unit::Seconds)
             .query("{{store}}", &format!("min by (store) {}", age_in_fleet("inspector_last_success_timestamp_seconds")))
             .orange(60.5)

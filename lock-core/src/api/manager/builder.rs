@@ -152,14 +152,15 @@ impl LockManagerBuilder {
         }
         let observers = Arc::new(self.observers);
         let host = self.host.unwrap_or_else(host_name);
-        let store = store_in(self.store_name.unwrap_or_else(|| self.backend.node(0).into()), &key_prefix);
+        let node: Arc<str> = self.backend.node(0).into();
+        let store = store_in(self.store_name.unwrap_or_else(|| Arc::clone(&node)), &key_prefix);
         let handle = if self.on_current_runtime {
             keeper::start_on_current_runtime(self.backend, observers, self.handoff)?
         } else {
             keeper::start(self.backend, observers, self.handoff)?
         };
         let observers = Arc::clone(&handle.engine.observers);
-        observers.notice(&Notice::Store { store: &store });
+        observers.notice(&Notice::Store { store: &store, node: &node });
         let made_in = handle.engine.made_in.clone();
         let order = self.lint_lock_order.then(Arc::default);
         let origin =

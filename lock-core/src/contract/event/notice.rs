@@ -126,10 +126,24 @@ pub enum Notice<'a> {
         /// The policy it reports.
         policy: &'a str,
     },
+    /// Which server a node is, sent when the keeper has connected, and every minute.
+    Server {
+        /// The node, without credentials.
+        node: &'a str,
+        /// The id of its data (`master_replid`): no other server but its replicas has it. Another one after a restart
+        /// or a failover.
+        id: &'a str,
+        /// What runs there, such as `redis 8.0.2`.
+        version: &'a str,
+        /// How it is found: `server`, `sentinel` or `cluster`.
+        kind: &'static str,
+    },
     /// A manager was built, so that locks may be taken in this store.
     Store {
         /// The name of the store, as in [`LockEvent::store`](crate::LockEvent::store).
         store: &'a str,
+        /// The node behind it, without credentials; of a cluster, one of them.
+        node: &'a str,
     },
     /// A protected body ran without its lock, because the user allowed it.
     UnlockedRun {

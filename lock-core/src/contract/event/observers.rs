@@ -25,15 +25,17 @@ pub(crate) struct Observers {
 struct Tail(OnceLock<(Arc<dyn LockObserver>, Box<Tail>)>);
 
 /// What was last reported about a node, and holds until the next report.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Lasting {
     node: Box<str>,
     up: Option<bool>,
     policy: Option<Box<str>>,
     /// Its replicas, and how many must have a write.
     replicas: Option<(u32, u32)>,
-    /// Whether a store has this name, in which locks may be taken.
-    is_store: bool,
+    /// Its id, its version, and how it is found.
+    server: Option<(Box<str>, Box<str>, &'static str)>,
+    /// The node behind the store of this name, in which locks may be taken.
+    store_at: Option<Box<str>>,
 }
 
 impl Observers {
@@ -59,12 +61,13 @@ impl Observers {
                 let lasting = self.lasting();
                 (lasting.clone(), self.changes.load(Ordering::Relaxed))
             };
-            for Lasting { node, up, policy, replicas, is_store } in &lasting {
+            for Lasting { node, up, policy, replicas, server, store_at } in &lasting {
                 let state = [
-                    is_store.then_some(Notice::Store { store: node }),
+                    store_at.as_deref().map(|at| Notice::Store { store: node, node: at }),
                     up.map(|up| Notice::Connection { node, up }),
                     policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
                     replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
+                    server.as_ref().map(|(id, version, kind)| Notice::Server { node, id, version, kind }),
                 ];
                 for notice in state.iter().flatten() {
                     shielded(|| told.on_notice(notice));
@@ -106,7 +109,8 @@ impl Observers {
         let (Notice::Connection { node, .. }
         | Notice::EvictionPolicy { node, .. }
         | Notice::Replication { node, .. }
-        | Notice::Store { store: node }) = notice
+        | Notice::Server { node, .. }
+        | Notice::Store { store: node, .. }) = notice
         else {
             return;
         };
@@ -114,7 +118,7 @@ impl Observers {
         self.changes.fetch_add(1, Ordering::Relaxed);
         let known = lasting.iter().position(|known| *known.node == **node);
         let at = known.unwrap_or_else(|| {
-            lasting.push(Lasting { node: (*node).into(), up: None, policy: None, replicas: None, is_store: false });
+            lasting.push(Lasting { node: (*node).into(), ..Lasting::default() });
             lasting.len() - 1
         });
         match notice {
@@ -123,7 +127,10 @@ impl Observers {
             Notice::Replication { replicas, min_replicas, .. } => {
                 lasting[at].replicas = Some((*replicas, *min_replicas));
             }
-            Notice::Store { .. } => lasting[at].is_store = true,
+            Notice::Server { id, version, kind, .. } => {
+                lasting[at].server = Some(((*id).into(), (*version).into(), kind));
+            }
+            Notice::Store { node, .. } => lasting[at].store_at = Some((*node).into()),
             _ => {}
         }
     }
@@ -194,7 +201,8 @@ mod tests {
             let note = match notice {
                 Notice::Connection { node, up } => format!("{node} {up}"),
                 Notice::EvictionPolicy { node, policy } => format!("{node} {policy}"),
-                Notice::Store { store } => format!("{store} is a store"),
+                Notice::Store { store, node } => format!("{store} is a store at {node}"),
+                Notice::Server { node, id, .. } => format!("{node} is {id}"),
                 _ => "another".to_owned(),
             };
             self.0.lock().unwrap().push(note);
@@ -211,7 +219,8 @@ mod tests {
         }
         observers.tell(&Notice::EvictionPolicy { node: "a", policy: "allkeys-lru" });
         observers.tell(&Notice::Connection { node: "b", up: false });
-        observers.tell(&Notice::Store { store: "b" });
+        observers.tell(&Notice::Store { store: "b", node: "a" });
+        observers.tell(&Notice::Server { node: "a", id: "one", version: "redis 8.0.2", kind: "server" });
         let late = Notes::default();
         observers.add(Arc::new(late.clone()));
         assert_eq!(*late.0.lock().unwrap(), ["a true", "a allkeys-lru", "b is a store", "b false"]);

@@ -229,6 +229,11 @@ pub(super) const TABLES: &[Layers] = &[
         ],
     },
     Layers { source: METRICS, within: "export", modules: &[&["openmetrics", "sink"], &["collect"]] },
+    Layers {
+        source: METRICS,
+        within: "export::collect",
+        modules: &[&["fleet", "live", "nodes"], &["total"], &["blame", "uses"], &["sum"]],
+    },
     Layers { source: METRICS, within: "observe", modules: &[&["notices", "observer", "sampler"]] },
     Layers { source: METRICS, within: "install", modules: &[&["error"], &["handle"]] },
     Layers {

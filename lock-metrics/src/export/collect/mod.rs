@@ -4,6 +4,7 @@ mod blame;
 mod fleet;
 mod live;
 mod nodes;
+mod sum;
 mod total;
 mod uses;
 
@@ -42,6 +43,7 @@ impl Core {
         for (store, at) in self.shown_stores().filter(|(name, _)| !name.is_empty()) {
             sink.gauge(&catalog::STORE_NOW, &[store], now.to_store_seconds(&at.clock));
         }
+        self.stores_to(sink);
         sink.gauge(&catalog::START, &[], self.start.to_unix_seconds());
         sink.gauge(&catalog::SAMPLER_LAST_RUN, &[], self.last_run().to_unix_seconds());
         sink.gauge(&catalog::BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::catalog;
 use crate::export::sink::Sink;
-use crate::state::node::Node;
+use crate::state::node::{Node, Server};
 use crate::state::{Core, OTHER};
 use crate::words::labels;
 
@@ -104,5 +104,15 @@ impl Core {
                 sink.counter(&catalog::QUORUM_ROUNDS, &[name, phase], rounds);
             }
         });
+    }
+    /// Exports which server stands behind each store.
+    pub(super) fn stores_to(&self, sink: &mut impl Sink) {
+        for (name, store) in self.shown_stores() {
+            let node = store.node().and_then(|node| self.nodes.find_known(node));
+            let server = node.and_then(|node| node.lock().unwrap_or_else(PoisonError::into_inner).server.clone());
+            if let Some(Server { id, version, kind }) = server {
+                sink.gauge(&catalog::STORE_INFO, &[name, &id, &version, kind], 1.0);
+            }
+        }
     }
 }

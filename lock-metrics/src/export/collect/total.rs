@@ -1,17 +1,14 @@
-//! Everything of one lock name in one store, added up over the shards.
+//! Everything of one lock name in one store, for the sums over the shards.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::export::collect::blame::Blame;
 use crate::export::collect::live::Live;
-use crate::state::Core;
-use crate::state::counts::{Counts, LATENESS_BUCKETS};
+use crate::state::counts::Counts;
 use crate::state::family::Family;
-use crate::state::histogram::Histogram;
 use crate::state::store::Store;
 use crate::words::labels;
-use crate::words::time::{Moment, nanos};
+use crate::words::time::nanos;
 
 /// One lock name in one store, with its sums.
 pub(super) struct Total<'a> {
@@ -28,7 +25,7 @@ pub(super) struct Total<'a> {
 pub(super) type OfMode<'a> = (usize, &'static str, &'a Counts);
 
 impl<'a> Total<'a> {
-    fn new((store, at): (&'a str, &'a Store), (name, family): (&'a str, &'a Family)) -> Self {
+    pub(super) fn new((store, at): (&'a str, &'a Store), (name, family): (&'a str, &'a Family)) -> Self {
         Self { name, store, at, family, modes: [Some(Counts::default()), None, None], live: Live::default() }
     }
 
@@ -63,40 +60,5 @@ impl<'a> Total<'a> {
         // The lock itself measures a hold again when it ends: that must not make a total fall.
         let told = self.family.held_nanos.fetch_max(nanos(total), Ordering::Relaxed);
         Duration::from_nanos(told.max(nanos(total))).as_secs_f64()
-    }
-}
-
-impl Core {
-    /// Adds up the shards, and finds out who waits for whom.
-    pub(super) fn add_up(&self, now: Moment) -> (Vec<Total<'_>>, Histogram<LATENESS_BUCKETS>) {
-        let mut totals = Vec::new();
-        for (name, store) in self.shown_stores() {
-            let shown = store.families().filter(|(label, family)| self.is_shown(label, family));
-            totals.extend(shown.map(|family| Total::new((name, store), family)));
-        }
-        // By the number of the family. One that was added meanwhile is in the next scrape.
-        let mut places = vec![usize::MAX; totals.iter().map(|total| total.family.number + 1).max().unwrap_or(0)];
-        for (at, total) in totals.iter().enumerate() {
-            places[total.family.number] = at;
-        }
-        let place = |family: usize| places.get(family).copied().filter(|at| *at < usize::MAX);
-        let mut lateness = Histogram::default();
-        let mut blame = Blame::default();
-        for shard in self.table.shards() {
-            for (family, mode, counts) in shard.counts.iter() {
-                if let Some(at) = place(family) {
-                    totals[at].modes[mode].get_or_insert_default().add(counts);
-                }
-            }
-            for row in shard.rows.values() {
-                let Some(at) = place(row.family()) else { continue };
-                totals[at].live.add(row, now);
-                totals[at].modes[row.mode()].get_or_insert_default();
-                blame.add(at, row, now, |site| totals[at].family.holder(site));
-            }
-            lateness.add(&shard.lateness);
-        }
-        blame.charge(&mut totals, now);
-        (totals, lateness)
     }
 }

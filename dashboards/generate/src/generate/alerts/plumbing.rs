@@ -1,6 +1,6 @@
 //! Alerts on the infrastructure that the locks and these alerts depend on.
 
-use super::{happened, share_out_of_reach};
+use super::{AT_STAKE, happened, share_out_of_reach};
 use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth};
 use crate::generate::recording::INSPECTORS;
 use crate::generate::rule::{Alert, Severity};
@@ -16,18 +16,18 @@ pub(crate) fn alerts() -> Vec<Alert> {
         // Fires early: it explains all locks that are lost when the leases end.
         .after("10s")
         .keep("1m")
-        .says(
-            "The watchdogs of {{ $value | humanizePercentage }} of the processes of {{ $labels.job }} cannot reach {{ $labels.node }}; of a \
-             quorum, a majority of its members. Locks held by their call sites are lost when their leases end, and no new one is granted. \
-             Look at the store and the way to it.",
-        ),
+        .says(&format!(
+            "The watchdogs of {{{{ $value | humanizePercentage }}}} of the processes of {{{{ $labels.job }}}} cannot reach \
+             {{{{ $labels.node }}}}; of a quorum, a majority of its members. Locks held by their call sites are lost when their leases end, \
+             and no new one is granted. {AT_STAKE}Look at the store and the way to it: `lockctl topology` says what each server answers."
+        )),
         failing_commands("LockStoreRefuses", Severity::Critical, "<<twoLooks>>", "<<errorSharePage>>")
             .after("2m")
             .says(&format!(
                 "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
-                 {{{{ $labels.node }}}} fail, for two minutes. {KINDS}No lock is granted, and held ones are lost when their leases end. The \
+                 {{{{ $labels.node }}}} fail, for two minutes. {KINDS}{AT_STAKE}No lock is granted, and held ones are lost when their leases end. The \
                  store is full (INFO memory: raise maxmemory, or find what fills it), refuses writes (a replica, a full disk, too few \
-                 replicas), or its users were changed (ACL LOG): the runbook has the command for each."
+                 replicas: `lockctl topology`), or its users were changed (ACL LOG): the runbook has the command for each."
             )),
         failing_commands("LockStoreErrors", Severity::Warning, "5m", "<<errorShare>>").after("5m").says(&format!(
             "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
@@ -35,6 +35,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
              \"Failed commands\" shows when it began.",
         )),
         slow(),
+        two_servers(),
         Alert::new(
             "LockStoreMayEvict",
             Severity::Warning,
@@ -170,11 +171,11 @@ fn quorum() -> Alert {
         "Only {{ $value | humanize }} members of the quorum {{ $labels.node }} count: one more failure, and no lock is granted",
     )
     .after("2m")
-    .says(
-        "A process of {{ $labels.job }} finds that only {{ $value | humanize }} members of the quorum {{ $labels.node }} \
-         count. When no majority counts, no lock is granted and those that are held end with their leases. Bring the \
-         others back: *excluded* ones count again by themselves, *away* ones do not answer.",
-    )
+    .says(&format!(
+        "A process of {{{{ $labels.job }}}} finds that only {{{{ $value | humanize }}}} members of the quorum {{{{ $labels.node }}}} \
+         count. When no majority counts, no lock is granted and those that are held end with their leases. {AT_STAKE}Bring the others \
+         back: *excluded* ones count again by themselves, *away* ones do not answer; `lockctl topology` names them."
+    ))
 }
 
 fn disagreement() -> Alert {
@@ -188,8 +189,8 @@ fn disagreement() -> Alert {
     .after("2m")
     .says(
         "{{ $value | humanize }} members of the quorum {{ $labels.node }} also serve a quorum of other members. Two majorities \
-         could miss each other, so {{ $labels.job }} is refused every lock. Write the same list in every process, and add or \
-         remove one member at a time.",
+         could miss each other, so {{ $labels.job }} is refused every lock. `lockctl topology` says which lists each member \
+         remembers. Write the same list in every process, and add or remove one member at a time.",
     )
 }
 
@@ -245,6 +246,25 @@ fn slow() -> Alert {
         "One in ten of the commands that {{ $labels.job }} sends to {{ $labels.node }} takes {{ $value | humanizeDuration }} and more: every \
          acquire and every renewal waits for them; of a quorum, for a majority of its members. Look at SLOWLOG GET, at the machine of this \
          node, and at the way to it.",
+    )
+}
+
+/// After a failover all processes find the other server within a minute.
+fn two_servers() -> Alert {
+    Alert::new(
+        "LockStoreAmbiguous",
+        Severity::Warning,
+        &format!("count by ({STORE}) (count by ({STORE}, server) (@store_info)) > 1"),
+        "{{ $value | humanize }} servers stand behind the name {{ $labels.store }}: their locks are counted as one",
+    )
+    .after("15m")
+    .says(
+        "For 15 minutes, processes that call their store {{ $labels.store }} have been connected to {{ $value | humanize }} different \
+         servers: {{ range query (printf \"count by (job, server) (@store_info{store=%q})\" $labels.store) | sortByLabel \"job\" }}\
+         {{ .Labels.server }} for {{ .Labels.job }}; {{ end }}If that is meant, as with one address in two namespaces, their locks do not \
+         exclude each other, and alerts and dashboards take them for one: give each a name (`LockManagerBuilder::store_name`, \
+         `Inspector::with_store_name`), or set storeLabels of these rules. If not, `lockctl topology` in each service says what its URL \
+         leads to.",
     )
 }
 

@@ -1,12 +1,16 @@
 //! Alerts on elections, jobs, and numbers that processes must agree about.
 
-use super::SITES;
+use super::{SITES, out_of_reach, refused};
 use crate::generate::names::{LOCK, PROCESS, SERVICE, STORE, age_of_process, down, growth, once, store_now};
 use crate::generate::recording::{JOB_PERIOD, LAST_SUCCESS};
 use crate::generate::rule::{Alert, Severity};
 
 /// How far back a success is looked for: processes that had one may be gone.
 const REMEMBERED: &str = "14d";
+
+/// How many stand for the alert's election, and in which service.
+const CANDIDATES: &str = "{{ range query (printf \"sum by (job) (@candidates{store=%q, lock=%q}) > 0\" $labels.store $labels.lock) \
+                          | sortByLabel \"job\" }}{{ .Value | humanize }} in {{ .Labels.job }}; {{ end }}";
 
 pub(crate) fn alerts() -> Vec<Alert> {
     let differs = |what: &str| format!("(max by ({LOCK}) ({what}) > on ({LOCK}) min by ({LOCK}) ({what}))");
@@ -43,6 +47,12 @@ fn no_leader() -> Alert {
         "(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})",
         down()
     );
+    // Who cannot ask the store cannot lead: the store has its own alert.
+    let cut_off = format!(
+        "(max by ({PROCESS}, store, lock) (@candidates) > 0 and on ({PROCESS}) (({}) or {}))",
+        out_of_reach(&str::to_owned),
+        refused()
+    );
     let held = format!("max by ({LOCK}) (@inspector_held)");
     let missing = format!("{} - on ({LOCK}) {led}", elections());
     // A process may stand twice for one election: fewer are led than before, or none.
@@ -51,7 +61,7 @@ fn no_leader() -> Alert {
         "LockNoLeader",
         Severity::Critical,
         &format!(
-            "{missing} > 0 and on ({LOCK}) ({fewer}) unless on ({LOCK}) {silent} \
+            "{missing} > 0 and on ({LOCK}) ({fewer}) unless on ({LOCK}) {silent} unless on ({LOCK}) {cut_off} \
              unless on ({LOCK}) ({held} >= on ({LOCK}) {})",
             elections()
         ),
@@ -60,8 +70,9 @@ fn no_leader() -> Alert {
     .after("2m")
     .says(&format!(
         "Processes that stand for the election {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} are scraped, and for two minutes \
-         {{{{ $value | humanize }}}} of the elections of this name had no leader. Call sites that stand for it:{SITES} Either the \
-         store does not answer, or a process holds the lock that is not scraped: `lockctl leader NAME` says who."
+         {{{{ $value | humanize }}}} of the elections of this name had no leader. Call sites that stand for it:{SITES} \
+         Candidates: {CANDIDATES}Either a process holds the lock that is not scraped, or another program has its key: `lockctl leader NAME` \
+         says who."
     ))
 }
 

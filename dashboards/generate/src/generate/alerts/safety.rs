@@ -1,6 +1,6 @@
 //! Alerts on dangers to data.
 
-use super::{SITES, happened, out_of_reach};
+use super::{HOLDING, SITES, WAITING, happened, out_of_reach, refused};
 use crate::generate::names::{LOCK, PROCESS, SERVICE};
 use crate::generate::rule::{Alert, Severity};
 
@@ -22,19 +22,21 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockLost",
             Severity::Critical,
-            // A separate alert reports that the store was away, once for all of its locks.
+            // Separate alerts report that the store was away, or refused everything, once for all of its locks.
             &format!(
-                "({}) or (({}) unless on ({PROCESS}) ({}))",
+                "({}) or (({}) unless on ({PROCESS}) ({}) unless on ({PROCESS}) max_over_time({}[15m:30s]))",
                 lost("expired|stolen|failover"),
                 lost("unreachable"),
                 out_of_reach(&|series| format!("min_over_time({series}[15m])")),
+                refused(),
             ),
             "{{ $labels.lock }} was lost by its holder in {{ $labels.instance }}: {{ $labels.reason }}",
         )
         .says(&format!(
-            "The lock {{{{ $labels.lock }}}} was lost while {{{{ $labels.instance }}}} ({{{{ $labels.job }}}}) held it; \
-             reason: {{{{ $labels.reason }}}}. Call sites that take it:{SITES} Their work was stopped; check what they had done \
-             half. The runbook explains each reason."
+            "The lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} was lost while {{{{ $labels.instance }}}} \
+             ({{{{ $labels.job }}}}) held it; reason: {{{{ $labels.reason }}}}. Call sites that take it:{SITES} Their work was stopped; \
+             check what they had done half: the log of {{{{ $labels.instance }}}} names the key (*lock was lost*), and `lockctl why KEY` \
+             says who has it now. Held by: {HOLDING}Waiting: {WAITING}The runbook explains each reason."
         )),
         Alert::new(
             "LockTakenAway",
@@ -54,9 +56,10 @@ fn lost() -> Vec<Alert> {
             "The store gave {{ $labels.lock }} an old fencing token: it lost data",
         )
         .says(&format!(
-            "A grant of the lock {{{{ $labels.lock }}}} in {{{{ $labels.job }}}} had a token that was not greater than one \
-             before. The store was flushed, restored, or failed over without the last writes. Call sites that take it:{SITES} \
-             Resources that check tokens are safe; check the others for writes of two holders."
+            "A grant of the lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} to {{{{ $labels.job }}}} had a token that was not \
+             greater than one before. The store was flushed, restored, or failed over without the last writes. Call sites that take \
+             it:{SITES} Held by: {HOLDING}Waiting: {WAITING}Resources that check tokens are safe; check the others for writes of two \
+             holders. `lockctl topology` says which servers stand behind the URL, `lockctl list` which keys they have."
         )),
         Alert::new(
             "LockStaleWriteRefused",
@@ -85,12 +88,14 @@ fn lost() -> Vec<Alert> {
             &format!("max by ({LOCK}) (@inspector_keys_without_ttl) > 0"),
             "{{ $value | humanize }} keys of {{ $labels.lock }} have no lease and are never freed",
         )
-        .after("5m")
-        .says(
-            "Keys of the lock {{ $labels.lock }} have no time to live. This library always sets one, so another program \
-             wrote them or took it away. `lockctl list --prefix` with what these keys begin with names them and, if it is \
-             one of ours, the holder's call site. They block every caller until somebody frees them, as the runbook says.",
-        ),
+        // A holder that lives gives a key its lease back within a third of its ttl.
+        .after("2m")
+        .says(&format!(
+            "Keys of the lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} have no time to live. This library always sets one, so \
+             another program wrote them or took it away. `lockctl list --prefix` with what these keys begin with names them and, if it \
+             is one of ours, the holder's call site. Held by: {HOLDING}Waiting: {WAITING}They block every caller until somebody frees \
+             them, as the runbook says."
+        )),
         Alert::new(
             "LockReleaseAbandoned",
             Severity::Warning,

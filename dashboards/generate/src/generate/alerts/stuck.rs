@@ -1,5 +1,6 @@
 //! Alerts on locks that are not released.
 
+use super::WAITING;
 use crate::generate::names::{LOCK, PROCESS, SERVICE, SITE, STORE, age, down, once, store_now, twice};
 use crate::generate::rule::{Alert, Severity};
 
@@ -13,10 +14,14 @@ const WAITERS: &str = "{{ with query (printf \"sum by (job) (@waiting_on{store=%
 const HOLDERS: &str = "{{ with query (printf \"max by (job, instance) (@stuck{store=%q, lock=%q, site=%q}) > 0\" \
                        $labels.store $labels.lock $labels.site) | sortByLabel \"instance\" }}{{ range . }}\
                        {{ $labels := .Labels }}{{ .Labels.instance }} ({{ .Labels.job }}), <<liveViewUrl>>; \
-                       {{ end }}{{ else }}a process that is not scraped now. {{ end }}";
+                       {{ end }}{{ else }}a process that is not scraped now; of those that were: \
+                       {{ range query (printf \"max by (job, instance) (last_over_time(\
+                       @site_oldest_hold_start_timestamp_seconds{store=%q, lock=%q, site=%q}[15m])) > 0\" \
+                       $labels.store $labels.lock $labels.site) | sortByLabel \"instance\" }}{{ .Labels.instance }} ({{ .Labels.job }}); \
+                       {{ end }}{{ end }}";
 
 pub(crate) fn alerts() -> Vec<Alert> {
-    vec![stuck(), waited_for(), silent(), orphaned()]
+    vec![stuck(), waited_for(), command(), silent(), orphaned()]
 }
 
 /// No `for`: an age already includes waiting, and one missed scrape would start it again. What a process told last is true until
@@ -59,6 +64,8 @@ fn waited_for() -> Alert {
     let age_in_store = age("inspector_waited_hold_start_timestamp_seconds");
     let queued = seen_twice("inspector_waited_hold_waiters");
     let threshold = format!("max by ({SITE}) (last_over_time(@stuck_after_seconds[1d]))");
+    // What nothing ever frees has a page of its own.
+    let unending = format!("max by ({LOCK}) (@inspector_keys_without_ttl) > 0");
     let older = |age: &str, waiters: &str| {
         format!("(max by ({SITE}) ({age}) > on ({SITE}) {threshold} and on ({SITE}) {waiters})")
     };
@@ -66,7 +73,7 @@ fn waited_for() -> Alert {
         "LockStuckWithWaiters",
         Severity::Critical,
         &format!(
-            "({stuck} and on ({SITE}) {own}) or {} or {} or ({told} and on ({SITE}) {silent})",
+            "(({stuck} and on ({SITE}) {own}) or {} or {} or ({told} and on ({SITE}) {silent})) unless on ({LOCK}) {unending}",
             older(&age_of_waited, &others),
             older(&age_in_store, &queued),
         ),
@@ -78,6 +85,22 @@ fn waited_for() -> Alert {
          {{{{ $labels.site }}}}, in {HOLDERS}Callers wait for what it holds; waiting for this call site in all: {WAITERS}\
          `lockctl list` names the key; `lockctl why KEY` says whether its holder lives, who waits, and whether it is safe to force. \
          Look at what the holder does, then restart it or force the lock as the runbook says."
+    ))
+}
+
+/// A command under `lockctl run` exports nothing; the inspector compares its age with what the command said.
+fn command() -> Alert {
+    Alert::new(
+        "LockCommandStuck",
+        Severity::Warning,
+        &format!("max by ({LOCK}) (@inspector_commands_stuck) > 0"),
+        "{{ $labels.lock }} is held by a command under lockctl for longer than it said it would be",
+    )
+    .keep("2m")
+    .says(&format!(
+        "{{{{ $value | humanize }}}} commands under `lockctl run` have the lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} for longer \
+         than their --stuck-after. Waiting: {WAITING}`lockctl list` names key, host and command (its call site); `lockctl why KEY` says who \
+         waits, and whether it is safe to force. Look at what the command does on that host, and end it there."
     ))
 }
 

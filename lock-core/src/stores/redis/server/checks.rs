@@ -6,6 +6,7 @@ use redis::Value;
 
 use crate::contract::backend::Inbox;
 use crate::contract::event::Notice;
+use crate::stores::redis::place::discovery::Place;
 use crate::stores::redis::place::slots;
 use crate::stores::redis::server::node::Node;
 use crate::stores::redis::wire::link::Link;
@@ -29,11 +30,23 @@ impl Node {
     /// Reports what may change while the server is connected to.
     pub(crate) async fn check_state(&self, link: &Link, inbox: &Inbox) {
         self.check_replication(link, inbox).await;
+        self.check_server(link, inbox).await;
         if self.cluster.is_some()
             && let Some(slots) = open_slots(link).await
         {
             inbox.notice(&Notice::SlotsOpen { node: self.name(), slots });
         }
+    }
+
+    /// Reports which server it is: two may have one name.
+    async fn check_server(&self, link: &Link, inbox: &Inbox) {
+        let (Some(id), Some(version)) = (self.pool.history.name(), version(link).await) else { return };
+        let kind = match self.pool.place() {
+            _ if self.cluster.is_some() => "cluster",
+            Place::Fixed(_) => "server",
+            Place::Sentinels(_) => "sentinel",
+        };
+        inbox.notice(&Notice::Server { node: self.name(), id: &id, version: &version, kind });
     }
 
     /// Reports who has a copy of the locks, and whether a failover may lose some.
@@ -51,6 +64,18 @@ impl Node {
             );
         }
     }
+}
+
+/// Asks what runs on a server.
+async fn version(link: &Link) -> Option<String> {
+    let mut info = redis::cmd("INFO");
+    info.arg("server");
+    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
+    let told = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
+    // Valkey also tells the version of Redis that it is like.
+    let others = ["valkey", "dragonfly"].into_iter().find_map(|name| Some((name, told(&format!("{name}_version:"))?)));
+    let (name, version) = others.or_else(|| Some(("redis", told("redis_version:")?)))?;
+    Some(format!("{name} {version}"))
 }
 
 /// Asks for the eviction policy, in the way that managed servers allow if they forbid the direct

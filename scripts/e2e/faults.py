@@ -1,0 +1,235 @@
+"""What goes wrong at the end of scripts/real-hour.sh, and what the pager must say of it."""
+
+import re
+import signal
+import subprocess
+import time
+
+from observability import check, number, say, wait_for
+
+# From the moment at which a rule may fire: a scrape, an evaluation, and Alertmanager's group_wait of 10 s.
+WITHIN = 30
+STUCK_AFTER = 10
+# For how long nobody may be told twice.
+QUIET = 30
+
+
+def stuck(fleet):
+    """A call site keeps a lock; callers wait beside it and in another service."""
+    fleet.add("till-0", ["a"], idle=True)
+    fleet.add("kiosk-0", ["a"], idle=True)
+    fleet.say("till-0", f"hold till:close:<shop> till:close:7 30 {STUCK_AFTER}")
+    since = held(fleet, "till:close:7")
+    for name, callers in [("till-0", 3), ("kiosk-0", 2)]:
+        for _ in range(callers):
+            fleet.say(name, "wait till:close:<shop> till:close:7")
+    return since + STUCK_AFTER, [fleet.members["till-0"].instance + "/locks", "3 in till", "2 in kiosk", fleet.address("a")]
+
+
+def stuck_and_silent(fleet):
+    """The same, and the metrics of the holder hang before it is stuck."""
+    fleet.add("press-0", ["a"], idle=True)
+    fleet.add("folder-0", ["a"], idle=True)
+    fleet.say("press-0", f"hold press:run:<id> press:run:1 30 {STUCK_AFTER + 10}")
+    since = held(fleet, "press:run:1")
+    for _ in range(4):
+        fleet.say("folder-0", "wait press:run:<id> press:run:1")
+    threshold = 'distributed_lock_stuck_after_seconds{lock="press:run:<id>"}'
+    wait_for("the threshold of the holder", lambda: number(fleet.server, threshold))
+    fleet.scrape("press-0", fleet.black_hole())
+    return since + STUCK_AFTER + 10, ["4 in folder", "not scraped", fleet.members["press-0"].instance, fleet.address("a")]
+
+
+def paused(fleet):
+    """A machine stands still for longer than a lease, and goes on."""
+    fleet.add("meter-0", ["a"], idle=True)
+    fleet.say("meter-0", "hold meter:read:<id> meter:read:5 3 0")
+    held(fleet, "meter:read:5")
+    scraped(fleet, "meter:read:<id>")
+    fleet.members["meter-0"].send_signal(signal.SIGSTOP)
+    wait_for("the end of its lease", lambda: fleet.tell_store("a", "EXISTS meter:read:5") == "0")
+    fleet.members["meter-0"].send_signal(signal.SIGCONT)
+    return time.time(), [fleet.members["meter-0"].instance, "names the key"]
+
+
+def deleted(fleet):
+    """Somebody deletes a key by hand, and writes his own."""
+    fleet.add("gate-0", ["a"], idle=True)
+    fleet.add("guard-0", ["a"], idle=True)
+    fleet.say("gate-0", "hold gate:open:<id> gate:open:2 6 0")
+    held(fleet, "gate:open:2")
+    fleet.say("guard-0", "wait gate:open:<id> gate:open:2")
+    scraped(fleet, "gate:open:<id>")
+    fleet.tell_store("a", "SET gate:open:2 mine PX 600000")
+    # Its next renewal notices, a third of the lease later.
+    return time.time() + 2, [fleet.members["gate-0"].instance, "1 in guard", "stolen"]
+
+
+def persisted(fleet):
+    """A process is killed, and a script takes the lease from its key, which no holder gives it back."""
+    fleet.add("depot-0", ["a"], idle=True)
+    fleet.add("truck-0", ["a"], idle=True)
+    fleet.say("depot-0", "hold depot:ramp:<id> depot:ramp:3 30 0")
+    held(fleet, "depot:ramp:3")
+    fleet.say("truck-0", "wait depot:ramp:<id> depot:ramp:3")
+    scraped(fleet, "depot:ramp:<id>")
+    holder = fleet.kill("depot-0")
+    fleet.tell_store("a", "PERSIST depot:ramp:3")
+    # The inspector of these processes looks every ten seconds.
+    return time.time() + 10, [holder, "1 in truck", "lockctl list --prefix"]
+
+
+def leaderless(fleet):
+    """Another program has the key of an election."""
+    fleet.tell_store("a", "SET night:watch somebody PX 1200000")
+    for number_of in range(2):
+        fleet.add(f"night-{number_of}", ["a"], idle=True)
+        fleet.say(f"night-{number_of}", "stand night:watch")
+    return time.time(), ["2 in night", "lockctl leader NAME", fleet.address("a")]
+
+
+def killed(fleet):
+    """The Redis of a service is gone."""
+    fleet.start_store("k")
+    node = fleet.address("k")
+    for number_of in range(2):
+        fleet.add(f"cash-{number_of}", ["k"])
+    scraped(fleet, "shop:order:<id>", node)
+    fleet.end_store("k")
+    return time.time(), [node, "Held there:", "lockctl topology"]
+
+
+def full(fleet):
+    """A Redis has no memory left."""
+    fleet.start_store("f")
+    fleet.add("oven-0", ["f"])
+    scraped(fleet, "shop:order:<id>", fleet.address("f"))
+    fleet.tell_store("f", "CONFIG SET maxmemory 1")
+    return time.time(), [fleet.address("f"), "INFO memory", "a second"]
+
+
+def unscripted(fleet):
+    """Scripts are taken from the user of the locks."""
+    fleet.start_store("g")
+    fleet.add("tram-0", ["g"])
+    scraped(fleet, "shop:order:<id>", fleet.address("g"))
+    fleet.tell_store("g", "ACL SETUSER default -eval -evalsha")
+    return time.time(), [fleet.address("g"), "ACL LOG", "a second"]
+
+
+def degraded(fleet):
+    """One of three members of a quorum is away."""
+    members = ["q1", "q2", "q3"]
+    for member in members:
+        fleet.start_store(member)
+    url = "redlock://" + ",".join(fleet.address(member) for member in members)
+    # Else members without data count only when the longest lease is over.
+    subprocess.run([fleet.options.lockctl, "--url", url, "quorum", "init"], check=True, capture_output=True)
+    fleet.add("vault-0", members, url=url)
+    scraped(fleet, "shop:order:<id>", ".*")
+    wait_for("a quorum that counts", lambda: number(fleet.server, 'min(distributed_lock_quorum_members{job="vault", state="counted"})') == 3)
+    fleet.end_store("q2")
+    return time.time(), [fleet.address("q1"), "lockctl topology", "Only 2 members"]
+
+
+def forgetful(fleet):
+    """A Redis lost the clock of its tokens, which was ahead."""
+    fleet.start_store("t")
+    fleet.tell_store("t", "XADD distributed-lock:clock 8000000000000-0 from yesterday")
+    fleet.add("mint-0", ["t"], idle=True)
+    fleet.say("mint-0", "wait mint:coin:<id> mint:coin:1")
+    scraped(fleet, "mint:coin:<id>")
+    fleet.tell_store("t", "DEL distributed-lock:clock")
+    return time.time(), [fleet.address("t"), "lockctl list"]
+
+
+# What goes wrong, the alert that must be heard, and the service that is in its labels or the lock.
+FAULTS = [
+    (stuck, "LockStuckWithWaiters", {"lock": "till:close:<shop>"}),
+    (stuck_and_silent, "LockStuckWithWaiters", {"lock": "press:run:<id>"}),
+    (paused, "LockLost", {"lock": "meter:read:<id>"}),
+    (deleted, "LockLost", {"lock": "gate:open:<id>"}),
+    (persisted, "LockKeyWithoutTtl", {"lock": "depot:ramp:<id>"}),
+    (leaderless, "LockNoLeader", {"lock": "night:watch"}),
+    (killed, "LockStoreUnreachable", {"job": "cash"}),
+    (full, "LockStoreRefuses", {"job": "oven"}),
+    (unscripted, "LockStoreRefuses", {"job": "tram"}),
+    (degraded, "LockQuorumDegraded", {"job": "vault"}),
+    (forgetful, "LockFencingRegression", {"lock": "mint:coin:<id>"}),
+]
+
+
+def held(fleet, key):
+    """Waits until a key is taken in the first store."""
+    wait_for(f"{key} is held", lambda: fleet.tell_store("a", f"EXISTS {key}") == "1")
+    return time.time()
+
+
+def scraped(fleet, lock, store=".*"):
+    """Waits until Prometheus has seen a lock: counters begin at 0."""
+    series = f'count(distributed_lock_held{{lock="{lock}", store=~"{store}"}})'
+    wait_for(f"a scrape of {lock}", lambda: number(fleet.server, series))
+
+
+def inject(fleet):
+    """Lets everything go wrong, and hears what the pager says of it."""
+    expected = []
+    for fault, alert, labels in FAULTS:
+        began = time.time()
+        due, words = fault(fleet)
+        what = " ".join(fault.__doc__.split())
+        say(f"{time.time() - fleet.began:6.0f} s: {what}")
+        expected.append((what, alert, labels, due + delay(fleet, alert), words, began))
+    last = max(due for _, _, _, due, _, _ in expected) + WITHIN
+    say(f"the last page is due in {last - time.time():.0f} s")
+    while time.time() < last + QUIET and not all(pages_of(fleet, alert, labels) for _, alert, labels, *_ in expected):
+        time.sleep(0.2)
+    # Whatever else is told, is told by now.
+    time.sleep(QUIET)
+    problems, heard = [], 0
+    for what, alert, labels, due, words, began in expected:
+        pages = pages_of(fleet, alert, labels)
+        if not pages:
+            problems.append(f"nobody hears of {alert}: {what}")
+            continue
+        heard, first = heard + 1, pages[0]
+        late = first["at"] - due
+        say(f"{alert:22} {first['at'] - began:5.0f} s after it began, {late:5.1f} s after the rule could fire: {what}")
+        text = "\n".join(found["annotations"]["summary"] + found["annotations"]["description"] for found in first["alerts"])
+        wanted = words + list(labels.values())
+        problems += [f"{alert} does not say {word!r}: {text}" for word in wanted if word not in text]
+        problems += [f"{alert} comes {late:.0f} s after it could: {what}"] if late > WITHIN else []
+        problems += [f"{alert} is heard {len(pages)} times: {what}"] if len(pages) != 1 else []
+        problems += [f"{alert} has no runbook"] if not all("/runbooks/" in one["annotations"]["runbook_url"] for one in first["alerts"]) else []
+    wanted = [(alert, labels) for _, alert, labels, *_ in expected]
+    for message in fleet.messages:
+        others = [one for one in message["firing"] if not any(fits(one, alert, labels) for alert, labels in wanted)]
+        if message["to"] == "pager":
+            problems += [f"the pager also hears of {one['labels']}" for one in others]
+    chat = sorted({(one["labels"]["alertname"], one["labels"].get("lock") or one["labels"].get("job", "")) for message in fleet.messages
+                   if message["to"] == "chat" for one in message["firing"]})
+    say("for the morning: " + ", ".join(f"{alert} ({of})" for alert, of in chat))
+    check(not problems, "\n".join(problems))
+    say(f"{heard} faults, each heard once, in time and in full")
+
+
+def fits(one, alert, labels):
+    return one["labels"]["alertname"] == alert and all(one["labels"].get(name) == value for name, value in labels.items())
+
+
+def pages_of(fleet, alert, labels):
+    """The messages to the pager that tell of a fault, each with what it says."""
+    found = []
+    for message in list(fleet.messages):
+        alerts = [one for one in message["firing"] if fits(one, alert, labels)]
+        if alerts and message["to"] == "pager":
+            found.append({"at": message["at"], "alerts": alerts})
+    return found
+
+
+def delay(fleet, alert):
+    """For how long a rule waits by itself, in seconds."""
+    with open(f"{fleet.options.work}/alerts.yml", encoding="utf-8") as file:
+        rule = file.read().split(f"- alert: {alert}\n")[1].split("- alert:")[0]
+    found = re.search(r"\n        for: (\d+)([sm])\n", rule)
+    return int(found[1]) * {"s": 1, "m": 60}[found[2]] if found else 0
