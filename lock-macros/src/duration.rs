@@ -80,7 +80,8 @@ fn missing_unit(digits: &str) -> String {
     format!(r#"missing unit: write "{digits}s" or "{digits}ms""#)
 }
 
-/// Reads a compound such as `1m30s`.
+/// Reads a compound such as `1m30s`: what `lock_core::text::duration` reads, which a macro of that crate cannot call. A test
+/// holds the two equal.
 fn parse(text: &str) -> std::result::Result<Duration, String> {
     const SHAPE: &str = r#"expected a duration such as "10s", "250ms" or "1m30s""#;
     if text.is_empty() {
@@ -167,5 +168,48 @@ mod tests {
             let message = parse(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn it_reads_what_options_read_and_refuses_what_they_refuse() {
+        const PARTS: [&str; 16] = [
+            "d",
+            "h",
+            "m",
+            "s",
+            "ms",
+            "1",
+            "30",
+            "0",
+            "500",
+            "18446744073709551615",
+            "d1h",
+            "m30",
+            " ",
+            ".5",
+            "-",
+            "é",
+        ];
+        let mut state = 0x2545_F491_4F6C_DD1D_u64;
+        let mut draw = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        let mut read = 0;
+        for _ in 0..20_000 {
+            // Half of them are mostly numbers before units.
+            let is_orderly = draw(2) == 0;
+            let part = |draw: &mut dyn FnMut(usize) -> usize, at: usize| {
+                PARTS[if is_orderly && draw(20) > 0 { [5 + draw(5), draw(5)][at % 2] } else { draw(PARTS.len()) }]
+            };
+            let length = draw(7);
+            let text: String = (0..length).map(|at| part(&mut draw, at)).collect();
+            let (here, there) = (parse(&text), lock_core::text::duration(&text));
+            assert_eq!(here.as_ref().ok(), there.as_ref().ok(), "{text:?}: {here:?}, {there:?}");
+            read += usize::from(here.is_ok());
+        }
+        assert!((1_000..15_000).contains(&read), "{read} of them are durations");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
 
-use lock_core::text::visible;
+use lock_core::text::{self, visible};
 
 /// The prefix of a foreign value that is not plain text.
 const HEX: &str = "hex:";
@@ -52,28 +52,7 @@ pub(crate) fn spell(value: &[u8]) -> String {
 
 /// Reads a time such as `90s`, `250ms` or `1m30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    const SHAPE: &str = "expected a time such as 30s, 250ms or 1m30s";
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, after) = rest.split_at(digits);
-        let unit = after.len() - after.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
-        let (unit, after) = after.split_at(unit);
-        let number: u32 = number.parse().map_err(|_| SHAPE.to_owned())?;
-        let unit = match unit {
-            "ms" => Duration::from_millis(1),
-            "s" => Duration::from_secs(1),
-            "m" => Duration::from_secs(60),
-            "h" => Duration::from_secs(3600),
-            "d" => Duration::from_secs(86_400),
-            "" => return Err(format!("missing unit: write {number}s or {number}ms")),
-            _ => return Err(SHAPE.to_owned()),
-        };
-        total = total.saturating_add(unit.saturating_mul(number));
-        rest = after;
-    }
-    if text.is_empty() { Err(SHAPE.to_owned()) } else { Ok(total) }
+    text::duration(text).map_err(|why| format!("{why}; write a time such as 30s, 250ms or 1m30s"))
 }
 
 /// Reads a lease that is long enough to be renewed.
@@ -130,10 +109,10 @@ mod tests {
         for (text, millis) in [("250ms", 250), ("1m30s", 90_000), ("2h", 7_200_000), ("1d", 86_400_000), ("0s", 0)] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for bad in ["", "s", "10", "1.5s", "10 s", "-1s", "10y", "99999999999s"] {
+        for bad in ["", "s", "10", "1.5s", "10 s", "-1s", "10y", "1s1s", "999999999999999999d"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
-        assert!(duration("10").unwrap_err().contains("10s"));
+        assert!(duration("10").unwrap_err().contains("a unit is missing; write a time such as 30s"));
         assert!(ttl("999ms").is_err() && ttl("31d").is_err() && ttl("1s").is_ok());
         assert_eq!((wait("none"), wait("forever"), wait("0s")), (Ok(Wait::None), Ok(Wait::Forever), Ok(Wait::None)));
         assert!(wait("never").unwrap_err().contains("forever"));

@@ -71,5 +71,5 @@ fn a_redis_that_is_not_there_is_named_without_its_password() {
 #[test]
 #[limit]
 fn a_duration_without_a_unit_is_refused() {
-    run(STUCK, &["--stuck-for=40"], &[]).assert_failure(2, "the unit is one of ms, s, m, h");
+    run(STUCK, &["--stuck-for=40"], &[]).assert_failure(2, "a unit is missing");
 }

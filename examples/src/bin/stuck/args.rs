@@ -87,18 +87,7 @@ impl Args {
     }
 }
 
-/// Reads `500ms`, `40s`, `5m` or `1h`.
+/// Reads `500ms`, `40s`, `1m30s` or `1h`.
 fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| "write a whole number and a unit, like 40s".to_owned())?;
-    let milliseconds = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let milliseconds = milliseconds.ok_or("the unit is one of ms, s, m, h")?;
-    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(|| "that is too long".to_owned())
+    lock_core::text::duration(text).map_err(str::to_owned)
 }

@@ -187,6 +187,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
 }
 
 /// Returns whether a URL names a quorum.
+#[cfg(feature = "inspect")]
 pub(crate) fn is_quorum(url: &str) -> bool {
     matches!(url.split("://").next(), Some("redlock" | "redlocks"))
 }

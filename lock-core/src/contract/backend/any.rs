@@ -33,6 +33,7 @@ impl AnyBackend {
     }
 
     /// Returns the store, for a call that may outlive its caller.
+    #[cfg(feature = "inspect")]
     pub(crate) fn backend(&self) -> Arc<dyn DynBackend> {
         Arc::clone(&self.backend)
     }

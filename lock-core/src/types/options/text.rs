@@ -6,34 +6,13 @@ use std::time::Duration;
 
 use crate::types::error::LockError;
 use crate::types::options::{LockOptions, Renew, Wait};
-
-/// Unit names and their milliseconds, from large to small. As in the attribute.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+use crate::types::system::text::{self, UNITS};
 
 /// Reads a duration such as `10s`, `250ms` or `1m30s`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, LockError> {
-    let bad = |why: &str| {
+    text::duration(text.trim()).map_err(|why| {
         LockError::misconfigured(format!("{text:?} is not a duration: {why}; write for example 10s, 250ms or 1m30s"))
-    };
-    let (mut rest, mut total, mut units) = (text.trim(), 0_u64, UNITS.as_slice());
-    if rest.is_empty() {
-        return Err(bad("it is empty"));
-    }
-    while !rest.is_empty() {
-        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
-        let (unit, after) = after.split_at(after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len()));
-        if unit.is_empty() {
-            return Err(bad("a unit is missing"));
-        }
-        let Some(found) = units.iter().position(|(name, _)| *name == unit) else {
-            return Err(bad("it takes whole numbers of d, h, m, s and ms, each once, from large to small"));
-        };
-        let number: u64 = number.parse().map_err(|_| bad("a number is missing, or too large"))?;
-        let sum = number.checked_mul(units[found].1).and_then(|part| total.checked_add(part));
-        total = sum.ok_or_else(|| bad("it is too long a time to count in milliseconds"))?;
-        (rest, units) = (after, &units[found + 1..]);
-    }
-    Ok(Duration::from_millis(total))
+    })
 }
 
 /// Writes a duration in whole milliseconds, so that it can be read again.

@@ -8,6 +8,7 @@
 //!
 //! assert_eq!(visible("lock:é\u{1b}[2J"), r"lock:é\u{1b}[2J");
 //! assert_eq!(human(std::time::Duration::from_secs(61)), "1 min 01 s");
+//! assert_eq!(lock_core::text::duration("1m30s"), Ok(std::time::Duration::from_secs(90)));
 //! ```
 
 use std::fmt::Write as _;
@@ -48,6 +49,38 @@ pub fn human(duration: Duration) -> String {
         3600..86_400 => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
         _ => format!("{} d {:02} h", seconds / 86_400, seconds / 3600 % 24),
     }
+}
+
+/// The units of a duration in milliseconds, from large to small.
+pub(crate) const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// Reads a duration such as `10s`, `250ms` or `1m30s`, as options, URLs, the environment and command lines write it. The
+/// attribute reads the same, by a parser of its own: a macro cannot use the crate that it is a part of.
+///
+/// # Errors
+///
+/// What is wrong with the text, without repeating it.
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
+    let (mut rest, mut total, mut units) = (text, 0_u64, UNITS.as_slice());
+    if rest.is_empty() {
+        return Err("it is empty");
+    }
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+        let (unit, after) = after.split_at(after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len()));
+        if unit.is_empty() {
+            return Err("a unit is missing");
+        }
+        let Some(found) = units.iter().position(|(name, _)| *name == unit) else {
+            return Err("it takes whole numbers of d, h, m, s and ms, each once, from large to small");
+        };
+        let number: u64 = number.parse().map_err(|_| "a number is missing, or too large")?;
+        let sum = number.checked_mul(units[found].1).and_then(|part| total.checked_add(part));
+        total = sum.ok_or("it is too long a time to count in milliseconds")?;
+        (rest, units) = (after, &units[found + 1..]);
+    }
+    Ok(Duration::from_millis(total))
 }
 
 #[cfg(test)]
