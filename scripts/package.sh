@@ -17,7 +17,7 @@ case "${1:-}" in
     *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
-crates="lock-macros lock-core lock-metrics lock-dashboards lockctl"
+crates="lock-macros lock-core lock-metrics lock-dashboards lockctl lock-postgres"
 skipped=""
 step() { printf '\n== %s\n' "$*"; }
 skip() { printf 'SKIPPED: %s\n' "$*"; skipped="$skipped
@@ -40,7 +40,7 @@ cargo publish --dry-run --locked --allow-dirty --target-dir target/publish $pack
 step "documentation as docs.rs builds it"
 # The badges need an unstable option of rustdoc, allowed for our own crates only.
 # shellcheck disable=SC2086
-RUSTC_BOOTSTRAP=lock_macros,lock_core,lock_metrics,lock_dashboards,lockctl RUSTDOCFLAGS="--cfg docsrs -D warnings" \
+RUSTC_BOOTSTRAP=lock_macros,lock_core,lock_metrics,lock_dashboards,lockctl,lock_postgres RUSTDOCFLAGS="--cfg docsrs -D warnings" \
     cargo doc --locked --no-deps --all-features --target-dir target/docsrs $packages
 grep -q 'Available on <strong>crate feature' target/docsrs/doc/lock_core/struct.RedisStore.html ||
     { echo "no feature badge on RedisStore" >&2; exit 1; }
@@ -65,6 +65,7 @@ sed -i.bak 's#, "examples", "benches", "proof"##' "$copy/Cargo.toml"
 for crate in $crates; do
     folder=$crate
     [ "$crate" != lock-dashboards ] || folder=dashboards
+    [ "$crate" != lock-postgres ] || folder=stores/lock-postgres
     awk '/^\[/ { dev = /^\[dev-dependencies/ } !dev' "$folder/Cargo.toml" >"$copy/$folder/Cargo.toml"
 done
 # Only the choice of versions needs an unstable option. Nothing is built with it.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const PUBLISHED: [&str; 4] = ["lock-macros", "lock-core", "lock-metrics", "lock-dashboards"];
+const PUBLISHED: [&str; 5] = ["lock-macros", "lock-core", "lock-metrics", "lock-dashboards", "lock-postgres"];
 
 /// How many crates a program has to link to hold locks on Redis, including lock-core itself; and with all
 /// default features, which include signal handling. Beside them the compiler runs a dozen, `syn` and its kin.

@@ -231,8 +231,9 @@ impl Holder {
         Self { seen: Seen::Nothing, ..Self::foreign(None) }
     }
 
-    /// Turns it into one that has released a key that stays taken.
-    pub(crate) fn kept(self) -> Self {
+    /// Turns it into one that has released a key that stays taken, for its `min_hold` or the period of a job.
+    #[must_use]
+    pub fn kept(self) -> Self {
         Self { owner: None, seen: Seen::Kept, ..self }
     }
 

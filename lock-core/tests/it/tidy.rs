@@ -7,11 +7,20 @@ use lock_core::testing::limit;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tables::{BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, PROOF, TABLES};
+use tables::{BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, POSTGRES, TABLES};
 
 /// The crates.
-const MEMBERS: [&str; 8] =
-    ["lock-core", "lock-macros", "lock-metrics", "lockctl", "dashboards/generate", "examples", "benches", "proof"];
+const MEMBERS: [&str; 9] = [
+    "lock-core",
+    "lock-macros",
+    "lock-metrics",
+    "lockctl",
+    "stores/lock-postgres",
+    "dashboards/generate",
+    "examples",
+    "benches",
+    "proof",
+];
 
 /// What makes stores, or shows what only one kind has: nothing else above them names one.
 const STORE_MAKERS: [&str; 5] = ["lib", "api::connect", "api::inspect", "api::manager", "testing"];
@@ -141,7 +150,11 @@ fn paths(text: &str, above: &str, found: &mut Vec<String>) {
 #[limit]
 fn every_import_leads_to_a_layer_below() {
     let mut wrong = Vec::new();
+<<<<<<< HEAD
     for name in [CORE, MACROS, METRICS, LOCKCTL, GENERATE, BENCH, PROOF] {
+=======
+    for name in [CORE, MACROS, METRICS, LOCKCTL, POSTGRES, GENERATE, BENCH] {
+>>>>>>> f923f38 (Locks in PostgreSQL: lock-postgres, the conformance suite over it, and the lock inside the user's transaction)
         let source = source_of(name);
         let mut sources = Vec::new();
         files(&source, "rs", &mut sources);
@@ -230,7 +243,7 @@ fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
 }
 
 /// Types that need no example: only expansions, bounds and the crate itself name them.
-const WITHOUT_EXAMPLE: &[&str] = &["Drive", "Fallible", "Sealed", "Skip"];
+const WITHOUT_EXAMPLE: &[&str] = &["Drive", "Fallible", "Scheme", "Sealed", "Skip"];
 
 /// Returns the public types of a file whose documentation has no example, and does not say which other has one.
 fn without_example(text: &str) -> Vec<String> {
@@ -256,7 +269,7 @@ fn without_example(text: &str) -> Vec<String> {
 #[limit]
 fn every_public_type_has_an_example() {
     let mut wrong = Vec::new();
-    for source in [CORE, METRICS] {
+    for source in [CORE, METRICS, POSTGRES] {
         let mut sources = Vec::new();
         files(&source_of(source), "rs", &mut sources);
         // What only expansions name is documented for nobody, and programs export nothing.

@@ -7,7 +7,7 @@ pub(crate) mod redlock;
 use std::env::VarError;
 
 use crate::api::manager::{LockManager, LockManagerBuilder};
-use crate::contract::backend::AnyBackend;
+use crate::contract::backend::{AnyBackend, opened};
 use crate::stores::memory::MemoryStore;
 use crate::types::error::{LockError, Result};
 use crate::types::options::{LockOptions, NAMES};
@@ -30,6 +30,7 @@ impl LockManager {
     /// | `redis+sentinel://[user:password@]host[:26379],…/service[/db]` | the master that Redis Sentinel names, followed through failovers; `rediss+sentinel://` for TLS |
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
+    /// | `postgres://[user:password@]host[:5432],…/database` | PostgreSQL, if the program has `use lock_postgres as _;` (crate `lock-postgres`) |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
     /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability). Those over TLS take the files of an authority and of
@@ -222,23 +223,34 @@ pub(crate) fn open(url: &str) -> Result<(AnyBackend, Option<String>)> {
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
         }
-        _ => {
-            // What stands before the colon may be a user and a password.
-            return Err(LockError::misconfigured(
-                "the URL of the store begins with no scheme that there is; use memory://, redis://host:6379 (Redis or Valkey), \
-                 rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
-                 redlock://host,host,host",
-            ));
-        }
+        other => match opened(other, &url) {
+            Some(store) => store?,
+            None => return Err(unknown(other)),
+        },
     };
     Ok((store, key_prefix))
+}
+
+/// Says why a scheme names no store. It is not repeated: what stands before the colon may be a user and a password.
+fn unknown(scheme: &str) -> LockError {
+    LockError::misconfigured(match scheme {
+        "postgres" | "postgresql" => {
+            "this program has no store for postgres://; add lock-postgres to the dependencies in Cargo.toml, and the line \
+             use lock_postgres as _; to main.rs"
+        }
+        _ => {
+            "the URL of the store begins with no scheme that there is; use memory://, redis://host:6379 (Redis or Valkey), \
+             rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
+             redlock://host,host,host, or postgres://host/database with the crate lock-postgres"
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::configured;
+    use super::{at, configured};
     use crate::api::manager::LockManager;
     use crate::types::options::{Renew, Wait};
 
@@ -246,6 +258,13 @@ mod tests {
         let find =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         configured(|name| Ok(find(name)))?.build()
+    }
+
+    #[test]
+    fn a_store_of_another_crate_is_named_with_the_line_that_links_it() {
+        let error = at("postgres://app:s3cret@db/shop").unwrap_err().to_string();
+        assert!(error.contains("lock-postgres") && error.contains("use lock_postgres as _;"), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
     }
 
     #[test]

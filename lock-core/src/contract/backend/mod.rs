@@ -13,6 +13,7 @@ mod inbox;
 mod inspector;
 mod job;
 mod requests;
+mod scheme;
 mod shared;
 mod vote;
 
@@ -38,6 +39,9 @@ pub use inspector::{
 };
 pub use job::{JobRecord, JobRecords, JobRun};
 pub use requests::{AcquireRequest, Claim, Grant, Release, Ticket};
+pub(crate) use scheme::opened;
+#[doc(hidden)]
+pub use scheme::{SCHEMES, Scheme};
 pub use shared::SharedClaims;
 pub use vote::{MemberList, NodeReport, QuorumMember, SyncReport, Vote};
 

@@ -1,6 +1,8 @@
 //! Real servers, started for one test, and a faulty network before them.
 
 pub(crate) mod cluster;
+#[cfg(unix)]
+pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod reply;
 pub(crate) mod sentinel;

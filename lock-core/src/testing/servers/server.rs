@@ -351,7 +351,7 @@ fn signal(process: u32, signal: Signal) {
 /// for connections: otherwise a connection could have the port when the server is started again.
 ///
 /// With `bus` the port 10,000 above it is free too, over which the nodes of a cluster talk.
-fn free_port(bus: bool) -> u16 {
+pub(crate) fn free_port(bus: bool) -> u16 {
     let most = if bus { 22_000 } else { 32_000 };
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..most)).take(1_000);
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();

@@ -14,6 +14,7 @@ pub(super) const CORE: &str = "src";
 pub(super) const METRICS: &str = "../lock-metrics/src";
 pub(super) const MACROS: &str = "../lock-macros/src";
 pub(super) const LOCKCTL: &str = "../lockctl/src";
+pub(super) const POSTGRES: &str = "../stores/lock-postgres/src";
 pub(super) const GENERATE: &str = "../dashboards/generate/src";
 pub(super) const BENCH: &str = "../benches/src";
 pub(super) const PROOF: &str = "../proof/src";
@@ -95,7 +96,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: CORE,
         within: "testing::servers",
-        modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "sentinel"]],
+        modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "postgres", "sentinel"]],
     },
     Layers {
         source: CORE,
@@ -273,6 +274,18 @@ pub(super) const TABLES: &[Layers] = &[
         source: GENERATE,
         within: "",
         modules: &[&["generate", "runbooks"], &["installation"], &["lib"], &["main"]],
+    },
+    Layers {
+        source: POSTGRES,
+        within: "",
+        modules: &[
+            &["about", "error", "pin", "url"],
+            &["tls"],
+            &["schema session"],
+            &["calls runner"],
+            &["listen store"],
+            &["lib"],
+        ],
     },
     Layers {
         source: GENERATE,

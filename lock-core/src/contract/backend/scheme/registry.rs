@@ -1,0 +1,18 @@
+//! Schemes that the linker collects.
+
+use crate::contract::backend::scheme::Scheme;
+
+/// Every store that is linked into this program beside our own.
+#[linkme::distributed_slice]
+pub static SCHEMES: [Scheme];
+
+/// Lets URLs of these schemes name a store. For the crates that have one.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! register_store_scheme {
+    ($names:expr, $open:expr) => {
+        #[$crate::attribute::linkme::distributed_slice($crate::backend::SCHEMES)]
+        #[linkme(crate = $crate::attribute::linkme)]
+        static __SCHEME: $crate::backend::Scheme = $crate::backend::Scheme { names: $names, open: $open };
+    };
+}

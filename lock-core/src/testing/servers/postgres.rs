@@ -1,0 +1,224 @@
+//! A real PostgreSQL, started for tests.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::testing::servers::server::{free_port, wait_until};
+use crate::types::system::sync::Mutex;
+
+/// Servers refuse to run as root, and run as this user instead.
+const NOBODY: u32 = 65534;
+
+/// Ends the server and removes its folder when standard input ends: also if the test that started it is killed.
+const GUARDED: &str = r#"
+folder=$1; shift
+"$@" >"$folder/log" 2>&1 &
+server=$!
+cat >/dev/null
+kill -QUIT $server 2>/dev/null
+wait $server
+rm -rf "$folder"
+"#;
+
+/// A PostgreSQL server of a test's own: on a free port, in a directory that is removed with it.
+///
+/// Whoever connects from this machine is let in: as `test`, who may do everything, to the database `postgres`. Commits are not
+/// flushed to the disk, which a test does not need.
+///
+/// ```no_run
+/// use lock_core::testing::PostgresServer;
+///
+/// let server = PostgresServer::start();
+/// server.run("CREATE TABLE account (id bigint PRIMARY KEY, balance bigint NOT NULL)");
+/// println!("{}", server.url());
+/// ```
+#[derive(Debug)]
+pub struct PostgresServer {
+    folder: PathBuf,
+    port: u16,
+    settings: Vec<String>,
+    /// `None` while it is stopped.
+    guard: Option<Child>,
+}
+
+impl PostgresServer {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If PostgreSQL is not installed or does not start. A test is never skipped because of that.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with settings of `postgresql.conf`, such as `("statement_timeout", "1ms")`.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with(settings: &[(&str, &str)]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("lock-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a directory for the server can be made");
+        if is_root() {
+            std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
+        }
+        let data = folder.join("data");
+        let made = unprivileged(&program("initdb"), &folder)
+            .args(["-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "-D"])
+            .arg(&data)
+            .output()
+            .expect("initdb can be run");
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut server = Self { folder, port: 0, settings, guard: None };
+        for _ in 0..5 {
+            server.port = free_port(false);
+            // Somebody may take the port before the server does.
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("PostgreSQL does not start; its log ends with:\n{}", server.log_tail());
+    }
+
+    /// Returns the server that tests of this process share, and starts it for the first of them. It ends with the last.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock();
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
+    fn launch(&mut self) -> bool {
+        let mut guard = Command::new("sh");
+        guard.args(["-c", GUARDED, "guard"]).arg(&self.folder).arg(program("postgres"));
+        guard.arg("-D").arg(self.folder.join("data")).arg("-k").arg(&self.folder);
+        guard.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-c", "fsync=off", "-c", "max_connections=200"]);
+        for setting in &self.settings {
+            guard.args(["-c", setting]);
+        }
+        prepare(&mut guard, &self.folder);
+        let guard = guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut guard = guard.expect("a shell can be started");
+        let mut ended = false;
+        let answers = wait_until(|| {
+            ended =
+                guard.try_wait().is_ok_and(|status| status.is_some()) || self.log_tail().contains("FATAL:  could not");
+            ended || self.try_run("SELECT 1").is_ok()
+        });
+        self.guard = Some(guard);
+        answers && !ended
+    }
+
+    /// Returns the URL to connect to.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://test@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Returns the TCP port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Runs statements as the user `test`, and returns their rows, one a line, with `|` between the columns.
+    ///
+    /// # Panics
+    ///
+    /// If one of them fails.
+    #[expect(clippy::must_use_candidate, reason = "most statements are run for what they do")]
+    pub fn run(&self, sql: &str) -> String {
+        self.try_run(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Runs statements, each of them a transaction unless they say otherwise.
+    ///
+    /// # Errors
+    ///
+    /// What `psql` says.
+    ///
+    /// # Panics
+    ///
+    /// If `psql` is missing.
+    pub fn try_run(&self, sql: &str) -> Result<String, String> {
+        let mut client = Command::new(program("psql"));
+        client.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "test", "-d", "postgres"]);
+        client.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-f", "-"]).env("PGCONNECT_TIMEOUT", "20");
+        let mut client = client
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("psql can be run");
+        let mut input = client.stdin.take().expect("it is piped");
+        // One that ends early does not read all of it.
+        let _ = std::io::Write::write_all(&mut input, sql.as_bytes());
+        drop(input);
+        let output = client.wait_with_output().expect("psql ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        log.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            drop(guard.stdin.take());
+            let _ = guard.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Finds a program of PostgreSQL.
+fn program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    // Where Debian puts the servers.
+    if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
+        folders.splice(0..0, versions.flatten().map(|version| version.path().join("bin")));
+    }
+    let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{name} is missing; install PostgreSQL with: sh scripts/need-databases.sh"))
+}
+
+fn unprivileged(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    prepare(&mut command, folder);
+    command
+}
+
+/// Takes rights away, and the settings of whoever runs the tests.
+fn prepare(command: &mut Command, folder: &Path) {
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    // Two servers that are made at a time would delete each other's files in /tmp.
+    command.env("LC_ALL", "C").env("HOME", "/nonexistent").env("TMPDIR", folder).current_dir(folder);
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

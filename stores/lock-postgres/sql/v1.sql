@@ -1,0 +1,412 @@
+-- The locks of PostgreSQL, version 1: tables, and the functions that every client calls.
+--
+-- Functions are added, never changed: an older client goes on beside a newer one. Each takes its claims as arrays, sorted by key,
+-- and is one transaction by itself. Nothing here waits for a user's transaction: a pin is a share of the row's key, which only a
+-- takeover minds, and a takeover passes over a row that is pinned.
+--
+-- Whoever touches a lock or its queue holds the lock's row (FOR NO KEY UPDATE), so that nobody enters a queue behind the back of
+-- a release.
+
+CREATE SCHEMA lock_core;
+
+-- Which functions there are, and what no token of a removed row exceeds.
+CREATE TABLE lock_core.meta (
+  one boolean PRIMARY KEY DEFAULT true CHECK (one),
+  version int NOT NULL,
+  -- The oldest version whose clients still work.
+  oldest int NOT NULL,
+  floor bigint NOT NULL DEFAULT 0,
+  swept timestamptz NOT NULL DEFAULT '-infinity'
+);
+INSERT INTO lock_core.meta (version, oldest) VALUES (1, 1);
+
+-- A row stays when its lock is freed: its token is what the next one exceeds. `owner` is null while it is free, and while it is kept
+-- after its release.
+CREATE TABLE lock_core.lock (
+  key text COLLATE "C" PRIMARY KEY,
+  owner uuid,
+  token bigint NOT NULL,
+  until timestamptz NOT NULL,
+  since timestamptz NOT NULL,
+  about text NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+CREATE TABLE lock_core.waiter (
+  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  key text COLLATE "C" NOT NULL,
+  owner uuid NOT NULL UNIQUE,
+  inbox text NOT NULL,
+  stamp bigint NOT NULL,
+  grant_ms bigint NOT NULL,
+  floor bigint NOT NULL,
+  confirmed timestamptz NOT NULL,
+  -- 0: not tried yet, 1: passed over, because nobody was at its inbox, 2: it asked again after that.
+  reach smallint NOT NULL DEFAULT 0,
+  about text NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX waiter_key ON lock_core.waiter (key, seq);
+
+-- The newest token that each resource has admitted. Rows of pins go with their locks, and `statement` says when the last pin began.
+CREATE TABLE lock_core.fence (
+  resource text COLLATE "C" PRIMARY KEY,
+  token bigint NOT NULL,
+  by_pin boolean NOT NULL DEFAULT false,
+  statement timestamptz
+) WITH (fillfactor = 50);
+
+-- What is remembered of the last run of a job.
+CREATE TABLE lock_core.job (
+  key text COLLATE "C" PRIMARY KEY,
+  every_ms bigint NOT NULL,
+  about text NOT NULL,
+  started timestamptz NOT NULL,
+  succeeded boolean NOT NULL,
+  -- When the last run started that succeeded, or the first of those that did not.
+  good timestamptz NOT NULL,
+  until timestamptz NOT NULL
+);
+
+-- A token is milliseconds · 2^20 of the server's clock, and above all that are known.
+CREATE FUNCTION lock_core.draw(last bigint, known bigint, moment timestamptz) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT greatest(
+    last + 128,
+    (known / 128 + 1) * 128,
+    floor(extract(epoch FROM moment) * 1000)::bigint * 1048576
+  )
+$$;
+
+-- A number that stands for the session that listens for an inbox: it holds an advisory lock under it.
+CREATE FUNCTION lock_core.presence_v1(inbox text) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(inbox, 7301) $$;
+
+CREATE FUNCTION lock_core.must_read_committed() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'a call of the lock store runs at the isolation level %; let it be a statement of its own, outside any transaction, on a connection whose default_transaction_isolation is read committed', current_setting('transaction_isolation')
+      USING ERRCODE = 'LK003';
+  END IF;
+END $$;
+
+-- Grants a free lock, whose row is locked FOR UPDATE, to the first in its queue that can be reached. Returns 'caller' if that is the
+-- caller, who is granted in the reply instead, 'granted' if the lock has a new owner, 'more' if there are more to look at than one
+-- move may, or 'nobody'.
+CREATE FUNCTION lock_core.move_on(k text, caller uuid, moment timestamptz) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  w record;
+  present boolean;
+  fresh bigint;
+  seen int := 0;
+BEGIN
+  FOR w IN SELECT * FROM lock_core.waiter WHERE key = k ORDER BY seq LIMIT 32 LOOP
+    IF w.owner = caller THEN
+      RETURN 'caller';
+    END IF;
+    seen := seen + 1;
+    -- It missed three confirmations: its process is gone. Or it knows of a token that can never be exceeded, and hears of that
+    -- when it asks again.
+    IF moment - w.confirmed > w.grant_ms * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000 THEN
+      DELETE FROM lock_core.waiter WHERE seq = w.seq;
+      CONTINUE;
+    END IF;
+    -- Whoever listens holds this lock. If it can be had, nobody does.
+    present := NOT pg_try_advisory_xact_lock_shared(lock_core.presence_v1(w.inbox));
+    IF NOT present AND w.reach <> 2 THEN
+      UPDATE lock_core.waiter SET reach = 1 WHERE seq = w.seq AND reach <> 1;
+      CONTINUE;
+    END IF;
+    DELETE FROM lock_core.waiter WHERE seq = w.seq;
+    UPDATE lock_core.lock l SET owner = w.owner, token = lock_core.draw(l.token, w.floor, moment),
+        until = moment + w.grant_ms * interval '1 ms', since = moment, about = w.about
+      WHERE l.key = k RETURNING l.token INTO fresh;
+    IF present THEN
+      PERFORM pg_notify('lock_core_' || w.inbox, concat_ws('|', 'granted', w.owner::text, fresh, w.stamp, w.grant_ms, k));
+    END IF;
+    RETURN 'granted';
+  END LOOP;
+  RETURN CASE WHEN seen = 32 THEN 'more' ELSE 'nobody' END;
+END $$;
+
+-- Takes locks, each for itself. An inbox that is null does not queue. `outcome` is granted, held, queued, late (the deadline has passed
+-- on the server's clock) or floor (no token exceeds the one that is known).
+CREATE FUNCTION lock_core.acquire_v1(
+  keys text[], owners uuid[], ttls bigint[], floors bigint[], abouts text[], deadlines bigint[],
+  inboxes text[], stamps bigint[], grants bigint[], durably text
+) RETURNS TABLE (outcome text, token bigint, owner text, since_us bigint, left_ms bigint, about text, pinned boolean, now_us bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  l record;
+  i int;
+  o uuid;
+  moment timestamptz;
+  known bigint;
+  walked text;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  FOR i IN 1 .. cardinality(keys) LOOP
+    o := owners[i];
+    known := floors[i];
+    pinned := false;
+    walked := NULL;
+    outcome := NULL;
+    LOOP
+      SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+      -- Read when nothing is waited for any more.
+      moment := clock_timestamp();
+      now_us := floor(extract(epoch FROM moment) * 1000000);
+      IF deadlines[i] < now_us THEN
+        outcome := 'late';
+        EXIT;
+      END IF;
+      IF known / 1048576 > now_us / 1000 + 3600000 THEN
+        outcome := 'floor';
+        EXIT;
+      END IF;
+      EXIT WHEN l.key IS NOT NULL;
+      INSERT INTO lock_core.lock (key, owner, token, until, since, about)
+        SELECT keys[i], o, lock_core.draw(m.floor, known, moment), moment + ttls[i] * interval '1 ms', moment, abouts[i]
+        FROM lock_core.meta m
+        ON CONFLICT (key) DO NOTHING RETURNING lock.token INTO token;
+      IF FOUND THEN
+        outcome := 'granted';
+        EXIT;
+      END IF;
+    END LOOP;
+    IF outcome IS NULL AND l.owner = o AND l.until > moment THEN
+      UPDATE lock_core.lock SET token = lock_core.draw(l.token, known, moment),
+          until = greatest(l.until, moment + ttls[i] * interval '1 ms')
+        WHERE key = keys[i] RETURNING lock.token INTO token;
+      DELETE FROM lock_core.waiter w WHERE w.owner = o;
+      outcome := 'granted';
+    ELSIF outcome IS NULL AND l.until <= moment THEN
+      -- FOR UPDATE before the update: a transaction that began before and pins later must see that the lock changed hands.
+      PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
+      pinned := NOT FOUND;
+      IF NOT pinned THEN
+        walked := lock_core.move_on(keys[i], o, moment);
+        IF walked IN ('caller', 'nobody') THEN
+          UPDATE lock_core.lock SET owner = o, token = lock_core.draw(l.token, known, moment),
+              until = moment + ttls[i] * interval '1 ms', since = moment, about = abouts[i]
+            WHERE key = keys[i] RETURNING lock.token INTO token;
+          DELETE FROM lock_core.waiter w WHERE w.owner = o;
+          outcome := 'granted';
+        ELSE
+          SELECT * INTO l FROM lock_core.lock WHERE key = keys[i];
+        END IF;
+      END IF;
+    END IF;
+    IF outcome IS NULL AND inboxes[i] IS NOT NULL THEN
+      INSERT INTO lock_core.waiter AS w (key, owner, inbox, stamp, grant_ms, floor, confirmed, about)
+        VALUES (keys[i], o, inboxes[i], stamps[i], grants[i], known, moment, abouts[i])
+        ON CONFLICT (owner) DO UPDATE SET inbox = EXCLUDED.inbox, stamp = EXCLUDED.stamp, grant_ms = EXCLUDED.grant_ms,
+          floor = EXCLUDED.floor, confirmed = EXCLUDED.confirmed, about = EXCLUDED.about,
+          reach = CASE w.reach WHEN 1 THEN 2 ELSE w.reach END;
+      outcome := 'queued';
+    END IF;
+    IF outcome = 'granted' THEN
+      owner := NULL; since_us := NULL; left_ms := NULL; about := NULL; pinned := false;
+    ELSE
+      token := l.token;
+      owner := l.owner::text;
+      since_us := floor(extract(epoch FROM l.since) * 1000000);
+      left_ms := greatest(0, ceil(extract(epoch FROM l.until - moment) * 1000));
+      about := l.about;
+      outcome := coalesce(outcome, 'held');
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Raises leases, and never shortens one.
+CREATE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  i int;
+  moment timestamptz;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  FOR i IN 1 .. cardinality(keys) LOOP
+    UPDATE lock_core.lock l SET until = greatest(l.until, clock_timestamp() + ttls[i] * interval '1 ms')
+      WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp();
+    renewed := FOUND;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is
+-- free to the next. `every` is null where no run ends. A release that grants commits durably; one that only frees would, if it were
+-- lost, cost time and nothing else.
+CREATE FUNCTION lock_core.release_v1(
+  keys text[], owners uuid[], keeps bigint[], every bigint[], remembered bigint[], succeeded boolean[], durably text
+) RETURNS TABLE (freed boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  l record;
+  i int;
+  moment timestamptz;
+  grants boolean := false;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  FOR i IN 1 .. cardinality(keys) LOOP
+    freed := false;
+    SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+    IF l.key IS NULL THEN
+      -- The claim may be on its way in another session, which has not committed: this waits for it.
+      INSERT INTO lock_core.lock (key, token, until, since, about)
+        SELECT keys[i], m.floor, clock_timestamp(), clock_timestamp(), '' FROM lock_core.meta m ON CONFLICT (key) DO NOTHING;
+      SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+    END IF;
+    moment := clock_timestamp();
+    DELETE FROM lock_core.waiter w WHERE w.owner = owners[i];
+    IF l.owner = owners[i] AND l.until > moment THEN
+      freed := true;
+      IF every[i] IS NOT NULL THEN
+        INSERT INTO lock_core.job AS j (key, every_ms, about, started, succeeded, good, until)
+          VALUES (keys[i], every[i], l.about, l.since, succeeded[i], l.since, moment + remembered[i] * interval '1 ms')
+          ON CONFLICT (key) DO UPDATE SET every_ms = EXCLUDED.every_ms, about = EXCLUDED.about, started = EXCLUDED.started,
+            succeeded = EXCLUDED.succeeded, until = EXCLUDED.until,
+            good = CASE WHEN EXCLUDED.succeeded OR j.until <= moment THEN EXCLUDED.good ELSE j.good END;
+        grants := true;
+      END IF;
+      l.until := moment + keeps[i] * interval '1 ms';
+      UPDATE lock_core.lock SET owner = NULL, until = l.until WHERE key = keys[i];
+    END IF;
+    IF l.until <= moment AND EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = keys[i]) THEN
+      PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
+      IF FOUND THEN
+        grants := lock_core.move_on(keys[i], NULL, moment) = 'granted' OR grants;
+      END IF;
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+  PERFORM set_config('synchronous_commit', CASE WHEN grants THEN durably ELSE 'off' END, true);
+END $$;
+
+-- Says who holds a lock, or for how long it is kept.
+CREATE FUNCTION lock_core.holder_v1(k text)
+RETURNS TABLE (token bigint, owner text, since_us bigint, left_ms bigint, about text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT l.token, l.owner::text, floor(extract(epoch FROM l.since) * 1000000)::bigint,
+      ceil(extract(epoch FROM l.until - clock_timestamp()) * 1000)::bigint, l.about
+    FROM lock_core.lock l WHERE l.key = k AND l.until > clock_timestamp()
+$$;
+
+-- Says what is remembered of a job.
+CREATE FUNCTION lock_core.last_run_v1(k text)
+RETURNS TABLE (every_ms bigint, about text, started_ms bigint, succeeded boolean, good_ms bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT j.every_ms, j.about, floor(extract(epoch FROM clock_timestamp() - j.started) * 1000)::bigint, j.succeeded,
+      floor(extract(epoch FROM clock_timestamp() - j.good) * 1000)::bigint
+    FROM lock_core.job j WHERE j.key = k AND j.until > clock_timestamp()
+$$;
+
+-- Removes what nobody has used for ten minutes, a thousand rows at a time, at most once a minute for all. The first call says up to
+-- which token, in a commit of its own: no row may be gone whose token the floor does not know.
+CREATE FUNCTION lock_core.sweep_begin_v1() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  highest bigint;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM 1 FROM lock_core.meta WHERE swept < clock_timestamp() - interval '1 minute' FOR NO KEY UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  SELECT max(token) INTO highest FROM lock_core.lock WHERE until < clock_timestamp() - interval '10 minutes';
+  UPDATE lock_core.meta SET swept = clock_timestamp(), floor = greatest(floor, coalesce(highest, 0));
+  RETURN coalesce(highest, 0);
+END $$;
+
+CREATE FUNCTION lock_core.sweep_v1(highest bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  k text;
+  swept bigint := 0;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  IF highest > (SELECT floor FROM lock_core.meta) THEN
+    RAISE EXCEPTION 'no row goes before the floor knows its token; call sweep_begin_v1 first' USING ERRCODE = 'LK003';
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  DELETE FROM lock_core.waiter WHERE confirmed < clock_timestamp() - interval '10 minutes';
+  DELETE FROM lock_core.job WHERE until < clock_timestamp();
+  FOR k IN SELECT l.key FROM lock_core.lock l
+      WHERE l.until < clock_timestamp() - interval '10 minutes' AND l.token <= highest
+        AND NOT EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = l.key)
+      ORDER BY l.key LIMIT 1000 FOR UPDATE SKIP LOCKED LOOP
+    DELETE FROM lock_core.fence WHERE resource = k AND by_pin;
+    DELETE FROM lock_core.lock WHERE key = k;
+    swept := swept + 1;
+  END LOOP;
+  RETURN swept;
+END $$;
+
+-- Lets a write through if no newer token was seen of this resource, and remembers its token until the transaction ends and after.
+-- For locks of any store.
+CREATE FUNCTION lock_core.admit(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  INSERT INTO lock_core.fence AS f (resource, token) VALUES ($1, $2)
+    ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, by_pin = false, statement = NULL WHERE f.token <= EXCLUDED.token;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the token % is stale: % was written under a newer one; roll back, the lock is lost', $2, quote_literal($1)
+      USING ERRCODE = 'LK002';
+  END IF;
+END $$;
+
+-- Keeps a lock for the transaction that calls this: until it commits or rolls back nobody else is granted the lock, even if its lease
+-- ends, its process dies or its guard is released meanwhile. Renewals go on.
+CREATE FUNCTION lock_core.keep(k text, t bigint, began timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  -- A grant owns 128 numbers: its process passes the lock on under the next.
+  PERFORM 1 FROM lock_core.lock l WHERE l.key = k AND l.token = t / 128 * 128 FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the lock % is not held under the token %: it was lost, and may belong to somebody else; roll back', quote_literal(k), t
+      USING ERRCODE = 'LK001';
+  END IF;
+  -- Whoever had the lock before, in the same process, may be in a transaction still: this waits for its end.
+  INSERT INTO lock_core.fence AS f (resource, token, by_pin, statement) VALUES (k, t, true, began)
+    ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, statement = EXCLUDED.statement WHERE f.token <= EXCLUDED.token;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the token % is stale: % was written under a newer one; roll back, the lock is lost', t, quote_literal(k)
+      USING ERRCODE = 'LK002';
+  END IF;
+END $$;
+
+-- For programs: refuses, at the end, to be the whole transaction, which would protect nothing.
+CREATE FUNCTION lock_core.pin(key text, token bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT lock_core.keep(key, token, statement_timestamp())
+$$;
+
+-- For functions and DO blocks that are the whole transaction.
+CREATE FUNCTION lock_core.pin_in_statement(key text, token bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT lock_core.keep(key, token, NULL)
+$$;
+
+-- A message that commits comes later than the one that pins, unless they are one and the same.
+CREATE FUNCTION lock_core.check_pin() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NEW.statement = statement_timestamp() THEN
+    RAISE EXCEPTION 'pin() was called outside of a transaction, where it keeps nothing; BEGIN before it, in a message of its own, and COMMIT after the writes'
+      USING ERRCODE = 'LK004', HINT = 'Inside a function or a DO block that is the whole transaction, call pin_in_statement().';
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER check_pin AFTER INSERT OR UPDATE ON lock_core.fence
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.statement IS NOT NULL) EXECUTE FUNCTION lock_core.check_pin();
+
+CREATE FUNCTION lock_core.version_v1() RETURNS TABLE (version int, oldest int)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT version, oldest FROM lock_core.meta $$;
+
+-- Users of the store need USAGE of the schema and EXECUTE, and nothing else.
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA lock_core FROM PUBLIC;

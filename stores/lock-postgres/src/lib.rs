@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod about;
+mod calls;
+mod error;
+mod listen;
+mod pin;
+mod runner;
+mod schema;
+mod session;
+mod store;
+mod tls;
+mod url;
+
+pub use pin::{Statement, admit, pin};
+pub use store::PostgresStore;
+
+lock_core::register_store_scheme!(&["postgres", "postgresql"], |url| PostgresStore::new(url)
+    .map(lock_core::AnyBackend::new));

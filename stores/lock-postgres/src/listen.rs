@@ -1,0 +1,134 @@
+//! The session that hears of grants.
+
+use std::time::Duration;
+
+use lock_core::{Claim, Grant, Inbox, LockError, LockKey, OwnerId, Result};
+use tokio::sync::mpsc;
+use tokio_postgres::AsyncMessage;
+use tokio_postgres::types::Type;
+
+use crate::pin::unsigned;
+use crate::session::Session;
+use crate::store::PostgresStore;
+use crate::url::Settings;
+
+/// How often the session is asked whether it is still there, and the tables are swept.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a message to oneself may take.
+const HEARD: Duration = Duration::from_secs(5);
+
+/// Listens until the connection fails. Grants reach the inbox from the moment at which a message to oneself has come.
+pub(crate) async fn listen(store: &PostgresStore, inbox: &Inbox) -> LockError {
+    let _closed = Closed(inbox);
+    match hear(store, inbox).await {
+        Ok(()) => LockError::unavailable("the session that hears of grants has ended"),
+        Err(error) => error,
+    }
+}
+
+/// Closes the inbox however listening ends.
+struct Closed<'a>(&'a Inbox);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.set_open(false);
+    }
+}
+
+async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
+    let settings = store.settings();
+    let config = settings.listen.as_ref().unwrap_or(&settings.config);
+    let (told, mut messages) = mpsc::unbounded_channel();
+    let mut session = Session::open(settings, config, move |message| {
+        if let AsyncMessage::Notification(notification) = message {
+            let _ = told.send(notification.payload().to_owned());
+        }
+    })
+    .await?;
+    refuse_poolers(&session, settings).await?;
+    let (channel, id) = (format!("{}_{}", settings.schema, inbox.id()), inbox.id().to_string());
+    session.run(&format!("LISTEN \"{channel}\"")).await?;
+    session.ask("SELECT pg_notify($1, 'hello')", &[(&channel, Type::TEXT)]).await?;
+    loop {
+        match within(HEARD, messages.recv()).await.flatten() {
+            Some(text) if text == "hello" => break,
+            Some(text) => deliver(inbox, &text),
+            None => return Err(not_heard()),
+        }
+    }
+    // Held for as long as somebody listens: whoever grants tries to get it.
+    session.ask(&format!("SELECT pg_advisory_lock({}.presence_v1($1))", settings.schema), &[(&id, Type::TEXT)]).await?;
+    inbox.set_open(true);
+    inbox.reconnected();
+    loop {
+        tokio::select! {
+            message = messages.recv() => match message {
+                Some(text) => deliver(inbox, &text),
+                None => return Ok(()),
+            },
+            () = session.ended() => return Ok(()),
+            () = pause() => {
+                session.run("SELECT 1").await?;
+                if let Err(error) = store.sweep().await {
+                    tracing::debug!(%error, "locks that were freed long ago have not been removed from PostgreSQL");
+                }
+            }
+        }
+    }
+}
+
+/// Refuses a pooler by transaction, where each transaction may run in another session: what is listened for would be heard by whoever gets
+/// the session next, and the presence would stay when this process is gone.
+async fn refuse_poolers(session: &Session, settings: &Settings) -> Result<()> {
+    let config = settings.listen.as_ref().unwrap_or(&settings.config);
+    let pid = async |session: &Session| -> Result<i32> {
+        Ok(session.ask("SELECT pg_backend_pid()", &[]).await?.first().map_or(0, |row| row.get(0)))
+    };
+    let before = pid(session).await?;
+    // A second one that is inside a transaction takes the session of the first, if they share any.
+    let other = Session::open(settings, config, |_| {}).await?;
+    other.run("BEGIN").await?;
+    let inside = pid(&other).await?;
+    let after = pid(session).await?;
+    other.run("ROLLBACK").await?;
+    if before == after && inside != before { Ok(()) } else { Err(not_heard()) }
+}
+
+fn not_heard() -> LockError {
+    LockError::misconfigured(
+        "PostgreSQL is reached through a pooler by transaction, in which nobody can listen, so waiters poll; name the server itself with \
+         ?listen=host:5432",
+    )
+}
+
+/// Reads `granted|owner|token|stamp|grant_ms|key`.
+fn deliver(inbox: &Inbox, text: &str) {
+    let read = || {
+        let mut parts = text.splitn(6, '|');
+        if parts.next()? != "granted" {
+            return None;
+        }
+        let owner = OwnerId::from_hex(&parts.next()?.replace('-', ""))?;
+        let token = unsigned(parts.next()?.parse().ok()?);
+        let stamp: i64 = parts.next()?.parse().ok()?;
+        let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
+        let mut claim = Claim::new(LockKey::new(parts.next()?).ok()?, ttl);
+        claim.owner = owner;
+        Some(Grant::new(claim, token, stamp.cast_unsigned()))
+    };
+    match read() {
+        Some(grant) => inbox.granted(grant),
+        None => tracing::debug!("a message that is no grant came to the inbox of a lock manager"),
+    }
+}
+
+async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
+    #[expect(clippy::disallowed_methods, reason = "runs on the keeper, which has a timer")]
+    tokio::time::timeout(time, future).await.ok()
+}
+
+async fn pause() {
+    #[expect(clippy::disallowed_methods, reason = "runs on the keeper, which has a timer")]
+    tokio::time::sleep(PAUSE).await;
+}

@@ -1,0 +1,74 @@
+//! The tables and functions in the database, and whether they are those that this version calls.
+
+use lock_core::{LockError, LockErrorKind, Result};
+
+use crate::session::Session;
+use crate::url::Settings;
+
+/// The version whose functions this crate calls, and how it is made.
+const VERSION: i32 = 1;
+const SQL: &str = include_str!("../sql/v1.sql");
+
+/// The text of the schema, as [`PostgresStore::schema`](crate::PostgresStore::schema) returns it.
+pub(crate) fn sql(schema: &str) -> String {
+    SQL.replace("lock_core.", &format!("{schema}."))
+        .replace("'lock_core_'", &format!("'{schema}_'"))
+        .replace("SCHEMA lock_core", &format!("SCHEMA {schema}"))
+}
+
+/// Checks the version, and makes the schema if it is missing and the URL does not forbid it.
+pub(crate) async fn check(session: &Session, settings: &Settings) -> Result<()> {
+    match version(session, &settings.schema).await {
+        Err(error) if settings.migrate && error.kind() == LockErrorKind::Misconfigured => {
+            if exists(session, &settings.schema).await? {
+                return Err(error);
+            }
+            make(session, &settings.schema).await?;
+            version(session, &settings.schema).await
+        }
+        known => known,
+    }
+}
+
+async fn version(session: &Session, schema: &str) -> Result<()> {
+    let rows = session.ask(&format!("SELECT version, oldest FROM {schema}.version_v1()"), &[]).await?;
+    let Some(row) = rows.first() else {
+        return Err(LockError::misconfigured(format!(
+            "the table {schema}.meta is empty; it says which version the lock store has"
+        )));
+    };
+    let (version, oldest): (i32, i32) = (row.get(0), row.get(1));
+    if VERSION > version {
+        return Err(LockError::misconfigured(format!(
+            "the lock store of this database has version {version}, and this program calls functions of version {VERSION}; migrate it, or \
+             take an older lock-postgres",
+        )));
+    }
+    if VERSION < oldest {
+        return Err(LockError::misconfigured(format!(
+            "the lock store of this database has version {version} and serves programs from version {oldest} on, and this one has version \
+             {VERSION}; take a newer lock-postgres",
+        )));
+    }
+    Ok(())
+}
+
+async fn exists(session: &Session, schema: &str) -> Result<bool> {
+    let rows = session.ask(&format!("SELECT FROM pg_namespace WHERE nspname = '{schema}'"), &[]).await?;
+    Ok(!rows.is_empty())
+}
+
+/// Makes the schema, in one transaction; only one of several that try at once does.
+async fn make(session: &Session, schema: &str) -> Result<()> {
+    let lock = "SELECT pg_advisory_xact_lock(7301, hashtext('lock_core'))";
+    let text = sql(schema);
+    let script = format!("BEGIN; {lock};\n{text}\nCOMMIT;");
+    match session.run(&script).await {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            session.run("ROLLBACK").await?;
+            // Another process has made it meanwhile.
+            if exists(session, schema).await? { Ok(()) } else { Err(error) }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The contract of a store, over the calls.
+
+use std::sync::OnceLock;
+
+use lock_core::{
+    AcquireRequest, Attempt, Capabilities, Claim, Freed, Holder, Inbox, JobRecord, JobRecords, LockBackend, LockError,
+    LockKey, Release, Renewal, Result,
+};
+
+use crate::listen;
+use crate::runner::{Asked, Call, Runner};
+use crate::schema;
+use crate::url::Settings;
+
+/// Locks in a PostgreSQL database, 14 or newer.
+///
+/// [`LockManager::connect`](lock_core::LockManager::connect) makes it of a URL, if the program has `use lock_postgres as _;`. By hand:
+///
+/// ```
+/// use lock_core::LockManager;
+/// use lock_postgres::PostgresStore;
+///
+/// # async fn demo() -> Result<(), lock_core::LockError> {
+/// let store = PostgresStore::new("postgres://app@db-1/shop")?;
+/// let locks = LockManager::builder(store).connect().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PostgresStore {
+    settings: Settings,
+    runner: OnceLock<Runner>,
+}
+
+impl PostgresStore {
+    /// Takes a URL: `postgres://[user:password@]host[:5432],host…/database`. Opens nothing.
+    ///
+    /// | parameter | meaning |
+    /// |---|---|
+    /// | `schema=lock_core` | where the tables and functions are |
+    /// | `migrate=auto`, `never` | whether the schema is made if it is missing |
+    /// | `commit=on`, `remote_apply`, `off` | `synchronous_commit` of grants and renewals: on this server's disk, visible on a synchronous standby too, or neither, which loses locks in a crash |
+    /// | `listen=host:5432` | the server itself, where the URL names a pooler by transaction: there waiters would poll |
+    /// | `sslmode=require` | TLS, always verified (feature `tls`); default: none |
+    ///
+    /// Of several hosts the one that takes writes is used.
+    ///
+    /// # Errors
+    ///
+    /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) for a URL that cannot be understood.
+    pub fn new(url: &str) -> Result<Self> {
+        Ok(Self { settings: Settings::read(url)?, runner: OnceLock::new() })
+    }
+
+    /// Returns the statements that make the tables and functions in this schema, for who runs migrations otherwise than by connecting.
+    #[must_use]
+    pub fn schema(name: &str) -> String {
+        schema::sql(name)
+    }
+
+    /// Asks over the connections, which the first call opens.
+    async fn ask<Q, A>(
+        &self,
+        question: Q,
+        call: impl FnOnce(Asked<Q, A>) -> Call,
+        failed: impl FnOnce(LockError) -> A,
+    ) -> A {
+        if self.runner.get().is_none() {
+            match Runner::start(self.settings.clone()) {
+                // Another thread may have been first.
+                Ok(runner) => drop(self.runner.set(runner)),
+                Err(error) => return failed(error),
+            }
+        }
+        match self.runner.get() {
+            Some(runner) => runner.ask(question, call, failed).await,
+            None => failed(LockError::not_executed("the connections to PostgreSQL were not opened")),
+        }
+    }
+
+    /// Removes what nobody has used for ten minutes.
+    pub(crate) async fn sweep(&self) -> Result<()> {
+        self.ask((), Call::Sweep, Err).await
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl LockBackend for PostgresStore {
+    fn kind(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::polled().with_queue()
+    }
+
+    async fn drive(&self, inbox: Inbox) -> LockError {
+        listen::listen(self, &inbox).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.ask((), Call::Ping, Err).await
+    }
+
+    fn node(&self, _: u16) -> &str {
+        &self.settings.node
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        if request.claim.mode.is_shared() {
+            return Err(LockError::misconfigured(
+                "PostgreSQL gives exclusive locks only, and no readers and no permits yet; take an exclusive lock, or share on Redis",
+            )
+            .with_key(&request.claim.key));
+        }
+        self.ask(request.clone(), Call::Acquire, Err).await
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        let count = one_lane.len();
+        self.ask(one_lane.to_vec(), Call::Renew, |error| vec![Err(error); count]).await
+    }
+
+    async fn release(&self, release: &Release) -> Result<Freed> {
+        self.ask(release.clone(), Call::Release, Err).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
+        self.ask(Release::new(claim.clone()), Call::Release, Err).await
+    }
+
+    async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
+        self.ask(key.clone(), Call::Holder, Err).await
+    }
+
+    fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+}
+
+impl JobRecords for PostgresStore {
+    async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
+        self.ask(key.clone(), Call::LastRun, Err).await
+    }
+}

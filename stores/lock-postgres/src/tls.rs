@@ -1,0 +1,44 @@
+//! From an address to a connection, over TLS where the URL says so.
+
+#[cfg(feature = "tls")]
+mod rustls;
+
+#[cfg(feature = "tls")]
+use lock_core::LockError;
+use lock_core::Result;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+
+use crate::error::of_connecting;
+
+/// Connects, and drives the connection on the current runtime. `heard` is told what the server says by itself.
+pub(crate) async fn connect(
+    config: &Config,
+    node: &str,
+    heard: impl Fn(AsyncMessage) + Send + 'static,
+) -> Result<(Client, JoinHandle<()>)> {
+    let refused = |error| of_connecting(error, node);
+    #[cfg(feature = "tls")]
+    if config.get_ssl_mode() == tokio_postgres::config::SslMode::Require {
+        let verified = rustls::Verified::new()
+            .map_err(|error| LockError::misconfigured("rustls cannot be used here").with_source(error))?;
+        let (client, connection) = config.connect(verified).await.map_err(refused)?;
+        return Ok((client, drive(connection, heard)));
+    }
+    let (client, connection) = config.connect(NoTls).await.map_err(refused)?;
+    Ok((client, drive(connection, heard)))
+}
+
+fn drive<S, T>(mut connection: Connection<S, T>, heard: impl Fn(AsyncMessage) + Send + 'static) -> JoinHandle<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    #[expect(clippy::disallowed_methods, reason = "runs on the store's own runtime, or the keeper's")]
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            heard(message);
+        }
+    })
+}

@@ -1,0 +1,151 @@
+//! What goes wrong says so in a sentence, and leaves nothing behind.
+
+use std::time::Duration;
+
+use lock_core::testing::{PostgresServer, limit};
+use lock_core::{AcquireRequest, HolderInfo, LockBackend, LockError, LockErrorKind, LockManager};
+use lock_postgres::PostgresStore;
+
+use crate::support::{LONG, claim, granted, on_runtime, pin, session, store};
+
+/// A server of the test's own, and its URL for a user.
+fn server() -> PostgresServer {
+    PostgresServer::start()
+}
+
+fn url(server: &PostgresServer, user: &str, rest: &str) -> String {
+    format!("postgres://{user}@127.0.0.1:{}/postgres{rest}", server.port())
+}
+
+async fn refusal(url: &str) -> LockError {
+    let store = PostgresStore::new(url).unwrap();
+    let request = AcquireRequest::new(claim("refused", LONG), HolderInfo::new("here", 1, "test"));
+    store.try_acquire(&request).await.expect_err("it is refused")
+}
+
+#[track_caller]
+fn says(error: &LockError, kind: LockErrorKind, words: &[&str]) {
+    let text = error.to_string();
+    assert!(error.kind() == kind && words.iter().all(|word| text.contains(word)), "{:?}: {text}", error.kind());
+}
+
+#[test]
+#[limit]
+fn a_schema_that_is_missing_or_of_another_version_is_named() {
+    on_runtime(async {
+        let server = server();
+        says(
+            &refusal(&url(&server, "test", "?migrate=never")).await,
+            LockErrorKind::Misconfigured,
+            &["not installed", "migrate=never"],
+        );
+        assert_eq!(
+            server.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'lock_core'"),
+            "0",
+            "nothing was made"
+        );
+        // By hand, under another name.
+        server.run(&PostgresStore::schema("locks"));
+        let store = PostgresStore::new(&url(&server, "test", "?migrate=never&schema=locks")).unwrap();
+        granted(&store, &claim("by hand", LONG)).await;
+        for (version, oldest, word) in [(0, 0, "has version 0"), (3, 2, "from version 2 on")] {
+            server.run(&format!("UPDATE locks.meta SET version = {version}, oldest = {oldest}"));
+            says(&refusal(&url(&server, "test", "?schema=locks")).await, LockErrorKind::Misconfigured, &[word]);
+        }
+        // A newer one that serves older programs too.
+        server.run("UPDATE locks.meta SET version = 3, oldest = 1");
+        granted(&PostgresStore::new(&url(&server, "test", "?schema=locks")).unwrap(), &claim("newer", LONG)).await;
+    });
+}
+
+#[test]
+#[limit]
+fn a_user_needs_the_functions_and_nothing_else() {
+    on_runtime(async {
+        let server = server();
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
+        server.run("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA lock_core TO app");
+        says(&refusal(&url(&server, "app", "")).await, LockErrorKind::Misconfigured, &["may not use", "GRANT EXECUTE"]);
+        server.run("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lock_core TO app");
+        let store = PostgresStore::new(&url(&server, "app", "")).unwrap();
+        let token = granted(&store, &claim("granted", LONG)).await;
+        let (client, connection) =
+            tokio_postgres::connect(&url(&server, "app", ""), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, "granted", token).await.unwrap();
+        client.batch_execute("COMMIT").await.unwrap();
+        assert!(client.batch_execute("SELECT FROM lock_core.lock").await.is_err(), "the tables are not the user's");
+        assert!(
+            client.batch_execute("SELECT lock_core.keep('granted', 1, NULL)").await.is_err(),
+            "nor what lies below"
+        );
+    });
+}
+
+#[test]
+#[limit]
+fn a_server_that_takes_no_writes_is_called_a_standby() {
+    on_runtime(async {
+        let server = server();
+        server.run("CREATE ROLE reader LOGIN; ALTER ROLE reader SET default_transaction_read_only = on");
+        says(&refusal(&url(&server, "reader", "")).await, LockErrorKind::Unavailable, &["standby", "primary"]);
+        let nobody = PostgresStore::new("postgres://test@127.0.0.1:1/postgres").unwrap();
+        says(&nobody.ping().await.unwrap_err(), LockErrorKind::Unavailable, &["there is no PostgreSQL at 127.0.0.1:1"]);
+        let other = PostgresStore::new(&server.url().replace("/postgres", "/nowhere")).unwrap();
+        says(&other.ping().await.unwrap_err(), LockErrorKind::Misconfigured, &["no such database", "nowhere"]);
+    });
+}
+
+#[test]
+#[limit]
+fn a_short_statement_timeout_is_named_and_takes_no_lock() {
+    on_runtime(async {
+        let server = server();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        granted(&store, &claim("refused", Duration::from_millis(1))).await;
+        server.run("CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = '200ms'");
+        // Somebody keeps the row, as a slow disk would.
+        let client = session(&server).await;
+        client.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key = 'refused' FOR UPDATE").await.unwrap();
+        says(&refusal(&url(&server, "hasty", "")).await, LockErrorKind::Unavailable, &["statement_timeout"]);
+        client.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(server.run("SELECT count(*) FROM lock_core.lock WHERE key = 'refused' AND until > now()"), "0");
+    });
+}
+
+#[test]
+#[limit]
+fn stricter_isolation_by_default_and_the_longest_names_work() {
+    on_runtime(async {
+        let server = server();
+        server.run("ALTER ROLE test SET default_transaction_isolation = serializable");
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let name = "é".repeat(256);
+        for _ in 0..3 {
+            let guard = locks.lock(name.as_str()).await.unwrap();
+            guard.release().await.unwrap();
+        }
+        let error = locks.lock("x".repeat(1024).as_str()).await.unwrap_err();
+        says(&error, LockErrorKind::InvalidKey, &["1024 bytes"]);
+        // Who calls the functions inside a transaction of another level is told.
+        let client = session(&server).await;
+        let call = client.batch_execute(
+            "SELECT * FROM lock_core.renew_v1('{a}', '{00000000-0000-0000-0000-000000000000}', '{1}', 'on')",
+        );
+        let error = call.await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert!(error.code().code() == "LK003" && error.message().contains("read committed"), "{error}");
+    });
+}
+
+#[test]
+#[limit]
+fn readers_and_permits_are_refused() {
+    on_runtime(async {
+        let (server, _) = store();
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let error = locks.read("shared").await.unwrap_err();
+        says(&error, LockErrorKind::Misconfigured, &["exclusive locks only"]);
+    });
+}

@@ -1,0 +1,110 @@
+//! Six processes add to one counter, each in a transaction that reads and then writes, with nothing but the lock to keep them apart. Some
+//! bodies outlive their lease, processes are killed, sessions are cut. Under a pin the counter is the number of commits; without, it is not.
+//!
+//! `LOCK_PIN_KILLS=1000 cargo test -p lock-postgres --test kills` goes on for longer.
+
+mod worker;
+
+use std::env;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use lock_core::testing::{PostgresServer, within};
+
+/// How many processes work at a time.
+const WORKERS: usize = 6;
+
+/// How many commits there are between two processes that are killed.
+const COMMITS: u64 = 6;
+
+fn main() {
+    if let Ok(role) = env::var("LOCK_PIN_WORKER") {
+        return worker::work(&role);
+    }
+    let kills = env::var("LOCK_PIN_KILLS").map_or(12, |text| text.parse().expect("LOCK_PIN_KILLS is a number"));
+    let patience = Duration::from_secs(240 + kills * 10);
+    within("under_a_pin_the_counter_is_the_number_of_commits", patience, move || {
+        let fleet = Fleet::start("pin");
+        let (counter, commits) = fleet.run(kills, |_, _| false);
+        println!("under a pin: {kills} processes killed, {commits} commits, counter {counter}");
+        assert_eq!(counter, commits, "a write was lost under a pin");
+    });
+    within("without_a_pin_writes_are_lost", patience, move || {
+        let fleet = Fleet::start("check");
+        let (counter, commits) = fleet.run(u64::MAX, |counter, commits| counter < commits);
+        println!("with a check before the write instead: {commits} commits, counter {counter}");
+    });
+}
+
+/// The processes, and the server.
+struct Fleet {
+    server: PostgresServer,
+    role: &'static str,
+    workers: Vec<Child>,
+}
+
+impl Fleet {
+    fn start(role: &'static str) -> Self {
+        let server = PostgresServer::start();
+        server.run("CREATE TABLE counter (n bigint NOT NULL); INSERT INTO counter VALUES (0); CREATE TABLE done (pid int NOT NULL)");
+        let mut fleet = Self { server, role, workers: Vec::new() };
+        fleet.workers = (0..WORKERS).map(|_| fleet.worker()).collect();
+        fleet
+    }
+
+    fn worker(&self) -> Child {
+        let program = env::current_exe().expect("this program has a path");
+        let mut worker = Command::new(program);
+        worker.env("LOCK_PIN_WORKER", self.role).env("LOCK_PIN_URL", self.server.url()).stdin(Stdio::piped());
+        worker.spawn().expect("this program runs once more")
+    }
+
+    /// Returns the counter and the number of commits, both of one moment.
+    fn counted(&self) -> (u64, u64) {
+        let row = self.server.run("SELECT n, (SELECT count(*) FROM done) FROM counter");
+        let mut numbers = row.split('|').map(|number| number.parse().expect("a number"));
+        (numbers.next().expect("two columns"), numbers.next().expect("two columns"))
+    }
+
+    /// Kills a process each time the fleet has got on, and cuts sessions, until so many were killed or it is enough.
+    fn run(mut self, kills: u64, enough: impl Fn(u64, u64) -> bool) -> (u64, u64) {
+        for killed in 0..kills {
+            let (_, before) = self.counted();
+            loop {
+                let (counter, commits) = self.counted();
+                if enough(counter, commits) {
+                    return (counter, commits);
+                }
+                if commits >= before + COMMITS {
+                    break;
+                }
+            }
+            let victim = usize::try_from(killed).unwrap_or(0) % WORKERS;
+            self.workers[victim].kill().expect("a process can be killed");
+            self.workers[victim].wait().expect("and ends");
+            self.workers[victim] = self.worker();
+            self.server.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid() \
+                 ORDER BY random() LIMIT 1",
+            );
+        }
+        // What is on its way ends: nobody writes when both are counted for the last time.
+        self.stop();
+        self.server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()");
+        while self.server.run("SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres'") != "1" {}
+        self.counted()
+    }
+
+    fn stop(&mut self) {
+        for worker in &mut self.workers {
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
