@@ -47,7 +47,7 @@ const TWINS: [(&str, &str); 4] = [
 #[test]
 #[limit]
 fn the_pages_that_everybody_reads_are_short() {
-    for (name, most) in [("README.md", 119), ("ARCHITECTURE.md", 150)] {
+    for (name, most) in [("README.md", 134), ("ARCHITECTURE.md", 150)] {
         let lines = page(name).lines().count();
         assert!(lines <= most, "{name}: {lines} lines");
     }

@@ -7,7 +7,7 @@ use lock_core::testing::limit;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tables::{BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, POSTGRES, TABLES};
+use tables::{BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, POSTGRES, PROOF, TABLES};
 
 /// The crates.
 const MEMBERS: [&str; 9] = [
@@ -150,11 +150,7 @@ fn paths(text: &str, above: &str, found: &mut Vec<String>) {
 #[limit]
 fn every_import_leads_to_a_layer_below() {
     let mut wrong = Vec::new();
-<<<<<<< HEAD
-    for name in [CORE, MACROS, METRICS, LOCKCTL, GENERATE, BENCH, PROOF] {
-=======
-    for name in [CORE, MACROS, METRICS, LOCKCTL, POSTGRES, GENERATE, BENCH] {
->>>>>>> f923f38 (Locks in PostgreSQL: lock-postgres, the conformance suite over it, and the lock inside the user's transaction)
+    for name in [CORE, MACROS, METRICS, LOCKCTL, POSTGRES, GENERATE, BENCH, PROOF] {
         let source = source_of(name);
         let mut sources = Vec::new();
         files(&source, "rs", &mut sources);

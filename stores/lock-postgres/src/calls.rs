@@ -61,7 +61,7 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
     match batch {
         Batch::Acquires(asked) => asked.into_iter().for_each(|one| drop(one.answer.send(Err(error.clone())))),
         Batch::Releases(asked) => asked.into_iter().for_each(|one| drop(one.answer.send(Err(error.clone())))),
-        Batch::One(call) => match call {
+        Batch::One(call) => match *call {
             Call::Acquire(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Release(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Renew(one) => {
@@ -82,7 +82,7 @@ pub(crate) async fn send(shared: &Shared, session: &Session, batch: Batch) -> Se
     match batch {
         Batch::Acquires(asked) => acquire(shared, session, asked).await.iter().for_each(&mut look),
         Batch::Releases(asked) => release(shared, session, asked).await.iter().for_each(&mut look),
-        Batch::One(call) => match call {
+        Batch::One(call) => match *call {
             Call::Acquire(one) => acquire(shared, session, vec![one]).await.iter().for_each(&mut look),
             Call::Release(one) => release(shared, session, vec![one]).await.iter().for_each(&mut look),
             Call::Renew(one) => {

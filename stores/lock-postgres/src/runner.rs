@@ -41,13 +41,17 @@ pub(crate) enum Call {
 pub(crate) enum Batch {
     Acquires(Vec<Asked<AcquireRequest, Result<Attempt>>>),
     Releases(Vec<Asked<Release, Result<Freed>>>),
-    One(Call),
+    One(Box<Call>),
 }
 
 /// The calls that wait, for those who send them.
 #[derive(Default)]
 struct Waiting {
-    calls: VecDeque<Call>,
+    acquires: VecDeque<Asked<AcquireRequest, Result<Attempt>>>,
+    releases: VecDeque<Asked<Release, Result<Freed>>>,
+    others: VecDeque<Box<Call>>,
+    /// Whether the last that left were releases.
+    released: bool,
     ended: bool,
 }
 
@@ -66,7 +70,13 @@ impl Shared {
     }
 
     fn push(&self, call: Call) {
-        self.waiting().calls.push_back(call);
+        let mut waiting = self.waiting();
+        match call {
+            Call::Acquire(asked) => waiting.acquires.push_back(asked),
+            Call::Release(asked) => waiting.releases.push_back(asked),
+            other => waiting.others.push_back(Box::new(other)),
+        }
+        drop(waiting);
         self.arrived.notify_one();
     }
 
@@ -88,36 +98,25 @@ impl Shared {
 }
 
 impl Waiting {
-    /// Takes the oldest call, and with it those of its kind.
+    /// Takes what leaves next: renewals and questions, which are few, and else acquires and releases by turns.
     fn take(&mut self) -> Option<Batch> {
-        // Nobody waits for the answer any more: what was not sent has not been executed.
-        self.calls.retain(|call| !matches!(call, Call::Acquire(asked) if asked.answer.is_closed()));
-        Some(match self.calls.pop_front()? {
-            Call::Acquire(first) => Batch::Acquires(self.more(first, |call| match call {
-                Call::Acquire(asked) => Ok(asked),
-                other => Err(other),
-            })),
-            Call::Release(first) => Batch::Releases(self.more(first, |call| match call {
-                Call::Release(asked) => Ok(asked),
-                other => Err(other),
-            })),
-            other => Batch::One(other),
-        })
-    }
-
-    fn more<T>(&mut self, first: T, of_kind: impl Fn(Call) -> Result<T, Call>) -> Vec<T> {
-        let mut taken = vec![first];
-        for call in std::mem::take(&mut self.calls) {
-            if taken.len() == TOGETHER {
-                self.calls.push_back(call);
-                continue;
-            }
-            match of_kind(call) {
-                Ok(one) => taken.push(one),
-                Err(other) => self.calls.push_back(other),
-            }
+        if let Some(other) = self.others.pop_front() {
+            return Some(Batch::One(other));
         }
-        taken
+        // Nobody waits for the answer any more: what was not sent has not been executed.
+        self.acquires.retain(|asked| !asked.answer.is_closed());
+        self.released = match (self.acquires.is_empty(), self.releases.is_empty()) {
+            (true, true) => return None,
+            (false, false) => !self.released,
+            (no_acquires, _) => no_acquires,
+        };
+        Some(if self.released {
+            let some = self.releases.len().min(TOGETHER);
+            Batch::Releases(self.releases.drain(..some).collect())
+        } else {
+            let some = self.acquires.len().min(TOGETHER);
+            Batch::Acquires(self.acquires.drain(..some).collect())
+        })
     }
 }
 

@@ -1,4 +1,5 @@
 //! Tests on a real PostgreSQL.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 mod bad_input;
 mod conformance;
