@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every check of the project: formatting, lints, documentation, all tests, the demo.
-# Installs what is missing with the system's package manager and says so: redis-server, PostgreSQL, MariaDB, and
-# Python with redis-py, into target/, to test against another client.
+# Installs what is missing with the system's package manager and says so: redis-server, PostgreSQL, pgbouncer,
+# MariaDB, and Python with redis-py, into target/, to test against another client.
 #
 #   sh scripts/test.sh            everything
 #   sh scripts/test.sh --fast     the tests only

@@ -17,7 +17,7 @@ mod stopwatch;
 
 pub use crate::testing::servers::cluster::RedisCluster;
 #[cfg(unix)]
-pub use crate::testing::servers::postgres::PostgresServer;
+pub use crate::testing::servers::postgres::{PostgresPooler, PostgresServer};
 pub use crate::testing::servers::proxy::{Direction, FaultProxy};
 pub use crate::testing::servers::reply::Reply;
 pub use crate::testing::servers::sentinel::{RedisSentinels, RedisSentinelsBuilder};

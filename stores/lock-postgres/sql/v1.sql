@@ -66,6 +66,16 @@ CREATE TABLE lock_core.job (
   until timestamptz NOT NULL
 );
 
+-- What the holder of a lock waits for.
+CREATE TABLE lock_core.blocked (
+  key text COLLATE "C" PRIMARY KEY,
+  owner uuid NOT NULL,
+  token bigint NOT NULL,
+  stamp bigint NOT NULL,
+  waits_for text NOT NULL,
+  until timestamptz NOT NULL
+);
+
 -- A token is milliseconds · 2^20 of the server's clock, and above all that are known.
 CREATE FUNCTION lock_core.draw(last bigint, known bigint, moment timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
@@ -90,21 +100,19 @@ BEGIN
 END $$;
 
 -- Grants a free lock, whose row is locked FOR UPDATE, to the first in its queue that can be reached. Returns 'caller' if that is the
--- caller, who is granted in the reply instead, 'granted' if the lock has a new owner, 'more' if there are more to look at than one
--- move may, or 'nobody'.
+-- caller, who is granted in the reply instead, 'granted' if the lock has a new owner, or 'nobody'. It looks at 32, and the next move at
+-- the rest.
 CREATE FUNCTION lock_core.move_on(k text, caller uuid, moment timestamptz) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   w record;
   present boolean;
   fresh bigint;
-  seen int := 0;
 BEGIN
   FOR w IN SELECT * FROM lock_core.waiter WHERE key = k ORDER BY seq LIMIT 32 LOOP
     IF w.owner = caller THEN
       RETURN 'caller';
     END IF;
-    seen := seen + 1;
     -- It missed three confirmations: its process is gone. Or it knows of a token that can never be exceeded, and hears of that
     -- when it asks again.
     IF moment - w.confirmed > w.grant_ms * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000 THEN
@@ -126,7 +134,7 @@ BEGIN
     END IF;
     RETURN 'granted';
   END LOOP;
-  RETURN CASE WHEN seen = 32 THEN 'more' ELSE 'nobody' END;
+  RETURN 'nobody';
 END $$;
 
 -- Takes locks, each for itself. An inbox that is null does not queue. `outcome` is granted, held, queued, late (the deadline has passed
@@ -221,6 +229,59 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Takes several locks, or none: the keys differ. `outcome` is granted for all; or held for those that are taken, and spared for the others;
+-- or late or floor, as above, for one of them.
+CREATE FUNCTION lock_core.acquire_all_v1(
+  keys text[], owners uuid[], ttls bigint[], known bigint, about text, deadline bigint, durably text
+) RETURNS TABLE (outcome text, token bigint, owner text, since_us bigint, left_ms bigint, holder text, pinned boolean, now_us bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  l record;
+  i int;
+  moment timestamptz;
+  taken boolean[] := '{}';
+  passed_over boolean[] := '{}';
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  FOR i IN 1 .. cardinality(keys) LOOP
+    INSERT INTO lock_core.lock (key, token, until, since, about)
+      SELECT keys[i], m.floor, clock_timestamp(), clock_timestamp(), '' FROM lock_core.meta m
+      WHERE NOT EXISTS (SELECT FROM lock_core.lock WHERE key = keys[i]) ON CONFLICT (key) DO NOTHING;
+    SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+    moment := clock_timestamp();
+    passed_over[i] := false;
+    taken[i] := l.until > moment AND l.owner IS DISTINCT FROM owners[i];
+    IF l.until <= moment THEN
+      PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
+      passed_over[i] := NOT FOUND;
+      taken[i] := passed_over[i] OR lock_core.move_on(keys[i], owners[i], moment) = 'granted';
+    END IF;
+  END LOOP;
+  FOR i IN 1 .. cardinality(keys) LOOP
+    now_us := floor(extract(epoch FROM moment) * 1000000);
+    pinned := passed_over[i];
+    IF deadline < now_us OR known / 1048576 > now_us / 1000 + 3600000 THEN
+      outcome := CASE WHEN deadline < now_us THEN 'late' ELSE 'floor' END;
+    ELSIF true = ANY (taken) THEN
+      outcome := CASE WHEN taken[i] THEN 'held' ELSE 'spared' END;
+    ELSE
+      outcome := 'granted';
+      DELETE FROM lock_core.waiter w WHERE w.owner = owners[i];
+      UPDATE lock_core.lock k SET
+          since = CASE WHEN k.owner = owners[i] AND k.until > moment THEN k.since ELSE moment END,
+          until = greatest(CASE WHEN k.owner = owners[i] THEN k.until END, moment + ttls[i] * interval '1 ms'),
+          owner = owners[i], token = lock_core.draw(k.token, known, moment), about = acquire_all_v1.about
+        WHERE key = keys[i];
+    END IF;
+    SELECT k.token, k.owner::text, floor(extract(epoch FROM k.since) * 1000000)::bigint,
+        greatest(0, ceil(extract(epoch FROM k.until - moment) * 1000))::bigint, k.about
+      INTO token, owner, since_us, left_ms, holder FROM lock_core.lock k WHERE key = keys[i];
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
 -- Raises leases, and never shortens one.
 CREATE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -305,6 +366,26 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM lock_core.job j WHERE j.key = k AND j.until > clock_timestamp()
 $$;
 
+-- Keeps what a holder waits for, for three seconds, or with a null owner no longer.
+CREATE FUNCTION lock_core.set_blocked_v1(k text, o uuid, t bigint, s bigint, other text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  IF o IS NULL THEN
+    DELETE FROM lock_core.blocked WHERE key = k;
+  ELSE
+    INSERT INTO lock_core.blocked (key, owner, token, stamp, waits_for, until)
+      VALUES (k, o, t, s, other, clock_timestamp() + interval '3 seconds')
+      ON CONFLICT (key) DO UPDATE SET owner = EXCLUDED.owner, token = EXCLUDED.token, stamp = EXCLUDED.stamp,
+        waits_for = EXCLUDED.waits_for, until = EXCLUDED.until;
+  END IF;
+END $$;
+
+CREATE FUNCTION lock_core.blocked_v1(k text) RETURNS TABLE (owner text, token bigint, stamp bigint, waits_for text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT b.owner::text, b.token, b.stamp, b.waits_for FROM lock_core.blocked b WHERE b.key = k AND b.until > clock_timestamp()
+$$;
+
 -- Removes what nobody has used for ten minutes, a thousand rows at a time, at most once a minute for all. The first call says up to
 -- which token, in a commit of its own: no row may be gone whose token the floor does not know.
 CREATE FUNCTION lock_core.sweep_begin_v1() RETURNS bigint
@@ -335,6 +416,7 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   DELETE FROM lock_core.waiter WHERE confirmed < clock_timestamp() - interval '10 minutes';
   DELETE FROM lock_core.job WHERE until < clock_timestamp();
+  DELETE FROM lock_core.blocked WHERE until < clock_timestamp();
   FOR k IN SELECT l.key FROM lock_core.lock l
       WHERE l.until < clock_timestamp() - interval '10 minutes' AND l.token <= highest
         AND NOT EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = l.key)

@@ -1,16 +1,18 @@
 //! From calls to statements, and from their rows to answers.
 
+mod beside;
+
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{
-    AcquireRequest, Attempt, Claim, Freed, Holder, JobRecord, JobRun, LockError, LockKey, Release, Renewal, Result,
-    Timestamp,
+    AcquireRequest, Attempt, Claim, Freed, Holder, LockError, LockKey, Release, Renewal, Result, Timestamp,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::about;
+use crate::error::has_moved_away;
 use crate::pin::{signed, unsigned};
 use crate::runner::{Asked, Batch, Call, Shared};
 use crate::session::Session;
@@ -30,7 +32,7 @@ pub(crate) struct Sent {
 pub(crate) struct ServerTime(Mutex<Option<(Timestamp, i64)>>);
 
 impl ServerTime {
-    fn set(&self, heard: Timestamp, micros: i64) {
+    pub(crate) fn set(&self, heard: Timestamp, micros: i64) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((heard, micros));
     }
 
@@ -68,6 +70,9 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
                 let count = one.question.len();
                 drop(one.answer.send(vec![Err(error.clone()); count]));
             }
+            Call::AcquireAll(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::SetBlocked(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::Blocked(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Holder(one) => drop(one.answer.send(Err(error.clone()))),
             Call::LastRun(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Ping(one) | Call::Sweep(one) => drop(one.answer.send(Err(error.clone()))),
@@ -78,7 +83,7 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
 /// Sends a batch, and gives everybody an answer.
 pub(crate) async fn send(shared: &Shared, session: &Session, batch: Batch) -> Sent {
     let mut sent = Sent::default();
-    let mut look = |error: &LockError| sent.moved_away |= error.to_string().contains("takes no writes");
+    let mut look = |error: &LockError| sent.moved_away |= has_moved_away(error);
     match batch {
         Batch::Acquires(asked) => acquire(shared, session, asked).await.iter().for_each(&mut look),
         Batch::Releases(asked) => release(shared, session, asked).await.iter().for_each(&mut look),
@@ -90,10 +95,20 @@ pub(crate) async fn send(shared: &Shared, session: &Session, batch: Batch) -> Se
                 answers.iter().filter_map(|answer| answer.as_ref().err()).take(1).for_each(&mut look);
                 drop(one.answer.send(answers));
             }
+            Call::AcquireAll(one) => {
+                let answer = beside::acquire_all(shared, session, &one.question, one.since).await;
+                answer.as_ref().err().into_iter().for_each(&mut look);
+                drop(one.answer.send(answer));
+            }
+            Call::SetBlocked(one) => {
+                let (key, blocked) = &one.question;
+                drop(one.answer.send(beside::set_blocked(shared, session, key, blocked.as_ref()).await));
+            }
+            Call::Blocked(one) => drop(one.answer.send(beside::blocked(shared, session, &one.question).await)),
             Call::Holder(one) => drop(one.answer.send(holder(shared, session, &one.question).await)),
-            Call::LastRun(one) => drop(one.answer.send(last_run(shared, session, &one.question).await)),
+            Call::LastRun(one) => drop(one.answer.send(beside::last_run(shared, session, &one.question).await)),
             Call::Ping(one) => drop(one.answer.send(session.run("SELECT 1").await)),
-            Call::Sweep(one) => drop(one.answer.send(sweep(shared, session).await)),
+            Call::Sweep(one) => drop(one.answer.send(beside::sweep(shared, session).await)),
         },
     }
     sent
@@ -186,33 +201,44 @@ fn too_late() -> LockError {
     )
 }
 
+fn beyond(request: &AcquireRequest) -> LockError {
+    LockError::misconfigured(format!(
+        "the newest token known, {}, lies more than an hour ahead of the clock of PostgreSQL, so no token can exceed it; find out which \
+         resource stored it",
+        request.floor,
+    ))
+    .with_key(&request.claim.key)
+}
+
 /// Reads what became of one claim.
 fn attempt(request: &AcquireRequest, row: &Row) -> Result<Attempt> {
     let outcome: &str = row.get("outcome");
     match outcome {
         "granted" => Ok(Attempt::Granted { token: unsigned(row.get("token")) }),
         "late" => Err(too_late().with_key(&request.claim.key)),
-        "floor" => Err(LockError::misconfigured(format!(
-            "the newest token known, {}, lies more than an hour ahead of the clock of PostgreSQL, so no token can exceed it; find out which \
-             resource stored it",
-            request.floor,
-        ))
-        .with_key(&request.claim.key)),
+        "floor" => Err(beyond(request)),
         _ => {
-            let mut holder = read_holder(row);
-            if row.get("pinned") {
-                holder.ttl_left = Some(PINNED);
-            }
+            let holder = in_the_way(row, "about");
             Ok(if outcome == "queued" { Attempt::Queued { holder } } else { Attempt::Held { holder } })
         }
     }
 }
 
-fn read_holder(row: &Row) -> Holder {
+/// Reads who has a lock that was refused, which may be a transaction that is still open.
+fn in_the_way(row: &Row, described: &str) -> Holder {
+    let mut holder = read_holder(row, described);
+    if row.get("pinned") {
+        holder.ttl_left = Some(PINNED);
+    }
+    holder
+}
+
+/// Reads a holder, whose description has a column of this name.
+fn read_holder(row: &Row, described: &str) -> Holder {
     let owner: Option<&str> = row.get("owner");
     let owner = owner.and_then(|text| lock_core::OwnerId::from_hex(&text.replace('-', "")));
     let mut holder = Holder::foreign(row.get::<_, Option<i64>>("left_ms").map(time));
-    holder.info = row.get::<_, Option<&str>>("about").and_then(about::read);
+    holder.info = row.get::<_, Option<&str>>(described).and_then(about::read);
     holder.token = row.get::<_, Option<i64>>("token").map(unsigned);
     let since: Option<i64> = row.get("since_us");
     holder.since = since
@@ -304,32 +330,5 @@ async fn release(
 async fn holder(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<Holder>> {
     let text = format!("SELECT * FROM {}.holder_v1($1)", shared.settings.schema);
     let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
-    Ok(rows.first().map(read_holder))
-}
-
-async fn last_run(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<JobRecord>> {
-    let text = format!("SELECT * FROM {}.last_run_v1($1)", shared.settings.schema);
-    let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let run = JobRun::new(time(row.get("every_ms")), row.get("succeeded"));
-    let Some(info) = about::read(row.get("about")) else {
-        return Err(LockError::misconfigured(
-            "what the database remembers of this job was not written by a lock store",
-        )
-        .with_key(key));
-    };
-    Ok(Some(JobRecord::new(run, info, time(row.get("started_ms")), time(row.get("good_ms")))))
-}
-
-/// Removes what nobody has used for long, if no other process does.
-async fn sweep(shared: &Shared, session: &Session) -> Result<()> {
-    let schema = &shared.settings.schema;
-    let rows = session.ask(&format!("SELECT {schema}.sweep_begin_v1()"), &[]).await?;
-    let Some(highest) = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) else { return Ok(()) };
-    loop {
-        let rows = session.ask(&format!("SELECT {schema}.sweep_v1($1)"), &[(&highest, Type::INT8)]).await?;
-        if rows.first().map_or(0, |row| row.get::<_, i64>(0)) < 1000 {
-            return Ok(());
-        }
-    }
+    Ok(rows.first().map(|row| read_holder(row, "about")))
 }

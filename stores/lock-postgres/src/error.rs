@@ -27,6 +27,12 @@ pub(crate) fn of_command(error: Error, schema: &str) -> LockError {
         .with_source(error)
 }
 
+/// Returns whether the server takes no writes any more: another one may be the primary.
+pub(crate) fn has_moved_away(error: &LockError) -> bool {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    cause.and_then(Error::code) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 /// Says why there is no connection.
 pub(crate) fn of_connecting(error: Error, node: &str) -> LockError {
     let text = match error.as_db_error() {

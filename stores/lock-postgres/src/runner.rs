@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{
-    AcquireRequest, Attempt, Claim, Clock, Freed, Holder, JobRecord, LockError, LockKey, Release, Renewal, Result,
-    Timestamp,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, Clock, Freed, Holder, JobRecord, LockError, LockKey, Release,
+    Renewal, Result, Timestamp,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -31,6 +31,9 @@ pub(crate) enum Call {
     Acquire(Asked<AcquireRequest, Result<Attempt>>),
     Release(Asked<Release, Result<Freed>>),
     Renew(Asked<Vec<Claim>, Vec<Result<Renewal>>>),
+    AcquireAll(Asked<Vec<AcquireRequest>, Result<AttemptAll>>),
+    SetBlocked(Asked<(LockKey, Option<Blocked>), Result<()>>),
+    Blocked(Asked<LockKey, Result<Option<Blocked>>>),
     Holder(Asked<LockKey, Result<Option<Holder>>>),
     LastRun(Asked<LockKey, Result<Option<JobRecord>>>),
     Ping(Asked<(), Result<()>>),
@@ -187,7 +190,10 @@ async fn work(shared: Arc<Shared>) {
         if session.as_ref().is_none_or(Session::is_closed) {
             session = None;
             match Session::open(&shared.settings, &shared.settings.config, |_| {}).await {
-                Ok(opened) => session = Some(opened),
+                Ok(opened) => {
+                    shared.server_time.set(shared.clock.now(), opened.server_time());
+                    session = Some(opened);
+                }
                 Err(error) => {
                     calls::refuse(batch, &error);
                     continue;

@@ -20,6 +20,8 @@ pub(crate) struct Session {
     client: Client,
     driver: JoinHandle<()>,
     schema: Arc<str>,
+    /// What the server's clock showed when this was opened, us.
+    opened: i64,
 }
 
 impl std::fmt::Debug for Session {
@@ -36,12 +38,13 @@ impl Session {
         heard: impl Fn(AsyncMessage) + Send + 'static,
     ) -> Result<Self> {
         let (client, driver) = tls::connect(config, &settings.node, heard).await?;
-        let session = Self { client, driver, schema: settings.schema.as_str().into() };
+        let mut session = Self { client, driver, schema: settings.schema.as_str().into(), opened: 0 };
         let look = "SELECT pg_is_in_recovery(), current_setting('transaction_isolation') = 'read committed', \
-                    current_setting('server_version_num')::int";
+                    current_setting('server_version_num')::int, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         let rows = session.ask(look, &[]).await?;
         let row = rows.first().ok_or_else(|| LockError::not_executed("PostgreSQL said nothing of itself"))?;
         let (standby, committed, version): (bool, bool, i32) = (row.get(0), row.get(1), row.get(2));
+        session.opened = row.get(3);
         if standby {
             return Err(LockError::not_executed(
                 "this PostgreSQL is a standby, which grants no locks; name the primary in the URL, or both hosts, of which the one that \
@@ -82,6 +85,10 @@ impl Session {
                 ))
             }
         }
+    }
+
+    pub(crate) fn server_time(&self) -> i64 {
+        self.opened
     }
 
     pub(crate) fn is_closed(&self) -> bool {

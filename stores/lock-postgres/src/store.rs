@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Freed, Holder, Inbox, JobRecord, JobRecords, LockBackend, LockError,
-    LockKey, Release, Renewal, Result,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Holder, Inbox, JobRecord,
+    JobRecords, LockBackend, LockError, LockKey, Release, Renewal, Result,
 };
 
 use crate::listen;
@@ -119,6 +119,13 @@ impl LockBackend for PostgresStore {
         self.ask(request.clone(), Call::Acquire, Err).await
     }
 
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
+        if requests.iter().any(|request| request.claim.mode.is_shared()) {
+            return Ok(AttemptAll::Apart);
+        }
+        self.ask(requests.to_vec(), Call::AcquireAll, Err).await
+    }
+
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
         let count = one_lane.len();
         self.ask(one_lane.to_vec(), Call::Renew, |error| vec![Err(error); count]).await
@@ -136,8 +143,22 @@ impl LockBackend for PostgresStore {
         self.ask(key.clone(), Call::Holder, Err).await
     }
 
+    fn blocking(&self) -> Option<&impl BlockedNotes> {
+        Some(self)
+    }
+
     fn jobs(&self) -> Option<&impl JobRecords> {
         Some(self)
+    }
+}
+
+impl BlockedNotes for PostgresStore {
+    async fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> Result<()> {
+        self.ask((key.clone(), blocked.cloned()), Call::SetBlocked, Err).await
+    }
+
+    async fn blocked(&self, key: &LockKey) -> Result<Option<Blocked>> {
+        self.ask(key.clone(), Call::Blocked, Err).await
     }
 }
 

@@ -19,7 +19,9 @@ folder=$1; shift
 "$@" >"$folder/log" 2>&1 &
 server=$!
 cat >/dev/null
+# At once, not after the clients: the one for PostgreSQL, the other for its pooler.
 kill -QUIT $server 2>/dev/null
+kill -TERM $server 2>/dev/null
 wait $server
 rm -rf "$folder"
 "#;
@@ -63,13 +65,7 @@ impl PostgresServer {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("lock-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).expect("a directory for the server can be made");
-        if is_root() {
-            std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
-        }
+        let folder = new_folder();
         let data = folder.join("data");
         let made = unprivileged(&program("initdb"), &folder)
             .args(["-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "-D"])
@@ -106,16 +102,13 @@ impl PostgresServer {
     }
 
     fn launch(&mut self) -> bool {
-        let mut guard = Command::new("sh");
-        guard.args(["-c", GUARDED, "guard"]).arg(&self.folder).arg(program("postgres"));
-        guard.arg("-D").arg(self.folder.join("data")).arg("-k").arg(&self.folder);
-        guard.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-c", "fsync=off", "-c", "max_connections=200"]);
+        let mut server = guarded(&self.folder, "postgres");
+        server.arg("-D").arg(self.folder.join("data")).arg("-k").arg(&self.folder);
+        server.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-c", "fsync=off", "-c", "max_connections=200"]);
         for setting in &self.settings {
-            guard.args(["-c", setting]);
+            server.args(["-c", setting]);
         }
-        prepare(&mut guard, &self.folder);
-        let guard = guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let mut guard = guard.expect("a shell can be started");
+        let mut guard = server.spawn().expect("a shell can be started");
         let mut ended = false;
         let answers = wait_until(|| {
             ended =
@@ -136,6 +129,37 @@ impl PostgresServer {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Starts a pooler by transaction before the server.
+    ///
+    /// # Panics
+    ///
+    /// If `pgbouncer` is not installed or does not start.
+    #[must_use]
+    pub fn pooler(&self) -> PostgresPooler {
+        let mut said = String::new();
+        for _ in 0..5 {
+            let (folder, port) = (new_folder(), free_port(false));
+            let settings = format!(
+                "[databases]\n* = host=127.0.0.1 port={} user=test\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = 40\n",
+                self.port,
+            );
+            let file = folder.join("pgbouncer.ini");
+            fs::write(&file, settings).expect("the settings can be written");
+            let guard = guarded(&folder, "pgbouncer").arg(&file).spawn().expect("a shell can be started");
+            let pooler = PostgresPooler { port, folder, guard: Some(guard) };
+            let up = wait_until(|| {
+                said = fs::read_to_string(pooler.folder.join("log")).unwrap_or_default();
+                said.contains("process up") || said.contains("FATAL")
+            });
+            // Somebody may take the port before the pooler does.
+            if up && !said.contains("FATAL") {
+                return pooler;
+            }
+        }
+        panic!("pgbouncer does not start: {said}");
     }
 
     /// Runs statements as the user `test`, and returns their rows, one a line, with `|` between the columns.
@@ -184,12 +208,60 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        if let Some(mut guard) = self.guard.take() {
-            drop(guard.stdin.take());
-            let _ = guard.wait();
-        }
-        let _ = fs::remove_dir_all(&self.folder);
+        end(self.guard.take(), &self.folder);
     }
+}
+
+/// A pooler by transaction before a [`PostgresServer`], which is named by its [`pooler`](PostgresServer::pooler).
+///
+/// See the example of [`PostgresServer`].
+#[derive(Debug)]
+pub struct PostgresPooler {
+    port: u16,
+    folder: PathBuf,
+    guard: Option<Child>,
+}
+
+impl PostgresPooler {
+    /// Returns the URL to connect to.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://test@127.0.0.1:{}/postgres", self.port)
+    }
+}
+
+impl Drop for PostgresPooler {
+    fn drop(&mut self) {
+        end(self.guard.take(), &self.folder);
+    }
+}
+
+fn new_folder() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("lock-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir_all(&folder).expect("a directory for the server can be made");
+    if is_root() {
+        std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
+    }
+    folder
+}
+
+/// Prepares to start a program that ends with this process.
+fn guarded(folder: &Path, name: &str) -> Command {
+    let mut guard = Command::new("sh");
+    guard.args(["-c", GUARDED, "guard"]).arg(folder).arg(program(name));
+    prepare(&mut guard, folder);
+    guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    guard
+}
+
+fn end(guard: Option<Child>, folder: &Path) {
+    if let Some(mut guard) = guard {
+        drop(guard.stdin.take());
+        let _ = guard.wait();
+    }
+    let _ = fs::remove_dir_all(folder);
 }
 
 /// Finds a program of PostgreSQL.
@@ -200,6 +272,7 @@ fn program(name: &str) -> PathBuf {
     if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
         folders.splice(0..0, versions.flatten().map(|version| version.path().join("bin")));
     }
+    folders.push("/usr/sbin".into());
     let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| panic!("{name} is missing; install PostgreSQL with: sh scripts/need-databases.sh"))
 }

@@ -4,5 +4,6 @@
 mod bad_input;
 mod conformance;
 mod pin;
+mod pooled;
 mod queue;
 mod support;
