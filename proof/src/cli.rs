@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::check;
+use crate::{check, spec};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -26,11 +26,20 @@ enum Action {
         /// A `history.jsonl`, as `schema.md` describes it
         history: PathBuf,
     },
+    /// Has TLC look at the specification in TLA+: claims, claims without a rule, broken assumptions
+    Spec {
+        /// `Lock`, `Quorum`, or one `.cfg` file of `proof/spec`; all if left out
+        name: Option<String>,
+        /// With the greater bounds that the `.cfg` files name
+        #[arg(long)]
+        longer: bool,
+    },
 }
 
 pub(crate) fn main() -> ExitCode {
     let done = match Args::parse().action {
         Action::Check { history } => check_file(&history),
+        Action::Spec { name, longer } => spec::run(name.as_deref(), longer),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 mod check;
 mod cli;
 mod record;
+mod spec;
 
 use std::process::ExitCode;
 

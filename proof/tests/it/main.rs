@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod checkers;
+mod spec;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -328,6 +328,7 @@ pub(super) const TABLES: &[Layers] = &[
         within: "contestant",
         modules: &[&["access", "store"], &["contract"], &["local", "ours", "raw", "rslock"]],
     },
-    Layers { source: PROOF, within: "", modules: &[&["record"], &["check"], &["cli"], &["main"]] },
+    Layers { source: PROOF, within: "", modules: &[&["record"], &["check", "spec"], &["cli"], &["main"]] },
     Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "writes"]] },
+    Layers { source: PROOF, within: "spec", modules: &[&["value"], &["story"], &["config"], &["tlc"]] },
 ];

