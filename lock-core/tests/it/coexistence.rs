@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::testing::{EventLog, RedisServer, Reply, Report, inbox, limit};
+use lock_core::testing::{RedisServer, Reply, Report, limit};
 use lock_core::{
     AcquireRequest, Attempt, Claim, Freed, Holder, HolderInfo, LockBackend, LockKey, LockManager, RedisStore, Release,
     Ticket,
 };
 
-use crate::support::{LONG, MS, SECOND, eventually, exists, figure, locks};
+use crate::support::{LONG, MS, SECOND, eventually, exists, figure, listening, locks};
 
 const FREE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
@@ -125,12 +125,7 @@ fn passes_on_since(server: &RedisServer, key: &str, began: SystemTime) {
 async fn a_lock_that_passes_on_is_left_free_now_and_then() {
     let server = RedisServer::start();
     let store = Arc::new(RedisStore::new(&server.url()).unwrap());
-    let (inbox, mut reports) = inbox(EventLog::default());
-    let listening = tokio::spawn({
-        let (store, inbox) = (Arc::clone(&store), inbox.clone());
-        async move { drop(store.drive(inbox).await) }
-    });
-    eventually("it listens", || inbox.is_open()).await;
+    let (inbox, mut reports) = listening(&store).await;
     let claim = || Claim::new(LockKey::new("lock:a").unwrap(), 60 * SECOND);
     let (one, two, three) = (claim(), claim(), claim());
     let ask = async |claim: &Claim| store.try_acquire(&queueing(claim, inbox.id())).await.unwrap();
@@ -173,7 +168,39 @@ async fn a_lock_that_passes_on_is_left_free_now_and_then() {
     assert_eq!(store.release(&Release::new(two.clone())).await, Ok(Freed::Released));
     // It has just been free. The joint attempt may have passed it on to the one before.
     while reports.next_grant().await.unwrap().claim.owner != three.owner {}
-    listening.abort();
+}
+
+/// The bounds of `docs/migrating.md`, in polls: each side has the key by its first one that finds it free. Theirs finds it so in
+/// each moment that ours leave, ours as soon as theirs have left it.
+#[tokio::test]
+#[limit]
+async fn each_side_has_the_key_by_its_first_poll_that_finds_it_free() {
+    let server = RedisServer::start();
+    let store = Arc::new(RedisStore::new(&server.url()).unwrap());
+    let (inbox, _reports) = listening(&store).await;
+    let claim = || Claim::new(LockKey::new("lock:a").unwrap(), 60 * SECOND);
+    let ask = async |claim: &Claim| store.try_acquire(&queueing(claim, inbox.id())).await.unwrap();
+    let theirs_asks =
+        || server.command(&["SET", "lock:a", "theirs", "NX", "PX", "60000"]) == Reply::Text("OK".to_owned());
+    assert!(theirs_asks());
+    let mut first = claim();
+    for turn in 0..20 {
+        // Each poll keeps the place in the queue.
+        for _ in 0..3 {
+            left_free(ask(&first).await);
+        }
+        let next = claim();
+        left_free(ask(&next).await);
+        assert_eq!(server.command(&["DEL", "lock:a"]).int(), 1);
+        let ours = ask(&first).await;
+        assert!(matches!(ours, Attempt::Granted { .. }), "turn {turn}: {ours:?}");
+        assert!(matches!(ask(&next).await, Attempt::Queued { .. }) && !theirs_asks(), "turn {turn}");
+        // Somebody of ours waits, and the key has passed on for 100 ms since theirs was seen.
+        age(&server, "lock:a", 150 * MS);
+        assert_eq!(store.release(&Release::new(first)).await, Ok(Freed::Released));
+        assert!(theirs_asks(), "turn {turn}: nothing was left free");
+        first = next;
+    }
 }
 
 /// Such moments are noted in the server's time.

@@ -173,6 +173,23 @@ async fn min_hold_keeps_the_key_taken() {
     assert!(locks.lock("k").try_acquire().await.unwrap().is_some());
 }
 
+/// Two limits of different things: of the work, and of how soon it may begin again. A job is made of the same two.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_min_hold_outlasts_a_shorter_max_hold_which_ends_the_work() {
+    let (locks, _) = manager(&MemoryStore::new());
+    let ended = async {
+        let request = locks.lock("k").with_max_hold(10 * SECOND).with_min_hold(60 * SECOND);
+        request.run(async |_| std::future::pending::<Result<(), LockError>>().await).await
+    };
+    assert_eq!(ended.await.unwrap_err().loss_reason(), Some(LossReason::MaxHold));
+    let left = locks.holder("k").await.unwrap().unwrap().ttl_left.unwrap();
+    assert!(left > 45 * SECOND && left <= 50 * SECOND, "{left:?}");
+    assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
+    tokio::time::sleep(left).await;
+    assert!(locks.lock("k").try_acquire().await.unwrap().is_some());
+}
+
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn shutdown_releases_everything_and_wakes_everybody() {

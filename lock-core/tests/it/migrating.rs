@@ -1,5 +1,6 @@
 //! The rows of `docs/migrating.md`: what a call of another library does, and that ours does the same.
 
+mod more_rows;
 mod other;
 
 use std::time::Duration;

@@ -3,9 +3,9 @@
 const Redis = require("ioredis");
 const Redlock = require("redlock");
 const client = new Redis({ port: Number(process.argv[2]) });
-const redlock = new Redlock([client]);
+let redlock = new Redlock([client]);
 redlock.on("clientError", () => {});
-let lock;
+let lock, inside;
 (async () => {
     for await (const line of require("readline").createInterface({ input: process.stdin })) {
         try {

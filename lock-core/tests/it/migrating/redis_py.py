@@ -7,8 +7,8 @@ import redis as library
 names = {"redis": library.Redis(port=int(sys.argv[1]), socket_timeout=60)}
 for line in sys.stdin:
     try:
-        # An assignment is no expression.
-        run = exec if " = " in line.split("(")[0] else eval
+        # An assignment is no expression, and neither is `with`.
+        run = exec if " = " in line.split("(")[0] or line.startswith("with ") else eval
         print(repr(run(line, names)), flush=True)
     except library.exceptions.LockError as error:
         print(type(error).__name__, flush=True)

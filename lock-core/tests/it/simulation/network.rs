@@ -160,10 +160,23 @@ impl<B: LockBackend> Network<B> {
 impl<B: LockBackend> Network<B> {
     async fn pass_on(&self, reports: &mut Reports, inbox: &Inbox) {
         while let Some(report) = reports.next().await {
-            let Report::Granted(grant) = report else { continue };
             if self.is_cut_off() {
                 continue;
             }
+            let grant = match report {
+                Report::Granted(grant) => grant,
+                Report::Wanted(owner) => {
+                    for delay in self.deliveries() {
+                        let inbox = inbox.clone();
+                        tokio::spawn(async move {
+                            sleep(delay).await;
+                            inbox.wanted(owner);
+                        });
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
             // One grant may arrive twice, not at all, or after grants that were sent later.
             for delay in self.deliveries() {
                 let (inbox, mut grant) = (inbox.clone(), grant.clone());
