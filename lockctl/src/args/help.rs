@@ -7,7 +7,7 @@ Exit codes:
   2  the command line or the URL makes no sense
   3  the store cannot be reached, or gave no answer
   4  the store refuses: user or password, a permission, a key that is no string and so no lock; or its
-     certificate is not trusted
+     certificate is not trusted; or `dashboards` would undo what somebody changed
 `run` has codes of its own, see `lockctl run --help`.
 
 Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
