@@ -12,3 +12,4 @@ pub(crate) mod owner;
 pub(crate) mod prefix;
 pub(crate) mod stripe;
 pub(crate) mod system;
+pub(crate) mod url;

@@ -11,7 +11,7 @@ use crate::contract::backend::{AnyBackend, opened};
 use crate::stores::memory::MemoryStore;
 use crate::types::error::{LockError, Result};
 use crate::types::options::{LockOptions, NAMES};
-use crate::types::prefix::take_key_prefix;
+use crate::types::url::StoreUrl;
 
 impl LockManager {
     /// Connects to the store that a URL names, and checks that it answers.
@@ -179,7 +179,7 @@ fn configured(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<LockM
 
 /// Starts to build a manager of the store that a URL names. Opens nothing.
 fn at(url: &str) -> Result<LockManagerBuilder> {
-    let (store, key_prefix) = open(url)?;
+    let (store, key_prefix) = open(StoreUrl::read(url))?;
     let builder = LockManager::builder_of(store);
     Ok(match key_prefix {
         Some(prefix) => builder.key_prefix(prefix),
@@ -187,35 +187,30 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     })
 }
 
-/// Returns whether a URL names a quorum.
-#[cfg(feature = "inspect")]
-pub(crate) fn is_quorum(url: &str) -> bool {
-    matches!(url.split("://").next(), Some("redlock" | "redlocks"))
-}
-
 /// Makes the store that a URL names, and returns the namespace that the URL adds to its keys. Opens no connection.
-pub(crate) fn open(url: &str) -> Result<(AnyBackend, Option<String>)> {
-    let (url, key_prefix) = take_key_prefix(url)?;
-    let (scheme, rest) = url.split_once(':').ok_or_else(|| {
-        LockError::misconfigured(
-            "the URL of the store has no scheme; write redis://host:6379, or memory:// for locks of this process only",
-        )
-    })?;
-    let store = match scheme {
-        "memory" if rest.contains("?acks=") || rest.contains("?fsync=") => {
+pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
+    let key_prefix = url.take_key_prefix()?;
+    let has = |names: &[&str]| url.parameters().any(|(name, _)| names.contains(&name));
+    let store = match url.scheme() {
+        "" => {
+            return Err(LockError::misconfigured(
+                "the URL of the store has no scheme; write redis://host:6379, or memory:// for locks of this process only",
+            ));
+        }
+        "memory" if has(&["acks", "fsync"]) => {
             return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
         }
-        "memory" if rest.contains('?') => {
+        "memory" if url.has_fragment() || url.parameters().next().is_some() => {
             return Err(LockError::misconfigured(
                 "the URL of a store in memory takes key_prefix and nothing else; ttl, wait and the like are options of locks",
             ));
         }
-        "memory" => AnyBackend::new(MemoryStore::named(rest.trim_start_matches('/'))),
+        "memory" => AnyBackend::new(MemoryStore::named(url.address.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => AnyBackend::new(crate::stores::redis::RedisStore::new(&url)?),
+        | "redis+cluster" | "rediss+cluster" => AnyBackend::new(crate::stores::redis::RedisStore::read(url)?),
         #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => AnyBackend::new(crate::stores::quorum::Quorum::new(&url)?),
+        "redlock" | "redlocks" => AnyBackend::new(crate::stores::quorum::Quorum::read(url)?),
         #[cfg(not(feature = "redis"))]
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {

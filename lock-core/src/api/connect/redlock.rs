@@ -5,7 +5,7 @@ use crate::stores::quorum::{Quorum, Restarts};
 use crate::stores::redis::RedisStore;
 use crate::types::error::{LockError, Result};
 use crate::types::options::parse_duration;
-use crate::types::prefix::{take_key_prefix, take_parameter};
+use crate::types::url::StoreUrl;
 
 const SUPPORTED: &str = "write redlock://user:password@host:6379,host,host/db?max_ttl=60s&restarts=forget, of which only the \
                          hosts are needed, or redlocks:// for TLS";
@@ -29,10 +29,14 @@ impl Quorum {
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), saying what to write. The message never
     /// repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        let (_, query) = parts(url)?;
-        let mut quorum = Self::of(stores(url)?.into_iter().map(AnyBackend::new))?;
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            quorum = match parameter.split_once('=').unwrap_or((parameter, "")) {
+        Self::read(StoreUrl::read(url))
+    }
+
+    /// Names a quorum by its URL, which is taken apart already.
+    pub(crate) fn read(mut url: StoreUrl) -> Result<Self> {
+        let mut quorum = Self::of(take_members(&mut url)?.into_iter().map(AnyBackend::new))?;
+        for parameter in url.parameters() {
+            quorum = match parameter {
                 // What cannot be read may be a password.
                 ("max_ttl", value) => match parse_duration(value).ok().map(|max_ttl| quorum.with_max_ttl(max_ttl)) {
                     Some(bounded) => bounded?,
@@ -57,29 +61,18 @@ fn refuse<T>(text: &str) -> Result<T> {
     Err(LockError::misconfigured(format!("{text}; {SUPPORTED}")))
 }
 
-/// Makes the members that the URL of a quorum names. Opens nothing.
-pub(crate) fn stores(url: &str) -> Result<Vec<RedisStore>> {
-    parts(url)?.0.iter().map(|url| RedisStore::new(url)).collect()
-}
-
-/// Takes the URL of a quorum apart: the URLs of its members, and its parameters.
-fn parts(url: &str) -> Result<(Vec<String>, String)> {
+/// Takes out of the URL of a quorum what its members have in common, and makes them. Opens nothing.
+pub(crate) fn take_members(url: &mut StoreUrl) -> Result<Vec<RedisStore>> {
     // A namespace is the manager's.
-    let (mut url, _) = take_key_prefix(url)?;
-    // Certificates are those of each member.
-    let mut files = Vec::new();
-    for name in ["ca", "cert", "cert_key"] {
-        let (rest, file) = take_parameter(&url, name)?;
-        files.extend(file.map(|file| format!("{name}={file}")));
-        url = rest;
-    }
-    let files = if files.is_empty() { String::new() } else { format!("?{}", files.join("&")) };
-    let (scheme, rest) = match url.split_once("://") {
-        Some(("redlock", rest)) => ("redis", rest),
-        Some(("redlocks", rest)) => ("rediss", rest),
+    url.take_key_prefix()?;
+    let scheme = match url.scheme() {
+        "redlock" if url.is_quorum() => "redis",
+        "redlocks" if url.is_quorum() => "rediss",
         _ => return refuse("this is not the URL of a quorum"),
     };
-    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // Certificates are those of each member.
+    let member = url.split(scheme, &["ca", "cert", "cert_key"])?;
+    let address = &url.address;
     if address.contains("://") {
         return refuse(
             "the URL of the quorum names its members by their hosts, and one scheme for all; members of other kinds \
@@ -88,7 +81,7 @@ fn parts(url: &str) -> Result<(Vec<String>, String)> {
     }
     let (authority, database) = match address.split_once('/') {
         Some((authority, database)) => (authority, format!("/{database}")),
-        None => (address, String::new()),
+        None => (&**address, String::new()),
     };
     if database.contains('@') {
         return refuse("the URL of the quorum has an @ after its hosts; percent-encode the password");
@@ -108,14 +101,11 @@ fn parts(url: &str) -> Result<(Vec<String>, String)> {
              with special characters percent-encoded; members with users of their own go into Quorum::of",
         );
     }
-    let mut members = Vec::new();
-    for host in hosts.split(',').map(str::trim) {
-        if host.is_empty() {
-            return refuse("the URL of the quorum has an empty host");
-        }
-        members.push(format!("{scheme}://{login}{host}{database}{files}"));
-    }
-    Ok((members, query.to_owned()))
+    let store = |host: &str| match host.trim() {
+        "" => refuse("the URL of the quorum has an empty host"),
+        host => RedisStore::read(member.at(format!("{login}{host}{database}"))),
+    };
+    hosts.split(',').map(store).collect()
 }
 
 #[cfg(test)]

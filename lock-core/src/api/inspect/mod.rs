@@ -7,11 +7,12 @@ mod topology;
 
 use std::fmt;
 
-use crate::api::connect::{is_quorum, open};
+use crate::api::connect::open;
 use crate::contract::backend::{AnyBackend, Blocked, Freed, JobRecord, Revocation, RevokeFrom};
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
+use crate::types::url::StoreUrl;
 
 pub use crate::contract::backend::{EntryState, FleetHolder, LockEntry, Waiter};
 pub use crate::stores::redis::inspect::{Part, Server, Topology};
@@ -56,7 +57,8 @@ impl FleetReader {
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
     /// read. The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        if is_quorum(url) {
+        let url = StoreUrl::read(url);
+        if url.is_quorum() {
             // What one member has may be nobody's.
             return Err(LockError::misconfigured(
                 "a quorum has no locks of its own; read its members one by one, by FleetReader::members",

@@ -1,13 +1,13 @@
 //! From a URL to the servers behind it.
 
-use crate::api::connect::{is_quorum, redlock};
+use crate::api::connect::{open, redlock};
 use crate::api::inspect::FleetReader;
 use crate::contract::backend::AnyBackend;
 use crate::stores::quorum::Quorum;
 use crate::stores::redis::RedisStore;
 use crate::stores::redis::inspect::Topology;
 use crate::types::error::Result;
-use crate::types::prefix::take_key_prefix;
+use crate::types::url::StoreUrl;
 
 impl Topology {
     /// Asks every server behind a URL of Redis: of one server, sentinels, a cluster or a quorum.
@@ -24,12 +24,13 @@ impl Topology {
     ///
     /// Safe: it only reads.
     pub async fn read(url: &str) -> Result<Self> {
-        if !is_quorum(url) {
-            let (url, _) = take_key_prefix(url)?;
-            return Self::of_store(&RedisStore::new(&url)?).await;
+        let mut url = StoreUrl::read(url);
+        if !url.is_quorum() {
+            url.take_key_prefix()?;
+            return Self::of_store(&RedisStore::read(url)?).await;
         }
-        let quorum = Quorum::new(url)?;
-        let mut topology = Self::of_members(redlock::stores(url)?, quorum.list()).await;
+        let (members, quorum) = (redlock::take_members(&mut url.clone())?, Quorum::read(url)?);
+        let mut topology = Self::of_members(members, quorum.list()).await;
         for server in &mut topology.servers {
             server.excluded_for = server.excluded_for.filter(|_| !quorum.remembers());
             let other = server.lists.iter().find(|other| !quorum.fits(other));
@@ -59,13 +60,14 @@ impl FleetReader {
     ///
     /// As [`new`](Self::new).
     pub fn members(url: &str) -> Result<Vec<Self>> {
-        if !is_quorum(url) {
-            return Ok(vec![Self::new(url)?]);
+        let mut url = StoreUrl::read(url);
+        let prefix = url.take_key_prefix()?;
+        if !url.is_quorum() {
+            return Ok(vec![Self::of(open(url)?.0).within(prefix.as_deref())]);
         }
         // All that is wrong with the list as a whole.
-        Quorum::new(url)?;
-        let (_, prefix) = take_key_prefix(url)?;
-        let members = redlock::stores(url)?.into_iter().map(AnyBackend::new);
+        Quorum::read(url.clone())?;
+        let members = redlock::take_members(&mut url)?.into_iter().map(AnyBackend::new);
         Ok(members.map(|member| Self::of(member).within(prefix.as_deref())).collect())
     }
 }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use crate::contract::backend::{AcquireRequest, Claim, Inbox, Renewal};
 use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::calls::wrong_type::FindOtherType;
-use crate::stores::redis::cluster::{Cluster, Seeds};
+use crate::stores::redis::cluster::Cluster;
 use crate::stores::redis::error::wrong_type::WrongType;
 use crate::stores::redis::keys::hash_slot::slot_of;
-use crate::stores::redis::place::discovery::Place;
+use crate::stores::redis::place::discovery::{Place, take_durability};
 use crate::stores::redis::server::node::{Node, Way};
 use crate::stores::redis::wire::settings::Settings;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
+use crate::types::url::StoreUrl;
 
 /// The masters of a store. What a cluster does goes to the heap, so that the futures of one server stay small.
 #[derive(Debug)]
@@ -25,12 +26,12 @@ pub(crate) enum Masters {
 
 impl Masters {
     /// Reads a URL. Opens nothing.
-    pub(crate) fn parse(url: &str, settings: Settings) -> Result<Self> {
-        if Seeds::are_named_by(url) {
-            return Ok(Self::Cluster(Arc::new(Cluster::parse(url, &settings)?)));
+    pub(crate) fn parse(mut url: StoreUrl, settings: Settings) -> Result<Self> {
+        let durability = take_durability(&mut url)?;
+        if matches!(url.scheme(), "redis+cluster" | "rediss+cluster") {
+            return Ok(Self::Cluster(Arc::new(Cluster::parse(&url, &settings, durability)?)));
         }
-        let (place, durability) = Place::parse(url, settings)?;
-        Ok(Self::One(Arc::new(Node::found_at(place, durability))))
+        Ok(Self::One(Arc::new(Node::found_at(Place::parse(&url, settings, durability)?, durability))))
     }
 
     /// Returns the names that the URL gives them.

@@ -35,6 +35,7 @@ use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::options::Durability;
 use crate::types::owner::Holder;
+use crate::types::url::StoreUrl;
 
 /// A store on a Redis server, version 6.2 or later, on the master that Redis Sentinel names, or on the masters of a Redis
 /// Cluster.
@@ -112,10 +113,15 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
+    /// Names a server by its URL, which is read already.
+    pub(crate) fn read(url: StoreUrl) -> Result<Self> {
+        RedisStoreBuilder::of(url).build()
+    }
+
     /// Reads a URL. Opens nothing yet.
-    fn parse(url: &str, mut settings: Settings) -> Result<Self> {
-        let url = certificates::take(url, &mut settings)?;
-        Ok(Self::over(Masters::parse(&url, settings)?))
+    fn parse(mut url: StoreUrl, mut settings: Settings) -> Result<Self> {
+        certificates::take(&mut url, &mut settings)?;
+        Ok(Self::over(Masters::parse(url, settings)?))
     }
 
     fn over(masters: Masters) -> Self {

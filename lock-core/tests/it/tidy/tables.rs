@@ -43,7 +43,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["order", "owner"],
             &["error mode"],
             &["naming", "options", "outcome", "prefix"],
-            &["stripe"],
+            &["stripe", "url"],
         ],
     },
     Layers {

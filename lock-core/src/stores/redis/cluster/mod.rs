@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use crate::stores::redis::cluster::failovers::Failovers;
 use crate::stores::redis::cluster::table::Table;
 use crate::stores::redis::place::common::Common;
-use crate::stores::redis::place::discovery::durability_of;
 use crate::stores::redis::server::node::Node;
 use crate::stores::redis::wire::connect::Target;
 use crate::stores::redis::wire::settings::Settings;
@@ -23,6 +22,7 @@ use crate::stores::redis::wire::url::{Address, Nat, Several};
 use crate::types::error::{LockError, Result};
 use crate::types::options::Durability;
 use crate::types::system::clock::Timestamp;
+use crate::types::url::StoreUrl;
 
 /// How such a URL is written.
 const SHAPE: &str = "redis+cluster://[user:password@]host[:6379],host…, or rediss+cluster:// for TLS";
@@ -30,33 +30,6 @@ const SHAPE: &str = "redis+cluster://[user:password@]host[:6379],host…, or red
 /// The error of a URL that says cluster of a server that is none.
 pub(crate) fn no_cluster(node: &str) -> LockError {
     LockError::misconfigured(format!("{node} is no node of a cluster; write redis:// in the URL, or rediss:// for TLS"))
-}
-
-/// What the URL of a cluster says.
-pub(crate) struct Seeds {
-    /// Some of its nodes, at least one.
-    pub(crate) targets: Vec<Target>,
-    pub(crate) nat: Nat,
-}
-
-impl Seeds {
-    /// Returns whether a URL is one of a cluster.
-    pub(crate) fn are_named_by(url: &str) -> bool {
-        url.starts_with("redis+cluster://") || url.starts_with("rediss+cluster://")
-    }
-
-    /// Reads a URL.
-    pub(crate) fn parse(url: &str, settings: &Settings) -> Result<Self> {
-        let Several { tls, login, hosts, path, nat, .. } = Several::read(url, 6379, &[], SHAPE)?;
-        if !matches!(path, "" | "0") {
-            return Err(LockError::misconfigured(format!(
-                "a Redis Cluster has only database 0; remove what follows the hosts, and write {SHAPE}",
-            )));
-        }
-        let scheme = if tls { "rediss" } else { "redis" };
-        let target = |host: &Address| Target::parse(&format!("{scheme}://{login}{host}"), settings.clone());
-        Ok(Self { targets: hosts.iter().map(target).collect::<Result<_>>()?, nat })
-    }
 }
 
 /// A cluster.
@@ -82,12 +55,20 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Reads a URL. Opens nothing.
-    pub(crate) fn parse(url: &str, settings: &Settings) -> Result<Self> {
-        let (url, durability) = durability_of(url)?;
-        let Seeds { targets, nat } = Seeds::parse(&url, settings)?;
-        let common = Arc::new(Common::default());
+    pub(crate) fn parse(url: &StoreUrl, settings: &Settings, durability: Durability) -> Result<Self> {
+        let Several { tls, login, hosts, path, nat, .. } = Several::read(url, 6379, &[], SHAPE)?;
+        if !matches!(path, "" | "0") {
+            return Err(LockError::misconfigured(format!(
+                "a Redis Cluster has only database 0; remove what follows the hosts, and write {SHAPE}",
+            )));
+        }
+        let (scheme, common) = (if tls { "rediss" } else { "redis" }, Arc::new(Common::default()));
+        let seed = |host: &Address| {
+            let target = Target::parse(&format!("{scheme}://{login}{host}"), settings.clone())?;
+            Ok(Arc::new(Node::in_cluster(target, durability, &common)))
+        };
         Ok(Self {
-            seeds: targets.into_iter().map(|target| Arc::new(Node::in_cluster(target, durability, &common))).collect(),
+            seeds: hosts.iter().map(seed).collect::<Result<_>>()?,
             nat,
             durability,
             common,

@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::stores::redis::RedisStore;
 use crate::stores::redis::wire::credentials::{Credentials, Provider};
 use crate::stores::redis::wire::settings::Settings;
-use crate::stores::redis::wire::url::with_addresses;
+use crate::stores::redis::wire::url::add_addresses;
 use crate::types::error::{LockError, Result};
-use crate::types::prefix::take_key_prefix;
+use crate::types::url::StoreUrl;
 
 /// In less no connection opens, over a network.
 const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(10);
@@ -38,7 +38,7 @@ const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3600);
 /// ```
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisStoreBuilder {
-    url: String,
+    url: StoreUrl,
     addresses: Vec<String>,
     settings: Settings,
 }
@@ -53,11 +53,15 @@ impl fmt::Debug for RedisStoreBuilder {
 impl RedisStore {
     /// Starts to build a store on the server of a URL, as in [`new`](Self::new).
     pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
-        RedisStoreBuilder { url: url.into(), addresses: Vec::new(), settings: Settings::default() }
+        RedisStoreBuilder::of(StoreUrl::read(&url.into()))
     }
 }
 
 impl RedisStoreBuilder {
+    pub(crate) fn of(url: StoreUrl) -> Self {
+        Self { url, addresses: Vec::new(), settings: Settings::default() }
+    }
+
     /// Adds addresses of the sentinels, or of the nodes of the cluster, to those of the URL, which then needs none of its
     /// own. Each is `host`, `host:port`, an IP address or a [`SocketAddr`](std::net::SocketAddr); the port is 26379 for
     /// a sentinel and 6379 for a node, unless given.
@@ -127,9 +131,9 @@ impl RedisStoreBuilder {
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL, an address, a certificate, a key or a
     /// name that cannot be used. The message repeats none of them.
-    pub fn build(self) -> Result<RedisStore> {
+    pub fn build(mut self) -> Result<RedisStore> {
         let Settings { connect_within, client_name, .. } = &self.settings;
-        if take_key_prefix(&self.url)?.1.is_some() {
+        if self.url.take_key_prefix()?.is_some() {
             return Err(LockError::misconfigured(
                 "a key_prefix belongs to the manager, not to its store; use LockManager::connect, or key_prefix of \
                  LockManager::builder",
@@ -146,6 +150,7 @@ impl RedisStoreBuilder {
                 "the client_name cannot be one; Redis takes printable characters without spaces",
             ));
         }
-        RedisStore::parse(&with_addresses(&self.url, &self.addresses)?, self.settings)
+        add_addresses(&mut self.url, &self.addresses)?;
+        RedisStore::parse(self.url, self.settings)
     }
 }

@@ -10,7 +10,7 @@ use crate::stores::redis::wire::greeting::{Greeting, Listening};
 use crate::stores::redis::wire::settings::Settings;
 use crate::types::error::{LockError, Result};
 use crate::types::options::Durability;
-use crate::types::prefix::take_parameter;
+use crate::types::url::StoreUrl;
 
 /// Where a server is found.
 #[derive(Clone)]
@@ -22,16 +22,13 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Reads a URL, with where locks must have arrived before they count. Opens nothing.
-    pub(crate) fn parse(url: &str, settings: Settings) -> Result<(Self, Durability)> {
-        let (url, durability) = durability_of(url)?;
-        let scheme = url.split("://").next().unwrap_or_default();
-        let place = match scheme {
-            "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(&url, settings)?)),
+    /// Reads a URL. Opens nothing.
+    pub(crate) fn parse(url: &StoreUrl, settings: Settings, durability: Durability) -> Result<Self> {
+        Ok(match url.scheme() {
+            "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(url, settings)?)),
             _ if durability == Durability::AllReplicas => return Err(all_of_unknown()),
-            _ => Self::Fixed(Box::new(Target::parse(&url, settings)?)),
-        };
-        Ok((place, durability))
+            _ => Self::Fixed(Box::new(Target::parse(&url.to_text(), settings)?)),
+        })
     }
 
     /// Returns how many replicas there are that could take over, if anybody knows them all.
@@ -114,20 +111,15 @@ impl Place {
 }
 
 /// Takes out of a URL where locks must have arrived before they count.
-pub(crate) fn durability_of(url: &str) -> Result<(String, Durability)> {
-    let (url, acks) = take_parameter(url, "acks")?;
-    let (url, fsync) = take_parameter(&url, "fsync")?;
-    let durability = match (acks, fsync) {
-        (None, None) => Durability::Master,
-        (Some(acks), None) => format!("acks={acks}").parse()?,
-        (None, Some(fsync)) => format!("fsync={fsync}").parse()?,
-        (Some(_), Some(_)) => {
-            return Err(LockError::misconfigured(
-                "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
-            ));
-        }
-    };
-    Ok((url, durability))
+pub(crate) fn take_durability(url: &mut StoreUrl) -> Result<Durability> {
+    match (url.take("acks")?, url.take("fsync")?) {
+        (None, None) => Ok(Durability::Master),
+        (Some(acks), None) => format!("acks={acks}").parse(),
+        (None, Some(fsync)) => format!("fsync={fsync}").parse(),
+        (Some(_), Some(_)) => Err(LockError::misconfigured(
+            "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
+        )),
+    }
 }
 
 impl fmt::Debug for Place {

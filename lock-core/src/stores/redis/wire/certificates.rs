@@ -2,18 +2,16 @@
 
 use crate::stores::redis::wire::settings::Settings;
 use crate::types::error::{LockError, Result};
-use crate::types::prefix::take_parameter;
+use crate::types::url::StoreUrl;
 
 /// Takes `ca`, `cert` and `cert_key` out of the query of a URL, and reads the files that they name. Those of the builder
 /// are checked too.
 ///
 /// No error repeats a part of the URL.
-pub(crate) fn take(url: &str, settings: &mut Settings) -> Result<String> {
-    let (url, ca) = take_parameter(url, "ca")?;
-    let (url, cert) = take_parameter(&url, "cert")?;
-    let (url, key) = take_parameter(&url, "cert_key")?;
+pub(crate) fn take(url: &mut StoreUrl, settings: &mut Settings) -> Result<()> {
+    let (ca, cert, key) = (url.take("ca")?, url.take("cert")?, url.take("cert_key")?);
     if ca.is_some() || cert.is_some() || key.is_some() {
-        if !url.starts_with("rediss") {
+        if !url.scheme().starts_with("rediss") {
             return Err(LockError::misconfigured(
                 "ca, cert and cert_key are for TLS, and the URL is not of TLS; write rediss://, or leave them out",
             ));
@@ -22,7 +20,7 @@ pub(crate) fn take(url: &str, settings: &mut Settings) -> Result<String> {
     }
     #[cfg(feature = "tls")]
     check(settings)?;
-    Ok(url)
+    Ok(())
 }
 
 #[cfg(not(feature = "tls"))]
@@ -92,6 +90,7 @@ fn check(settings: &Settings) -> Result<()> {
 mod tests {
     use super::{decode, take};
     use crate::stores::redis::wire::settings::Settings;
+    use crate::types::url::StoreUrl;
 
     #[test]
     fn files_are_named_by_percent_encoded_paths() {
@@ -115,11 +114,11 @@ mod tests {
             ("rediss://h?ca=%s3", "not percent-encoded"),
             ("rediss://h?ca=s3cret&ca=s3cret", "more than one ca"),
         ] {
-            let error = take(url, &mut Settings::default()).unwrap_err().to_string();
+            let error = take(&mut StoreUrl::read(url), &mut Settings::default()).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains("s3"), "{url}: {error}");
         }
-        let mut settings = Settings::default();
-        assert_eq!(take("redis://h/2?acks=1", &mut settings).unwrap(), "redis://h/2?acks=1");
+        let (mut url, mut settings) = (StoreUrl::read("redis://h/2?acks=1"), Settings::default());
+        assert!(take(&mut url, &mut settings).is_ok() && url.to_text() == "redis://h/2?acks=1");
         assert!(settings.certificates.is_none());
     }
 }

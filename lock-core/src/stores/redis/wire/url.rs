@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use crate::types::error::{LockError, Result};
+use crate::types::url::StoreUrl;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,16 +87,17 @@ impl<'a> Several<'a> {
     /// a URL is written.
     ///
     /// No error repeats a part of the URL: a password that should have been percent-encoded can be in any of them.
-    pub(crate) fn read(url: &'a str, default_port: u16, parameters: &[&str], shape: &str) -> Result<Self> {
+    pub(crate) fn read(url: &'a StoreUrl, default_port: u16, parameters: &[&str], shape: &str) -> Result<Self> {
         let bad =
             |why: &str| Err(LockError::misconfigured(format!("the Redis URL cannot be read: {why}; write {shape}")));
-        let Some((scheme, rest)) = url.split_once("://") else { return bad("it has no scheme") };
-        if rest.contains('#') {
+        if !url.is_absolute() {
+            return bad("it has no scheme");
+        }
+        if url.has_fragment() {
             return bad("it contains a #, which must be percent-encoded in a password");
         }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if path.contains('@') || query.contains('@') {
+        let (authority, path) = url.address.split_once('/').unwrap_or((&url.address, ""));
+        if path.contains('@') || url.parameters().any(|(name, value)| name.contains('@') || value.contains('@')) {
             return bad(
                 "it has an @ after its hosts, as when a password contains / or ?, which must be percent-encoded",
             );
@@ -104,15 +106,14 @@ impl<'a> Several<'a> {
         let hosts = hosts.split(',').map(|host| Address::read(host, default_port)).collect::<Option<Vec<_>>>();
         let Some(hosts) = hosts else { return bad("a host or a port is missing or makes no sense") };
         let mut read = Self {
-            tls: scheme.starts_with("rediss+"),
+            tls: url.scheme().starts_with("rediss+"),
             login,
             hosts,
             path,
             nat: Nat::default(),
             parameters: Vec::new(),
         };
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        for (name, value) in url.parameters() {
             if name == "nat" {
                 let Some(nat) = Nat::read(value) else {
                     return bad("nat takes pairs of addresses, as in nat=10.0.0.1:6379>127.0.0.1:7001");
@@ -137,13 +138,13 @@ impl<'a> Several<'a> {
 /// Adds addresses to the hosts of a URL, which may then have none of its own.
 ///
 /// The error repeats no address, since a whole URL may stand in its place.
-pub(crate) fn with_addresses(url: &str, addresses: &[String]) -> Result<String> {
+pub(crate) fn add_addresses(url: &mut StoreUrl, addresses: &[String]) -> Result<()> {
     if addresses.is_empty() {
-        return Ok(url.to_owned());
+        return Ok(());
     }
-    let default_port = match url.split("://").next() {
-        Some("redis+sentinel" | "rediss+sentinel") => 26379,
-        Some("redis+cluster" | "rediss+cluster") => 6379,
+    let default_port = match url.scheme() {
+        "redis+sentinel" | "rediss+sentinel" => 26379,
+        "redis+cluster" | "rediss+cluster" => 6379,
         _ => {
             return Err(LockError::misconfigured(
                 "addresses are of the sentinels or nodes of one service; write redis+sentinel:///service or \
@@ -151,12 +152,11 @@ pub(crate) fn with_addresses(url: &str, addresses: &[String]) -> Result<String> 
             ));
         }
     };
-    let tail = url.find('?').unwrap_or(url.len());
-    let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..tail].find('/').map_or(tail, |at| start + at);
-    let hosts = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    let whole = &url.address;
+    let end = whole.find('/').unwrap_or(whole.len());
+    let hosts = whole[..end].rfind('@').map_or(0, |at| at + 1);
     let read = |text: &str| Address::read(text, default_port);
-    let mut all: Vec<Address> = url[hosts..end].split(',').filter_map(read).collect();
+    let mut all: Vec<Address> = whole[hosts..end].split(',').filter_map(read).collect();
     for (at, text) in addresses.iter().map(|text| text.trim()).enumerate() {
         // As `IpAddr` writes it.
         let bare = text.parse::<Ipv6Addr>().map(|host| format!("[{host}]"));
@@ -172,30 +172,34 @@ pub(crate) fn with_addresses(url: &str, addresses: &[String]) -> Result<String> 
         }
     }
     let all: Vec<String> = all.iter().map(Address::to_string).collect();
-    Ok(format!("{}{}{}", &url[..hosts], all.join(","), &url[end..]))
+    url.address = format!("{}{}{}", &whole[..hosts], all.join(","), &whole[end..]);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Several, with_addresses};
+    use super::{Address, Several, add_addresses};
+    use crate::types::url::StoreUrl;
 
-    fn read(url: &str) -> Result<Several<'_>, String> {
+    fn read(url: &StoreUrl) -> Result<Several<'_>, String> {
         Several::read(url, 26379, &["user", "password"], "scheme://host/name").map_err(|error| error.to_string())
     }
 
     #[test]
     fn hosts_have_ports_and_brackets() {
-        let url = read("rediss+sentinel://me:s%40@a,b:1,[::1],[fe80::2]:7/name/3?user=u&password=p").unwrap();
+        let url = StoreUrl::read("rediss+sentinel://me:s%40@a,b:1,[::1],[fe80::2]:7/name/3?user=u&password=p");
+        let url = read(&url).unwrap();
         let hosts: Vec<String> = url.hosts.iter().map(Address::to_string).collect();
         assert_eq!(hosts, ["a:26379", "b:1", "[::1]:26379", "[fe80::2]:7"]);
         assert_eq!((url.tls, url.login, url.path), (true, "me:s%40@", "name/3"));
         assert_eq!((url.parameter("user"), url.parameter("password")), (Some("u"), Some("p")));
-        assert_eq!(read("redis+sentinel://a").unwrap().login, "");
+        assert_eq!(read(&StoreUrl::read("redis+sentinel://a")).unwrap().login, "");
     }
 
     #[test]
     fn announced_addresses_are_reached_elsewhere() {
-        let url = read("redis+sentinel://a/name?nat=10.0.0.1:6379>127.0.0.1:7001,[::1]:1%3Eb").unwrap();
+        let url = StoreUrl::read("redis+sentinel://a/name?nat=10.0.0.1:6379>127.0.0.1:7001,[::1]:1%3Eb");
+        let url = read(&url).unwrap();
         let at = |host: &str, port| Address { host: host.to_owned(), port };
         assert_eq!(url.nat.reach(at("10.0.0.1", 6379)), at("127.0.0.1", 7001));
         assert_eq!(url.nat.reach(at("::1", 1)), at("b", 6379));
@@ -206,7 +210,8 @@ mod tests {
     fn addresses_join_the_hosts_of_a_url() {
         let joined = |url: &str, addresses: &[&str]| {
             let addresses: Vec<String> = addresses.iter().map(|text| (*text).to_owned()).collect();
-            with_addresses(url, &addresses).map_err(|error| error.to_string())
+            let mut url = StoreUrl::read(url);
+            add_addresses(&mut url, &addresses).map(|()| url.to_text()).map_err(|error| error.to_string())
         };
         for (url, addresses, whole) in [
             ("redis+sentinel:///name", &["a", "b:7"][..], "redis+sentinel://a:26379,b:7/name"),
@@ -254,7 +259,7 @@ mod tests {
             ("x://a?s3cret=1", "nat, user, password"),
             ("x://a?user=1&user=2", "each once"),
         ] {
-            let error = read(url).err().unwrap_or_else(|| panic!("{url} was read"));
+            let error = read(&StoreUrl::read(url)).err().unwrap_or_else(|| panic!("{url} was read"));
             assert!(error.contains(says) && error.contains("scheme://host/name"), "{url}: {error}");
             assert!(!error.contains("s3"), "{error}");
         }

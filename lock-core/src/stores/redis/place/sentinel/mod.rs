@@ -22,6 +22,7 @@ use crate::stores::redis::wire::url::{Address, Nat, Several};
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::{Mutex, MutexGuard};
+use crate::types::url::StoreUrl;
 
 const SHAPE: &str = "redis+sentinel://user:password@host:26379,host:26379/service/db (rediss+sentinel:// for TLS), where \
                      service is the name that `sentinel monitor` gave the master, and sentinels with credentials of \
@@ -79,7 +80,7 @@ struct Belief {
 
 impl Sentinels {
     /// Reads a URL. Opens nothing.
-    pub(crate) fn parse(url: &str, settings: Settings) -> Result<Self> {
+    pub(crate) fn parse(url: &StoreUrl, settings: Settings) -> Result<Self> {
         let parameters = ["sentinel_user", "sentinel_password", "sentinel_tls"];
         let read = Several::read(url, 26379, &parameters, SHAPE)?;
         let (service, db) = read.path.split_once('/').unwrap_or((read.path, ""));
@@ -372,10 +373,11 @@ mod tests {
     use crate::stores::redis::place::sentinel::one::View;
     use crate::stores::redis::wire::settings::Settings;
     use crate::stores::redis::wire::url::Address;
+    use crate::types::url::StoreUrl;
 
     #[test]
     fn a_decision_older_than_the_one_that_is_known_counts_only_while_that_is_in_doubt() {
-        let sentinels = Sentinels::parse("redis+sentinel://h/mymaster", Settings::default()).unwrap();
+        let sentinels = Sentinels::parse(&StoreUrl::read("redis+sentinel://h/mymaster"), Settings::default()).unwrap();
         let told = |port, epoch| {
             let master = Address { host: "m".to_owned(), port };
             let view = View { master, epoch, sentinels: Ok(Vec::new()), replicas: Ok(Vec::new()) };
