@@ -218,7 +218,7 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
                 "this build has no Redis store; enable the feature `redis` of lock-core",
             ));
         }
-        other => match opened(other, &url) {
+        other => match opened(other, &url.to_text()) {
             Some(store) => store?,
             None => return Err(unknown(other)),
         },

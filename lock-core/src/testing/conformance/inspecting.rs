@@ -137,7 +137,8 @@ async fn sharing(store: &impl LockBackend, inspector: &impl Inspector) {
     let sharers = inspector.sharers(&key).await.unwrap_or_else(|error| panic!("{error}"));
     let mut owners: Vec<_> = sharers.iter().filter_map(|sharer| sharer.owner).map(OwnerId::to_hex).collect();
     let mut ours: Vec<_> = claims.iter().map(|claim| claim.owner.to_hex()).collect();
-    (owners.sort_unstable(), ours.sort_unstable());
+    owners.sort_unstable();
+    ours.sort_unstable();
     assert_eq!(owners, ours, "each of them has it: {sharers:?}");
     let from = RevokeFrom::Owner(claims[0].owner);
     let freed = inspector.revoke(&key, &Revocation::new(from, "conformance", "a rule")).await;
