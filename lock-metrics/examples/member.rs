@@ -30,7 +30,7 @@ use tracing::Instrument as _;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-const ORDERS: u32 = 500;
+const ORDERS: u32 = 5_000;
 const PERMITS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(20);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -114,7 +114,7 @@ async fn catalogue(locks: LockManager) {
     loop {
         let (request, time) = match fastrand::u32(..40) {
             0 => (locks.write("shop:catalogue"), millis(5..30)),
-            _ => (locks.read("shop:catalogue"), millis(20..200)),
+            _ => (locks.read("shop:catalogue"), millis(5..60)),
         };
         if hold(request.with_label("shop:catalogue").with_wait(PATIENCE), time).await.is_err() {
             return;

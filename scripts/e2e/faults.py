@@ -72,7 +72,7 @@ def persisted(fleet):
     fleet.say("depot-0", "hold depot:ramp:<id> depot:ramp:3 30 0")
     held(fleet, "depot:ramp:3")
     fleet.say("truck-0", "wait depot:ramp:<id> depot:ramp:3")
-    scraped(fleet, "depot:ramp:<id>")
+    wait_for("a scrape of the holder", lambda: number(fleet.server, 'sum(distributed_lock_held{job="depot"})'))
     holder = fleet.kill("depot-0")
     fleet.tell_store("a", "PERSIST depot:ramp:3")
     # The inspector of these processes looks every ten seconds.

@@ -15,16 +15,17 @@ pub(crate) fn alerts() -> Vec<Alert> {
     vec![burn(&[("14.4", "1h", "5m"), ("6", "6h", "30m"), ("3", "1d", "2h"), ("1", "3d", "6h")]).after("2m")]
 }
 
-/// The long window shows that it matters, the short one that it still goes on.
+/// The long window shows that it matters, the short one that it still goes on. A lock that is younger than the short one has used up
+/// nothing: its first minutes would stand for all of both.
 fn burn(windows: &[(&str, &str, &str)]) -> Alert {
+    let busy = answered("5m");
     let conditions: Vec<String> = windows
         .iter()
         .map(|(factor, long, short)| {
-            let (long, short) = (slow_share(long), slow_share(short));
-            format!("({long} > {factor} * {BUDGET} and {short} > {factor} * {BUDGET})")
+            let (all, now) = (slow_share(long), slow_share(short));
+            format!("({all} > {factor} * {BUDGET} and {now} > {factor} * {BUDGET} and {busy} offset {short})")
         })
         .collect();
-    let busy = answered("5m");
     let template = format!("({}) and on ({SERVICE}, store, lock) {busy} > 0.05", conditions.join(" or "));
     let summary = "{{ $labels.lock }} is slow to get, and uses up the month's budget of slow waits";
     Alert::new("LockWaitBudgetBurn", Severity::Warning, &template, summary).says(&format!(

@@ -37,7 +37,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
 fn elections() -> String {
     let by = format!("{PROCESS}, store, lock");
     let at_once = format!("(max by ({by}) (@leader) + on ({by}) max by ({by}) (@candidates))");
-    format!("max by ({LOCK}) (max_over_time({at_once}[5m:30s]))")
+    // A new one is looked at before the next of those steps.
+    format!("max by ({LOCK}) (max_over_time({at_once}[5m:30s]) or {at_once})")
 }
 
 /// A leader may be one whose scrapes fail, or one that nobody scrapes: the store knows it.
