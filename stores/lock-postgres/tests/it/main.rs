@@ -7,3 +7,4 @@ mod pin;
 mod pooled;
 mod queue;
 mod support;
+mod zoo;
