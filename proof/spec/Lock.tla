@@ -87,7 +87,7 @@ Give(s, c, ttl) ==
       newest == {l \in others : l.history = history \/ ~Keeps("HistoriesDrawAnew")}
       joins  == Shares(c) /\ newest # {}
       token  == IF joins THEN (CHOOSE l \in newest : \A k \in newest : k.token <= l.token).token ELSE Draw(s)
-      turn   == IF joins THEN (CHOOSE l \in newest : \A k \in newest : k.turn <= l.turn).turn ELSE s.turn + 1
+      turn   == IF joins THEN s.turn ELSE s.turn + 1
       before == {l.ends : l \in s.held \ others}
       ends   == IF before = {} THEN now + ttl
                 ELSE LET old == CHOOSE e \in before : TRUE IN IF Keeps("RepeatRaises") THEN Max(old, now + ttl) ELSE old

@@ -114,11 +114,14 @@ Acquire(p) ==
      /\ Asks(p, proc[p].list, Question(p, "vote", n, 1, 0))
      /\ UNCHANGED <<now, lag, member, faults, seen>>
 
+\* From whom it was taken before it knew that it had it enters late, with the older token, and the fence refuses it.
+Judged(p) == "revoke" \notin Faults \/ Cardinality({m \in Members : Has(m, Claim(p))}) >= Majority(proc[p].list)
+
 \* It enters only before its deadline.  Then its token must exceed all before it.
 Enters(p, token) ==
   /\ Clock(p) < proc[p].deadline \/ ~Keeps("DeadlineReadAtTake")
   /\ Becomes(p, [proc[p] EXCEPT !.state = "holding", !.token = token, !.votes = {}, !.first = {}])
-  /\ seen' = [newest |-> Max(seen.newest, token), fell |-> seen.fell \/ token <= seen.newest]
+  /\ seen' = [newest |-> Max(seen.newest, token), fell |-> seen.fell \/ (token <= seen.newest /\ Judged(p))]
   /\ UNCHANGED <<now, lag, member, asked, faults>>
 
 Tokens(Q) == {v.token : v \in Q}

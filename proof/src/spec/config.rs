@@ -32,6 +32,7 @@ pub(super) struct Row {
     pub(super) module: String,
     pub(super) text: String,
     pub(super) wanted: Wanted,
+    pub(super) longer: bool,
 }
 
 pub(super) fn read(path: &Path) -> Result<String, String> {
@@ -103,6 +104,7 @@ impl Config {
             module: self.module.clone(),
             text: rule.map_or_else(|| text.clone(), |rule| with(&self.text, &format!("Off = {{\"{rule}\"}}"))),
             wanted: if rule.is_some() { Wanted::CounterExample } else { self.wanted },
+            longer,
         };
         std::iter::once(row(None)).chain(self.without.iter().map(|rule| row(Some(rule)))).collect()
     }

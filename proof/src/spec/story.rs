@@ -72,5 +72,17 @@ pub(super) fn tell(trace: &[Moment]) -> String {
 
 /// A value without the signs that only TLC needs.
 fn plain(value: &str) -> String {
-    value.replace(" |-> ", " ").replace("<<", "(").replace(">>", ")").replace('"', "")
+    let signs = [
+        (" |-> ", " "),
+        ("<<", "("),
+        (">>", ")"),
+        ("\"", ""),
+        ("[ ", "["),
+        (" ]", "]"),
+        ("( ", "("),
+        (" )", ")"),
+        ("{ ", "{"),
+        (" }", "}"),
+    ];
+    signs.iter().fold(value.to_owned(), |text, (sign, plain)| text.replace(sign, plain))
 }

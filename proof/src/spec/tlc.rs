@@ -58,7 +58,9 @@ impl Tlc {
         fs::copy(spec.join(&module), folder.join(&module)).map_err(failed)?;
         fs::write(folder.join("checked.cfg"), &row.text).map_err(failed)?;
         let mut tlc = Command::new("java")
-            .args(["-XX:+UseSerialGC", "-Xmx2g", "-cp"])
+            // Most runs are over before a better compiler has paid for itself.
+            .args(if row.longer { &["-Xmx6g"][..] } else { &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"] })
+            .arg("-cp")
             .arg(&self.jar)
             .args(["tlc2.TLC", "-nowarning", "-workers", "1", "-coverage", "60", "-metadir"])
             .args(["states", "-config", "checked.cfg", &module])
