@@ -37,7 +37,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const INSPECT_EVERY: Duration = Duration::from_secs(10);
 /// How long a deploy waits for a process to end.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

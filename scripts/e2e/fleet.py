@@ -130,7 +130,7 @@ class Fleet:
         member = self.members.pop(name)
         e2e.children.remove(member)
         member.send_signal(signal.SIGTERM)
-        status = member.wait(20)
+        status = member.wait(60)
         os.remove(f"{self.options.work}/members/{name}.json")
         with open(member.log, encoding="utf-8") as log:
             check(status == 0 and "every lock given back: true" in log.read(), f"{name} gives every lock back at SIGTERM")
