@@ -56,6 +56,9 @@ def run(options):
          alert("LockStoreErrors", WARNING, node="redis:6379", **away),
          *[alert(name, severity, lock=lock, **away) for lock in locks
            for name, severity in [("LockLost", CRITICAL), ("LockRenewalsFailing", WARNING), ("LockReleaseAbandoned", WARNING)]])
+    # The first group is told at once; one store in it with another would wait for group_interval.
+    tell("two stores that refuse", [("pager", ["LockStoreRefuses"]), ("pager", ["LockStoreRefuses"])],
+         *[alert("LockStoreRefuses", CRITICAL, node=node, cluster="eu", namespace="test", job="api") for node in ["one:1", "two:1"]])
     tell("a loss in a service that reaches its store", [("pager", ["LockLost"])],
          alert("LockLost", CRITICAL, lock="lock-0", **{**away, "job": "other"}))
     say("one stuck lock is one message, a store that is away is one, and what happens elsewhere is told")
