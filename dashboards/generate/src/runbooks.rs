@@ -15,6 +15,7 @@ macro_rules! runbooks {
 runbooks![
     LockAcquireTimeouts,
     LockClockSkew,
+    LockCommandStuck,
     LockDeadlock,
     LockDurabilityShort,
     LockFailover,
@@ -42,6 +43,7 @@ runbooks![
     LockSamplerStalled,
     LockSlotStuck,
     LockStaleWriteRefused,
+    LockStoreAmbiguous,
     LockStoreErrors,
     LockStoreMayEvict,
     LockStoreRefuses,
