@@ -89,7 +89,7 @@ impl Core {
             }
             Notice::Quorum { node, health } => self.on_quorum(node, health),
             Notice::Server { node, id, version, kind } => {
-                self.locked_node(node).server = Some(Server::new(id, version, kind))
+                self.locked_node(node).server = Some(Server::new(id, version, kind));
             }
             Notice::Store { store, node } => self.store(store).is_at(node),
             Notice::UnlockedRun { label, store } => {
