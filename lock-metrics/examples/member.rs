@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::time::Duration;
 use std::{env, io, thread};
 
-use lock_core::{LockError, LockErrorKind, LockLabel, LockManager, LockRequest};
+use lock_core::{LockError, LockErrorKind, LockLabel, LockManager, LockRequest, ShutdownReport};
 use lock_metrics::Inspector;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     work.abort_all();
     while work.join_next().await.is_some() {}
-    println!("stopped; every lock given back: {}", reports.iter().all(|report| report.is_clean()));
+    println!("stopped; every lock given back: {}", reports.iter().all(ShutdownReport::is_clean));
     Ok(())
 }
 

@@ -59,5 +59,5 @@ fn check_file(history: &Path) -> Result<bool, String> {
     for verdict in &verdicts {
         println!("{}", verdict.as_json());
     }
-    Ok(verdicts.iter().all(|verdict| verdict.is_as_expected()))
+    Ok(verdicts.iter().all(check::Verdict::is_as_expected))
 }

@@ -119,6 +119,7 @@ fn servers(metrics: &MetricsHandle) -> Vec<(String, String, String)> {
 
 #[tokio::test]
 #[limit]
+#[expect(clippy::disallowed_methods, reason = "what is told of a server comes later")]
 async fn each_store_says_which_server_it_is_also_by_another_name_and_after_another_start() {
     let mut server = RedisServer::start();
     let told = |server: &RedisServer, section: &str, name: &str| {

@@ -19,11 +19,11 @@ fn hold(process: u32, mode: &str, units: u64, token: u64, asked: u64, at: u64, u
     ]
 }
 
-fn write(process: u32, hold: u64, token: Value, at: u64) -> Value {
+fn write(process: u32, hold: u64, token: Option<u64>, at: u64) -> Value {
     json!({"type": "write", "process": process, "hold": hold, "key": "k", "token": token, "at": at, "accepted": true})
 }
 
-fn job(what: &str, within: Value, asked: u64, at: u64) -> Value {
+fn job(what: &str, within: Option<u64>, asked: u64, at: u64) -> Value {
     json!({"type": "job", "what": what, "name": "nightly", "within": within, "asked": asked, "at": at})
 }
 
@@ -34,13 +34,13 @@ fn right() -> Vec<Value> {
     let parts = [
         vec![run],
         hold(1, "write", 0, 10, 10, 20, 30),
-        vec![write(1, 10, json!(10), 25)],
+        vec![write(1, 10, Some(10), 25)],
         hold(2, "read", 1, 20, 40, 50, 90),
         hold(3, "read", 1, 20, 45, 55, 80),
         hold(1, "permit", 2, 30, 100, 110, 150),
         hold(2, "permit", 1, 30, 105, 115, 140),
         hold(3, "write", 0, 40, 160, 170, 200),
-        vec![write(3, 160, json!(40), 180), job("began", json!(50), 10, 20), job("began", json!(50), 60, 70)],
+        vec![write(3, 160, Some(40), 180), job("began", Some(50), 10, 20), job("began", Some(50), 60, 70)],
         vec![json!({"type": "killed", "process": 9, "at": 500}), json!({"type": "served", "took": 5, "bound": 9})],
         vec![json!({"type": "done", "at": 900})],
     ];
@@ -73,18 +73,10 @@ fn planted() -> Vec<(&'static str, Vec<Value>, &'static str)> {
         ("a permit too many", hold(4, "permit", 1, 30, 106, 120, 130), "overlaps"),
         ("an older token", hold(4, "write", 0, 39, 300, 310, 320), "inversions"),
         ("the same token twice", hold(4, "write", 0, 40, 300, 310, 320), "inversions"),
-        ("a late write", vec![write(1, 10, json!(10), 185)], "stale_passed"),
-        (
-            "a late write without a token",
-            vec![write(3, 160, json!(null), 186), write(1, 10, json!(null), 187)],
-            "stale_passed",
-        ),
-        ("a job again in its time", vec![job("began", json!(50), 80, 90)], "again"),
-        (
-            "a job again after its end was told",
-            vec![job("told", json!(null), 65, 65), job("began", json!(null), 200, 210)],
-            "again",
-        ),
+        ("a late write", vec![write(1, 10, Some(10), 185)], "stale_passed"),
+        ("a late write without a token", vec![write(3, 160, None, 186), write(1, 10, None, 187)], "stale_passed"),
+        ("a job again in its time", vec![job("began", Some(50), 80, 90)], "again"),
+        ("a job again after its end was told", vec![job("told", None, 65, 65), job("began", None, 200, 210)], "again"),
         ("an acquire that never ended", vec![start(4, 1)], "endings"),
         ("an acquire that ended twice", vec![start(4, 1), over(4, 1), over(4, 1)], "endings"),
         ("a hold that nobody ended", unended, "unended"),
