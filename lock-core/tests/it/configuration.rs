@@ -158,3 +158,11 @@ fn options_come_from_a_file() {
         assert!(error.contains(says), "{text}: {error}");
     }
 }
+
+#[tokio::test]
+#[limit]
+async fn a_store_of_another_crate_is_named_with_the_line_that_links_it() {
+    let error = LockManager::connect("postgres://app:s3cret@db/shop").await.unwrap_err().to_string();
+    assert!(error.contains("lock-postgres") && error.contains("use lock_postgres as _;"), "{error}");
+    assert!(!error.contains("s3cret"), "{error}");
+}

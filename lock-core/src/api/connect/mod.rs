@@ -256,13 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_another_crate_is_named_with_the_line_that_links_it() {
-        let error = at("postgres://app:s3cret@db/shop").unwrap_err().to_string();
-        assert!(error.contains("lock-postgres") && error.contains("use lock_postgres as _;"), "{error}");
-        assert!(!error.contains("s3cret"), "{error}");
-    }
-
-    #[test]
     fn the_environment_says_how_to_connect() {
         let locks = with(&[
             ("LOCK_URL", "memory://"),

@@ -223,7 +223,8 @@ mod tests {
         observers.tell(&Notice::Server { node: "a", id: "one", version: "redis 8.0.2", kind: "server" });
         let late = Notes::default();
         observers.add(Arc::new(late.clone()));
-        assert_eq!(*late.0.lock().unwrap(), ["a true", "a allkeys-lru", "b is a store", "b false"]);
+        let told = ["a true", "a allkeys-lru", "a is one", "b is a store at a", "b false"];
+        assert_eq!(*late.0.lock().unwrap(), told);
         observers.tell(&Notice::Connection { node: "b", up: true });
         assert_eq!(late.0.lock().unwrap().last().unwrap(), "b true");
     }
