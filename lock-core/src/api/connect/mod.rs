@@ -245,7 +245,7 @@ fn unknown(scheme: &str) -> LockError {
 mod tests {
     use std::time::Duration;
 
-    use super::{at, configured};
+    use super::configured;
     use crate::api::manager::LockManager;
     use crate::types::options::{Renew, Wait};
 
