@@ -212,7 +212,8 @@ async fn urls_that_name_no_store_say_what_to_write() {
     for (url, says) in [
         ("", "redis://"),
         ("localhost:6379", "redis://"),
-        ("postgres://localhost", "redis://"),
+        ("nats://localhost", "redis://"),
+        ("postgres://localhost", "use lock_postgres as _;"),
         ("redis://", "cannot be read"),
         ("redis://localhost:notaport", "cannot be read"),
     ] {
