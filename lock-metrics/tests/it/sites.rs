@@ -24,6 +24,26 @@ static DEFAULTS: Site = Site::new("site:defaults", || "it::sites::defaults", Non
 #[linkme(crate = linkme)]
 static SHORT: Site = Site::new("site:short", || "it::sites::short", Some(Duration::from_secs(5)), None);
 
+/// Slices of the names that ours have in Rust, as an older version of lock-core or a stranger may have them.
+mod elsewhere {
+    use lock_core::attribute::linkme;
+
+    #[linkme::distributed_slice]
+    #[linkme(crate = linkme)]
+    pub static SITES: [u8];
+    #[linkme::distributed_slice]
+    #[linkme(crate = linkme)]
+    pub static SCHEMES: [u8];
+}
+
+#[test]
+#[limit]
+fn slices_of_one_name_do_not_meet() {
+    assert!(elsewhere::SITES.is_empty() && elsewhere::SCHEMES.is_empty());
+    assert!(lock_core::sites().count() >= 3);
+    assert!(lock_core::backend::SCHEMES.is_empty());
+}
+
 #[test]
 #[limit]
 fn every_series_of_an_annotated_function_starts_at_zero() {

@@ -24,7 +24,7 @@ mod registry;
 use std::time::Duration;
 
 #[doc(hidden)]
-pub use registry::SITES;
+pub use registry::LOCK_CORE_0_1_SITES as SITES;
 
 /// One function under `#[distributed_lock]`: an annotated site.
 ///
@@ -85,4 +85,23 @@ pub fn function_name<T>(_: &T) -> &'static str {
 /// its first call on, and everything else is the same.
 pub fn sites() -> impl Iterator<Item = &'static Site> {
     SITES.iter()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_the_linker_collects_is_named_after_this_version() {
+        let version = format!("LOCK_CORE_{}_{}_", env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
+        for registry in [
+            include_str!("registry.rs"),
+            include_str!("no_registry.rs"),
+            include_str!("../../contract/backend/scheme/registry.rs"),
+            include_str!("../../contract/backend/scheme/no_registry.rs"),
+        ] {
+            assert!(
+                registry.contains(&format!("pub static {version}S")),
+                "name the slice after {version}:\n{registry}"
+            );
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use crate::attribute::site::Site;
 
 /// Nothing is collected.
-pub static SITES: [Site; 0] = [];
+pub static LOCK_CORE_0_1_SITES: [Site; 0] = [];
 
 /// Makes a static site.
 #[doc(hidden)]

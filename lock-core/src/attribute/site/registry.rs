@@ -3,8 +3,9 @@
 use crate::attribute::site::Site;
 
 /// Every annotated function linked into this program.
+// The linker knows it by this name alone, and its entries have another layout in another version.
 #[linkme::distributed_slice]
-pub static SITES: [Site];
+pub static LOCK_CORE_0_1_SITES: [Site];
 
 /// Makes a static site, and puts it into the registry.
 #[doc(hidden)]

@@ -24,7 +24,7 @@ mod registry;
 use crate::contract::backend::AnyBackend;
 use crate::types::error::Result;
 
-pub use registry::SCHEMES;
+pub use registry::LOCK_CORE_0_1_SCHEMES as SCHEMES;
 
 /// A store that a URL can name.
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 use crate::contract::backend::scheme::Scheme;
 
 /// Nothing is collected.
-pub static SCHEMES: [Scheme; 0] = [];
+pub static LOCK_CORE_0_1_SCHEMES: [Scheme; 0] = [];
 
 /// Does nothing here.
 #[doc(hidden)]

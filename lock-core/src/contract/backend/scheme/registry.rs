@@ -3,8 +3,9 @@
 use crate::contract::backend::scheme::Scheme;
 
 /// Every store that is linked into this program beside our own.
+// The linker knows it by this name alone, and its entries have another layout in another version.
 #[linkme::distributed_slice]
-pub static SCHEMES: [Scheme];
+pub static LOCK_CORE_0_1_SCHEMES: [Scheme];
 
 /// Lets URLs of these schemes name a store. For the crates that have one.
 #[doc(hidden)]
