@@ -5,6 +5,7 @@ mod locks;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -56,7 +57,7 @@ impl Verdict {
     pub(crate) fn is_as_expected(&self) -> bool {
         match self.expect {
             Expect::Nothing => self.wrong() == 0,
-            Expect::Overlaps => self.overlaps > 0,
+            Expect::Overlaps => self.overlaps > 0 && self.stale_passed == 0,
             Expect::Stale => self.stale_passed > 0,
             Expect::Anything => true,
         }
@@ -134,6 +135,14 @@ pub(crate) fn check(text: &str) -> Result<Vec<Verdict>, String> {
         None if verdicts.is_empty() => Err("the history is empty".to_owned()),
         None => Ok(verdicts),
     }
+}
+
+/// Whether the last row of a history, which has not ended, shows by now what it must.
+pub(crate) fn shows(history: &Path, expect: Expect) -> Result<bool, String> {
+    let text = std::fs::read_to_string(history).map_err(|error| format!("cannot read the history: {error}"))?;
+    let start = text.rfind("{\"type\":\"run\"").unwrap_or_default();
+    let records = text[start..].lines().skip(1).filter_map(|line| serde_json::from_str(line).ok()).collect();
+    Ok(judge(String::new(), expect, Row { records, ..Row::default() }, 0).is_as_expected())
 }
 
 fn judge(name: String, expect: Expect, mut row: Row, unreadable: usize) -> Verdict {

@@ -3,24 +3,38 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 
-use crate::{check, spec};
+use crate::run::{self, Options};
+use crate::{caller, check, replay, rslock, spec};
 
 #[derive(Debug, Parser)]
 #[command(
     name = "lock-proof",
     version,
     about = "Runs locks under faults and shows what happened",
-    infer_subcommands = true
+    infer_subcommands = true,
+    args_conflicts_with_subcommands = true
 )]
 struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Runs ours and others under faults, and breaks each assumption on purpose (the default)
+    Run(RunArgs),
+    /// Runs a run again from its folder: the same seed, options and faults
+    Replay {
+        /// The folder, which `run` has named
+        folder: PathBuf,
+        /// Where the folder of the new run goes
+        #[arg(long, default_value = "target/proof")]
+        out: PathBuf,
+    },
     /// Says what is right and wrong in a history, a line for each of its rows
     Check {
         /// A `history.jsonl`, as `schema.md` describes it
@@ -34,12 +48,68 @@ enum Action {
         #[arg(long)]
         longer: bool,
     },
+    /// A process of a run that wants locks
+    #[command(hide = true)]
+    Caller { workload: String, words: Vec<String> },
+    /// An adapter that is part of this program
+    #[command(hide = true)]
+    Peer { name: String, url: String, ttl_ms: u64 },
+}
+
+#[derive(Debug, ClapArgs)]
+struct RunArgs {
+    /// How long faults strike, in all; starting, waiting and ending come on top
+    #[arg(long, default_value = "5")]
+    minutes: String,
+    /// Draws the same faults again
+    #[arg(long)]
+    seed: Option<String>,
+    /// Only ours, over one of these: one, sentinel, cluster, quorum (may be repeated)
+    #[arg(long = "store")]
+    stores: Vec<String>,
+    /// Only rows whose names contain this (may be repeated)
+    #[arg(long = "only")]
+    only: Vec<String>,
+    /// Another lock to be run beside: NAME=COMMAND of an adapter, see peers/README.md (may be repeated)
+    #[arg(long = "peer")]
+    peers: Vec<String>,
+    /// Where the folder of the run goes
+    #[arg(long, default_value = "target/proof")]
+    out: PathBuf,
+}
+
+impl RunArgs {
+    fn options(&self) -> Result<Options, String> {
+        let seed = match &self.seed {
+            None => fastrand::u64(..),
+            Some(text) => text.parse().map_err(|_| format!("the seed {text:?} is no number"))?,
+        };
+        let minutes = self.minutes.parse::<f64>().ok().filter(|minutes| minutes.is_finite() && *minutes > 0.0);
+        let minutes = minutes.ok_or_else(|| format!("--minutes {:?} is no time", self.minutes))?;
+        Ok(Options { seed, minutes, stores: self.stores.clone(), only: self.only.clone(), peers: self.peers.clone() })
+    }
+
+    fn run(&self) -> Result<bool, String> {
+        Ok(run::run(self.options()?, &self.out, None)?.1)
+    }
 }
 
 pub(crate) fn main() -> ExitCode {
-    let done = match Args::parse().action {
-        Action::Check { history } => check_file(&history),
-        Action::Spec { name, longer } => spec::run(name.as_deref(), longer),
+    let args = Args::parse();
+    let done = match args.action {
+        None => args.run.run(),
+        Some(Action::Run(wanted)) => wanted.run(),
+        Some(Action::Replay { folder, out }) => replay::replay(&folder, &out),
+        Some(Action::Check { history }) => check_file(&history),
+        Some(Action::Spec { name, longer }) => spec::run(name.as_deref(), longer),
+        Some(Action::Caller { workload, words }) => {
+            caller::main(&workload, &words);
+            Ok(true)
+        }
+        Some(Action::Peer { name: _, url, ttl_ms }) => {
+            rslock::main(&url, ttl_ms);
+            Ok(true)
+        }
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

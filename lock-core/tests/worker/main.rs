@@ -8,7 +8,6 @@ mod compete;
 mod mix;
 mod nest;
 mod resource;
-mod soak;
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -47,9 +46,6 @@ fn main() {
     let mode = words.next().unwrap_or_default();
     let split = |word: String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     let args = Args(words.filter_map(split).collect());
-    if mode == "soak" {
-        return soak::soak(&args);
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match mode.as_str() {
         "contend" => runtime.block_on(contend(&args)),
@@ -64,9 +60,7 @@ fn main() {
         "nest" => runtime.block_on(nest::nest(&args)),
         "body" => runtime.block_on(body(&args)),
         "exit" => exit(&args, &runtime),
-        other => {
-            panic!("unknown mode {other:?}; use contend, compete, mix, hold, connect, lead, nest, body, exit or soak")
-        }
+        other => panic!("unknown mode {other:?}; use contend, compete, mix, hold, connect, lead, nest, body or exit"),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The program as a user runs it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod bad_input;
 mod checkers;
+mod runs;
 mod spec;
 
 use std::path::{Path, PathBuf};

@@ -6,20 +6,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fastrand::Rng;
 use lock_core::{IntoLockKey as _, LockError, current_lock};
 
-use crate::soak::section::Section;
-use crate::soak::{MS, Shared};
+use crate::caller::mixed::section::Section;
+use crate::caller::mixed::{MS, Shared};
+use crate::record::{Record, Told};
+use crate::recorder::now;
 
 /// How often the periodic job runs at most, and how late a run of a schedule may start.
 const PERIOD: Duration = Duration::from_secs(1);
 const LATEST: u64 = 20;
+/// A week in nanoseconds: what is kept from its start for its time runs once.
+const FOR_GOOD: u64 = 604_800_000_000_000;
 
 /// Starts jobs: one whenever its period lets it, others for the times of a schedule.
 pub(crate) async fn schedule(shared: Arc<Shared>, mut random: Rng) {
     while !shared.is_over() {
-        let asked = shared.recorder.now();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let asked = now();
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         // Now and then a time that ran long ago.
-        let fire = now - if random.u8(0..3) == 0 { random.u64(0..LATEST) } else { 0 };
+        let fire = time - if random.u8(0..3) == 0 { random.u64(0..LATEST) } else { 0 };
         // A quorum keeps nothing from its start for longer than its longest lease.
         let kind = ["plain", "failing", "every", "strict"][random.usize(..if shared.shares { 4 } else { 3 })];
         let lock = shared.locks.lock(format!("soak:job:{kind}"));
@@ -32,10 +36,16 @@ pub(crate) async fn schedule(shared: Arc<Shared>, mut random: Rng) {
             "failing" => job.retry_failed(),
             _ => job,
         };
+        let within = match kind {
+            "every" => Some(u64::try_from(PERIOD.as_nanos()).unwrap()),
+            "strict" => Some(FOR_GOOD),
+            _ => None,
+        };
         let (fails, pause) = (kind == "failing" && random.bool(), random.u32(0..30) * MS);
         let begin = || {
             shared.count("runs");
-            shared.note(&format!("began {asked} {} soak:job:{name}", shared.recorder.now()));
+            let name = format!("soak:job:{name}");
+            shared.recorder.record(&Record::Job { what: Told::Began, name, within, asked, at: now() });
         };
         let end = || if fails { Err(LockError::unavailable("the job failed")) } else { Ok(()) };
         let outcome = if random.u8(0..4) == 0 {
@@ -64,7 +74,7 @@ pub(crate) async fn stand(shared: Arc<Shared>, mut random: Rng) {
     let election = shared.locks.elect("soak:role");
     let key = "soak:role".into_lock_key().unwrap();
     while !shared.is_over() {
-        let (asked, patience) = (shared.recorder.now(), random.u32(20..3_000) * MS);
+        let (asked, patience) = (now(), random.u32(20..3_000) * MS);
         let term = random.u32(0..40) * MS;
         if random.bool() {
             // Dropped where it stands when the time is over.

@@ -3,21 +3,36 @@
 use fastrand::Rng;
 use lock_core::testing::{Direction, FaultProxy, RedisServer};
 
-use crate::topology::{Change, Topology, follows, ok, without_snapshot};
+use crate::harness::servers::clock::MovableClock;
+use crate::harness::servers::{Change, Topology, follows, ok, without_snapshot};
 
 pub(crate) struct One {
     both: [RedisServer; 2],
     /// In front of each, for the other to replicate from.
     links: [FaultProxy; 2],
     master: usize,
+    /// What moves the clock of both, if it can be moved.
+    clock: Option<MovableClock>,
 }
 
 impl One {
     pub(crate) fn start() -> Self {
-        let start = || RedisServer::builder().with("repl-diskless-sync-delay", "0").with("repl-timeout", "5").start();
+        Self::start_by(None)
+    }
+
+    /// Starts servers whose clock can be moved.
+    pub(crate) fn with_movable_clock() -> Result<Self, String> {
+        Ok(Self::start_by(Some(MovableClock::new()?)))
+    }
+
+    fn start_by(clock: Option<MovableClock>) -> Self {
+        let start = || {
+            let server = RedisServer::builder().with("repl-diskless-sync-delay", "0").with("repl-timeout", "5");
+            clock.iter().fold(server, |server, clock| clock.of(server)).start()
+        };
         let both = [start(), start()];
         let links = [FaultProxy::start(both[0].port()), FaultProxy::start(both[1].port())];
-        let servers = Self { both, links, master: 0 };
+        let servers = Self { both, links, master: 0, clock };
         servers.follow(1);
         servers
     }
@@ -30,10 +45,6 @@ impl One {
 }
 
 impl Topology for One {
-    fn name(&self) -> &'static str {
-        "one server"
-    }
-
     fn addresses(&self) -> usize {
         1
     }
@@ -60,8 +71,8 @@ impl Topology for One {
 
     fn any_change(&self, random: &mut Rng) -> Change {
         match random.u8(0..3) {
-            0 => Change::Flush(self.master),
-            1 => Change::Restart(self.master),
+            0 => Change::Flush(0),
+            1 => Change::Restart(0),
             _ => Change::Usurp,
         }
     }
@@ -80,8 +91,10 @@ impl Topology for One {
 
     fn end(&mut self, change: Change) {
         match change {
-            Change::Flush(place) => ok(&self.both[place], &["FLUSHALL"]),
-            Change::Restart(place) => {
+            Change::Flush(_) => ok(&self.both[self.master], &["FLUSHALL"]),
+            Change::Leap => self.clock.as_mut().expect("a clock that can be moved").leap(),
+            Change::Restart(_) => {
+                let place = self.master;
                 without_snapshot(&self.both[place]);
                 self.both[place].restart();
                 follows(&self.both[1 - place]);

@@ -3,20 +3,22 @@
 use fastrand::Rng;
 use lock_core::testing::{RedisSentinels, RedisServer};
 
-use crate::topology::{Change, Topology, eventually, follows, without_snapshot};
+use crate::harness::servers::{Change, Topology, eventually, follows, without_snapshot};
 
 pub(crate) struct Sentinels {
     servers: RedisSentinels,
     /// Whether a lock counts only when all replicas have it.
     confirmed: bool,
     master: usize,
+    /// The server that is struck.
+    struck: usize,
 }
 
 impl Sentinels {
     pub(crate) fn start(confirmed: bool) -> Self {
         let server = RedisServer::builder().with("repl-timeout", "5");
         let servers = RedisSentinels::builder().with_servers(server).with_replicas(2).start();
-        Self { servers, confirmed, master: 0 }
+        Self { servers, confirmed, master: 0, struck: 0 }
     }
 
     fn replicas(&self) -> impl Iterator<Item = usize> {
@@ -39,10 +41,6 @@ impl Sentinels {
 }
 
 impl Topology for Sentinels {
-    fn name(&self) -> &'static str {
-        if self.confirmed { "Sentinel, acks=all" } else { "Sentinel" }
-    }
-
     fn addresses(&self) -> usize {
         self.servers.servers().len()
     }
@@ -72,10 +70,10 @@ impl Topology for Sentinels {
 
     fn any_change(&self, random: &mut Rng) -> Change {
         match random.u8(0..6) {
-            0 | 1 => Change::FailOver(self.master),
-            2 | 3 => Change::Outlive(self.master),
-            4 => Change::Freeze(self.master),
-            _ => Change::HangReplica(self.replicas().next().unwrap()),
+            0 | 1 => Change::FailOver(0),
+            2 | 3 => Change::Outlive(0),
+            4 => Change::Freeze(0),
+            _ => Change::HangReplica(0),
         }
     }
 
@@ -86,31 +84,36 @@ impl Topology for Sentinels {
 
     fn begin(&mut self, change: Change) {
         self.in_step();
+        self.struck = match change {
+            Change::HangReplica(_) => self.replicas().next().unwrap(),
+            _ => self.master,
+        };
         match change {
             Change::FailOver(_) => self.master = self.servers.fail_over(),
-            Change::Outlive(master) => {
-                self.servers.kill(master);
+            Change::Outlive(_) => {
+                self.servers.kill(self.struck);
                 self.replace();
             }
-            Change::Freeze(master) => {
-                self.server(master).pause();
+            Change::Freeze(_) => {
+                self.server(self.struck).pause();
                 self.replace();
             }
-            Change::HangReplica(replica) => self.server(replica).pause(),
+            Change::HangReplica(_) => self.server(self.struck).pause(),
             _ => {}
         }
     }
 
     fn end(&mut self, change: Change) {
         match change {
-            Change::Outlive(killed) => {
+            Change::Outlive(_) => {
+                let killed = self.struck;
                 without_snapshot(self.server(killed));
                 self.servers.restart(killed);
                 // As its configuration would, if it had one: it is no master of anybody. A sentinel may have been faster.
                 let port = self.server(self.master).port().to_string();
                 self.server(killed).command(&["REPLICAOF", "127.0.0.1", &port]);
             }
-            Change::Freeze(place) | Change::HangReplica(place) => self.server(place).resume(),
+            Change::Freeze(_) | Change::HangReplica(_) => self.server(self.struck).resume(),
             _ => {}
         }
     }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_core::testing::{Direction, FaultProxy, Reply};
+use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply};
 
-use crate::refusal::{Refusal, assert_answers};
-use crate::topology::{Change, Topology, ok};
-use crate::{LONGEST_LEASE, PROCESSES, TTL, World};
+use crate::harness::refusal::{Refusal, assert_answers};
+use crate::harness::servers::{Change, Topology, ok};
+use crate::harness::world::World;
+use crate::harness::{LONGEST_LEASE, TTL};
+use crate::record::Record;
+use crate::recorder::now;
 
 /// After how long every process knows that a server began another history: an idle connection looks once a minute.
 const NOTICED: Duration = Duration::from_secs(65);
@@ -38,12 +41,24 @@ pub(crate) enum Fault {
     Change(Change),
 }
 
+/// What may be struck.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Menu {
+    /// Everything that there is.
+    Everything,
+    /// Processes, connections and a server that stands still or loses its connections: nobody forgets anything.
+    Outside,
+    /// Processes that stand still for longer than a lease.
+    Stops,
+    /// One change of the servers, again and again.
+    Only(Change),
+}
+
 impl Fault {
-    pub(crate) fn any(random: &mut Rng, servers: &dyn Topology, may_change: bool) -> Self {
-        let serving = servers.serving();
-        let server = serving[random.usize(..serving.len())];
+    pub(crate) fn any(random: &mut Rng, servers: &dyn Topology, processes: usize, may_change: bool) -> Self {
+        let server = random.usize(..servers.serving().len());
         match random.u8(0..if may_change { 16 } else { 8 }) {
-            0 | 1 => Self::of_process(random.usize(..PROCESSES), random, servers),
+            0 | 1 => Self::of_process(random.usize(..processes), random, servers),
             2 => Self::PauseServer(server),
             3 => Self::ForgetScripts(server),
             4 => Self::KillClients(server),
@@ -52,9 +67,21 @@ impl Fault {
         }
     }
 
+    /// One that anybody's locks must stand.
+    pub(crate) fn from_outside(random: &mut Rng, servers: &dyn Topology, processes: usize) -> Self {
+        let process = random.usize(..processes);
+        match random.u8(0..8) {
+            0 | 1 => Self::Stop(process),
+            2 => Self::Kill(process),
+            3 => Self::PauseServer(0),
+            4 => Self::KillClients(0),
+            _ => Self::of_process(process, random, servers),
+        }
+    }
+
     /// One that may strike beside another: it leaves the servers alone, and the process of the other.
-    pub(crate) fn beside(other: Self, random: &mut Rng, servers: &dyn Topology) -> Self {
-        let process = random.usize(..PROCESSES - 1);
+    pub(crate) fn beside(other: Self, random: &mut Rng, servers: &dyn Topology, processes: usize) -> Self {
+        let process = random.usize(..processes - 1);
         let after = other.process().is_some_and(|taken| process >= taken);
         Self::of_process(process + usize::from(after), random, servers)
     }
@@ -101,7 +128,8 @@ impl Fault {
 
     /// How long it lasts: what refuses outlasts the leases of most.
     pub(crate) fn length(self, random: &mut Rng) -> Duration {
-        if matches!(self, Self::Refuse(..)) {
+        // Who stands still for longer than a lease finds another holder afterwards.
+        if matches!(self, Self::Refuse(..)) || matches!(self, Self::Stop(_)) && random.bool() {
             return TTL + Duration::from_millis(random.u64(200..2_500));
         }
         let longest = if random.bool() { 300 } else { 3_000 };
@@ -111,8 +139,10 @@ impl Fault {
     pub(crate) async fn begin(self, world: &mut World) {
         match self {
             Self::Kill(process) => {
-                let pid = world.fleet.kill(process).await;
-                world.recorder.killed(pid);
+                // Noted before: what it held it held until then at least.
+                let (process_id, at) = (world.fleet.pid(process), now());
+                world.recorder.record(&Record::Killed { process: process_id, at });
+                world.fleet.kill(process).await;
             }
             Self::Stop(process) => world.fleet.stop_one(process),
             Self::Hold(line, direction) => line.each(world, |proxy| proxy.black_hole(direction)),
@@ -129,45 +159,45 @@ impl Fault {
             }),
             Self::DropReplies(line, count) => line.each(world, |proxy| proxy.drop_replies(count)),
             Self::Cut(line, direction, bytes) => line.each(world, |proxy| proxy.cut_after(direction, bytes)),
-            Self::PauseServer(place) => world.servers.server(place).pause(),
-            Self::ForgetScripts(place) => ok(world.servers.server(place), &["SCRIPT", "FLUSH"]),
+            Self::PauseServer(place) => world.serving(place).pause(),
+            Self::ForgetScripts(place) => ok(world.serving(place), &["SCRIPT", "FLUSH"]),
             Self::KillClients(place) => {
                 let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
-                let reply = world.servers.server(place).command(&kill);
+                let reply = world.serving(place).command(&kill);
                 assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
             }
-            Self::Refuse(place, refusal) => refusal.begin(world.servers.server(place)),
+            Self::Refuse(place, refusal) => refusal.begin(world.serving(place)),
             Self::Change(change) => {
-                let from = world.recorder.now();
+                let from = now();
                 world.servers.begin(change);
                 world.forgotten_from(change, from);
             }
         }
     }
 
-    pub(crate) async fn end(self, world: &mut World) {
+    pub(crate) async fn end(self, world: &mut World, stays_open: Option<Duration>) {
         match self {
             Self::Kill(process) => world.fleet.replace(process, &*world.servers).await,
             Self::Stop(process) => world.fleet.resume_one(process),
-            Self::PauseServer(place) => world.servers.server(place).resume(),
+            Self::PauseServer(place) => world.serving(place).resume(),
             Self::Refuse(place, refusal) => {
-                assert_answers(world.servers.server(place), &format!("{refusal:?}"));
-                let from = world.recorder.now();
-                refusal.end(world.servers.server(place));
+                assert_answers(world.serving(place), &format!("{refusal:?}"));
+                let from = now();
+                refusal.end(world.serving(place));
                 if matches!(refusal, Refusal::Demoted) {
-                    world.renamed.push(from..=from + u64::try_from(NOTICED.as_nanos()).unwrap());
+                    let until = from + u64::try_from(NOTICED.as_nanos()).unwrap();
+                    world.recorder.record(&Record::Renamed { from, until });
                 }
-                assert_answers(world.servers.server(place), &format!("after {refusal:?}"));
+                assert_answers(world.serving(place), &format!("after {refusal:?}"));
             }
             Self::Change(change) => {
-                let from = world.recorder.now();
+                let from = now();
                 world.servers.end(change);
                 world.fleet.lead_to(&*world.servers);
                 world.forgotten_from(change, from);
-                if change == Change::Usurp && world.random.bool() {
+                if let Some(stays_open) = stays_open.filter(|_| change == Change::Usurp) {
                     // For a while connections stay open to the server that was master, or for good.
-                    let stay_open = Duration::from_millis(world.random.u64(0..3_000));
-                    tokio::time::sleep(stay_open).await;
+                    tokio::time::sleep(stays_open).await;
                     world.fleet.disconnect();
                 }
             }
@@ -192,11 +222,17 @@ impl Line {
 }
 
 impl World {
+    /// A server that decides on locks now.
+    fn serving(&self, number: usize) -> &RedisServer {
+        let serving = self.servers.serving();
+        self.servers.server(serving[number % serving.len()])
+    }
+
     /// Writes down that leases of before may meet others, until the last of them is over.
     fn forgotten_from(&mut self, change: Change, from: u64) {
-        if self.servers.forgets(change) {
-            let until = self.recorder.now() + u64::try_from(LONGEST_LEASE.as_nanos()).unwrap();
-            self.excuse(from, until);
+        if self.excuses && self.servers.forgets(change) {
+            let until = now() + u64::try_from(LONGEST_LEASE.as_nanos()).unwrap();
+            self.recorder.record(&Record::Forgot { from, until });
         }
     }
 }

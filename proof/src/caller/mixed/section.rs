@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::Record;
 use lock_core::{CurrentLock, FencingToken, Leadership, LockGuard, LockKey, Mode, Result};
 
-use crate::soak::Shared;
+use crate::caller::mixed::Shared;
+use crate::record::{self, Grant, Record};
+use crate::recorder::now;
 
 /// What proves that something is held.
 pub(crate) trait Proof {
@@ -68,10 +69,9 @@ impl Proof for (LockKey, Leadership) {
 pub(crate) struct Section<'a> {
     shared: &'a Shared,
     mode: Mode,
+    /// Each key with its token and the number of its hold.
     locks: Vec<(LockKey, FencingToken, u64)>,
-    /// When it was asked for, and the first and the last moment at which the guard was held.
-    asked: u64,
-    began: u64,
+    /// The last moment at which the guard was held.
     last: u64,
     /// Whether the holder has become a reader, whose phase has the same token.
     downgraded: bool,
@@ -80,21 +80,39 @@ pub(crate) struct Section<'a> {
 impl<'a> Section<'a> {
     /// Begins it, unless the lock is lost by now.
     pub(crate) fn begin(shared: &'a Shared, proof: &impl Proof, asked: u64) -> Option<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(1 << 48);
-        let (at, mode) = (shared.recorder.now(), proof.mode());
-        let deadline = at + u64::try_from(proof.remaining().as_nanos()).unwrap();
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (at, mode) = (now(), proof.mode());
+        let deadline = Some(at + u64::try_from(proof.remaining().as_nanos()).unwrap());
         proof.ensure_held().ok()?;
-        let process = std::process::id();
+        let (kind, units, limit) = match mode {
+            Mode::Shared { units, limit } if mode.as_str() == "permit" => {
+                (record::Mode::Permit, units.into(), limit.into())
+            }
+            Mode::Shared { .. } => (record::Mode::Read, 1, 0),
+            _ => (record::Mode::Write, 0, 0),
+        };
         let mut locks = Vec::new();
         for (key, token) in proof.locks() {
-            let (attempt, name, number) = (COUNT.fetch_add(1, Ordering::Relaxed), key.to_string(), token.get());
-            if !mode.is_shared() {
-                shared.recorder.record(&Record::Grant { process, attempt, at, key: name, token: number, deadline });
-            }
-            locks.push((key, token, attempt));
+            let (process, hold, name) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), key.to_string());
+            let (token_now, site) = (Some(token.get()), format!("mixed:{}", mode.as_str()));
+            let grant = Grant {
+                process,
+                hold,
+                key: name,
+                mode: kind,
+                units,
+                limit,
+                token: token_now,
+                asked,
+                at,
+                deadline,
+                site,
+            };
+            shared.recorder.record(&Record::Grant(grant));
+            locks.push((key, token, hold));
         }
         shared.count(if mode.is_shared() { "shared" } else { "sections" });
-        Some(Self { shared, mode, locks, asked, began: at, last: at, downgraded: false })
+        Some(Self { shared, mode, locks, last: at, downgraded: false })
     }
 
     /// Looks whether the lock is still held, and writes under it if it is held by nobody else.
@@ -102,8 +120,8 @@ impl<'a> Section<'a> {
         if !self.holds(proof) {
             return;
         }
-        for (key, token, _) in self.locks.iter().filter(|_| !self.mode.is_shared()) {
-            let written = self.shared.resource.write(key.as_str(), token.get());
+        for (key, token, hold) in self.locks.iter().filter(|_| !self.mode.is_shared()) {
+            let written = self.shared.resource.write(*hold, Some(token.get()), key.as_str());
             self.shared.count(if written { "writes" } else { "refused-writes" });
         }
         self.holds(proof);
@@ -111,7 +129,7 @@ impl<'a> Section<'a> {
 
     fn holds(&mut self, proof: &impl Proof) -> bool {
         // Before it is asked: that it is held afterwards means that it was held then.
-        let now = self.shared.recorder.now();
+        let now = now();
         let held = proof.ensure_held().is_ok();
         if held {
             self.last = now;
@@ -136,21 +154,9 @@ impl<'a> Section<'a> {
 impl Drop for Section<'_> {
     /// Also where the body is dropped because the lock is lost.
     fn drop(&mut self) {
-        let (process, at) = (std::process::id(), self.last);
-        let (mode, units, limit) = match self.mode {
-            Mode::Shared { units, limit } => (self.mode.as_str(), units, limit),
-            _ if self.downgraded => ("downgraded", 0, 0),
-            mode => (mode.as_str(), 0, 0),
-        };
-        for (key, token, attempt) in &self.locks {
-            let (name, token, attempt) = (key.to_string(), token.get(), *attempt);
-            let (asked, began) = (self.asked, self.began);
-            self.shared.note(&format!("hold {mode} {units} {limit} {token} {asked} {began} {at} {name}"));
-            if !self.mode.is_shared() {
-                self.shared.recorder.record(&Record::Renew { process, attempt, deadline: at });
-                self.shared.recorder.record(&Record::Release { process, at, key: name, token });
-                self.shared.recorder.record(&Record::End { process, attempt, at, how: "left".to_owned() });
-            }
+        for (_, _, hold) in &self.locks {
+            let (process, downgraded) = (std::process::id(), self.downgraded);
+            self.shared.recorder.record(&Record::End { process, hold: *hold, at: self.last, downgraded });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::testing::{RedisServer, Reply};
 
-use crate::topology::Topology;
+use crate::harness::servers::Topology;
 
 /// How long a remnant of a lease may still be there when everybody has gone.
 const REMNANT: Duration = Duration::from_millis(500);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use lock_core::testing::{RedisCluster, RedisServer, Reply};
 
-use crate::KEYS;
-use crate::topology::{Change, Topology, eventually, follows, ok, without_snapshot};
+use crate::harness::KEYS;
+use crate::harness::servers::{Change, Topology, eventually, follows, ok, without_snapshot};
 
 const MASTERS: usize = 3;
 
@@ -95,10 +95,6 @@ impl Cluster {
 }
 
 impl Topology for Cluster {
-    fn name(&self) -> &'static str {
-        if self.confirmed { "Cluster, acks=all" } else { "Cluster" }
-    }
-
     fn addresses(&self) -> usize {
         2 * MASTERS
     }

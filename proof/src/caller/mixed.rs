@@ -1,23 +1,22 @@
 //! Callers of every kind that want the same few keys, in a process that meets every kind of fault.
 
-mod caller;
+mod call;
 mod executor;
 mod role;
 mod section;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{Record, Recorder};
-use lock_core::{AnyBackend, LockEvent, LockEventKind, LockManager, LockObserver, Quorum, RedisStore};
+use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver};
 
-use crate::resource::Resource;
-use crate::{Args, orders, say};
+use crate::caller::resource::Resource;
+use crate::caller::{Args, connect, orders, say};
+use crate::record::{Record, Told};
+use crate::recorder::{Recorder, now};
 use executor::{Executor, block_on};
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,8 +25,6 @@ const MS: Duration = Duration::from_millis(1);
 struct Shared {
     locks: LockManager,
     recorder: Recorder,
-    /// What the history has no records of, a line for each hold and each run of a job.
-    notes: File,
     /// Whether there are readers and permits.
     shares: bool,
     resource: Resource,
@@ -42,10 +39,6 @@ impl Shared {
         *self.tally.lock().unwrap().entry(what.to_owned()).or_default() += 1;
     }
 
-    fn note(&self, line: &str) {
-        note(&self.notes, line);
-    }
-
     fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
@@ -53,54 +46,31 @@ impl Shared {
 
 /// Writes down how acquires begin and end, and which jobs the store was told of. What is held from when to when, the
 /// sections say.
-struct Endings {
-    recorder: Recorder,
-    notes: File,
-}
+struct Endings(Recorder);
 
 impl LockObserver for Endings {
     fn on_event(&self, event: &LockEvent<'_>) {
-        let (process, attempt, at) = (std::process::id(), event.attempt, self.recorder.now());
+        let (process, attempt, at) = (std::process::id(), event.attempt, now());
         if matches!(event.kind, LockEventKind::WaitStarted) {
-            self.recorder.record(&Record::Start { process, attempt, at });
+            self.0.record(&Record::Start { process, attempt, at });
         } else if event.kind.is_terminal() {
-            self.recorder.record(&Record::End { process, attempt, at, how: "told".to_owned() });
+            self.0.record(&Record::Over { process, attempt, at });
         }
         if matches!(event.kind, LockEventKind::Released { .. }) && event.key.as_str().starts_with("soak:job:plain@") {
-            note(&self.notes, &format!("told {at} {at} {}", event.key));
+            let name = event.key.to_string();
+            self.0.record(&Record::Job { what: Told::Told, name, within: None, asked: at, at });
         }
     }
 }
 
-/// Writes a line, which like those of the history begins a new one.
-fn note(mut notes: &File, line: &str) {
-    notes.write_all(format!("\n{line}\n").as_bytes()).unwrap();
-}
-
-/// Connects to one store, or to a quorum whose members every process reaches in its own way.
-fn connect(args: &Args) -> LockManager {
-    let url = args.text("url");
-    let Some(members) = url.strip_prefix("quorum://") else {
-        return LockManager::builder(RedisStore::new(url).unwrap()).options(args.options()).build().unwrap();
-    };
-    let member = |(place, host): (usize, &str)| {
-        AnyBackend::new(RedisStore::new(&format!("redis://{host}")).unwrap()).named(format!("member-{place}"))
-    };
-    let quorum = Quorum::of(members.split(',').enumerate().map(member)).unwrap();
-    let quorum = quorum.with_max_ttl(Duration::from_millis(args.number("max_ttl_ms"))).unwrap();
-    LockManager::builder(quorum).options(args.options()).build().unwrap()
-}
-
-pub(crate) fn soak(args: &Args) {
+pub(crate) fn run(args: &Args) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let history = Path::new(args.text("history"));
     let locks = connect(args);
-    let notes = || OpenOptions::new().create(true).append(true).open(args.text("notes")).unwrap();
-    locks.observe(Endings { recorder: Recorder::append_to(history), notes: notes() });
+    locks.observe(Endings(Recorder::append_to(history).unwrap()));
     let shared = Arc::new(Shared {
         locks,
-        recorder: Recorder::append_to(history),
-        notes: notes(),
+        recorder: Recorder::append_to(history).unwrap(),
         shares: !args.text("url").starts_with("quorum"),
         resource: Resource::at(args.text("resource")),
         keys: args.number("keys"),
@@ -109,16 +79,16 @@ pub(crate) fn soak(args: &Args) {
     });
     let mut seeds = fastrand::Rng::with_seed(args.number("seed"));
     let mut tasks: Vec<_> = (0..args.number("tasks"))
-        .map(|_| runtime.spawn(caller::call(Arc::clone(&shared), Executor::Tokio, seeds.fork())))
+        .map(|_| runtime.spawn(call::call(Arc::clone(&shared), Executor::Tokio, seeds.fork())))
         .collect();
     tasks.push(runtime.spawn(role::schedule(Arc::clone(&shared), seeds.fork())));
     tasks.push(runtime.spawn(role::stand(Arc::clone(&shared), seeds.fork())));
     let mut threads = Vec::new();
     for _ in 0..args.number("threads") {
-        let caller = caller::call(Arc::clone(&shared), Executor::Own, seeds.fork());
+        let caller = call::call(Arc::clone(&shared), Executor::Own, seeds.fork());
         threads.push(std::thread::spawn(move || block_on(caller)));
         let (shared, random) = (Arc::clone(&shared), seeds.fork());
-        threads.push(std::thread::spawn(move || caller::call_blocking(&shared, random)));
+        threads.push(std::thread::spawn(move || call::call_blocking(&shared, random)));
     }
     say("ready");
     let mut orders = orders();

@@ -5,7 +5,7 @@ use std::fs;
 use fastrand::Rng;
 use lock_core::testing::{RedisServer, Reply};
 
-use crate::topology::{eventually, ok, without_snapshot};
+use crate::harness::servers::{eventually, ok, without_snapshot};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {

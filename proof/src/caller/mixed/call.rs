@@ -10,9 +10,10 @@ use fastrand::Rng;
 use lock_core::testing::Stopwatch;
 use lock_core::{LockError, LockErrorKind, LockGuard, LockRequest, Mode, Renew, Result};
 
-use crate::soak::executor::Executor;
-use crate::soak::section::Section;
-use crate::soak::{MS, Shared};
+use crate::caller::mixed::executor::Executor;
+use crate::caller::mixed::section::Section;
+use crate::caller::mixed::{MS, Shared};
+use crate::recorder::now;
 
 /// How many permits each semaphore has.
 const PERMITS: u32 = 3;
@@ -21,7 +22,7 @@ const SLACK: Duration = Duration::from_millis(500);
 
 pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rng) {
     while !shared.is_over() {
-        let (asked, wait) = (shared.recorder.now(), random.u32(20..3_000) * MS);
+        let (asked, wait) = (now(), random.u32(20..3_000) * MS);
         if !shared.shares && random.u8(0..50) == 0 {
             let refused = shared.locks.read("soak:rw:0").with_wait(wait).await.unwrap_err();
             assert_eq!(refused.kind(), LockErrorKind::Misconfigured, "{refused}");
@@ -77,7 +78,7 @@ pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rn
 
 pub(crate) fn call_blocking(shared: &Shared, mut random: Rng) {
     while !shared.is_over() {
-        let (asked, wait) = (shared.recorder.now(), random.u32(20..3_000) * MS);
+        let (asked, wait) = (now(), random.u32(20..3_000) * MS);
         let (request, watch) = (request(shared, &mut random, wait), Stopwatch::start());
         let outcome = request.acquire_blocking();
         watch.assert_within(wait + SLACK, "an acquire that blocks");

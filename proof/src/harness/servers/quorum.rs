@@ -1,9 +1,9 @@
 //! Three independent servers, of which two must agree.
 
 use fastrand::Rng;
-use lock_core::testing::RedisServer;
+use lock_core::testing::{RedisServer, Reply};
 
-use crate::topology::{Change, Topology, ok};
+use crate::harness::servers::{Change, Topology, ok};
 
 pub(crate) struct Members(Vec<RedisServer>);
 
@@ -19,10 +19,6 @@ impl Members {
 }
 
 impl Topology for Members {
-    fn name(&self) -> &'static str {
-        "quorum of three"
-    }
-
     fn addresses(&self) -> usize {
         self.0.len()
     }
@@ -74,8 +70,18 @@ impl Topology for Members {
         match change {
             Change::Restart(member) => self.0[member].restart(),
             Change::Flush(member) => ok(&self.0[member], &["FLUSHALL"]),
+            Change::ForgetMost(but) => self.most(but).for_each(forget_unnoticed),
             Change::HangMost(but) => self.most(but).for_each(RedisServer::resume),
             _ => {}
         }
+    }
+}
+
+/// Makes a member forget its locks, but not since when it has its data: nobody can tell that it should be left out.
+fn forget_unnoticed(member: &RedisServer) {
+    let birth = member.command(&["GET", "distributed-lock:birth"]);
+    ok(member, &["FLUSHALL"]);
+    if let Reply::Text(birth) = birth {
+        ok(member, &["SET", "distributed-lock:birth", &birth]);
     }
 }

@@ -1,5 +1,6 @@
 //! Where the locks lie, and what only servers of that kind go through.
 
+mod clock;
 mod cluster;
 mod one;
 mod quorum;
@@ -19,7 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Servers, each at its place. What waits here blocks its thread.
 pub(crate) trait Topology: Send {
-    fn name(&self) -> &'static str;
     /// How many addresses there are that processes reach.
     fn addresses(&self) -> usize;
     /// Where an address leads to.
@@ -32,7 +32,7 @@ pub(crate) trait Topology: Send {
     /// Whether a server may be told to follow another, and be told otherwise later.
     fn may_be_demoted(&self) -> bool;
 
-    /// Chooses what only such servers go through.
+    /// Chooses what only such servers go through, by numbers that mean the same at any time.
     fn any_change(&self, random: &mut Rng) -> Change;
     /// Whether locks that were granted may be forgotten by it.
     fn forgets(&self, change: Change) -> bool;
@@ -58,6 +58,10 @@ pub(crate) enum Change {
     HangReplica(usize),
     /// So many members hang that there is no majority.
     HangMost(usize),
+    /// The clock of the server goes ahead by more than any lease.
+    Leap,
+    /// All members but one forget, and look as if they had not.
+    ForgetMost(usize),
     /// The slot of a key moves to another master while callers go on.
     MoveSlot(usize),
 }

@@ -1,0 +1,23 @@
+"""SET NX and a bare DEL: the lock of countless blog posts. Nobody but its holder ends it."""
+import sys
+import time
+
+import redis
+
+from lines import serve
+
+client = redis.Redis.from_url(sys.argv[1], socket_timeout=2, socket_connect_timeout=2)
+key = None
+
+
+def acquire(wanted, wait):
+    global key
+    key, end = wanted, time.monotonic() + wait
+    while not client.set(key, "1", nx=True):
+        if time.monotonic() > end:
+            return False, None
+        time.sleep(0.02)
+    return True, None
+
+
+serve(f"SET NX + DEL by redis-py {redis.__version__}", acquire, lambda: True, lambda: client.delete(key))

@@ -1,0 +1,78 @@
+//! A process that wants locks: it is killed, stopped and cut off, and writes down what it held.
+//!
+//! `lock-proof caller WORKLOAD name=value …`. It says on standard output what it is asked on standard input.
+
+mod adapter;
+mod mixed;
+mod plain;
+mod resource;
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::time::Duration;
+
+use lock_core::{AnyBackend, LockManager, LockOptions, Quorum, RedisStore};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// The `name=value` arguments.
+struct Args(HashMap<String, String>);
+
+impl Args {
+    fn text(&self, name: &str) -> &str {
+        self.0.get(name).unwrap_or_else(|| panic!("the argument {name}=… is missing"))
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn options(&self) -> LockOptions {
+        let mut options = LockOptions::default();
+        options.ttl = Duration::from_millis(self.number("ttl_ms"));
+        options.wait = Duration::from_secs(600).into();
+        options
+    }
+}
+
+pub(crate) fn main(workload: &str, words: &[String]) {
+    let split = |word: &String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let args = Args(words.iter().filter_map(split).collect());
+    match workload {
+        "mixed" => mixed::run(&args),
+        _ => plain::run(&args),
+    }
+}
+
+/// Tells the harness.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Passes on what the harness orders, line by line.
+fn orders() -> UnboundedReceiver<String> {
+    let (sender, receiver) = unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Connects to one store, or to a quorum whose members every process reaches in its own way.
+fn connect(args: &Args) -> LockManager {
+    let url = args.text("url");
+    let Some(members) = url.strip_prefix("quorum://") else {
+        return LockManager::builder(RedisStore::new(url).unwrap()).options(args.options()).build().unwrap();
+    };
+    let member = |(place, host): (usize, &str)| {
+        AnyBackend::new(RedisStore::new(&format!("redis://{host}")).unwrap()).named(format!("member-{place}"))
+    };
+    let quorum = Quorum::of(members.split(',').enumerate().map(member)).unwrap();
+    let quorum = quorum.with_max_ttl(Duration::from_millis(args.number("max_ttl_ms"))).unwrap();
+    LockManager::builder(quorum).options(args.options()).build().unwrap()
+}

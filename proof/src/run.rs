@@ -1,0 +1,179 @@
+//! A whole run: its rows one after the other, both checkers, and the files of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::check::{self, Verdict};
+use crate::harness::world::{self, Until};
+use crate::peers::Peer;
+use crate::record::Record;
+use crate::recorder::{Recorder, now};
+use crate::rows::{self, Row};
+use crate::table;
+
+/// What a run is asked for. It is kept in the folder of the run, so that it can be repeated from there.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Options {
+    pub(crate) seed: u64,
+    pub(crate) minutes: f64,
+    /// Only ours over these stores, if there are any.
+    pub(crate) stores: Vec<String>,
+    /// Only rows whose names contain one of these, if there are any.
+    pub(crate) only: Vec<String>,
+    /// Peers of the command line, beside those whose adapters are here.
+    pub(crate) peers: Vec<String>,
+}
+
+/// What each row came to, beside its verdict.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Ran {
+    pub(crate) row: String,
+    pub(crate) steps: usize,
+    pub(crate) served_ms: Option<u64>,
+}
+
+/// A folder of a run: what ran, and with which options.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Kept {
+    pub(crate) options: Options,
+    pub(crate) commit: String,
+    pub(crate) server: String,
+    pub(crate) machine: String,
+    pub(crate) missing: Vec<String>,
+    pub(crate) rows: Vec<Ran>,
+}
+
+impl Kept {
+    pub(crate) fn read(folder: &Path) -> Result<Self, String> {
+        let path = folder.join("run.json");
+        let no_run = |why: String| format!("{} is no folder of a run: {why}", folder.display());
+        let text = std::fs::read_to_string(&path).map_err(|error| no_run(format!("run.json: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| no_run(format!("run.json: {error}")))
+    }
+}
+
+/// The rows that options ask for, and which peers are missing.
+fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
+    if !options.stores.is_empty() {
+        let known = |store: &String| {
+            let found = rows::STORES.into_iter().find(|known| known == store);
+            found.ok_or_else(|| format!("the store {store:?} is unknown; there are {}", rows::STORES.join(", ")))
+        };
+        let stores = options.stores.iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        return Ok((rows::of_stores(&stores), Vec::new()));
+    }
+    let mut peers = crate::peers::all();
+    for text in &options.peers {
+        peers.push(crate::peers::named(text)?);
+    }
+    let missing = |peer: &Peer| peer.command.as_ref().err().map(|why| format!("{}: {why}", peer.name));
+    let missing = peers.iter().filter_map(missing).collect();
+    Ok(([rows::compared(&peers), rows::of_stores(&rows::STORES)].concat(), missing))
+}
+
+/// Runs all rows and prints what they came to. Returns the folder of the run, and whether all is as expected.
+pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result<(PathBuf, bool), String> {
+    let (mut rows, missing) = wanted(&options)?;
+    rows.retain(|row| options.only.is_empty() || options.only.iter().any(|part| row.name().contains(part)));
+    if rows.is_empty() {
+        return Err(format!("no row has a name that contains {:?}", options.only.join(" or ")));
+    }
+    let server = version("redis-server", "--version");
+    if server.is_empty() {
+        return Err("no server can be started here: redis-server is not installed; run sh scripts/need-redis.sh".into());
+    }
+    let folder = out.join(format!("{}-{}", std::process::id(), options.seed));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("cannot write {}: {error}", folder.display()))?;
+    let (commit, machine) = (version("git", "rev-parse HEAD"), version("uname", "-srm"));
+    println!("seed {}, {} minutes, {server}, {machine}, commit {commit}", options.seed, options.minutes);
+    println!("a waiter counts as served within {:?} after the faults ended", crate::harness::SERVED_WITHIN);
+    for peer in &missing {
+        println!("not installed, so not run: {peer}");
+    }
+    let mut kept = Kept { options, commit, server, machine, missing, rows: Vec::new() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let (history, weights) = (folder.join("history.jsonl"), rows.iter().map(|row| row.weight).sum::<f64>());
+    for row in &rows {
+        let part = kept.options.minutes * 60.0 * row.weight / weights;
+        let until = match repeat.map(|before| before.rows.iter().find(|ran| ran.row == row.name())) {
+            None => Until::Elapsed(Duration::from_secs_f64(part)),
+            Some(Some(ran)) => Until::Steps(ran.steps),
+            // It did not run then.
+            Some(None) => continue,
+        };
+        println!("{} …", row.name());
+        kept.rows.push(runtime.block_on(one(row, kept.options.seed, &history, until))?);
+        write(&folder.join("run.json"), &serde_json::to_string_pretty(&kept).unwrap_or_default())?;
+    }
+    let right = judge(&folder, &kept, &rows)?;
+    println!("\nseed {}; all of it is in {}", kept.options.seed, folder.display());
+    Ok((folder, right))
+}
+
+async fn one(row: &Row, seed: u64, history: &Path, until: Until) -> Result<Ran, String> {
+    let recorder = Recorder::append_to(history)?;
+    let (name, assumption) = (row.name(), row.assumption.text().to_owned());
+    let subject = row.subject.clone();
+    let begin = Record::Run { row: name.clone(), subject, assumption, expect: row.expect(), seed: row.seed(seed) };
+    recorder.record(&begin);
+    let outcome = world::run(row.setting(seed)?, history, until).await?;
+    recorder.record(&Record::Done { at: now() });
+    if !outcome.tally.is_empty() {
+        println!("    answers: {:?}", outcome.tally);
+    }
+    let served_ms = outcome.recovery.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+    Ok(Ran { row: name, steps: outcome.steps, served_ms })
+}
+
+/// Has both checkers read the history, and prints the table. Returns whether all is as expected.
+fn judge(folder: &Path, kept: &Kept, rows: &[Row]) -> Result<bool, String> {
+    let path = folder.join("history.jsonl");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let verdicts = check::check(&text)?;
+    let ours: Vec<String> = verdicts.iter().map(Verdict::as_json).collect();
+    let checker = Path::new(env!("CARGO_MANIFEST_DIR")).join("check.py");
+    let second = Command::new("python3").arg("-B").arg(&checker).arg(&path).output();
+    let agreed = match second {
+        Err(_) => {
+            println!("not installed: python3, so only one checker has read the history, and that proves less");
+            true
+        }
+        Ok(output) => {
+            let theirs = String::from_utf8_lossy(&output.stdout).into_owned();
+            let agreed = theirs.lines().eq(ours.iter().map(String::as_str));
+            if !agreed {
+                let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+                println!("THE CHECKERS DISAGREE\n{}\n--- check.py says\n{theirs}{complaint}", ours.join("\n"));
+            }
+            agreed
+        }
+    };
+    let faults = table::faults(&text);
+    let shown = table::table(&verdicts, &kept.rows);
+    println!("\nfaults that happened: {faults}\n\n{shown}");
+    write(&folder.join("table.md"), &format!("{shown}\n"))?;
+    write(&folder.join("verdicts.json"), &json!({"verdicts": verdicts, "agreed": agreed}).to_string())?;
+    crate::report::write(folder, kept, &verdicts, &text)?;
+    let ours_are_right = verdicts.iter().all(|verdict| {
+        let right = verdict.is_as_expected();
+        if !right && rows.iter().any(|row| row.is_ours() && row.name() == verdict.row) {
+            println!("NOT AS EXPECTED: {}", verdict.as_json());
+        }
+        right
+    });
+    Ok(ours_are_right && agreed)
+}
+
+fn version(program: &str, words: &str) -> String {
+    let output = Command::new(program).args(words.split(' ')).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}

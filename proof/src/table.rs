@@ -1,0 +1,60 @@
+//! The table that decides, as people read it.
+
+use std::collections::BTreeMap;
+
+use crate::check::Verdict;
+use crate::record::{Expect, Record};
+use crate::run::Ran;
+
+/// How often each kind of fault happened.
+pub(crate) fn faults(history: &str) -> String {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for line in history.lines().filter(|line| line.starts_with("{\"type\":\"fault\"")) {
+        if let Ok(Record::Fault { name, .. }) = serde_json::from_str(line) {
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+    let all = counts.values().sum::<usize>();
+    let each: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    format!("{all}: {}", each.join(", "))
+}
+
+/// What a verdict amounts to, in a word.
+pub(crate) fn word(verdict: &Verdict) -> &'static str {
+    match (verdict.expect, verdict.is_as_expected()) {
+        (Expect::Anything, _) if verdict.wrong() == 0 => "holds",
+        (Expect::Anything, _) => "fails",
+        (Expect::Nothing, true) => "holds",
+        (_, true) => "shows it",
+        (_, false) => "FAILED",
+    }
+}
+
+/// A table in Markdown, a row for each subject and assumption.
+pub(crate) fn table(verdicts: &[Verdict], ran: &[Ran]) -> String {
+    let mut lines = vec![
+        "| subject, assumption | | sections | overlaps | stale writes arrived | passed | older tokens | keys left | all served after |"
+            .to_owned(),
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|".to_owned(),
+    ];
+    for verdict in verdicts {
+        let excused = |all: usize, excused: usize| match excused {
+            0 => all.to_string(),
+            _ => format!("{} (+{excused} while servers forgot)", all - excused),
+        };
+        let served = ran.iter().find(|ran| ran.row == verdict.row).and_then(|ran| ran.served_ms);
+        lines.push(format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            verdict.row,
+            word(verdict),
+            verdict.sections,
+            excused(verdict.overlaps, verdict.overlaps_excused),
+            verdict.stale_arrived,
+            verdict.stale_passed,
+            excused(verdict.inversions, verdict.inversions_excused),
+            verdict.left,
+            served.map_or("**never**".to_owned(), |ms| format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)),
+        ));
+    }
+    lines.join("\n")
+}

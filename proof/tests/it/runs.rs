@@ -1,0 +1,84 @@
+//! Runs of some seconds, or for as long as `LOCK_SOAK_MINUTES` says. `LOCK_TEST_SEED` repeats the faults of one.
+
+use std::process::Output;
+
+use lock_core::testing::limit;
+use serde_json::Value;
+
+use crate::{Scratch, complained, proof, said};
+
+/// Runs and prints what it said.
+fn ran(scratch: &Scratch, words: &[&str]) -> Output {
+    let mut program = proof();
+    program.args(words).arg("--out").arg(scratch.path("runs"));
+    if let Ok(seed) = std::env::var("LOCK_TEST_SEED")
+        && words[0] != "replay"
+    {
+        program.args(["--seed", &seed]);
+    }
+    let output = program.output().unwrap();
+    println!("{}{}", said(&output), complained(&output));
+    output
+}
+
+fn soak(store: &str) {
+    let scratch = Scratch::new();
+    let minutes = std::env::var("LOCK_SOAK_MINUTES").unwrap_or_else(|_| "0.33".to_owned());
+    let output = ran(&scratch, &["--store", store, "--minutes", &minutes]);
+    for line in said(&output).lines().filter(|line| line.starts_with("| ours") || line.starts_with("faults")) {
+        println!("figure: {line}");
+    }
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+#[limit(36_000)]
+fn under_random_faults_locks_of_one_server_exclude_and_leave_nothing() {
+    soak("one");
+}
+
+#[test]
+#[limit(36_000)]
+fn under_random_faults_locks_behind_sentinels_exclude_and_leave_nothing() {
+    soak("sentinel");
+}
+
+#[test]
+#[limit(36_000)]
+fn under_random_faults_locks_of_a_cluster_exclude_and_leave_nothing() {
+    soak("cluster");
+}
+
+#[test]
+#[limit(36_000)]
+fn under_random_faults_locks_of_a_quorum_exclude_and_leave_nothing() {
+    soak("quorum");
+}
+
+/// A check that cannot fail proves nothing.
+#[test]
+#[limit(1_200)]
+fn each_assumption_that_is_broken_on_purpose_shows() {
+    let scratch = Scratch::new();
+    let output = ran(&scratch, &["--only", "broken", "--minutes", "0.3"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output).matches("| shows it |").count(), 5);
+}
+
+#[test]
+#[limit(1_200)]
+fn others_run_under_the_same_faults_and_a_seed_gives_the_same_faults_again_from_the_folder_alone() {
+    let scratch = Scratch::new();
+    let rows = ["--only", "ours, one server, all", "--only", "rslock", "--only", "SET NX, bare", "--minutes", "0.3"];
+    let output = ran(&scratch, &rows);
+    assert!(output.status.success(), "{}", said(&output));
+    let folder = std::fs::read_dir(scratch.path("runs")).unwrap().next().unwrap().unwrap().path();
+    for file in ["history.jsonl", "report.html", "table.md", "run.json", "verdicts.json"] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+    let verdicts: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("verdicts.json")).unwrap()).unwrap();
+    assert_eq!(verdicts["agreed"], true);
+    let again = ran(&scratch, &["replay", folder.to_str().unwrap()]);
+    assert!(again.status.success() && said(&again).contains(" faults in the same order\n"), "{}", said(&again));
+}
