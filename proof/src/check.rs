@@ -7,12 +7,12 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::record::{Expect, Grant, Record};
 
 /// What one row of a history amounts to. Both checkers print it, field by field in this order.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) row: String,
     pub(crate) expect: Expect,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::run::{self, Options};
-use crate::{caller, check, replay, rslock, spec};
+use crate::{caller, check, page, replay, rslock, spec};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -39,6 +39,11 @@ enum Action {
     Check {
         /// A `history.jsonl`, as `schema.md` describes it
         history: PathBuf,
+    },
+    /// Prints `docs/proof.md` from the files of a run
+    Page {
+        /// The folder, which `run` has named
+        folder: PathBuf,
     },
     /// Has TLC look at the specification in TLA+: claims, claims without a rule, broken assumptions
     Spec {
@@ -101,6 +106,10 @@ pub(crate) fn main() -> ExitCode {
         Some(Action::Run(wanted)) => wanted.run(),
         Some(Action::Replay { folder, out }) => replay::replay(&folder, &out),
         Some(Action::Check { history }) => check_file(&history),
+        Some(Action::Page { folder }) => page::page(&folder).map(|page| {
+            print!("{page}");
+            true
+        }),
         Some(Action::Spec { name, longer }) => spec::run(name.as_deref(), longer),
         Some(Action::Caller { workload, words }) => {
             caller::main(&workload, &words);

@@ -7,6 +7,7 @@ mod caller;
 mod check;
 mod cli;
 mod harness;
+mod page;
 mod peers;
 mod record;
 mod recorder;

@@ -157,7 +157,10 @@ fn judge(folder: &Path, kept: &Kept, rows: &[Row]) -> Result<bool, String> {
     let shown = table::table(&verdicts, &kept.rows);
     println!("\nfaults that happened: {faults}\n\n{shown}");
     write(&folder.join("table.md"), &format!("{shown}\n"))?;
-    write(&folder.join("verdicts.json"), &json!({"verdicts": verdicts, "agreed": agreed}).to_string())?;
+    write(
+        &folder.join("verdicts.json"),
+        &json!({"verdicts": verdicts, "agreed": agreed, "faults": faults}).to_string(),
+    )?;
     crate::report::write(folder, kept, &verdicts, &text)?;
     let ours_are_right = verdicts.iter().all(|verdict| {
         let right = verdict.is_as_expected();

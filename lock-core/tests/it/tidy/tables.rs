@@ -338,7 +338,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["caller", "harness"],
             &["rows"],
             &["report run table"],
-            &["replay"],
+            &["page", "replay"],
             &["cli"],
             &["main"],
         ],

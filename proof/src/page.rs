@@ -1,0 +1,77 @@
+//! `docs/proof.md`, made of the files of a run.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::check::Verdict;
+use crate::run::Kept;
+use crate::{harness, table};
+
+/// What `verdicts.json` of a run says.
+#[derive(Deserialize)]
+struct Judged {
+    verdicts: Vec<Verdict>,
+    agreed: bool,
+    faults: String,
+}
+
+pub(crate) fn page(folder: &Path) -> Result<String, String> {
+    let kept = Kept::read(folder)?;
+    let path = folder.join("verdicts.json");
+    let no_run = |why: String| format!("{} is no folder of a run: verdicts.json: {why}", folder.display());
+    let text = std::fs::read_to_string(path).map_err(|error| no_run(error.to_string()))?;
+    let judged: Judged = serde_json::from_str(&text).map_err(|error| no_run(error.to_string()))?;
+    let agree = if judged.agreed { "Both checkers say the same of it." } else { "**The checkers disagree.**" };
+    let missing = if kept.missing.is_empty() {
+        String::new()
+    } else {
+        let names: Vec<&str> = kept.missing.iter().filter_map(|text| text.split(':').next()).collect();
+        format!(" Not installed there, so not run: {}.", names.join(", "))
+    };
+    let options = &kept.options;
+    Ok(format!(
+        "# Proof
+
+Nobody should have to believe us: `cargo run --release -p lock-proof` takes some minutes, starts servers of its own, and prints the table below. [What its rows mean, how each
+assumption is broken, and what is in its folder](../proof/README.md); [what a history is](../proof/schema.md), from which the second checker was written;
+[how another lock takes part](../proof/peers/README.md).
+
+## A run
+
+Seed {}, {} minutes of faults, {}, {}.{missing} {agree}
+
+Faults that happened, {}.
+
+{}
+
+For others the faults are the same in kind and number, none aimed at one of them, and settings are those that their documentation recommends. *Holds* for them says that nothing was seen
+in so many sections, not that nothing can be. All served: within {:?} after the faults had ended, or *never*.
+
+```sh
+cargo run --release -p lock-proof -- --minutes {} --seed {}   # the same faults in the same order
+```
+
+## What is promised, and what is not
+
+| while | ours | when it is broken |
+|---|---|---|
+| clocks run alike, a server keeps what it acknowledged, the holder looks before it writes, a member that forgot is left out | no two holders | two holders, for as long as a lease at most; the table shows it |
+| the resource checks tokens | no late write passes, whatever else is broken | a late write passes; the table shows it |
+
+## If you see two holders
+
+Keep the folder of the run, or the times, keys and tokens of both holders with the log of the server, and open an issue with `lock-proof check` of the history. An overlap in a row whose
+assumptions are held is a fault of ours: the answer is its cause, the rule that was missing, and a test that fails without it.
+",
+        options.seed,
+        options.minutes,
+        kept.server.split(" sha").next().unwrap_or_default(),
+        kept.machine,
+        judged.faults,
+        table::table(&judged.verdicts, &kept.rows),
+        harness::SERVED_WITHIN,
+        options.minutes,
+        options.seed,
+    ))
+}
