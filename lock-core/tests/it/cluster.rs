@@ -146,7 +146,7 @@ async fn a_scheme_that_does_not_fit_the_server_is_named() {
     assert!(error.to_string().contains("write redis:// in the URL"), "{error}");
 
     for (bad, says) in [
-        ("redis+cluster://:s3cret@h:1/2", "only database 0"),
+        ("redis+cluster://:s3cret@h:1/2", "lie in its database 0"),
         ("redis+cluster://", "a host or a port is missing"),
         ("redis+cluster://h:1?db=1", "its query takes nat, each once"),
         ("redis+cluster://h:1?acks=many", "write acks=1"),

@@ -59,7 +59,7 @@ impl Cluster {
         let Several { tls, login, hosts, path, nat, .. } = Several::read(url, 6379, &[], SHAPE)?;
         if !matches!(path, "" | "0") {
             return Err(LockError::misconfigured(format!(
-                "a Redis Cluster has only database 0; remove what follows the hosts, and write {SHAPE}",
+                "locks of a cluster lie in its database 0; remove what follows the hosts, and write {SHAPE}",
             )));
         }
         let (scheme, common) = (if tls { "rediss" } else { "redis" }, Arc::new(Common::default()));

@@ -187,7 +187,10 @@ const TEXTS: &[(&str, Meaning)] = &[
     ("ACL failure in script", FORBIDDEN),
     ("DB index", Meaning::Misconfigured("it has no such database; correct the number at the end of the URL")),
     ("invalid DB", Meaning::Misconfigured("it has no such database; correct the number at the end of the URL")),
-    ("SELECT is not allowed", Meaning::Misconfigured("a cluster has only database 0; remove the number from the URL")),
+    (
+        "SELECT is not allowed",
+        Meaning::Misconfigured("this cluster has only database 0; remove the number from the URL"),
+    ),
     ("without any password", Meaning::Misconfigured("it has no password; remove the one in the URL")),
     ("no password is set", Meaning::Misconfigured("it has no password; remove the one in the URL")),
     ("invalid client certificate", Meaning::Misconfigured("it does not accept the client's certificate; renew it")),
