@@ -5,7 +5,7 @@ const Redlock = require("redlock");
 const { version } = require("redlock/package.json");
 
 const [url, ttl] = process.argv.slice(2);
-const client = new Redis(url, { commandTimeout: 2000, connectTimeout: 2000 });
+const client = new Redis(url, { commandTimeout: 2000, connectTimeout: 2000, socketTimeout: 2000 });
 client.on("error", () => {});
 let lock = null;
 

@@ -36,13 +36,18 @@ pub(crate) fn all() -> Vec<Peer> {
     let this = std::env::current_exe().unwrap_or_default();
     let node_path = format!("NODE_PATH={}", modules.display());
     let node = [Path::new("env"), Path::new(&node_path), Path::new("node"), &below("peers/node_redlock.js")];
-    vec![
+    let mut peers = vec![
         python_peer("SET NX, bare DEL", "set_nx.py"),
         python_peer("SET NX PX, owned DEL", "set_nx_px.py"),
         python_peer("redis-py Lock", "redis_py.py"),
         Peer { name: "rslock".to_owned(), command: Ok(words(&[&this, Path::new("peer"), Path::new("rslock")])) },
         needs("node-redlock", &modules.join("redlock"), clients, &node),
-    ]
+    ];
+    for name in ["redsync", "redislock"] {
+        let built = below("../target/peers").join(name);
+        peers.push(needs(name, &built, "need-peers.sh", &[&built]));
+    }
+    peers
 }
 
 /// Another, as `NAME=COMMAND WORDS` on the command line.

@@ -87,7 +87,7 @@ impl Caller {
             let (asked, key) = (now(), format!("proof:{}", self.random.u64(0..self.keys)));
             if let Some(held) = self.locks.acquire(&key) {
                 count += 1;
-                self.work(held, key, asked, count);
+                self.work(held, &key, asked, count);
             }
             std::thread::sleep(self.random.u32(0..10) * MS);
         }
@@ -97,14 +97,14 @@ impl Caller {
         }
     }
 
-    fn work(&mut self, held: Held, key: String, asked: u64, hold: u64) {
+    fn work(&mut self, held: Held, key: &str, asked: u64, hold: u64) {
         let (process, at, token) = (std::process::id(), now(), held.token());
         let (deadline, mut last) = (self.deadline(&held, at), at);
         if self.looks && !self.locks.is_held(&held) {
             return self.locks.release(held);
         }
         let site = format!("{}:{}", file!(), line!());
-        let (mode, name, units, limit) = (Mode::Write, key.clone(), 0, 0);
+        let (mode, name, units, limit) = (Mode::Write, key.to_owned(), 0, 0);
         let grant = Grant { process, hold, key: name, mode, units, limit, token, asked, at, deadline, site };
         self.recorder.record(&Record::Grant(grant));
         self.served.fetch_add(1, Ordering::SeqCst);
@@ -117,7 +117,7 @@ impl Caller {
             last = before;
             // Between the look and the write a process may stand still, which nobody can rule out.
             std::thread::sleep(self.random.u32(0..self.gap_ms) * MS);
-            self.resource.write(hold, token, &key);
+            self.resource.write(hold, token, key);
             let after = now();
             if !self.looks || self.locks.is_held(&held) {
                 last = after;

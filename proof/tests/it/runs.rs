@@ -5,7 +5,7 @@ use std::process::Output;
 use lock_core::testing::limit;
 use serde_json::Value;
 
-use crate::{Scratch, complained, proof, said};
+use crate::{Scratch, complained, crate_file, proof, said};
 
 /// Runs and prints what it said.
 fn ran(scratch: &Scratch, words: &[&str]) -> Output {
@@ -81,4 +81,12 @@ fn others_run_under_the_same_faults_and_a_seed_gives_the_same_faults_again_from_
     assert_eq!(verdicts["agreed"], true);
     let again = ran(&scratch, &["replay", folder.to_str().unwrap()]);
     assert!(again.status.success() && said(&again).contains(" faults in the same order\n"), "{}", said(&again));
+}
+
+#[test]
+#[limit]
+fn the_page_of_the_documentation_is_made_of_the_files_of_a_run() {
+    let output = proof().arg("page").arg(crate_file("published")).output().unwrap();
+    let page = std::fs::read_to_string(crate_file("../docs/proof.md")).unwrap();
+    assert_eq!(said(&output), page, "run `lock-proof page proof/published >docs/proof.md`");
 }

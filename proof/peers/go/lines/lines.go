@@ -1,0 +1,52 @@
+// Package lines is what every adapter in Go does with its standard streams: peers/README.md.
+package lines
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"strconv"
+	"time"
+)
+
+// Lock is one lock at a time. Acquire gives up after a while.
+type Lock interface {
+	Acquire(key string, wait time.Duration) error
+	Held() bool
+	Release() error
+}
+
+// URL and TTL are what the harness asks for, in the last two arguments.
+func URL() string        { return os.Args[1] }
+func TTL() time.Duration { ms, _ := strconv.Atoi(os.Args[2]); return time.Duration(ms) * time.Millisecond }
+
+// Serve answers orders until they end.
+func Serve(name string, lock Lock) {
+	out := json.NewEncoder(os.Stdout)
+	_ = out.Encode(map[string]any{"ready": name})
+	orders := bufio.NewScanner(os.Stdin)
+	for orders.Scan() {
+		var order struct {
+			Acquire string `json:"acquire"`
+			WaitMs  int    `json:"wait_ms"`
+			Check   bool   `json:"check"`
+		}
+		_ = json.Unmarshal(orders.Bytes(), &order)
+		var kind string
+		var err error
+		switch {
+		case order.Acquire != "":
+			kind, err = "acquired", lock.Acquire(order.Acquire, time.Duration(order.WaitMs)*time.Millisecond)
+		case order.Check:
+			_ = out.Encode(map[string]any{"held": lock.Held()})
+			continue
+		default:
+			kind, err = "released", lock.Release()
+		}
+		answer := map[string]any{kind: err == nil}
+		if err != nil {
+			answer["why"] = err.Error()
+		}
+		_ = out.Encode(answer)
+	}
+}
