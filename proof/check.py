@@ -138,8 +138,8 @@ def verdict(head, records, bad):
 
 def is_as_expected(row):
     kinds = ["overlaps", "inversions", "again", "stale_passed", "endings", "unended", "unreadable", "left", "unserved"]
-    wrong = sum(row[kind] - row.get(kind + "_excused", 0) for kind in kinds)
-    return {"nothing": not wrong, "overlaps": row["overlaps"] and not row["stale_passed"], "stale": row["stale_passed"], "anything": 1}[row["expect"]]
+    wrong, served, stale = sum(row[kind] - row.get(kind + "_excused", 0) for kind in kinds), not row["unserved"], row["stale_passed"]
+    return {"nothing": not wrong, "overlaps": row["overlaps"] and not stale and served, "stale": stale and served, "anything": 1}[row["expect"]]
 
 if len(sys.argv) != 2:
     no_history(__doc__)

@@ -57,8 +57,8 @@ impl Verdict {
     pub(crate) fn is_as_expected(&self) -> bool {
         match self.expect {
             Expect::Nothing => self.wrong() == 0,
-            Expect::Overlaps => self.overlaps > 0 && self.stale_passed == 0,
-            Expect::Stale => self.stale_passed > 0,
+            Expect::Overlaps => self.overlaps > 0 && self.stale_passed == 0 && self.unserved == 0,
+            Expect::Stale => self.stale_passed > 0 && self.unserved == 0,
             Expect::Anything => true,
         }
     }

@@ -8,6 +8,9 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use crate::run::{self, Options};
 use crate::{caller, check, page, replay, rslock, spec};
 
+/// A month, in minutes.
+const LONGEST: f64 = 43_200.0;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "lock-proof",
@@ -64,10 +67,10 @@ enum Action {
 #[derive(Debug, ClapArgs)]
 struct RunArgs {
     /// How long faults strike, in all; starting, waiting and ending come on top
-    #[arg(long, default_value = "5")]
+    #[arg(long, default_value = "5", allow_hyphen_values = true)]
     minutes: String,
     /// Draws the same faults again
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     seed: Option<String>,
     /// Only ours, over one of these: one, sentinel, cluster, quorum (may be repeated)
     #[arg(long = "store")]
@@ -87,10 +90,10 @@ impl RunArgs {
     fn options(&self) -> Result<Options, String> {
         let seed = match &self.seed {
             None => fastrand::u64(..),
-            Some(text) => text.parse().map_err(|_| format!("the seed {text:?} is no number"))?,
+            Some(text) => text.parse().map_err(|_| format!("the seed {text:?} is no number from 0 to {}", u64::MAX))?,
         };
-        let minutes = self.minutes.parse::<f64>().ok().filter(|minutes| minutes.is_finite() && *minutes > 0.0);
-        let minutes = minutes.ok_or_else(|| format!("--minutes {:?} is no time", self.minutes))?;
+        let minutes = self.minutes.parse::<f64>().ok().filter(|minutes| *minutes > 0.0 && *minutes <= LONGEST);
+        let minutes = minutes.ok_or_else(|| format!("--minutes {:?} is no time of up to {LONGEST}", self.minutes))?;
         Ok(Options { seed, minutes, stores: self.stores.clone(), only: self.only.clone(), peers: self.peers.clone() })
     }
 

@@ -8,6 +8,9 @@ use crate::check::Verdict;
 use crate::run::Kept;
 use crate::{harness, table};
 
+/// For how many seconds faults must strike a row for its figures to say something.
+const ENOUGH: f64 = 15.0;
+
 /// What `verdicts.json` of a run says.
 #[derive(Deserialize)]
 struct Judged {
@@ -30,6 +33,12 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         format!(" Not installed there, so not run: {}.", names.join(", "))
     };
     let options = &kept.options;
+    let each = options.minutes * 60.0 / f64::from(u32::try_from(kept.rows.len()).unwrap_or(u32::MAX));
+    let short = if each < ENOUGH {
+        format!(" **{each:.0} seconds a row show that it works, and little else**: a rare fault needs a longer run.")
+    } else {
+        String::new()
+    };
     Ok(format!(
         "# Proof
 
@@ -39,7 +48,7 @@ assumption is broken, and what is in its folder](../proof/README.md); [what a hi
 
 ## A run
 
-Seed {}, {} minutes of faults, {}, {}.{missing} {agree}
+Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{missing} {agree}{short}
 
 Faults that happened, {}.
 
@@ -66,8 +75,10 @@ assumptions are held is a fault of ours: the answer is its cause, the rule that 
 ",
         options.seed,
         options.minutes,
+        kept.rows.len(),
         kept.server.split(" sha").next().unwrap_or_default(),
         kept.machine,
+        kept.build,
         judged.faults,
         table::table(&judged.verdicts, &kept.rows),
         harness::SERVED_WITHIN,

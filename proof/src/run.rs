@@ -43,6 +43,8 @@ pub(crate) struct Kept {
     pub(crate) commit: String,
     pub(crate) server: String,
     pub(crate) machine: String,
+    /// Whether it was a `debug` or a `release` build.
+    pub(crate) build: String,
     pub(crate) missing: Vec<String>,
     pub(crate) rows: Vec<Ran>,
 }
@@ -94,7 +96,8 @@ pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result
     for peer in &missing {
         println!("not installed, so not run: {peer}");
     }
-    let mut kept = Kept { options, commit, server, machine, missing, rows: Vec::new() };
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned();
+    let mut kept = Kept { options, commit, server, machine, build, missing, rows: Vec::new() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let (history, weights) = (folder.join("history.jsonl"), rows.iter().map(|row| row.weight).sum::<f64>());

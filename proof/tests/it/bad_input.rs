@@ -2,7 +2,7 @@
 
 use lock_core::testing::limit;
 
-use crate::{Scratch, complained, proof};
+use crate::{Scratch, complained, crate_file, proof};
 
 fn refused(words: &[&str], why: &str) {
     let output = proof().args(words).output().unwrap();
@@ -12,9 +12,12 @@ fn refused(words: &[&str], why: &str) {
 #[test]
 #[limit]
 fn what_is_no_number_no_store_and_no_row_is_refused_in_one_sentence() {
-    refused(&["--seed", "seven"], "the seed \"seven\" is no number");
-    refused(&["--minutes", "soon"], "--minutes \"soon\" is no time");
-    refused(&["--minutes", "0"], "--minutes \"0\" is no time");
+    for seed in ["seven", "", "-1", "1.5", "18446744073709551616"] {
+        refused(&["--seed", seed], &format!("the seed {seed:?} is no number from 0 to 18446744073709551615"));
+    }
+    for minutes in ["soon", "0", "-1", "NaN", "inf", "1e300"] {
+        refused(&["--minutes", minutes], &format!("--minutes {minutes:?} is no time of up to 43200"));
+    }
     let stores = "the store \"oracle\" is unknown; there are one, sentinel, cluster, quorum";
     refused(&["--store", "oracle"], stores);
     refused(&["--only", "nonsense"], "no row has a name that contains \"nonsense\"");
@@ -31,8 +34,16 @@ fn a_folder_that_is_no_run_is_refused_in_one_sentence() {
     assert!(said.starts_with(&format!("lock-proof: {folder} is no folder of a run: run.json: ")), "{said}");
     assert_eq!((said.lines().count(), output.status.code()), (1, Some(2)));
     scratch.write("run.json", "{}");
+    for words in [["replay", &folder], ["page", &folder]] {
+        let output = proof().args(words).output().unwrap();
+        assert_eq!((complained(&output).lines().count(), output.status.code()), (1, Some(2)), "{words:?}");
+    }
+    // A run without its history.
+    std::fs::copy(crate_file("published/run.json"), scratch.path("run.json")).unwrap();
     let output = proof().args(["replay", &folder]).output().unwrap();
-    assert_eq!((complained(&output).lines().count(), output.status.code()), (1, Some(2)));
+    let said = complained(&output);
+    assert!(said.starts_with(&format!("lock-proof: cannot read {folder}history.jsonl: ")), "{said}");
+    assert_eq!((said.lines().count(), output.status.code()), (1, Some(2)));
 }
 
 #[test]

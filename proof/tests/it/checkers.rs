@@ -128,6 +128,25 @@ fn both_checkers_excuse_what_servers_forgot_and_who_was_killed() {
     );
 }
 
+/// Whatever is broken: once nothing fails any more, who waits is served.
+#[test]
+#[limit]
+fn a_row_with_a_broken_assumption_fails_if_somebody_is_never_served() {
+    for (expect, shown) in
+        [("overlaps", hold(4, "write", 0, 41, 161, 175, 176)), ("stale", vec![write(1, 10, Some(10), 185)])]
+    {
+        for (took, end) in [(json!(5), Some(0)), (json!(null), Some(1))] {
+            let mut history = right();
+            history[0]["expect"] = json!(expect);
+            let done = history.pop();
+            history.extend(shown.clone());
+            history.push(json!({"type": "served", "took": took, "bound": 9}));
+            history.extend(done);
+            assert_eq!(both(&text(&history)).1, end, "{expect}, served after {took}");
+        }
+    }
+}
+
 #[test]
 #[limit]
 fn a_history_that_is_cut_or_none_is_refused_in_one_sentence() {
