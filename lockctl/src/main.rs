@@ -21,6 +21,8 @@ use std::process::ExitCode;
 
 use lock_core::inspect::FleetReader;
 use lock_core::{LockError, LockErrorKind, LockKey};
+#[cfg(feature = "postgres")]
+use lock_postgres as _; // enters the scheme
 
 use crate::args::{Action, Args, generate};
 use crate::commands::{contention, dashboards, jobs, leader, locks, quorum, release, topology, watch, why};

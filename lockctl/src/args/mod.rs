@@ -25,14 +25,15 @@ use crate::values;
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
 
-/// Shows who holds and who waits for distributed locks, across the whole fleet, by reading Redis; and runs commands under
+/// Shows who holds and who waits for distributed locks, across the whole fleet, by reading their store; and runs commands under
 /// a lock.
 #[derive(Debug, Parser)]
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The store of the locks: `redis://user:password@host:port/db` (only the host is needed) for one server or any node of a
     /// cluster, redis+unix:///path, redis+sentinel://host,…/service, redis+cluster://host,…, redlock://host,host,host for a quorum;
-    /// rediss://, rediss+sentinel://, rediss+cluster:// and redlocks:// over TLS, with the authorities of this machine, or of --ca
+    /// rediss://, rediss+sentinel://, rediss+cluster:// and redlocks:// over TLS, with the authorities of this machine, or of --ca;
+    /// postgres://user:password@host/database
     /// [env: LOCK_URL]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]

@@ -2,7 +2,7 @@
 
 /// Takes out of URLs what stands before the host and after it, also of those whose scheme is missing or none.
 pub(super) fn without_credentials(text: &str) -> String {
-    const SCHEMES: [&str; 6] = ["redis", "valkey", "unix", "redlock", "memory", "http"];
+    const SCHEMES: [&str; 7] = ["redis", "valkey", "unix", "redlock", "postgres", "memory", "http"];
     let hidden = |word: &str| {
         let start = word.find(|c: char| !matches!(c, '\'' | '"' | '=' | '(')).unwrap_or(0);
         let (before, rest) = word.split_at(start);
@@ -32,9 +32,9 @@ mod tests {
     #[test]
     fn messages_carry_no_credentials() {
         let text = "unexpected 'redis://u:p@ss@host:1/2' and redis://host and rediss://:x@h\nor 's3cret@h:1' and :x@h, \
-                    'x://h' and\nredis://h?acks=x or redis://a?acks=x@h";
+                    'x://h' and\nredis://h?acks=x or redis://a?acks=x@h postgresql://u:p@db/shop?schema=x";
         let clean = "unexpected 'redis://…@host:1/2' and redis://host and rediss://…@h\nor '…@h:1' and …@h, \
-                     '… and\nredis://h… or redis://a…";
+                     '… and\nredis://h… or redis://a… postgresql://…@db/shop…";
         assert_eq!(without_credentials(text), clean);
     }
 }

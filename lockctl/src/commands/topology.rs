@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::Durability;
 use lock_core::inspect::{Part, Server, Topology};
+use lock_core::{Durability, LockError};
 use serde_json::{Value, json};
 
 use crate::end::{End, Failure};
@@ -11,6 +11,11 @@ use crate::output::{Output, Table};
 use lock_core::text::human;
 
 pub(crate) async fn topology(url: &str, out: &mut Output) -> Result<End, Failure> {
+    if url.starts_with("postgres") {
+        return Err(Failure::Url(LockError::misconfigured(
+            "the servers of PostgreSQL are not read; ask the database itself: SELECT * FROM pg_stat_replication",
+        )));
+    }
     let topology = Topology::read(url).await.map_err(Failure::Url)?;
     if out.is_json() {
         out.document(&document(&topology))?;

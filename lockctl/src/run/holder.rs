@@ -30,7 +30,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Takes the lock, runs the command, and returns the exit code.
 pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
     if url.starts_with("memory:") {
-        complain("locks in memory:// are seen by their own process only; name the Redis server with --url or LOCK_URL");
+        complain(
+            "locks in memory:// are seen by their own process only; name a store that processes share with --url or LOCK_URL",
+        );
         return ExitCode::from(2);
     }
     // Connects with the request, whose wait covers that too.

@@ -11,6 +11,8 @@ mod members;
 #[cfg(unix)]
 mod mistakes;
 mod others;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod program;
 mod quorum;
 #[cfg(target_os = "linux")]

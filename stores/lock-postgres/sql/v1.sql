@@ -28,6 +28,8 @@ CREATE TABLE lock_core.lock (
   token bigint NOT NULL,
   until timestamptz NOT NULL,
   since timestamptz NOT NULL,
+  -- What the holder asked for: what is left of it tells when it renewed.
+  ttl_ms bigint,
   about text NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
@@ -39,6 +41,7 @@ CREATE TABLE lock_core.waiter (
   stamp bigint NOT NULL,
   grant_ms bigint NOT NULL,
   floor bigint NOT NULL,
+  since timestamptz NOT NULL,
   confirmed timestamptz NOT NULL,
   -- 0: not tried yet, 1: passed over, because nobody was at its inbox, 2: it asked again after that.
   reach smallint NOT NULL DEFAULT 0,
@@ -86,6 +89,10 @@ LANGUAGE sql IMMUTABLE AS $$
   )
 $$;
 
+-- A number that stands for the pins of a lock: transactions that pin it share an advisory lock under it, by which they are seen.
+CREATE FUNCTION lock_core.pin_number(k text) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(k, 7302) $$;
+
 -- A number that stands for the session that listens for an inbox: it holds an advisory lock under it.
 CREATE FUNCTION lock_core.presence_v1(inbox text) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(inbox, 7301) $$;
@@ -127,7 +134,7 @@ BEGIN
     END IF;
     DELETE FROM lock_core.waiter WHERE seq = w.seq;
     UPDATE lock_core.lock l SET owner = w.owner, token = lock_core.draw(l.token, w.floor, moment),
-        until = moment + w.grant_ms * interval '1 ms', since = moment, about = w.about
+        until = moment + w.grant_ms * interval '1 ms', since = moment, ttl_ms = w.grant_ms, about = w.about
       WHERE l.key = k RETURNING l.token INTO fresh;
     IF present THEN
       PERFORM pg_notify('lock_core_' || w.inbox, concat_ws('|', 'granted', w.owner::text, fresh, w.stamp, w.grant_ms, k));
@@ -175,8 +182,8 @@ BEGIN
         EXIT;
       END IF;
       EXIT WHEN l.key IS NOT NULL;
-      INSERT INTO lock_core.lock (key, owner, token, until, since, about)
-        SELECT keys[i], o, lock_core.draw(m.floor, known, moment), moment + ttls[i] * interval '1 ms', moment, abouts[i]
+      INSERT INTO lock_core.lock (key, owner, token, until, since, ttl_ms, about)
+        SELECT keys[i], o, lock_core.draw(m.floor, known, moment), moment + ttls[i] * interval '1 ms', moment, ttls[i], abouts[i]
         FROM lock_core.meta m
         ON CONFLICT (key) DO NOTHING RETURNING lock.token INTO token;
       IF FOUND THEN
@@ -186,7 +193,7 @@ BEGIN
     END LOOP;
     IF outcome IS NULL AND l.owner = o AND l.until > moment THEN
       UPDATE lock_core.lock SET token = lock_core.draw(l.token, known, moment),
-          until = greatest(l.until, moment + ttls[i] * interval '1 ms')
+          until = greatest(l.until, moment + ttls[i] * interval '1 ms'), ttl_ms = ttls[i]
         WHERE key = keys[i] RETURNING lock.token INTO token;
       DELETE FROM lock_core.waiter w WHERE w.owner = o;
       outcome := 'granted';
@@ -198,7 +205,7 @@ BEGIN
         walked := lock_core.move_on(keys[i], o, moment);
         IF walked IN ('caller', 'nobody') THEN
           UPDATE lock_core.lock SET owner = o, token = lock_core.draw(l.token, known, moment),
-              until = moment + ttls[i] * interval '1 ms', since = moment, about = abouts[i]
+              until = moment + ttls[i] * interval '1 ms', since = moment, ttl_ms = ttls[i], about = abouts[i]
             WHERE key = keys[i] RETURNING lock.token INTO token;
           DELETE FROM lock_core.waiter w WHERE w.owner = o;
           outcome := 'granted';
@@ -208,8 +215,8 @@ BEGIN
       END IF;
     END IF;
     IF outcome IS NULL AND inboxes[i] IS NOT NULL THEN
-      INSERT INTO lock_core.waiter AS w (key, owner, inbox, stamp, grant_ms, floor, confirmed, about)
-        VALUES (keys[i], o, inboxes[i], stamps[i], grants[i], known, moment, abouts[i])
+      INSERT INTO lock_core.waiter AS w (key, owner, inbox, stamp, grant_ms, floor, since, confirmed, about)
+        VALUES (keys[i], o, inboxes[i], stamps[i], grants[i], known, moment, moment, abouts[i])
         ON CONFLICT (owner) DO UPDATE SET inbox = EXCLUDED.inbox, stamp = EXCLUDED.stamp, grant_ms = EXCLUDED.grant_ms,
           floor = EXCLUDED.floor, confirmed = EXCLUDED.confirmed, about = EXCLUDED.about,
           reach = CASE w.reach WHEN 1 THEN 2 ELSE w.reach END;
@@ -272,7 +279,7 @@ BEGIN
       UPDATE lock_core.lock k SET
           since = CASE WHEN k.owner = owners[i] AND k.until > moment THEN k.since ELSE moment END,
           until = greatest(CASE WHEN k.owner = owners[i] THEN k.until END, moment + ttls[i] * interval '1 ms'),
-          owner = owners[i], token = lock_core.draw(k.token, known, moment), about = acquire_all_v1.about
+          owner = owners[i], token = lock_core.draw(k.token, known, moment), ttl_ms = ttls[i], about = acquire_all_v1.about
         WHERE key = keys[i];
     END IF;
     SELECT k.token, k.owner::text, floor(extract(epoch FROM k.since) * 1000000)::bigint,
@@ -428,6 +435,74 @@ BEGIN
   RETURN swept;
 END $$;
 
+-- Says of locks who has them, and of jobs under their keys what is remembered. A lock is `held` also after its lease, for as long as a
+-- transaction keeps it: `pids` are the sessions of those that do, `pinned_ms` the age of the eldest.
+CREATE FUNCTION lock_core.entries_v1(keys text[])
+RETURNS TABLE (
+  key text, held boolean, owner text, token bigint, since_us bigint, left_ms bigint, about text, ttl_ms bigint, now_us bigint,
+  waiters bigint, pids int[], pinned_ms bigint,
+  every_ms bigint, job_about text, started_ms bigint, succeeded boolean, good_ms bigint
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS moment),
+  pin AS MATERIALIZED (
+    -- One session may have the same pin more than once.
+    SELECT (p.classid::bigint << 32) | p.objid::bigint AS number, array_agg(DISTINCT p.pid) AS pids,
+        floor(extract(epoch FROM clock_timestamp() - min(a.xact_start)) * 1000)::bigint AS age_ms
+      FROM pg_locks p LEFT JOIN pg_stat_activity a ON a.pid = p.pid
+      WHERE p.locktype = 'advisory' AND p.objsubid = 1 AND p.mode = 'ShareLock' AND p.granted
+        AND p.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      GROUP BY 1
+  )
+  SELECT k.key, coalesce(l.until > c.moment OR p.pids IS NOT NULL, false), l.owner::text, l.token,
+      floor(extract(epoch FROM l.since) * 1000000)::bigint,
+      greatest(0, ceil(extract(epoch FROM l.until - c.moment) * 1000))::bigint, l.about, l.ttl_ms,
+      floor(extract(epoch FROM c.moment) * 1000000)::bigint,
+      (SELECT count(*) FROM lock_core.waiter w WHERE w.key = k.key COLLATE "C"), p.pids, p.age_ms,
+      j.every_ms, j.about, floor(extract(epoch FROM c.moment - j.started) * 1000)::bigint, j.succeeded,
+      floor(extract(epoch FROM c.moment - j.good) * 1000)::bigint
+    FROM unnest(keys) k(key) CROSS JOIN clock c
+    LEFT JOIN lock_core.lock l ON l.key = k.key COLLATE "C"
+    LEFT JOIN pin p ON p.number = lock_core.pin_number(k.key)
+    LEFT JOIN lock_core.job j ON j.key = k.key COLLATE "C" AND j.until > c.moment
+    ORDER BY k.key COLLATE "C"
+$$;
+
+-- Looks at the next keys of locks and jobs, in their order: of those that begin with `prefix`, the first `amount` after `last`.
+CREATE FUNCTION lock_core.scan_v1(prefix text, last text, amount int) RETURNS SETOF text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT key FROM (
+    (SELECT l.key FROM lock_core.lock l WHERE l.key >= prefix COLLATE "C" AND l.key > coalesce(last, '') COLLATE "C"
+      ORDER BY l.key LIMIT amount)
+    UNION
+    (SELECT j.key FROM lock_core.job j WHERE j.key >= prefix COLLATE "C" AND j.key > coalesce(last, '') COLLATE "C"
+      ORDER BY j.key LIMIT amount)
+  ) found WHERE starts_with(key, prefix) ORDER BY key COLLATE "C" LIMIT amount
+$$;
+
+-- Lists who waits for a lock, the first thousand.
+CREATE FUNCTION lock_core.waiters_v1(k text) RETURNS TABLE (owner text, about text, waited_us bigint, confirmed_us bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT w.owner::text, w.about, floor(extract(epoch FROM clock_timestamp() - w.since) * 1000000)::bigint,
+      floor(extract(epoch FROM clock_timestamp() - w.confirmed) * 1000000)::bigint
+    FROM lock_core.waiter w WHERE w.key = k ORDER BY w.seq LIMIT 1000
+$$;
+
+-- Takes a lock away from this owner, and from no other, and tells its process who does so and why. A transaction that has pinned the
+-- lock goes on, and keeps it until its end.
+CREATE FUNCTION lock_core.revoke_v1(k text, o uuid, actor text, reason text, durably text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  done boolean;
+BEGIN
+  SELECT freed INTO done FROM lock_core.release_v1(ARRAY[k], ARRAY[o], '{0}', '{NULL}', '{NULL}', '{NULL}', durably);
+  IF done THEN
+    -- A message has less than 8000 bytes.
+    PERFORM pg_notify('lock_core_' || 'revoked', concat_ws('|', 'revoked', o::text, replace(left(actor, 200), '|', '/'), left(reason, 1000)));
+  END IF;
+  RETURN done;
+END $$;
+
 -- Lets a write through if no newer token was seen of this resource, and remembers its token until the transaction ends and after.
 -- For locks of any store.
 CREATE FUNCTION lock_core.admit(resource text, token bigint) RETURNS void
@@ -453,6 +528,8 @@ BEGIN
     RAISE EXCEPTION 'the lock % is not held under the token %: it was lost, and may belong to somebody else; roll back', quote_literal(k), t
       USING ERRCODE = 'LK001';
   END IF;
+  -- To be seen by, and no more: nobody waits for it, nor is it waited for.
+  PERFORM pg_try_advisory_xact_lock_shared(lock_core.pin_number(k));
   -- Whoever had the lock before, in the same process, may be in a transaction still: this waits for its end.
   INSERT INTO lock_core.fence AS f (resource, token, by_pin, statement) VALUES (k, t, true, began)
     ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, statement = EXCLUDED.statement WHERE f.token <= EXCLUDED.token;

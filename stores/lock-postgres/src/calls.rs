@@ -1,6 +1,7 @@
 //! From calls to statements, and from their rows to answers.
 
 mod beside;
+pub(crate) mod inspect;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -75,6 +76,10 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
             Call::Blocked(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Holder(one) => drop(one.answer.send(Err(error.clone()))),
             Call::LastRun(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::Scan(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::Entry(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::Waiters(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::Revoke(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Ping(one) | Call::Sweep(one) => drop(one.answer.send(Err(error.clone()))),
         },
     }
@@ -107,6 +112,14 @@ pub(crate) async fn send(shared: &Shared, session: &Session, batch: Batch) -> Se
             Call::Blocked(one) => drop(one.answer.send(beside::blocked(shared, session, &one.question).await)),
             Call::Holder(one) => drop(one.answer.send(holder(shared, session, &one.question).await)),
             Call::LastRun(one) => drop(one.answer.send(beside::last_run(shared, session, &one.question).await)),
+            Call::Scan(one) => drop(one.answer.send(inspect::scan(shared, session, &one.question).await)),
+            Call::Entry(one) => drop(one.answer.send(inspect::entry(shared, session, &one.question).await)),
+            Call::Waiters(one) => drop(one.answer.send(inspect::waiters(shared, session, &one.question).await)),
+            Call::Revoke(one) => {
+                let answer = inspect::revoke(shared, session, &one.question).await;
+                answer.as_ref().err().into_iter().for_each(&mut look);
+                drop(one.answer.send(answer));
+            }
             Call::Ping(one) => drop(one.answer.send(session.run("SELECT 1").await)),
             Call::Sweep(one) => drop(one.answer.send(beside::sweep(shared, session).await)),
         },

@@ -4,6 +4,7 @@
 mod about;
 mod calls;
 mod error;
+mod inspect;
 mod listen;
 mod pin;
 mod runner;

@@ -40,7 +40,7 @@ async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
     let settings = store.settings();
     let config = settings.listen.as_ref().unwrap_or(&settings.config);
     let (told, mut messages) = mpsc::unbounded_channel();
-    let mut session = Session::open(settings, config, move |message| {
+    let mut session = Session::open(settings, config, true, move |message| {
         if let AsyncMessage::Notification(notification) = message {
             let _ = told.send(notification.payload().to_owned());
         }
@@ -48,7 +48,8 @@ async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
     .await?;
     refuse_poolers(&session, settings).await?;
     let (channel, id) = (format!("{}_{}", settings.schema, inbox.id()), inbox.id().to_string());
-    session.run(&format!("LISTEN \"{channel}\"")).await?;
+    // What is said to everybody comes over the other.
+    session.run(&format!("LISTEN \"{channel}\"; LISTEN \"{}_revoked\"", settings.schema)).await?;
     session.ask("SELECT pg_notify($1, 'hello')", &[(&channel, Type::TEXT)]).await?;
     loop {
         match within(HEARD, messages.recv()).await.flatten() {
@@ -78,21 +79,31 @@ async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
     }
 }
 
+/// How often a session is looked at for a pooler before it.
+const LOOKS: usize = 16;
+
 /// Refuses a pooler by transaction, where each transaction may run in another session: what is listened for would be heard by whoever gets
 /// the session next, and the presence would stay when this process is gone.
+///
+/// One look proves a pooler, but none proves that there is no pooler: what else runs at that moment may take the sessions in between.
 async fn refuse_poolers(session: &Session, settings: &Settings) -> Result<()> {
     let config = settings.listen.as_ref().unwrap_or(&settings.config);
     let pid = async |session: &Session| -> Result<i32> {
         Ok(session.ask("SELECT pg_backend_pid()", &[]).await?.first().map_or(0, |row| row.get(0)))
     };
-    let before = pid(session).await?;
+    let ours = pid(session).await?;
     // A second one that is inside a transaction takes the session of the first, if they share any.
-    let other = Session::open(settings, config, |_| {}).await?;
-    other.run("BEGIN").await?;
-    let inside = pid(&other).await?;
-    let after = pid(session).await?;
-    other.run("ROLLBACK").await?;
-    if before == after && inside != before { Ok(()) } else { Err(not_heard()) }
+    let other = Session::open(settings, config, true, |_| {}).await?;
+    for _ in 0..LOOKS {
+        other.run("BEGIN").await?;
+        let inside = pid(&other).await?;
+        let after = pid(session).await?;
+        other.run("ROLLBACK").await?;
+        if ours != after || inside == ours {
+            return Err(not_heard());
+        }
+    }
+    Ok(())
 }
 
 fn not_heard() -> LockError {
@@ -102,8 +113,17 @@ fn not_heard() -> LockError {
     )
 }
 
-/// Reads `granted|owner|token|stamp|grant_ms|key`.
+/// Reads `granted|owner|token|stamp|grant_ms|key`, or `revoked|owner|actor|reason`.
 fn deliver(inbox: &Inbox, text: &str) {
+    let revoked = || {
+        let mut parts = text.splitn(4, '|');
+        let is_revoked = parts.next()? == "revoked";
+        let owner = OwnerId::from_hex(&parts.next()?.replace('-', ""));
+        is_revoked.then_some((owner?, parts.next()?, parts.next()?))
+    };
+    if let Some((owner, actor, reason)) = revoked() {
+        return inbox.revoked(owner, actor, reason);
+    }
     let read = || {
         let mut parts = text.splitn(6, '|');
         if parts.next()? != "granted" {
@@ -119,7 +139,9 @@ fn deliver(inbox: &Inbox, text: &str) {
     };
     match read() {
         Some(grant) => inbox.granted(grant),
-        None => tracing::debug!("a message that is no grant came to the inbox of a lock manager"),
+        None => {
+            tracing::debug!("a message that is neither a grant nor a revocation came to the inbox of a lock manager")
+        }
     }
 }
 

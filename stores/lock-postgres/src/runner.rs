@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, Clock, Freed, Holder, JobRecord, LockError, LockKey, Release,
-    Renewal, Result, Timestamp,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, Clock, Freed, Holder, JobRecord, LockEntry, LockError,
+    LockKey, Release, Renewal, Result, Revocation, ScanPage, Timestamp, Waiter,
 };
 use tokio::sync::{Notify, oneshot};
 
-use crate::calls;
+use crate::calls::{self, inspect};
 use crate::session::Session;
 use crate::url::Settings;
 
@@ -36,6 +36,10 @@ pub(crate) enum Call {
     Blocked(Asked<LockKey, Result<Option<Blocked>>>),
     Holder(Asked<LockKey, Result<Option<Holder>>>),
     LastRun(Asked<LockKey, Result<Option<JobRecord>>>),
+    Scan(Asked<inspect::Step, Result<ScanPage>>),
+    Entry(Asked<LockKey, Result<Option<LockEntry>>>),
+    Waiters(Asked<LockKey, Result<Vec<Waiter>>>),
+    Revoke(Asked<(LockKey, Revocation), Result<Freed>>),
     Ping(Asked<(), Result<()>>),
     Sweep(Asked<(), Result<()>>),
 }
@@ -45,6 +49,23 @@ pub(crate) enum Batch {
     Acquires(Vec<Asked<AcquireRequest, Result<Attempt>>>),
     Releases(Vec<Asked<Release, Result<Freed>>>),
     One(Box<Call>),
+}
+
+impl Batch {
+    /// Returns whether it may make the tables if they are missing: whoever only looks finds none.
+    fn may_make(&self) -> bool {
+        let Self::One(call) = self else { return true };
+        !matches!(
+            **call,
+            Call::Blocked(_)
+                | Call::Holder(_)
+                | Call::LastRun(_)
+                | Call::Scan(_)
+                | Call::Entry(_)
+                | Call::Waiters(_)
+                | Call::Revoke(_)
+        )
+    }
 }
 
 /// The calls that wait, for those who send them.
@@ -189,7 +210,7 @@ async fn work(shared: Arc<Shared>) {
     while let Some(batch) = shared.next().await {
         if session.as_ref().is_none_or(Session::is_closed) {
             session = None;
-            match Session::open(&shared.settings, &shared.settings.config, |_| {}).await {
+            match Session::open(&shared.settings, &shared.settings.config, batch.may_make(), |_| {}).await {
                 Ok(opened) => {
                     shared.server_time.set(shared.clock.now(), opened.server_time());
                     session = Some(opened);

@@ -17,9 +17,9 @@ pub(crate) fn sql(schema: &str) -> String {
 }
 
 /// Checks the version, and makes the schema if it is missing and the URL does not forbid it.
-pub(crate) async fn check(session: &Session, settings: &Settings) -> Result<()> {
+pub(crate) async fn check(session: &Session, settings: &Settings, may_make: bool) -> Result<()> {
     match version(session, &settings.schema).await {
-        Err(error) if settings.migrate && error.kind() == LockErrorKind::Misconfigured => {
+        Err(error) if may_make && settings.migrate && error.kind() == LockErrorKind::Misconfigured => {
             if exists(session, &settings.schema).await? {
                 return Err(error);
             }

@@ -31,10 +31,11 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Connects, and looks whether the store can be used. `heard` is told what the server says by itself.
+    /// Connects, and looks whether the store can be used; `may_make` what is missing. `heard` is told what the server says by itself.
     pub(crate) async fn open(
         settings: &Settings,
         config: &Config,
+        may_make: bool,
         heard: impl Fn(AsyncMessage) + Send + 'static,
     ) -> Result<Self> {
         let (client, driver) = tls::connect(config, &settings.node, heard).await?;
@@ -60,7 +61,7 @@ impl Session {
             // Behind a pooler it would stay with somebody else's connection: there the functions refuse instead.
             session.run("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
         }
-        schema::check(&session, settings).await?;
+        schema::check(&session, settings, may_make).await?;
         Ok(session)
     }
 

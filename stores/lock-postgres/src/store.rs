@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Holder, Inbox, JobRecord,
-    JobRecords, LockBackend, LockError, LockKey, Release, Renewal, Result,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Holder, Inbox, Inspector,
+    JobRecord, JobRecords, LockBackend, LockError, LockKey, Release, Renewal, Result,
 };
 
 use crate::listen;
@@ -59,7 +59,7 @@ impl PostgresStore {
     }
 
     /// Asks over the connections, which the first call opens.
-    async fn ask<Q, A>(
+    pub(crate) async fn ask<Q, A>(
         &self,
         question: Q,
         call: impl FnOnce(Asked<Q, A>) -> Call,
@@ -148,6 +148,10 @@ impl LockBackend for PostgresStore {
     }
 
     fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+
+    fn inspector(&self) -> Option<&impl Inspector> {
         Some(self)
     }
 }

@@ -284,6 +284,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["schema session"],
             &["calls runner"],
             &["listen store"],
+            &["inspect"],
             &["lib"],
         ],
     },

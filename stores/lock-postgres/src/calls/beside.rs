@@ -3,6 +3,7 @@
 use lock_core::{
     AcquireRequest, AttemptAll, Blocked, JobRecord, JobRun, LockError, LockKey, OwnerId, Result, Timestamp,
 };
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::about;
@@ -45,7 +46,7 @@ pub(super) async fn acquire_all(
     if rows.len() != requests.len() {
         return Err(LockError::unavailable("PostgreSQL gave fewer answers than there were claims"));
     }
-    let outcome = |row: &tokio_postgres::Row| row.get::<_, String>("outcome");
+    let outcome = |row: &Row| row.get::<_, String>("outcome");
     if rows.iter().any(|row| outcome(row) == "late") {
         return Err(too_late());
     }
@@ -103,9 +104,14 @@ pub(super) async fn blocked(shared: &Shared, session: &Session, key: &LockKey) -
 pub(super) async fn last_run(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<JobRecord>> {
     let text = format!("SELECT * FROM {}.last_run_v1($1)", shared.settings.schema);
     let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let run = JobRun::new(time(row.get("every_ms")), row.get("succeeded"));
-    let Some(info) = about::read(row.get("about")) else {
+    rows.first().map_or(Ok(None), |row| job(row, "about", key))
+}
+
+/// Reads what is remembered of a job, whose description has a column of this name.
+pub(super) fn job(row: &Row, described: &str, key: &LockKey) -> Result<Option<JobRecord>> {
+    let Some(every) = row.get("every_ms") else { return Ok(None) };
+    let run = JobRun::new(time(every), row.get("succeeded"));
+    let Some(info) = about::read(row.get(described)) else {
         return Err(LockError::misconfigured(
             "what the database remembers of this job was not written by a lock store",
         )

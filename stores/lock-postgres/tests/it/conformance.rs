@@ -3,8 +3,10 @@
 use lock_core::testing::PostgresServer;
 use lock_postgres::PostgresStore;
 
+use crate::support::with_tables;
+
 fn store() -> impl Fn() -> PostgresStore {
-    let server = PostgresServer::shared();
+    let server = with_tables(PostgresServer::shared());
     move || PostgresStore::new(&server.url()).unwrap()
 }
 

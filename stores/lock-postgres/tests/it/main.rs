@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod conformance;
+mod inspect;
 mod pin;
 mod pooled;
 mod queue;

@@ -12,9 +12,11 @@ mod told {
     use lock_core::testing::PostgresServer;
     use lock_postgres::PostgresStore;
 
+    use crate::support::with_tables;
+
     /// All calls go through the pooler, and one session to the server itself.
     fn store() -> impl Fn() -> PostgresStore {
-        let server = PostgresServer::shared();
+        let server = with_tables(PostgresServer::shared());
         let pooler = server.pooler();
         move || PostgresStore::new(&format!("{}?listen=127.0.0.1:{}", pooler.url(), server.port())).unwrap()
     }

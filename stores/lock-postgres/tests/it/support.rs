@@ -23,6 +23,12 @@ pub(super) fn store() -> (Arc<PostgresServer>, PostgresStore) {
     (server, store)
 }
 
+/// The same server, with the tables, which who only looks does not make.
+pub(super) fn with_tables(server: Arc<PostgresServer>) -> Arc<PostgresServer> {
+    on_runtime(PostgresStore::new(&server.url()).unwrap().ping()).unwrap();
+    server
+}
+
 /// A session of the user's.
 pub(super) async fn session(server: &PostgresServer) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();

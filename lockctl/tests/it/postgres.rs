@@ -1,0 +1,129 @@
+//! The locks of a database, as `lockctl` and the fleet's inspector show them.
+
+use std::time::Duration;
+
+use lock_core::testing::{PostgresServer, limit};
+use lock_core::{LockGuard, LockManager, LossReason};
+use lock_metrics::{Inspector, builder};
+use lock_postgres as _;
+
+use crate::program::lockctl_at;
+
+async fn take(server: &PostgresServer, key: &str) -> (LockManager, LockGuard) {
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let request = locks.lock(key).with_site("shop::charge").with_label("charges").with_ttl(Duration::from_secs(60));
+    let guard = request.acquire().await.unwrap();
+    (locks, guard)
+}
+
+/// Waits until so many processes hear of grants and revocations: each has an advisory lock.
+fn until_they_listen(server: &PostgresServer, count: &str) {
+    let look = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'";
+    while server.run(look) != count {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+#[limit]
+fn a_database_without_locks_is_refused_and_left_as_it_is() {
+    let server = PostgresServer::start();
+    let ended = lockctl_at(&server.url(), &["list"]);
+    ended.assert_code(4);
+    assert!(ended.stderr.contains("not installed"), "{ended:?}");
+    assert_eq!(server.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'lock_core'"), "0");
+    let wrong = lockctl_at("postgres://u:s3cret@127.0.0.1/shop?acks=1", &["list"]);
+    wrong.assert_code(2);
+    assert!(wrong.stderr.contains("not known") && !wrong.stderr.contains("s3cret"), "{wrong:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn locks_in_a_database_are_shown_explained_and_taken_away() {
+    let server = PostgresServer::start();
+    let ctl = |arguments: &[&str]| lockctl_at(&server.url(), arguments);
+    let (locks, guard) = take(&server, "lock:user:42").await;
+    let list = ctl(&["list"]);
+    list.assert_code(0);
+    for part in ["lock:user:42", "held", "shop::charge", "1 lock on 127.0.0.1:"] {
+        assert!(list.stdout.contains(part), "{part} in {list:?}");
+    }
+    assert!(ctl(&["list", "--prefix", "nothing:"]).stdout.starts_with("no lock is held on "));
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    waiting.spawn({
+        let other = other.clone();
+        async move {
+            let request = other.lock("lock:user:42").with_site("shop::refund").with_wait(Duration::from_secs(120));
+            request.acquire().await.unwrap()
+        }
+    });
+    until_they_listen(&server, "2");
+    let waiter = loop {
+        let json = ctl(&["waiters", "lock:user:42", "--json"]).json();
+        if json["waiters"][0].is_object() {
+            break json["waiters"][0].clone();
+        }
+    };
+    assert_eq!((&waiter["position"], &waiter["site"]), (&1.into(), &"shop::refund".into()));
+    assert!(waiter["waiting_for_seconds"].as_f64().unwrap() < 60.0 && waiter["confirmed_seconds_ago"].is_f64());
+    let why = ctl(&["why", "lock:user:42"]);
+    why.assert_code(0);
+    assert!(why.stdout.contains("shop::charge") && why.stdout.contains("shop::refund"), "{why:?}");
+    ctl(&["run", "lock:user:42", "--wait", "none", "--", "true"]).assert_code(75);
+
+    let shown = ctl(&["show", "lock:user:42", "--json"]).json();
+    assert_eq!((&shown["state"], &shown["waiters"]), (&"held".into(), &1.into()), "{shown:#}");
+    let owner = shown["owner"].as_str().unwrap();
+    let wrong = "ab".repeat(16);
+    ctl(&["release", "lock:user:42", "--expect-owner", &wrong, "--reason", "x"]).assert_code(1);
+    guard.ensure_held().unwrap();
+    let ended = ctl(&["release", "lock:user:42", "--expect-owner", owner, "--reason", "host web-3 is gone"]);
+    ended.assert_code(0);
+    assert!(ended.stderr.contains("outcome=\"released\"") && ended.stderr.contains("host web-3"), "{ended:?}");
+    assert_eq!(guard.lost().await, LossReason::Revoked, "its process is told");
+    let next = waiting.join_next().await.unwrap().unwrap();
+    assert!(next.token() > guard.token(), "who waited has it");
+    next.release().await.unwrap();
+    ctl(&["run", "lock:user:42", "--wait", "none", "--", "true"]).assert_code(0);
+
+    let job = locks.lock("cron:report").with_site("shop::report").at_most_every(Duration::from_secs(3600));
+    job.run(async |_| Ok::<_, lock_core::LockError>(())).await.unwrap();
+    let jobs = ctl(&["jobs"]);
+    jobs.assert_code(0);
+    assert!(jobs.stdout.contains("cron:report") && jobs.stdout.contains("1 job on "), "{jobs:?}");
+    let topology = ctl(&["topology"]);
+    assert!(topology.code != Some(0) && topology.stderr.contains("PostgreSQL"), "{topology:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_lock_that_an_open_transaction_keeps_is_not_called_free() {
+    let server = PostgresServer::start();
+    let (_locks, guard) = take(&server, "account:7").await;
+    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let pin = lock_postgres::pin(&guard);
+    client.batch_execute("BEGIN").await.unwrap();
+    client.execute(pin.text(), &[&pin.key(), &pin.token()]).await.unwrap();
+    guard.release().await.unwrap();
+    let shown = lockctl_at(&server.url(), &["show", "account:7"]);
+    shown.assert_code(0);
+    assert!(shown.stdout.contains("pinned by") && shown.stdout.contains("transaction of session"), "{shown:?}");
+    client.batch_execute("COMMIT").await.unwrap();
+    lockctl_at(&server.url(), &["show", "account:7"]).assert_code(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn the_fleets_inspector_counts_locks_in_a_database() {
+    let server = PostgresServer::start();
+    let (_locks, _guard) = take(&server, "lock:user:42").await;
+    let metrics = builder().build().unwrap();
+    let inspector = Inspector::new(&server.url()).unwrap();
+    inspector.inspect_once(&metrics).await.unwrap();
+    let text = metrics.render();
+    let held =
+        |line: &&str| line.contains("inspector_held{") && line.contains("lock=\"charges\"") && line.ends_with(" 1");
+    assert!(text.lines().any(|line| held(&line)), "{text}");
+}

@@ -1,0 +1,135 @@
+//! Calls of those who look after a fleet: who holds which lock, who waits, and taking a lock away.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use lock_core::{
+    EntryState, Freed, LockEntry, LockError, LockKey, Mode, OwnerId, Result, Revocation, RevokeFrom, ScanPage,
+    ScanPosition, Waiter,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::about;
+use crate::calls::beside::job;
+use crate::calls::{read_holder, time};
+use crate::runner::Shared;
+use crate::session::Session;
+
+/// One step of a walk: the prefix of the keys, how many to look at, and the last key before them.
+pub(crate) type Step = (String, u32, Option<String>);
+
+/// Reads the next locks and jobs.
+pub(super) async fn scan(shared: &Shared, session: &Session, (prefix, limit, last): &Step) -> Result<ScanPage> {
+    let (schema, limit) = (&shared.settings.schema, i32::try_from((*limit).max(1)).unwrap_or(i32::MAX));
+    let text = format!("SELECT * FROM {schema}.scan_v1($1, $2, $3)");
+    let found = session.ask(&text, &[(prefix, Type::TEXT), (last, Type::TEXT), (&limit, Type::INT4)]).await?;
+    let keys: Vec<String> = found.iter().map(|row| row.get(0)).collect();
+    let mut page = ScanPage::new(&*shared.settings.node);
+    page.visited = keys.len() as u64;
+    if page.visited >= u64::from(limit.cast_unsigned()) {
+        page.next = keys.last().cloned().map(ScanPosition::new);
+    }
+    if keys.is_empty() {
+        return Ok(page);
+    }
+    for row in read(shared, session, &keys).await? {
+        // Another program may call the functions with any name.
+        let Ok(key) = LockKey::new(row.get::<_, &str>("key")) else {
+            tracing::warn!(node = %shared.settings.node, "a lock in PostgreSQL has a name that is no key of a lock, and is not shown");
+            continue;
+        };
+        if let Some(record) = job(&row, "job_about", &key)? {
+            page.jobs.push((key.clone(), record));
+        }
+        page.entries.extend(entry_of(&row, &key));
+    }
+    Ok(page)
+}
+
+/// Reads one lock.
+pub(super) async fn entry(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<LockEntry>> {
+    let rows = read(shared, session, &[key.as_str().to_owned()]).await?;
+    Ok(rows.first().and_then(|row| entry_of(row, key)))
+}
+
+async fn read(shared: &Shared, session: &Session, keys: &[String]) -> Result<Vec<Row>> {
+    let text = format!("SELECT * FROM {}.entries_v1($1)", shared.settings.schema);
+    session.ask(&text, &[(&keys, Type::TEXT_ARRAY)]).await
+}
+
+fn entry_of(row: &Row, key: &LockKey) -> Option<LockEntry> {
+    if !row.get::<_, bool>("held") {
+        return None;
+    }
+    let now = UNIX_EPOCH + micros(row.get("now_us"));
+    let mut entry = LockEntry::new(key.clone(), read_holder(row, "about"), now);
+    if entry.state == EntryState::Held {
+        entry.ttl = row.get::<_, Option<i64>>("ttl_ms").map(time);
+    }
+    entry.waiters = u64::try_from(row.get::<_, i64>("waiters")).ok();
+    if let Some(sessions) = row.get::<_, Option<Vec<Option<i32>>>>("pids") {
+        let age = row.get::<_, Option<i64>>("pinned_ms").map(time);
+        entry.details.push(("pinned by", pinned_by(&sessions, age)));
+    }
+    Some(entry)
+}
+
+/// Says which transactions keep a lock.
+fn pinned_by(sessions: &[Option<i32>], age: Option<Duration>) -> String {
+    let names = sessions.iter().map(|pid| match pid {
+        Some(pid) => format!("the transaction of session {pid}"),
+        None => "a prepared transaction".to_owned(),
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    let age = age.map_or_else(String::new, |age| format!(", open for {:.1}s", age.as_secs_f64()));
+    format!("{names}{age}; nobody else is granted the lock before its end")
+}
+
+/// Lists who waits for a lock.
+pub(super) async fn waiters(shared: &Shared, session: &Session, key: &LockKey) -> Result<Vec<Waiter>> {
+    let text = format!("SELECT * FROM {}.waiters_v1($1)", shared.settings.schema);
+    let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
+    let waiter = |(at, row): (usize, &Row)| {
+        let owner = OwnerId::from_hex(&row.get::<_, &str>("owner").replace('-', ""));
+        let owner = owner.ok_or_else(|| {
+            LockError::misconfigured("somebody waits whose identity was not written by a lock store").with_key(key)
+        })?;
+        let mut waiter = Waiter::new(at + 1, owner, micros(row.get("waited_us")));
+        (waiter.info, waiter.mode) = (about::read(row.get("about")), Some(Mode::Exclusive));
+        waiter.confirmed = Some(micros(row.get("confirmed_us")));
+        Ok(waiter)
+    };
+    rows.iter().enumerate().map(waiter).collect()
+}
+
+/// Takes a lock away from the owner that is named.
+pub(super) async fn revoke(
+    shared: &Shared,
+    session: &Session,
+    (key, revocation): &(LockKey, Revocation),
+) -> Result<Freed> {
+    // No client of another library can write into these tables.
+    let RevokeFrom::Owner(owner) = &revocation.from else { return Ok(Freed::NotHeld) };
+    let plain = |text: &str| text.replace('\0', " ");
+    let text = format!("SELECT {}.revoke_v1($1, $2::text::uuid, $3, $4, $5)", shared.settings.schema);
+    let rows = session
+        .ask(
+            &text,
+            &[
+                (&key.as_str(), Type::TEXT),
+                (&owner.to_hex(), Type::TEXT),
+                (&plain(&revocation.actor), Type::TEXT),
+                (&plain(&revocation.reason), Type::TEXT),
+                (&shared.settings.commit, Type::TEXT),
+            ],
+        )
+        .await?;
+    match rows.first() {
+        Some(row) => Ok(if row.get(0) { Freed::Released } else { Freed::NotHeld }),
+        None => Err(LockError::unavailable("PostgreSQL gave no answer to a revocation").with_key(key)),
+    }
+}
+
+fn micros(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+}

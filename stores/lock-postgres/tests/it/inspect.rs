@@ -1,0 +1,111 @@
+//! What operators see of the locks in a database.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lock_core::inspect::{EntryState, FleetReader, ScanOptions};
+use lock_core::testing::{PostgresServer, limit};
+use lock_core::{AnyBackend, JobRun, LockBackend as _, LockErrorKind, LockKey, Release};
+use lock_postgres::PostgresStore;
+
+use crate::support::{LONG, claim, ended, granted, on_runtime, pid, pin, session, store};
+
+fn fleet(server: &PostgresServer) -> FleetReader {
+    FleetReader::of(AnyBackend::new(PostgresStore::new(&server.url()).unwrap()))
+}
+
+#[test]
+#[limit]
+fn a_transaction_that_keeps_a_lock_is_named_also_after_the_lease() {
+    on_runtime(async {
+        let (server, store) = store();
+        let (fleet, client) = (fleet(&server), session(&server).await);
+        let key = LockKey::new("seen: pinned").unwrap();
+        let short = Duration::from_millis(300);
+        let token = granted(&store, &claim(key.as_str(), short)).await;
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, key.as_str(), token).await.unwrap();
+        ended(&session(&server).await, key.as_str()).await;
+        let entry = fleet.entry(&key).await.unwrap().expect("nobody else is granted it, so it is not free");
+        let told = format!("the transaction of session {}, open for", pid(&client).await);
+        let (name, value) = &entry.details[0];
+        assert!(*name == "pinned by" && value.starts_with(&told), "{entry:?}");
+        assert_eq!((entry.state, entry.holder.ttl_left), (EntryState::Held, Some(Duration::ZERO)));
+        client.batch_execute("COMMIT").await.unwrap();
+        assert!(fleet.entry(&key).await.unwrap().is_none(), "free with the end of the transaction");
+    });
+}
+
+#[test]
+#[limit]
+fn a_prepared_transaction_that_keeps_a_lock_is_seen_although_it_has_no_session() {
+    on_runtime(async {
+        let server = PostgresServer::start_with(&[("max_prepared_transactions", "1")]);
+        let (fleet, client) = (fleet(&server), session(&server).await);
+        let held = claim("prepared", LONG);
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let token = granted(&store, &held).await;
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, "prepared", token).await.unwrap();
+        client.batch_execute("PREPARE TRANSACTION 'one'").await.unwrap();
+        let entry = fleet.entry(&held.key).await.unwrap().expect("held");
+        assert!(entry.details[0].1.starts_with("a prepared transaction"), "{entry:?}");
+        assert_eq!(entry.ttl, Some(LONG));
+    });
+}
+
+#[test]
+#[limit]
+fn a_walk_finds_locks_and_jobs_page_by_page_and_nothing_beside_its_prefix() {
+    on_runtime(async {
+        let (server, store) = store();
+        let mut expected = BTreeMap::new();
+        for number in 0..130 {
+            let held = claim(&format!("walk:{number}"), LONG);
+            granted(&store, &held).await;
+            if number % 10 == 0 {
+                let mut release = Release::new(held);
+                release.run = Some(JobRun::new(LONG, true));
+                store.release(&release).await.unwrap();
+            } else {
+                expected.insert(held.key, held.owner);
+            }
+        }
+        for beside in ["walk", "walk;", "wall:1"] {
+            granted(&store, &claim(beside, LONG)).await;
+        }
+        let fleet = fleet(&server);
+        let mut scan = fleet.scan(ScanOptions::new().with_prefix("walk:"));
+        let (mut found, mut pages) = (BTreeMap::new(), 0);
+        while let Some(batch) = scan.next().await.unwrap() {
+            pages += 1;
+            found.extend(batch.into_iter().filter_map(|entry| Some((entry.key, entry.holder.owner?))));
+        }
+        assert_eq!((found, pages), (expected, 2));
+        assert_eq!(scan.jobs().count(), 13, "jobs that ran and are not running");
+    });
+}
+
+#[test]
+#[limit]
+fn whoever_only_looks_makes_no_tables() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let fleet = fleet(&server);
+        let key = LockKey::new("nothing").unwrap();
+        let refused = [
+            fleet.entry(&key).await.map(drop),
+            fleet.waiters(&key).await.map(drop),
+            fleet.job(&key).await.map(drop),
+            fleet.blocked(&key).await.map(drop),
+            fleet.scan(ScanOptions::new()).next().await.map(drop),
+        ];
+        for error in refused.map(Result::unwrap_err) {
+            assert!(
+                error.kind() == LockErrorKind::Misconfigured && error.to_string().contains("not installed"),
+                "{error}"
+            );
+        }
+        assert_eq!(server.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'lock_core'"), "0");
+    });
+}
