@@ -117,7 +117,8 @@ use proc_macro::TokenStream;
 ///   is counted and logged. Every other failure still refuses.
 /// * `min_hold` is for work that must not run again too soon, such as a job that every instance starts. It may
 ///   be longer than the ttl: the lease stays short while the body runs, so that a crash frees the key soon,
-///   and at the end the server keeps the key for the rest of the `min_hold`.
+///   and at the end the server keeps the key for the rest of the `min_hold`, also where `max_hold` was shorter and
+///   ended the work.
 /// * `mode = "read"` shares the key with other readers, here and in other functions; without it a function writes.
 ///   `permits = 16` lets 16 calls in at once. Both need a store that can share (`Capabilities::modes`).
 /// * `keys` takes an iterator of strings or of what [`lock_key!`] gives, such as

@@ -115,8 +115,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::ShutDown`] when the manager is shut down, `InvalidKey`, `Misconfigured`. Never because of a
-    /// loss or of a store that is away.
+    /// [`LockErrorKind::ShutDown`] when the manager is shut down, which is the normal end of a candidate that did not lead;
+    /// `InvalidKey`, `Misconfigured`. Never because of a loss or of a store that is away.
     ///
     /// # Cancel safety
     ///

@@ -158,7 +158,8 @@ macro_rules! setters {
                 self
             }
 
-            /// Limits how long a lock may be held: then it is lost, even if the work hangs.
+            /// Limits how long a lock may be held: then it is lost, even if the work hangs. Where the `min_hold` is longer, the key
+            /// stays taken for the rest of it.
             pub fn with_max_hold(mut self, limit: std::time::Duration) -> Self {
                 self $(.$options)? .max_hold = Some(limit);
                 self
