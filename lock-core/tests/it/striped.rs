@@ -144,6 +144,7 @@ async fn any_takes_a_free_one_and_waits_only_if_there_is_none() {
     assert_eq!(last.stripe(), Some(left));
     let error = stock.any().without_waiting().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Busy);
+    assert!(error.to_string().contains("\"stock\""), "the error names what is taken: {error}");
     let error = stock.any().with_wait(SECOND).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout);
     let error = stock.any().except(&[0, 1, 2, 3]).await.unwrap_err();

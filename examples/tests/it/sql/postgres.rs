@@ -1,69 +1,40 @@
 //! PostgreSQL.
 
-use lock_core::testing::limit;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+
+use lock_core::testing::{PostgresServer, limit};
 
 use crate::program::eventually;
 use crate::sql::session::Session;
-use crate::sql::{folder, program, statements, take, unprivileged};
+use crate::sql::{program, statements, take};
 
-struct Postgres {
-    folder: tempfile::TempDir,
-    server: Child,
-}
-
-impl Postgres {
-    fn start() -> Self {
-        let folder = folder();
-        let data = folder.path().join("data");
-        let made = unprivileged(&program(&["initdb"]), folder.path())
-            .args(["-U", "test", "-A", "trust", "--no-sync", "-D"])
-            .arg(&data)
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{made:?}");
-        let server = unprivileged(&program(&["postgres"]), folder.path())
-            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-D"])
-            .arg(&data)
-            .arg("-k")
-            .arg(folder.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let postgres = Self { folder, server };
-        eventually("the server answers", || {
-            postgres.client().args(["-c", "SELECT 1"]).output().unwrap().status.success().then_some(())
-        });
-        postgres
-    }
-
-    fn client(&self) -> Command {
-        let mut client = Command::new(program(&["psql"]));
-        client.args(["-X", "-A", "-t", "-U", "test", "-d", "postgres", "-h"]).arg(self.folder.path());
-        client
-    }
-
-    fn session(&self, prepared: &str) -> Session {
-        let mut session = Session::open(&mut self.client());
-        session.run(prepared);
-        session
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-QUIT", &self.server.id().to_string()]).status();
-        let _ = self.server.wait();
-    }
+/// Opens a session, and prepares statements in it.
+fn session(server: &PostgresServer, prepared: &str) -> Session {
+    let mut client = Command::new(program(&["psql"]));
+    client.args([
+        "-X",
+        "-A",
+        "-t",
+        "-U",
+        "test",
+        "-d",
+        "postgres",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &server.port().to_string(),
+    ]);
+    let mut session = Session::open(&mut client);
+    session.run(prepared);
+    session
 }
 
 /// A server with the tables of the page, its statements, and how a transaction begins.
-fn prepared() -> (Postgres, String, String) {
+fn prepared() -> (PostgresServer, String, String) {
     let mut page = statements("postgresql");
-    let postgres = Postgres::start();
+    let postgres = PostgresServer::start();
     let schema = [take(&mut page, "schema"), take(&mut page, "fence schema")].join("\n");
-    postgres.session(&schema).run("INSERT INTO account (id, balance) VALUES (7, 0);");
+    session(&postgres, &schema).run("INSERT INTO account (id, balance) VALUES (7, 0);");
     let prepared = format!(
         "PREPARE write (bigint, bigint, bigint) AS {}\nPREPARE fence (text, bigint) AS {}\n\
          PREPARE enter (text, bigint, bigint, bigint) AS {}",
@@ -80,7 +51,7 @@ fn prepared() -> (Postgres, String, String) {
 #[limit(180)]
 fn a_holder_that_freezes_in_mid_transaction_blocks_nobody_in_postgresql() {
     let (postgres, prepared, begin) = prepared();
-    let open = || postgres.session(&prepared);
+    let open = || session(&postgres, &prepared);
     let (mut one, mut two) = (open(), open());
 
     // One statement: frozen after it, nothing is held.
@@ -112,7 +83,7 @@ fn a_holder_that_freezes_in_mid_transaction_blocks_nobody_in_postgresql() {
 #[limit(180)]
 fn postgresql_refuses_whoever_is_not_the_newest_holder() {
     let (postgres, prepared, _) = prepared();
-    let open = || postgres.session(&prepared);
+    let open = || session(&postgres, &prepared);
     let (mut one, mut two) = (open(), open());
 
     // One row.
@@ -151,8 +122,7 @@ fn postgresql_refuses_whoever_is_not_the_newest_holder() {
 }
 
 /// Waits until a session waits for another.
-fn waits(postgres: &Postgres) {
-    let count = "SELECT count(*) FROM pg_locks WHERE NOT granted";
-    let waiting = || postgres.client().args(["-c", count]).output().unwrap().stdout;
-    eventually("one session waits for the other", || waiting().starts_with(b"1").then_some(()));
+fn waits(postgres: &PostgresServer) {
+    let waiting = || postgres.run("SELECT count(*) FROM pg_locks WHERE NOT granted");
+    eventually("one session waits for the other", || waiting().starts_with('1').then_some(()));
 }

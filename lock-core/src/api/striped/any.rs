@@ -209,7 +209,8 @@ impl AnyStripe {
         let stripes: Vec<u32> = keys.iter().filter_map(LockKey::stripe).collect();
         // One attempt asks about all of them; who waits soon hears of those that were busy a moment ago.
         let now = if self.options.wait == Wait::None { Timestamp::NEVER } else { engine.clock.now() };
-        let mut refused = LockError::busy(None);
+        // All may be taken by this process, which asks nobody about them.
+        let mut refused = LockError::busy(None).with_key(&self.name()?);
         for stripe in segments.to_try(&stripes, count, now) {
             let Some(key) = keys.iter().find(|key| key.stripe() == Some(stripe)) else { continue };
             if gate.is_open(key) {
