@@ -64,22 +64,53 @@ fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
     )
 }
 
-/// Processes most of whose commands fail, at whichever store: alerts on stores say so, and what follows from that is no news.
-fn refused() -> String {
-    let sum = |total: &str| format!("sum by ({PROCESS}) (rate(@{total}[<<twoLooks>>]))");
+/// Adds the node of the store to what is of a lock: a store is called after its node, unless it was given a name.
+fn with_node(of_lock: &str) -> String {
+    format!("label_replace({of_lock}, \"node\", \"$1\", \"store\", \"([^#]*).*\")")
+}
+
+/// Leaves out what is of a store that its process cannot use, since most commands there fail or it has no connection: alerts on
+/// stores say so, and what follows from that is no news. `look` says when of a gauge, and `during` of a share. What is of another
+/// store of the same process stays. Some nodes are called after no store: members, shards of a cluster, stores that were given a
+/// name; those explain all that is of their process.
+fn where_its_store_answers(of_lock: &str, look: &dyn Fn(&str) -> String, during: &dyn Fn(&str) -> String) -> String {
+    let at = format!("{PROCESS}, node");
+    let stores = with_node(&format!("max by ({PROCESS}, store) (@store_now_timestamp_seconds)"));
+    let lost = out_of_reach(look);
+    let others = format!(" unless on ({at}) {stores}");
+    format!(
+        "{} unless on ({at}) ({lost}) unless on ({at}) {} unless on ({PROCESS}) (({lost}){others}) unless on ({PROCESS}) {}",
+        with_node(of_lock),
+        during(&refused(&at, "")),
+        during(&refused(PROCESS, &others)),
+    )
+}
+
+/// Where most commands fail, of those that are counted.
+fn refused(by: &str, counted: &str) -> String {
+    let sum = |total: &str| format!("sum by ({by}) (rate(@{total}[<<twoLooks>>]){counted})");
     let (errors, commands) = (sum("backend_errors_total"), sum("backend_command_seconds_count"));
-    format!("({errors} / on ({PROCESS}) ({commands} > 0) > <<errorSharePage>>)")
+    format!("({errors} / on ({by}) ({commands} > 0) > <<errorSharePage>>)")
+}
+
+/// The share of the processes of each service that cannot use a store, as they were scraped last.
+fn share_without_it() -> String {
+    share_of(&format!("({})", out_of_reach(&str::to_owned)))
 }
 
 /// The share of the processes of each service that cannot use a store, where two scrapes at least have shown it.
 fn share_out_of_reach() -> String {
-    let by = format!("{SERVICE}, node");
     let lost = out_of_reach(&str::to_owned);
     let counted = "@quorum_members{state=\"counted\"}";
     let twice = [
         twice("@backend_connected", "(@backend_connected == 0)"),
         twice(counted, &format!("ignoring (state) ({counted} < ignoring (state) @quorum_majority)")),
     ];
+    share_of(&format!("(({lost}) and on ({PROCESS}, node) ({}))", twice.join(" or ")))
+}
+
+fn share_of(processes: &str) -> String {
+    let by = format!("{SERVICE}, node");
     let all = format!("count by ({by}) (max by ({PROCESS}, node) (@backend_connected or @quorum_majority))");
-    format!("count by ({by}) (({lost}) and on ({PROCESS}, node) ({})) / on ({by}) {all}", twice.join(" or "))
+    format!("count by ({by}) {processes} / on ({by}) {all}")
 }

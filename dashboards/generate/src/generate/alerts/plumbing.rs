@@ -1,11 +1,12 @@
 //! Alerts on the infrastructure that the locks and these alerts depend on.
 
-use super::{AT_STAKE, happened, share_out_of_reach};
+use super::{AT_STAKE, happened, share_out_of_reach, share_without_it};
 use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth};
 use crate::generate::recording::INSPECTORS;
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
+    let answers = format!(" unless on ({SERVICE}, node) ({} >= <<errorSharePage>>)", share_without_it());
     vec![
         Alert::new(
             "LockStoreUnreachable",
@@ -21,7 +22,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
              {{{{ $labels.node }}}}; of a quorum, a majority of its members. Locks held by their call sites are lost when their leases end, \
              and no new one is granted. {AT_STAKE}Look at the store and the way to it: `lockctl topology` says what each server answers."
         )),
-        failing_commands("LockStoreRefuses", Severity::Critical, "<<twoLooks>>", "<<errorSharePage>>")
+        // One that does not answer at all has the alert above, whichever of the two would come first.
+        failing_commands("LockStoreRefuses", Severity::Critical, "<<twoLooks>>", "<<errorSharePage>>", &answers)
             .after("2m")
             .says(&format!(
                 "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
@@ -29,7 +31,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
                  store is full (INFO memory: raise maxmemory, or find what fills it), refuses writes (a replica, a full disk, too few \
                  replicas: `lockctl topology`), or its users were changed (ACL LOG): the runbook has the command for each."
             )),
-        failing_commands("LockStoreErrors", Severity::Warning, "5m", "<<errorShare>>").after("5m").says(&format!(
+        failing_commands("LockStoreErrors", Severity::Warning, "5m", "<<errorShare>>", "").after("5m").says(&format!(
             "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
              {{{{ $labels.node }}}} fail. {KINDS}Acquires fail and renewals come late at every call site that uses it. The panel \
              \"Failed commands\" shows when it began.",
@@ -216,7 +218,7 @@ const KINDS: &str = "{{ range query (printf \"sum by (kind) (rate(@backend_error
                      $labels.job) | sortByLabel \"kind\" }}{{ .Labels.kind }}: {{ .Value | humanize }} a second; {{ end }}";
 
 /// A single command that fails is no share.
-fn failing_commands(name: &'static str, severity: Severity, window: &str, share: &str) -> Alert {
+fn failing_commands(name: &'static str, severity: Severity, window: &str, share: &str, unless: &str) -> Alert {
     let by = format!("{SERVICE}, node");
     let errors = |how: &str| format!("sum by ({by}) ({how}(@backend_errors_total[{window}]))");
     Alert::new(
@@ -224,7 +226,7 @@ fn failing_commands(name: &'static str, severity: Severity, window: &str, share:
         severity,
         &format!(
             "({} / on ({by}) (sum by ({by}) (rate(@backend_command_seconds_count[{window}])) > 0) > {share}) \
-             and on ({by}) ({} > 4.5)",
+             and on ({by}) ({} > 4.5){unless}",
             errors("rate"),
             errors("increase"),
         ),

@@ -1,6 +1,6 @@
 //! Alerts on elections, jobs, and numbers that processes must agree about.
 
-use super::{SITES, out_of_reach, refused};
+use super::{SITES, where_its_store_answers};
 use crate::generate::names::{LOCK, PROCESS, SERVICE, STORE, age_of_process, down, growth, once, store_now};
 use crate::generate::recording::{JOB_PERIOD, LAST_SUCCESS};
 use crate::generate::rule::{Alert, Severity};
@@ -48,11 +48,11 @@ fn no_leader() -> Alert {
         "(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})",
         down()
     );
-    // Who cannot ask the store cannot lead: the store has its own alert.
-    let cut_off = format!(
-        "(max by ({PROCESS}, store, lock) (@candidates) > 0 and on ({PROCESS}) (({}) or {}))",
-        out_of_reach(&str::to_owned),
-        refused()
+    // Who cannot ask the store cannot lead, and the store has its own alert: one that can would lead.
+    let could = where_its_store_answers(
+        &format!("(max by ({PROCESS}, store, lock) (@candidates) > 0)"),
+        &str::to_owned,
+        &str::to_owned,
     );
     let held = format!("max by ({LOCK}) (@inspector_held)");
     let missing = format!("{} - on ({LOCK}) {led}", elections());
@@ -62,7 +62,7 @@ fn no_leader() -> Alert {
         "LockNoLeader",
         Severity::Critical,
         &format!(
-            "{missing} > 0 and on ({LOCK}) ({fewer}) unless on ({LOCK}) {silent} unless on ({LOCK}) {cut_off} \
+            "{missing} > 0 and on ({LOCK}) ({fewer}) and on ({LOCK}) ({could}) unless on ({LOCK}) {silent} \
              unless on ({LOCK}) ({held} >= on ({LOCK}) {})",
             elections()
         ),

@@ -1,6 +1,6 @@
 //! Alerts on dangers to data.
 
-use super::{HOLDING, SITES, WAITING, happened, out_of_reach, refused};
+use super::{HOLDING, SITES, WAITING, happened, where_its_store_answers, with_node};
 use crate::generate::names::{LOCK, PROCESS, SERVICE};
 use crate::generate::rule::{Alert, Severity};
 
@@ -24,11 +24,13 @@ fn lost() -> Vec<Alert> {
             Severity::Critical,
             // Separate alerts report that the store was away, or refused everything, once for all of its locks.
             &format!(
-                "({}) or (({}) unless on ({PROCESS}) ({}) unless on ({PROCESS}) max_over_time({}[15m:30s]))",
-                lost("expired|stolen|failover"),
-                lost("unreachable"),
-                out_of_reach(&|series| format!("min_over_time({series}[15m])")),
-                refused(),
+                "{} or ({})",
+                with_node(&lost("expired|stolen|failover")),
+                where_its_store_answers(
+                    &lost("unreachable"),
+                    &|series| format!("min_over_time({series}[15m])"),
+                    &|share| format!("max_over_time({share}[15m:30s])"),
+                ),
             ),
             "{{ $labels.lock }} was lost by its holder in {{ $labels.instance }}: {{ $labels.reason }}",
         )
@@ -99,7 +101,7 @@ fn lost() -> Vec<Alert> {
         Alert::new(
             "LockReleaseAbandoned",
             Severity::Warning,
-            &happened("releases_total{outcome=\"abandoned\"}", 15, &by_lock),
+            &with_node(&happened("releases_total{outcome=\"abandoned\"}", 15, &by_lock)),
             "Releases of {{ $labels.lock }} did not reach the store",
         )
         .says(&format!(
@@ -117,7 +119,9 @@ fn near() -> Vec<Alert> {
         Alert::new(
             "LockLeaseNearlyLost",
             Severity::Warning,
-            &format!("histogram_quantile(0.05, sum by ({by_lock}, le) (rate(@lease_remaining_ratio_bucket[10m]))) < 0.3"),
+            &with_node(&format!(
+                "histogram_quantile(0.05, sum by ({by_lock}, le) (rate(@lease_remaining_ratio_bucket[10m]))) < 0.3"
+            )),
             "Leases of {{ $labels.lock }} are renewed with only {{ $value | humanizePercentage }} left",
         )
         .after("10m")
@@ -130,10 +134,10 @@ fn near() -> Vec<Alert> {
         Alert::new(
             "LockRenewalsFailing",
             Severity::Warning,
-            &format!(
+            &with_node(&format!(
                 "sum by ({by_lock}) (rate(@renewals_total{{outcome!=\"ok\"}}[5m])) \
                  / (sum by ({by_lock}) (rate(@renewals_total[5m])) > 0) > 0.01"
-            ),
+            )),
             "{{ $value | humanizePercentage }} of the renewals of {{ $labels.lock }} fail",
         )
         .after("5m")
