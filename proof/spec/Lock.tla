@@ -43,7 +43,8 @@ rest == <<writes, resource, faults, calm>>
 AllFaults == {"break", "miss", "twice", "crash", "restart", "flush", "promote", "revoke", "withdraw"}
 Keeps(rule) == rule \notin Off
 Max(a, b) == IF a > b THEN a ELSE b
-Symmetry == Permutations(Processes)
+\* Processes of one mode are alike: no action asks which of them it is.
+Symmetry == Permutations(Sharers) \cup Permutations(Processes \ Sharers)
 None == [kind |-> "none"]
 
 (***************************************************************************)
@@ -290,7 +291,8 @@ Receive(p) ==
                [] m.kind = "renewed" /\ Holds(p) ->
                     /\ hears /\ UNCHANGED seen
                     \* A deadline only rises, and nothing revives a lease after it.
-                    /\ Becomes(p, [known EXCEPT !.deadline = IF Clock(p) < @ THEN Max(@, m.stamp + Ttl - Margin) ELSE @])
+                    /\ LET sent == IF Keeps("RenewalsCountFromSending") THEN m.stamp ELSE Clock(p)
+                       IN Becomes(p, [known EXCEPT !.deadline = IF Clock(p) < @ THEN Max(@, sent + Ttl - Margin) ELSE @])
                [] m.kind = "lost" /\ Holds(p) -> EndClaim(p, drops) /\ UNCHANGED seen
                [] m.kind = "released" -> hears /\ Becomes(p, Idle(q.n)) /\ UNCHANGED seen
                [] OTHER -> hears /\ Becomes(p, known) /\ UNCHANGED seen

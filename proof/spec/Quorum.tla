@@ -16,6 +16,7 @@ CONSTANTS
   Excluded,              \* for how long a member that lost its data does not count: the longest lease
   Draws, Horizon,        \* how many tokens a tick is worth; how far time goes
   Renews,                \* whether holders renew
+  OnTheWay,              \* how many requests of a process are on their way to a member at most
   Faults, Times,         \* which faults may strike, and how often each
   Off                    \* the rules that are taken out
 
@@ -25,7 +26,7 @@ VARIABLES
   asked,                 \* requests on their way, by process and member, in order
   proc,                  \* what each process knows
   faults,                \* how often each fault may still strike
-  seen                   \* what nobody knows, for judging: the newest token of a section
+  seen                   \* what nobody knows, for judging: the tokens with which somebody entered
 
 vars == <<now, lag, member, asked, proc, faults, seen>>
 
@@ -33,15 +34,15 @@ AllFaults == {"lose", "restart", "crash", "revoke"}
 Keeps(rule) == rule \notin Off
 Max(a, b) == IF a > b THEN a ELSE b
 Greatest(S) == CHOOSE x \in S : \A y \in S : y <= x
-Symmetry == Permutations(Processes)
-WholeSymmetry == Symmetry \cup Permutations(Members)   \* where members are alike
+\* Processes are alike, and so are members of both lists with equal clocks.
+Symmetry == Permutations(Processes) \cup Permutations((Old \cap New) \ Ahead)
 Clock(p) == now - lag[p]
 Majority(list) == IF Keeps("MoreThanHalf") THEN (Cardinality(list) \div 2) + 1 ELSE (Cardinality(list) + 1) \div 2
 Strikes(fault) == faults[fault] > 0 /\ faults' = [faults EXCEPT ![fault] = @ - 1]
 
 Nobody == <<"nobody", 0>>
 Idle(n, list) == [state |-> "idle", n |-> n, list |-> list, round |-> 0, sent |-> 0, deadline |-> 0,
-                  votes |-> {}, first |-> {}, token |-> 0, renewed |-> {}]
+                  votes |-> {}, first |-> {}, token |-> 0, after |-> 0, renewed |-> {}]
 Claim(p) == <<p, proc[p].n>>
 Holds(p) == proc[p].state = "holding"
 Inside(p) == Holds(p) /\ (Clock(p) < proc[p].deadline \/ ~Keeps("DeadlineReadAtTake"))
@@ -110,18 +111,24 @@ Acquire(p) ==
   LET n == proc[p].n + 1
   IN /\ proc[p].state = "idle" /\ n <= Claims
      /\ Becomes(p, [Idle(n, proc[p].list) EXCEPT !.state = "voting", !.round = 1, !.sent = Clock(p),
-                                                 !.deadline = Clock(p) + Ttl - Margin])
+                                                 !.deadline = Clock(p) + Ttl - Margin,
+                                                 !.after = IF "revoke" \in Faults THEN Greatest(seen.entered \cup {0}) ELSE 0])
      /\ Asks(p, proc[p].list, Question(p, "vote", n, 1, 0))
      /\ UNCHANGED <<now, lag, member, faults, seen>>
 
 \* From whom it was taken before it knew that it had it enters late, with the older token, and the fence refuses it.
 Judged(p) == "revoke" \notin Faults \/ Cardinality({m \in Members : Has(m, Claim(p))}) >= Majority(proc[p].list)
 
-\* It enters only before its deadline.  Then its token must exceed all before it.
+\* A token is nobody else's, exceeds all that entered before it was asked for, and, of whom still has the lock, all before.
+\* Where nobody revokes, the last says it all, and `after` is not kept.
+Falls(p, token) == \/ token \in seen.entered \/ token <= proc[p].after
+                   \/ Judged(p) /\ \E other \in seen.entered : token <= other
+
+\* It enters only before its deadline.
 Enters(p, token) ==
   /\ Clock(p) < proc[p].deadline \/ ~Keeps("DeadlineReadAtTake")
-  /\ Becomes(p, [proc[p] EXCEPT !.state = "holding", !.token = token, !.votes = {}, !.first = {}])
-  /\ seen' = [newest |-> Max(seen.newest, token), fell |-> seen.fell \/ (token <= seen.newest /\ Judged(p))]
+  /\ Becomes(p, [proc[p] EXCEPT !.state = "holding", !.token = token, !.votes = {}, !.first = {}, !.after = 0])
+  /\ seen' = [entered |-> seen.entered \cup {token}, fell |-> seen.fell \/ Falls(p, token)]
   /\ UNCHANGED <<now, lag, member, asked, faults>>
 
 Tokens(Q) == {v.token : v \in Q}
@@ -163,7 +170,7 @@ AskRenewal(p) ==
   /\ UNCHANGED <<now, lag, member, faults, seen>>
 
 Renewed(p) ==
-  /\ Inside(p) /\ Cardinality(proc[p].renewed) >= Majority(proc[p].list)
+  /\ Inside(p) /\ Cardinality(proc[p].renewed) >= IF Keeps("RenewedByMajority") THEN Majority(proc[p].list) ELSE 1
   /\ Becomes(p, [proc[p] EXCEPT !.deadline = Max(@, proc[p].sent + Ttl - Margin), !.renewed = {}])
   /\ UNCHANGED <<now, lag, member, asked, faults, seen>>
 
@@ -207,7 +214,7 @@ Init ==
   /\ asked = [p \in Processes |-> [m \in Members |-> <<>>]]
   /\ proc = [p \in Processes |-> Idle(0, Old)]
   /\ faults = [fault \in AllFaults |-> IF fault \in Faults THEN Times ELSE 0]
-  /\ seen = [newest |-> 0, fell |-> FALSE]
+  /\ seen = [entered |-> {}, fell |-> FALSE]
 
 Next ==
   \/ \E p \in Processes :
@@ -218,6 +225,8 @@ Next ==
   \/ Revoke \/ Tick
 
 Spec == Init /\ [][Next]_vars
+
+FewOnTheWay == \A p \in Processes, m \in Members : Len(asked[p][m]) <= OnTheWay
 
 NoTwoHolders == Cardinality({p \in Processes : Inside(p)}) <= 1
 TokensGrow == ~seen.fell

@@ -50,8 +50,8 @@ enum Action {
     },
     /// Has TLC look at the specification in TLA+: claims, claims without a rule, broken assumptions
     Spec {
-        /// `Lock`, `Quorum`, or one `.cfg` file of `proof/spec`; all if left out
-        name: Option<String>,
+        /// How `.cfg` files of `proof/spec` are called or begin, as `Lock`, `Quorum-broken` or `fence`; all if left out
+        names: Vec<String>,
         /// With the greater bounds that the `.cfg` files name
         #[arg(long)]
         longer: bool,
@@ -113,7 +113,7 @@ pub(crate) fn main() -> ExitCode {
             print!("{page}");
             true
         }),
-        Some(Action::Spec { name, longer }) => spec::run(name.as_deref(), longer),
+        Some(Action::Spec { names, longer }) => spec::run(&names, longer),
         Some(Action::Caller { workload, words }) => {
             caller::main(&workload, &words);
             Ok(true)

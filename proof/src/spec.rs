@@ -7,9 +7,11 @@ mod value;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use crate::spec::config::{Config, Row, Wanted};
-use crate::spec::tlc::{Outcome, Report};
+use crate::spec::tlc::{Outcome, Report, Tlc};
 
 /// Where the specification lies, and where what TLC writes goes.
 fn places() -> (PathBuf, PathBuf) {
@@ -18,24 +20,22 @@ fn places() -> (PathBuf, PathBuf) {
 }
 
 /// Checks what is named, or all. Returns whether everything is as it must be.
-pub(crate) fn run(name: Option<&str>, longer: bool) -> Result<bool, String> {
+pub(crate) fn run(names: &[String], longer: bool) -> Result<bool, String> {
     let (spec, target) = places();
-    let configs = named(config::read_all(&spec)?, name)?;
+    let configs = named(config::read_all(&spec)?, names)?;
     let tlc = tlc::find()?;
     let rows: Vec<Row> = configs.iter().flat_map(|config| config.rows(longer)).collect();
-    let (mut reports, mut seen) = (Vec::new(), BTreeSet::new());
-    for (number, row) in rows.iter().enumerate() {
-        let place = format!("{} of {}: {}", number + 1, rows.len(), row.title());
-        let report = tlc.check(&spec, &target, row, &place)?;
+    let reports = check_all(&tlc, &spec, &target, &rows)?;
+    let mut seen = BTreeSet::new();
+    for (row, report) in rows.iter().zip(&reports) {
         if let Outcome::CounterExample { what, trace } = &report.outcome {
             println!("\n{}: {what} does not hold. {} steps:\n", row.title(), trace.len().saturating_sub(1));
             print!("{}", story::tell(trace));
         }
         seen.extend(report.happened.iter().map(|action| format!("{}: {action}", row.module)));
-        reports.push(report);
     }
     println!("\n{}", table(&rows, &reports));
-    let missing = if name.is_none() { never_happened(&spec, &configs, &seen)? } else { Vec::new() };
+    let missing = if names.is_empty() { never_happened(&spec, &configs, &seen)? } else { Vec::new() };
     for action in &missing {
         println!("never happened in any claim: {action}");
     }
@@ -44,17 +44,37 @@ pub(crate) fn run(name: Option<&str>, longer: bool) -> Result<bool, String> {
     Ok(wrong == 0 && missing.is_empty())
 }
 
-fn named(configs: Vec<Config>, name: Option<&str>) -> Result<Vec<Config>, String> {
-    let Some(name) = name else { return Ok(configs) };
-    let names: Vec<String> = configs.iter().map(|config| config.name.clone()).collect();
-    let chosen: Vec<Config> = configs
-        .into_iter()
-        .filter(|config| config.name == name || config.module == name || config.short() == name)
-        .collect();
-    if chosen.is_empty() {
-        return Err(format!("the specification has no `{name}`; it has {}", names.join(", ")));
+/// Looks at two rows at a time: most of the time of a short one goes into starting TLC.
+fn check_all(tlc: &Tlc, spec: &Path, target: &Path, rows: &[Row]) -> Result<Vec<Report>, String> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(row) = rows.get(number) else { return Ok(done) };
+            let place = format!("{} of {}: {}", number + 1, rows.len(), row.title());
+            done.push((number, tlc.check(spec, target, row, &place)?));
+        }
+    };
+    let mut done = thread::scope(|scope| {
+        let (one, other) = (scope.spawn(work), scope.spawn(work));
+        let ended = [one, other].map(|worker| worker.join().unwrap_or_else(|_| Err("a look at a row panicked".into())));
+        ended
+            .into_iter()
+            .collect::<Result<Vec<Vec<(usize, Report)>>, String>>()
+            .map(|done| done.into_iter().flatten().collect::<Vec<_>>())
+    })?;
+    done.sort_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, report)| report).collect())
+}
+
+fn named(configs: Vec<Config>, names: &[String]) -> Result<Vec<Config>, String> {
+    let is = |config: &Config, name: &String| config.name.starts_with(name) || config.short() == name;
+    if let Some(name) = names.iter().find(|name| !configs.iter().any(|config| is(config, name))) {
+        let all: Vec<&str> = configs.iter().map(|config| &*config.name).collect();
+        return Err(format!("the specification has no `{name}`; it has {}", all.join(", ")));
     }
-    Ok(chosen)
+    Ok(configs.into_iter().filter(|config| names.is_empty() || names.iter().any(|name| is(config, name))).collect())
 }
 
 /// The actions of a module that happened in none of its claims.
@@ -69,11 +89,14 @@ fn never_happened(spec: &Path, configs: &[Config], seen: &BTreeSet<String>) -> R
     Ok(missing)
 }
 
+/// A table as README.md has it.
 fn table(rows: &[Row], reports: &[Report]) -> String {
     let mut lines = vec![["claim", "bounds", "states", "time", "verdict"].map(str::to_owned)];
     for (row, report) in rows.iter().zip(reports) {
         let verdict = match (&report.outcome, row.is_as_wanted(&report.outcome)) {
             (Outcome::Holds, true) => "holds".to_owned(),
+            (Outcome::Cut, true) => "was not looked at to its end; nothing wrong so far".to_owned(),
+            (Outcome::Cut, false) => "DID NOT FAIL SO FAR, AND MUST".to_owned(),
             (Outcome::CounterExample { trace, .. }, true) => {
                 format!("fails as it must, in {} steps", trace.len().saturating_sub(1))
             }
@@ -82,24 +105,15 @@ fn table(rows: &[Row], reports: &[Report]) -> String {
         };
         lines.push([row.title(), row.bounds(), report.states.clone(), report.time.clone(), verdict]);
     }
-    let mut widths = [0; 5];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let pad = |line: &[String; 5]| {
-        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    lines.iter().map(pad).collect::<Vec<_>>().join("\n")
+    lines.insert(1, ["---"; 5].map(str::to_owned));
+    lines.iter().map(|line| format!("| {} |", line.join(" | "))).collect::<Vec<_>>().join("\n")
 }
 
 impl Row {
     fn is_as_wanted(&self, outcome: &Outcome) -> bool {
         matches!(
             (&self.wanted, outcome),
-            (Wanted::Holds, Outcome::Holds) | (Wanted::CounterExample, Outcome::CounterExample { .. })
+            (Wanted::Holds, Outcome::Holds | Outcome::Cut) | (Wanted::CounterExample, Outcome::CounterExample { .. })
         )
     }
 }

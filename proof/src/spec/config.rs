@@ -14,7 +14,7 @@ pub(super) struct Config {
     wanted: Wanted,
     /// The rules without each of which the claim fails.
     without: Vec<String>,
-    /// Greater bounds, `NAME = VALUE`.
+    /// Greater bounds, `NAME = VALUE; NAME = VALUE`.
     longer: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ fn parse(name: String, text: String) -> Result<Config, String> {
         if let Some(rules) = comment.strip_prefix("Without: ") {
             config.without = rules.split(' ').map(str::to_owned).collect();
         } else if let Some(bounds) = comment.strip_prefix("Longer: ") {
-            config.longer = bounds.split(", ").map(str::to_owned).collect();
+            config.longer = bounds.split("; ").map(str::to_owned).collect();
         } else if let Some(assumption) = comment.strip_prefix("Ends in a counter-example: ") {
             config.wanted = Wanted::CounterExample;
             assumption.clone_into(&mut config.says);
@@ -123,14 +123,20 @@ impl Row {
         self.title().replace(' ', "-")
     }
 
-    /// How many processes and claims there are, and how far time goes.
+    /// How many processes and claims there are, how far time goes, how long a lease is, and what may strike once.
     pub(super) fn bounds(&self) -> String {
         let value = |name: &str| {
             let value = self.text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(" = "));
             value.unwrap_or_default().to_owned()
         };
         let processes = value("Processes").split(',').count();
-        format!("{processes} × {}, {} ticks", value("Claims"), value("Horizon"))
+        let members = value("Members").split(',').filter(|member| !member.is_empty()).count();
+        let members = if members == 0 { String::new() } else { format!("{members} members, ") };
+        let faults = value("Faults").replace(['{', '}', '"'], "");
+        let faults = if faults.is_empty() { faults } else { format!("; {faults}") };
+        let way = value("OnTheWay");
+        let faults = if matches!(&*way, "" | "9") { faults } else { format!(", {way} on the way{faults}") };
+        format!("{members}{processes} × {}, {} ticks, ttl {}{faults}", value("Claims"), value("Horizon"), value("Ttl"))
     }
 }
 
@@ -151,4 +157,54 @@ pub(super) fn actions(module: &str) -> Vec<String> {
     let parts = next.split(['/', ':']);
     let names = parts.map(|part| part.trim().split(['(', ' ']).next().unwrap_or_default().to_owned());
     names.filter(|name| name.starts_with(char::is_uppercase)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use lock_core::testing::limit;
+
+    use super::{Wanted, read, read_all};
+
+    /// README.md has a table of what was looked at. A claim whose bounds changed since is not what the table speaks of.
+    #[test]
+    #[limit]
+    fn the_page_has_the_bounds_of_each_claim_as_they_are() {
+        let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("spec");
+        let page = read(&spec.join("README.md")).unwrap();
+        let table = page.split("## Bounds").nth(1).unwrap().split("\n## ").next().unwrap();
+        let told: Vec<String> = table.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect();
+        let claims = read_all(&spec).unwrap().into_iter().filter(|config| config.wanted == Wanted::Holds);
+        let rows = claims.map(|config| config.rows(false).remove(0));
+        let rows: Vec<String> = rows.map(|row| format!("{} | {}", row.title(), row.bounds())).collect();
+        assert_eq!(told, rows);
+    }
+
+    #[test]
+    #[limit]
+    fn each_greater_bound_is_set_and_nothing_else_is_changed() {
+        let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("spec");
+        let mut changed = 0;
+        for config in read_all(&spec).unwrap() {
+            let longer = config.rows(true)[0].text.clone();
+            for bound in &config.longer {
+                assert!(longer.lines().any(|line| line.trim() == bound), "{}: {bound}", config.name);
+            }
+            let lines = config.text.lines().zip(longer.lines()).filter(|(one, other)| one != other).count();
+            assert_eq!(
+                (lines, longer.lines().count()),
+                (config.longer.len(), config.text.lines().count()),
+                "{}",
+                config.name
+            );
+            assert!(config.longer.iter().all(|bound| bound.matches('{').count() == bound.matches('}').count()));
+            changed += lines;
+        }
+        assert!(changed > 20, "{changed}");
+    }
+
+    fn cells(line: &str) -> String {
+        line.trim_matches(['|', ' ']).split(" | ").take(2).collect::<Vec<_>>().join(" | ")
+    }
 }

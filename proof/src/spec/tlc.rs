@@ -5,9 +5,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::spec::config::Row;
 use crate::spec::story::{Moment, read};
+
+/// How long a look with greater bounds may take. The weekly job has time for all of them.
+const LONGEST: Duration = Duration::from_secs(25 * 60);
 
 /// How TLC is started.
 pub(super) struct Tlc {
@@ -25,7 +29,12 @@ pub(super) struct Report {
 
 pub(super) enum Outcome {
     Holds,
-    CounterExample { what: String, trace: Vec<Moment> },
+    /// It was stopped before its end, and nothing was wrong until then.
+    Cut,
+    CounterExample {
+        what: String,
+        trace: Vec<Moment>,
+    },
 }
 
 /// Looks for Java and for TLC.
@@ -69,7 +78,7 @@ impl Tlc {
             .stderr(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let mut said = String::new();
+        let (mut said, mut cut, began) = (String::new(), false, Instant::now());
         for line in tlc.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
             let line = line.map_err(failed)?;
             if line.starts_with("Starting") || line.starts_with("Progress") {
@@ -77,13 +86,18 @@ impl Tlc {
             }
             said.push_str(&line);
             said.push('\n');
+            // TLC says every minute how far it is.
+            if row.longer && !cut && began.elapsed() > LONGEST {
+                cut = true;
+                tlc.kill().map_err(failed)?;
+            }
         }
         tlc.wait().map_err(failed)?;
         let written = folder.join("tlc.txt");
         fs::write(&written, &said).map_err(failed)?;
         // A journal of states of a run that is over helps nobody.
         let _ = fs::remove_dir_all(folder.join("states"));
-        let outcome = outcome(&said).ok_or_else(|| {
+        let outcome = outcome(&said).or(cut.then_some(Outcome::Cut)).ok_or_else(|| {
             let first = said.lines().find(|line| line.contains("rror")).unwrap_or("it said nothing");
             format!("TLC could not look at {}: {first} ({})", row.title(), written.display())
         })?;
