@@ -11,19 +11,7 @@ use crate::sql::{program, statements, take};
 /// Opens a session, and prepares statements in it.
 fn session(server: &PostgresServer, prepared: &str) -> Session {
     let mut client = Command::new(program(&["psql"]));
-    client.args([
-        "-X",
-        "-A",
-        "-t",
-        "-U",
-        "test",
-        "-d",
-        "postgres",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        &server.port().to_string(),
-    ]);
+    client.args(["-XAt", "-Utest", "-dpostgres", "-h127.0.0.1"]).arg(format!("-p{}", server.port()));
     let mut session = Session::open(&mut client);
     session.run(prepared);
     session
