@@ -89,9 +89,9 @@ LANGUAGE sql IMMUTABLE AS $$
   )
 $$;
 
--- A number that stands for the pins of a lock: transactions that pin it share an advisory lock under it, by which they are seen.
+-- A number that stands for the pins of a lock, of this schema: transactions that pin it share an advisory lock under it, by which they are seen.
 CREATE FUNCTION lock_core.pin_number(k text) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(k, 7302) $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended('lock_core.' || k, 7302) $$;
 
 -- A number that stands for the session that listens for an inbox: it holds an advisory lock under it.
 CREATE FUNCTION lock_core.presence_v1(inbox text) RETURNS bigint

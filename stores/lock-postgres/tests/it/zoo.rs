@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::{PostgresServer, limit};
-use lock_core::{Attempt, FencingToken, LockBackend, Release};
+use lock_core::{Attempt, FencingToken, Inspector as _, LockBackend, Release};
 use lock_postgres::PostgresStore;
 use tokio_postgres::Client;
 
@@ -68,6 +68,26 @@ fn tokens_are_repeated_where_the_floor_does_not_know_the_rows_that_went() {
             ));
             let next = granted(&store, &claim("zoo", LONG)).await;
             assert_eq!(next.get() > far.cast_unsigned(), !instead.is_empty(), "{schema}: {next} after {far}");
+        }
+    });
+}
+
+#[test]
+#[limit]
+fn a_pin_that_leaves_no_trace_is_not_seen_nor_is_one_of_another_schema() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let rule = "PERFORM pg_try_advisory_xact_lock_shared(";
+        let mut open = Vec::new();
+        for (schema, instead) in [("traced", rule), ("untraced", "PERFORM pg_typeof(")] {
+            let store = without(&server, schema, rule, instead);
+            let (client, held) = (session(&server).await, claim("zoo", LONG));
+            let token = granted(&store, &held).await;
+            client.batch_execute("BEGIN").await.unwrap();
+            pin(&client, schema, token).await.unwrap();
+            let entry = store.entry(&held.key).await.unwrap().unwrap();
+            assert_eq!(entry.details.len(), usize::from(instead == rule), "{schema}: {entry:?}");
+            open.push(client);
         }
     });
 }
