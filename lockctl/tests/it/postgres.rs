@@ -98,6 +98,7 @@ async fn locks_in_a_database_are_shown_explained_and_taken_away() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
+#[expect(clippy::disallowed_methods, reason = "on the runtime of the test")]
 async fn a_lock_that_an_open_transaction_keeps_is_not_called_free() {
     let server = PostgresServer::start();
     let (_locks, guard) = take(&server, "account:7").await;

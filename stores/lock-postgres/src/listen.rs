@@ -140,7 +140,7 @@ fn deliver(inbox: &Inbox, text: &str) {
     match read() {
         Some(grant) => inbox.granted(grant),
         None => {
-            tracing::debug!("a message that is neither a grant nor a revocation came to the inbox of a lock manager")
+            tracing::debug!("a message that is neither a grant nor a revocation came to the inbox of a lock manager");
         }
     }
 }
