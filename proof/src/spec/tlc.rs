@@ -16,6 +16,7 @@ const LONGEST: Duration = Duration::from_secs(25 * 60);
 /// How TLC is started.
 pub(super) struct Tlc {
     jar: PathBuf,
+    coverage: bool,
 }
 
 /// What TLC found.
@@ -23,7 +24,7 @@ pub(super) struct Report {
     pub(super) outcome: Outcome,
     pub(super) states: String,
     pub(super) time: String,
-    /// The actions that happened.
+    /// The actions that happened, if that was counted.
     pub(super) happened: BTreeSet<String>,
 }
 
@@ -37,8 +38,8 @@ pub(super) enum Outcome {
     },
 }
 
-/// Looks for Java and for TLC.
-pub(super) fn find() -> Result<Tlc, String> {
+/// Looks for Java and for TLC. Whether it counts which actions happened: to prepare that takes ten seconds of each run.
+pub(super) fn find(coverage: bool) -> Result<Tlc, String> {
     let java = Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !java.is_ok_and(|status| status.success()) {
         return Err(
@@ -53,7 +54,7 @@ pub(super) fn find() -> Result<Tlc, String> {
             jar.display()
         ));
     }
-    Ok(Tlc { jar })
+    Ok(Tlc { jar, coverage })
 }
 
 impl Tlc {
@@ -71,8 +72,9 @@ impl Tlc {
             .args(if row.longer { &["-Xmx6g"][..] } else { &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"] })
             .arg("-cp")
             .arg(&self.jar)
-            .args(["tlc2.TLC", "-nowarning", "-workers", "1", "-coverage", "60", "-metadir"])
-            .args(["states", "-config", "checked.cfg", &module])
+            .args(["tlc2.TLC", "-nowarning", "-workers", "1"])
+            .args(if self.coverage { &["-coverage", "60"][..] } else { &[] })
+            .args(["-metadir", "states", "-config", "checked.cfg", &module])
             .current_dir(&folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
