@@ -83,6 +83,7 @@ pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
         "pid": waiter.info.as_ref().map(|info| info.pid),
         "waiting_for_seconds": waiter.waiting_for.as_secs_f64(),
         "confirmed_seconds_ago": waiter.confirmed.map(|time| time.as_secs_f64()),
+        "asleep": waiter.asleep,
     });
     identify(&mut record, Some(waiter.owner), false);
     record
@@ -157,7 +158,11 @@ pub(crate) fn waiters_table(waiters: &[Waiter]) -> String {
             waiter.position.to_string(),
             mode(waiter.mode),
             human(waiter.waiting_for),
-            waiter.confirmed.map_or(NOTHING.to_owned(), |time| format!("{} ago", human(time))),
+            match waiter.confirmed {
+                Some(time) => format!("{} ago", human(time)),
+                None if waiter.asleep => "asleep".to_owned(),
+                None => NOTHING.to_owned(),
+            },
             waiter.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
             waiter.info.as_ref().map_or(NOTHING.to_owned(), process),
             owner(waiter.owner, false),

@@ -57,6 +57,8 @@ pub enum Report {
     Revoked(OwnerId),
     /// The connection was reopened.
     Reconnected,
+    /// Grants do not arrive any more.
+    Deaf,
 }
 
 impl Reports {
@@ -97,6 +99,7 @@ impl From<Message> for Report {
             Message::Wanted(owner) => Self::Wanted(owner),
             Message::Revoked { owner, .. } => Self::Revoked(owner),
             Message::Reconnected => Self::Reconnected,
+            Message::Deaf => Self::Deaf,
         }
     }
 }

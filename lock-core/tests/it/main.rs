@@ -71,6 +71,8 @@ mod sentinel;
 mod server_clock;
 mod shutdown;
 mod simulation;
+#[cfg(feature = "redis")]
+mod sleepers;
 mod spans;
 mod striped;
 #[cfg(feature = "redis")]

@@ -24,6 +24,7 @@ pub(crate) fn scenario() -> Scenario {
         keeps_remnant: false,
         never_passes: false,
         shares: false,
+        sleeps: false,
         finds_stalls: false,
         states: 40_000,
     }

@@ -63,6 +63,7 @@ impl State {
         let claim = gate.claim?;
         gate.attempt += 1;
         (gate.asking, gate.last_sent) = (true, sent);
+        (gate.asleep_until, gate.woken) = (None, false);
         let execute_before = if scenario.keeps(Rule::OneDeadline) { gate.execute_before } else { sent + BUDGET };
         let floor = if scenario.keeps(Rule::FloorsAreKept) { gate.floor } else { 0 };
         Some(Ask { claim, attempt: gate.attempt, sent, execute_before, floor })
@@ -144,7 +145,9 @@ impl State {
         if void {
             return;
         }
-        let deadline = counted_from + GRANT_TTL;
+        let asleep = gate.asleep_until.is_some();
+        let confirms = scenario.keeps(Rule::SleepersConfirm);
+        let deadline = if asleep && !confirms { now + GRANT_TTL } else { counted_from + GRANT_TTL };
         if now < deadline {
             self.hold(scenario, at, grant.drawn, deadline);
         } else if gate.asking {

@@ -23,6 +23,7 @@ mod receive;
 mod removed;
 mod scenario;
 mod server;
+mod sleep;
 mod state;
 mod steps;
 mod turns;

@@ -16,7 +16,13 @@ impl State {
                     self.end(scenario, claim, None);
                 }
             }
-            Reply::Queued { claim, sent, attempt } => self.queued(scenario, claim, sent, attempt),
+            Reply::Queued { claim, sent, attempt, sleep } => {
+                let gate = self.gate(claim.at);
+                if gate.is_waiting_for(claim) && !std::mem::take(&mut gate.woken) {
+                    gate.asleep_until = sleep;
+                }
+                self.queued(scenario, claim, sent, attempt);
+            }
             Reply::Busy { claim } | Reply::Stale { claim } => self.not_granted(scenario, claim),
             Reply::Undecided { claim, sent, taken } => self.undecided(scenario, claim, sent, taken),
             Reply::Refused { claim } => {

@@ -78,6 +78,17 @@ pub(crate) enum Rule {
     /// A lock that passes from claim to claim is left free now and then, for clients that poll.
     LeftFreeNowAndThen,
 
+    /// A grant to one that sleeps is confirmed before the body runs.
+    SleepersConfirm,
+    /// Whoever sleeps keeps the place for as long as it says.
+    SleepersKeepPlaces,
+    /// When a lock passes on, the one that is to watch it from now on is woken.
+    WatchersAreWoken,
+    /// Whoever watches a lock asks when the lease in the way would end.
+    WatchersAskAtTheEnd,
+    /// Whoever could not hear for a while asks again when it can.
+    DeafAreWoken,
+
     /// Whoever gives a connection up has it killed before anything is undone on another.
     KilledBeforeUndo,
     /// An ending goes behind the sends of its claim that are unanswered.
@@ -191,7 +202,7 @@ pub(crate) enum Wrong {
     Stretched,
     /// Newcomers pass the queue twice for one lease that ended unreleased, or a grant passes one that waits.
     Overtaken,
-    /// The first who waits fits, and is left waiting.
+    /// The first who waits fits, and is left waiting, or somebody who can be told loses the place.
     LeftOut,
     /// The lock passes from claim to claim and is never free.
     NeverFree,
@@ -233,6 +244,8 @@ pub(crate) struct Scenario {
     pub(crate) never_passes: bool,
     /// Whether clients of the classic protocol may want the locks too.
     pub(crate) shares: bool,
+    /// Whether a claim that asks a second time sleeps from then on: it asks only if it watches the lock.
+    pub(crate) sleeps: bool,
     pub(crate) finds_stalls: bool,
     /// How many states are looked at.
     pub(crate) states: usize,

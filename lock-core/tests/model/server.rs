@@ -144,7 +144,7 @@ impl State {
         let first = self.store.locks[key].queue.first().is_none_or(|entry| entry.claim == claim);
         if self.is_free(key) && self.left_free(scenario, key, freed) {
             self.enter(ask);
-            return Reply::Queued { claim, sent, attempt };
+            return Reply::Queued { claim, sent, attempt, sleep: None };
         }
         self.bind_all(scenario, claim);
         if self.fits(scenario, claim) && (first || scenario.keeps(Rule::AskingMovesOn)) {
@@ -158,8 +158,10 @@ impl State {
         } else if moves && self.is_shared(key) {
             self.move_on(scenario, key, None);
         }
+        let known = self.store.locks[key].queue.iter().any(|entry| entry.claim == claim);
         self.enter(ask);
-        Reply::Queued { claim, sent, attempt }
+        let sleep = if scenario.sleeps && known { self.fall_asleep(scenario, claim) } else { None };
+        Reply::Queued { claim, sent, attempt, sleep }
     }
 
     /// Gives the lock to the process that asks, or says that its clock will not do.
@@ -190,8 +192,12 @@ impl State {
         let own = self.is_held_by(key, Owner::Claim(claim));
         let ended = self.look(scenario, key);
         let left = self.leave_others(scenario, claim);
+        let waited = self.store.locks[key].queue.iter().any(|entry| entry.claim == claim);
         if scenario.keeps(Rule::WithdrawFrees) {
             self.leave(claim);
+        }
+        if waited {
+            self.wake_watcher(scenario, key);
         }
         if own {
             self.store.locks[key].owner = None;
@@ -253,9 +259,19 @@ impl State {
         false
     }
 
+    /// Moves the queue of a lock on, and wakes who is to watch the lock from then on.
+    pub(crate) fn move_on(&mut self, scenario: &Scenario, key: usize, asker: Option<Ask>) -> Option<Reply> {
+        let before = self.store.locks[key].queue.len();
+        let answer = self.walk(scenario, key, asker);
+        if self.store.locks[key].queue.len() < before {
+            self.wake_watcher(scenario, key);
+        }
+        answer
+    }
+
     /// Walks the queue of a lock, and grants as long as the next one fits. Returns the answer if it reaches the
     /// process that asks.
-    pub(crate) fn move_on(&mut self, scenario: &Scenario, key: usize, asker: Option<Ask>) -> Option<Reply> {
+    fn walk(&mut self, scenario: &Scenario, key: usize, asker: Option<Ask>) -> Option<Reply> {
         if self.is_free(key) {
             self.store.locks[key].owner = None;
         }
@@ -265,8 +281,13 @@ impl State {
         while let Some(&entry) = self.store.locks[key].queue.get(index) {
             let asks = asker.filter(|ask| ask.claim == entry.claim);
             let hears = self.processes[entry.claim.at.process].hears;
-            if asks.is_none() && !hears && self.now - entry.confirmed > UNCONFIRMED {
+            let keeps = entry.asleep && scenario.keeps(Rule::SleepersKeepPlaces);
+            let doubted = !hears || entry.asleep && !keeps;
+            if asks.is_none() && doubted && !keeps && self.now - entry.confirmed > UNCONFIRMED {
                 self.store.locks[key].queue.remove(index);
+                if hears {
+                    self.report(Wrong::LeftOut);
+                }
                 continue;
             }
             let alone = scenario.mode(entry.claim) == Mode::Exclusive;
@@ -329,10 +350,10 @@ impl State {
         let confirmed = self.now;
         let queue = &mut self.store.locks[claim.at.key].queue;
         let Some(entry) = queue.iter_mut().find(|entry| entry.claim == claim) else {
-            queue.push(Entry { claim, stamp: sent, attempt, reach: Reach::Unknown, confirmed });
+            queue.push(Entry { claim, stamp: sent, attempt, reach: Reach::Unknown, confirmed, asleep: false });
             return;
         };
-        entry.confirmed = confirmed;
+        (entry.confirmed, entry.asleep) = (confirmed, false);
         if entry.reach == Reach::PassedOver {
             entry.reach = Reach::Polling;
         }

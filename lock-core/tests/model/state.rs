@@ -53,6 +53,7 @@ pub(crate) struct Entry {
     pub(crate) attempt: u16,
     pub(crate) reach: Reach,
     pub(crate) confirmed: u16,
+    pub(crate) asleep: bool,
 }
 
 /// A lock on the server. Times are those of the server.
@@ -166,6 +167,7 @@ pub(crate) enum Reply {
         claim: Claim,
         sent: u16,
         attempt: u16,
+        sleep: Option<u16>,
     },
     Busy {
         claim: Claim,
@@ -256,6 +258,10 @@ pub(crate) struct Gate {
     pub(crate) execute_before: u16,
     /// Whether a send is unanswered.
     pub(crate) asking: bool,
+    /// When a claim that sleeps asks again.
+    pub(crate) asleep_until: Option<u16>,
+    /// Whether it was woken while it asked.
+    pub(crate) woken: bool,
     /// The newest confirmation that was received: when it was sent, and which attempt it was.
     pub(crate) confirmed: Option<(u16, u16)>,
     pub(crate) last_sent: u16,

@@ -96,7 +96,8 @@ impl State {
             may(waits && caller.passed_over && !caller.asleep, Step::Poll(at, number));
             may(faults.cancel > 0 && caller.place == Place::Waiting, Step::Cancel(at, number));
         }
-        let asks = self.may_ask(scenario, at) && gate.attempt < scenario.attempts;
+        let sleeps = gate.asleep_until.is_some_and(|until| self.now < until);
+        let asks = self.may_ask(scenario, at) && gate.attempt < scenario.attempts && !sleeps;
         may(asks && scenario.keeps(Rule::Backstop), Step::Backstop(at));
         let waits_too_long = !scenario.kills && gate.stage == Stage::Waiting && self.now > gate.execute_before;
         may(waits_too_long, Step::TimeOut(at));
@@ -174,7 +175,7 @@ impl State {
                 let grant = self.processes[index].inbox.remove(0);
                 self.hear(scenario, grant);
             }
-            Step::MendInbox(index) => self.processes[index].hears = true,
+            Step::MendInbox(index) => self.mend_inbox(scenario, index),
             Step::StrangerFrees(key) => self.stranger_frees(key),
             fault => self.strike(scenario, fault),
         }

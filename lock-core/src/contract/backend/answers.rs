@@ -1,5 +1,7 @@
 //! What a store answers.
 
+use std::time::Duration;
+
 use crate::types::fencing::FencingToken;
 use crate::types::owner::Holder;
 
@@ -34,6 +36,14 @@ pub enum Attempt {
     Queued {
         /// Who holds it, and for how long at most.
         holder: Holder,
+    },
+    /// The same, and the claim sleeps, as its [ticket](crate::Ticket::sleep) allows: it keeps its place although it does not
+    /// ask for a while, and is told if it is to ask sooner.
+    Asleep {
+        /// Who holds it, and for how long at most.
+        holder: Holder,
+        /// For how long it need not ask. The store takes it for gone after three times as long.
+        pause: Duration,
     },
 }
 

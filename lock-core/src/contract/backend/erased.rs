@@ -145,7 +145,9 @@ impl<B: LockBackend> QuorumMember for Absent<'_, B> {
         let kept = renewed.first() == Some(&Ok(Renewal::Renewed));
         Ok(match self.0.try_acquire(request).await? {
             Attempt::Granted { token, .. } => Vote::Granted { token, kept, history: None, time: None },
-            Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
+            Attempt::Held { holder } | Attempt::Queued { holder } | Attempt::Asleep { holder, .. } => {
+                Vote::Held { holder }
+            }
             Attempt::Contended => Vote::Held { holder: Holder::unseen() },
             // It would count as somebody's alone.
             Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),

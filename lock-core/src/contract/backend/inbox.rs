@@ -44,6 +44,8 @@ pub(crate) enum Message {
     Revoked { owner: OwnerId, actor: String, reason: String },
     /// The connection was reopened: nothing pushed before can be relied on.
     Reconnected,
+    /// Grants do not arrive any more.
+    Deaf,
 }
 
 impl Inbox {
@@ -69,7 +71,9 @@ impl Inbox {
 
     /// Says whether grants reach this inbox from now on. While they do not, callers poll.
     pub fn set_open(&self, open: bool) {
-        self.open.store(open, Ordering::Release);
+        if self.open.swap(open, Ordering::AcqRel) && !open {
+            let _ = self.sender.send(Message::Deaf);
+        }
     }
 
     /// Returns whether grants reach this inbox.

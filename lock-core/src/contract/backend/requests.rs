@@ -132,13 +132,17 @@ pub struct Ticket {
     pub stamp: u64,
     /// How long the lock stays granted while the process has not yet taken it up.
     pub grant_ttl: Duration,
+    /// For how long the claim may sleep at a time once it has stood in the queue for long: it does not confirm its place
+    /// meanwhile, and confirms a grant before it relies on it. The store may let it sleep for longer where many stand in
+    /// front of it, and for less where the lease in its way ends sooner. `None` if it asks again as if it had come just now.
+    pub sleep: Option<Duration>,
 }
 
 impl Ticket {
     /// Makes a ticket for a process that receives grants at `inbox`.
     #[must_use]
     pub fn new(inbox: Arc<str>, stamp: u64, grant_ttl: Duration) -> Self {
-        Self { inbox, stamp, grant_ttl }
+        Self { inbox, stamp, grant_ttl, sleep: None }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
 use crate::contract::event::{GrantPath, LockEventKind};
-use crate::engine::acquire::pauses::{backstop, poll_pause};
+use crate::engine::acquire::pauses::{pause_after, poll_pause};
 use crate::engine::acquire::turn::guest_of;
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::claim::{Carried, ClaimAnswer, ClaimGuard, Handoff, LocalPlace, PendingClaim, Success, retire};
@@ -97,14 +97,16 @@ pub(crate) struct Acquire {
     under_way: bool,
     /// From the turn on, so that a shutdown waits for what it may take.
     claiming: Option<PendingEntry>,
+    /// Whether the task holds another lock while it waits.
+    nested: bool,
 }
 
 impl Acquire {
     /// Prepares an acquire. Its budget has not begun.
     fn new(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
         let (span, never) = (Span::none(), Timestamp::NEVER);
-        let (holder, out_of_reach, claiming) = (None, None, None);
-        Self { handle, spec, span, started: never, until: never, holder, out_of_reach, under_way: false, claiming }
+        let (holder, out_of_reach, claiming, under_way, nested) = (None, None, None, false, false);
+        Self { handle, spec, span, started: never, until: never, holder, out_of_reach, under_way, claiming, nested }
     }
 
     /// Prepares an acquire whose budget begins now.
@@ -149,6 +151,7 @@ impl Acquire {
         match Nested::of(self.engine(), &self.spec) {
             None => self.attempt().instrument(span).await,
             Some(nested) => {
+                self.nested = true;
                 Box::pin(async {
                     tokio::select! {
                         biased;
@@ -235,6 +238,7 @@ impl Acquire {
             Start::Fresh(before) => ClaimGuard::new(self.engine(), &self.spec, turn, before),
             Start::Pending(pending) => ClaimGuard::resume(*pending, turn),
         };
+        guard.set_holds_others(self.nested);
         let mut refusals = 0;
         // The turn may have come from a holder who lost it to the shutdown.
         if self.engine().refuses(self.spec.accepted) {
@@ -250,7 +254,7 @@ impl Acquire {
             let again_at = match asked {
                 Ok(ClaimAnswer::Granted(success)) => {
                     if deadline_of(success.sent_at, success.granted_for) > now {
-                        let path = match (releases, waited) {
+                        let path = match (releases || guard.was_told(), waited) {
                             (true, _) => GrantPath::Granted,
                             (false, true) => GrantPath::Polled,
                             (false, false) => GrantPath::Uncontended,
@@ -267,16 +271,12 @@ impl Acquire {
                     self.contended(holder);
                     now
                 }
-                Ok(ClaimAnswer::Taken { holder, queued }) => {
+                Ok(ClaimAnswer::Taken { holder, queued, pause }) => {
                     self.out_of_reach = None;
                     // A holder of the classic protocol does not announce its release: it is polled.
                     let is_announced = queued && holder.info.is_some();
-                    refusals = if is_announced { 0 } else { refusals + 1 };
-                    let pause = if is_announced {
-                        backstop(self.spec.options.ttl, holder.ttl_left)
-                    } else {
-                        poll_pause(refusals, holder.ttl_left)
-                    };
+                    refusals = if is_announced || pause.is_some() { 0 } else { refusals + 1 };
+                    let pause = pause_after(pause, refusals, self.spec.options.ttl, holder.ttl_left);
                     guard.name_holder(holder.clone());
                     self.contended(Some(holder));
                     if self.spec.options.wait == Wait::None {

@@ -8,6 +8,20 @@ use crate::types::system::clock::jitter;
 /// The bounds of the pause between attempts, where the holder will not announce its release.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
+/// When a claim asks again that found the lock taken: in the queue, where it may sleep for a while, or after so many refusals.
+pub(super) fn pause_after(
+    sleep: Option<Duration>,
+    refusals: u32,
+    ttl: Duration,
+    ttl_left: Option<Duration>,
+) -> Duration {
+    match sleep {
+        Some(pause) => asleep(pause, ttl_left),
+        None if refusals == 0 => backstop(ttl, ttl_left),
+        None => poll_pause(refusals, ttl_left),
+    }
+}
+
 /// How long to pause before asking again: full jitter under a bound that doubles, and no longer
 /// than the lease in the way can last.
 pub(super) fn poll_pause(refusals: u32, ttl_left: Option<Duration>) -> Duration {
@@ -18,9 +32,18 @@ pub(super) fn poll_pause(refusals: u32, ttl_left: Option<Duration>) -> Duration 
     ttl_left.map_or(pause, |left| pause.min(left + Duration::from_millis(1)))
 }
 
+/// When a claim that may sleep for so long asks again: right when the lease in the way would end, and otherwise somewhat earlier
+/// than it must, so that those who fell asleep together do not stay together.
+fn asleep(pause: Duration, ttl_left: Option<Duration>) -> Duration {
+    if ttl_left.is_some_and(|left| left <= pause) {
+        return pause + jitter(Duration::from_millis(1), Duration::from_millis(20));
+    }
+    jitter(pause - pause / 5, pause)
+}
+
 /// When to confirm a place in the store's queue: often enough that a grant in between is worth
 /// something, and right when the lease in the way would end.
-pub(super) fn backstop(ttl: Duration, ttl_left: Option<Duration>) -> Duration {
+fn backstop(ttl: Duration, ttl_left: Option<Duration>) -> Duration {
     let regular = (ttl.min(GRANT_TTL) / 3).min(Duration::from_secs(1));
     let slack = jitter(Duration::from_millis(1), Duration::from_millis(20));
     ttl_left.map_or(regular, |left| regular.min(left + slack))

@@ -175,6 +175,16 @@ impl ClaimGuard {
         }
     }
 
+    /// Says whether the caller holds another lock while it waits.
+    pub(crate) fn set_holds_others(&mut self, holds: bool) {
+        self.pending().holds_others = holds;
+    }
+
+    /// Returns whether the store has told of a grant that was then confirmed.
+    pub(crate) fn was_told(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.told)
+    }
+
     /// Returns whether the next send also releases the lease before.
     pub(crate) fn releases(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.retiring.is_some())
@@ -283,7 +293,9 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
         let (mut unsettled_until, mut taken) = (unsettled_until, queued || unsettled_until.is_some());
         if let Some(mut sent) = in_flight {
             match worker.bounded("acquire", &claim.key, sent.until, &mut sent.command).await {
-                Ok(Attempt::Granted { .. } | Attempt::Shared { .. } | Attempt::Queued { .. }) => taken = true,
+                Ok(
+                    Attempt::Granted { .. } | Attempt::Shared { .. } | Attempt::Queued { .. } | Attempt::Asleep { .. },
+                ) => taken = true,
                 Err(error) if error.is_ambiguous() => {
                     taken = true;
                     unsettled_until = unsettled_until.max(Some(sent.settled_after(worker.clock.now())));

@@ -29,7 +29,9 @@ impl State {
                 let history = self.membership.lost_at.map(|lost_at| now.since(lost_at));
                 Vote::Granted { token, kept, history, time: Some(since_epoch(now)) }
             }
-            Attempt::Held { holder } | Attempt::Queued { holder } => Vote::Held { holder },
+            Attempt::Held { holder } | Attempt::Queued { holder } | Attempt::Asleep { holder, .. } => {
+                Vote::Held { holder }
+            }
             // The claim shares it, and so do others.
             Attempt::Shared { .. } | Attempt::Contended => Vote::Held { holder: Holder::unseen() },
         }

@@ -180,7 +180,9 @@ impl State {
         if self.fits(key, *mode, now) {
             let walked = self.move_on(key, now, Some(*owner));
             if walked != Walked::Blocked && self.fits(key, *mode, now) {
-                self.leave_queue(key, *owner);
+                if self.leave_queue(key, *owner) {
+                    self.wake_watcher(key);
+                }
                 if !mode.is_shared() {
                     return Attempt::Granted { token: self.grant(request, *ttl, now) };
                 }
@@ -197,8 +199,9 @@ impl State {
             if !self.is_wanted(key) {
                 self.tell_wanted(key);
             }
-            self.queues.entry(key.clone()).or_default().enter(request, now);
-            return Attempt::Queued { holder };
+            let left = self.first_end(key, now);
+            let pause = self.queues.entry(key.clone()).or_default().enter(request, left, now);
+            return pause.map_or(Attempt::Queued { holder: holder.clone() }, |pause| Attempt::Asleep { holder, pause });
         }
         Attempt::Held { holder }
     }
@@ -263,7 +266,7 @@ impl State {
         self.leave_queue(&release.claim.key, release.claim.owner);
         if request.ticket.is_some() && self.is_wanted(key) && !self.holds(&request.claim, now) {
             // The claim enters before the walk: otherwise one that finds nobody else would leave it waiting.
-            self.queues.entry(key.clone()).or_default().enter(request, now);
+            self.queues.entry(key.clone()).or_default().enter(request, None, now);
         }
         self.acquire_after(request, true, now)
     }
@@ -271,7 +274,7 @@ impl State {
     fn free(&mut self, release: &Release, now: Timestamp) -> Freed {
         let key = &release.claim.key;
         self.take_out(key, now);
-        self.leave_queue(key, release.claim.owner);
+        let waited = self.leave_queue(key, release.claim.owner);
         let freed = if self.owns(&release.claim, now) {
             self.note_run(release, now);
             if !release.keep_for.is_zero() {
@@ -279,6 +282,8 @@ impl State {
                     slot.owner = None;
                     slot.expires = now.after(release.keep_for);
                 }
+                // That may be sooner than those who wait for the end of the lease know.
+                self.wake_watcher(key);
                 return Freed::Released;
             }
             self.locks.remove(key);
@@ -288,6 +293,9 @@ impl State {
         };
         if self.locks.get(key).is_none_or(|slot| slot.expires <= now) {
             self.move_on(key, now, None);
+        }
+        if waited || !release.keep_for.is_zero() {
+            self.wake_watcher(key);
         }
         freed
     }

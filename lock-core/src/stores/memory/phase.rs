@@ -177,6 +177,13 @@ impl State {
         }
     }
 
+    /// Returns how long the lease in the way lasts, or the first of those who share the lock. `None` if it is free.
+    pub(super) fn first_end(&self, key: &LockKey, now: Timestamp) -> Option<Duration> {
+        let alone = self.locks.get(key).map(|slot| slot.expires);
+        let shared = || self.phases.get(key)?.holders.iter().map(|sharer| sharer.expires).min();
+        alone.filter(|expires| *expires > now).or_else(shared).map(|expires| expires.since(now))
+    }
+
     pub(super) fn phase_holder(&self, key: &LockKey, now: Timestamp) -> Option<Holder> {
         self.phases.get(key).filter(|phase| phase.is_live(now)).map(|phase| phase.holder(now))
     }

@@ -13,6 +13,16 @@ use crate::types::system::clock::Timestamp;
 /// How many entries one move looks at; the next move looks at the rest.
 const WALK: usize = 32;
 
+/// Who has stood in the queue for so long may sleep.
+const ASLEEP_AFTER: Duration = Duration::from_secs(3);
+
+/// How many of those who can be reached watch the lock: they ask when the lease in their way would end.
+const WATCHERS: usize = 2;
+
+/// The others ask so many in the time for which the first of them may sleep, and none sleeps for more than so many of those times.
+const SLEEPERS: u32 = 20;
+const LONGEST_SLEEP: u32 = 30;
+
 #[derive(Debug, Default)]
 pub(super) struct Queue(VecDeque<Entry>);
 
@@ -22,6 +32,8 @@ struct Entry {
     request: AcquireRequest,
     arrived: Timestamp,
     confirmed_at: Timestamp,
+    /// For how long it sleeps from then on, if it does.
+    pause: Option<Duration>,
     reach: Reach,
 }
 
@@ -47,27 +59,50 @@ pub(super) enum Walked {
 }
 
 impl Queue {
-    /// Adds a claim at the tail, or confirms its place.
-    pub(super) fn enter(&mut self, request: &AcquireRequest, now: Timestamp) {
-        match self.0.iter_mut().find(|entry| entry.request.claim.owner == request.claim.owner) {
-            Some(entry) => {
-                entry.request = request.clone();
-                entry.confirmed_at = now;
-                if entry.reach == Reach::PassedOver {
-                    entry.reach = Reach::Polling;
-                }
-            }
-            None => {
-                let request = request.clone();
-                self.0.push_back(Entry { request, arrived: now, confirmed_at: now, reach: Reach::Unknown });
-            }
+    /// Adds a claim at the tail, or confirms its place. `left` is until when the lease in its way lasts, or the first of several.
+    /// Returns for how long the claim sleeps, if it does.
+    pub(super) fn enter(
+        &mut self,
+        request: &AcquireRequest,
+        left: Option<Duration>,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let place = self.0.iter().position(|entry| entry.request.claim.owner == request.claim.owner);
+        let Some(place) = place else {
+            let (request, reach) = (request.clone(), Reach::Unknown);
+            self.0.push_back(Entry { request, arrived: now, confirmed_at: now, pause: None, reach });
+            return None;
+        };
+        let in_front = self.0.iter().take(place).filter(|entry| entry.reach != Reach::PassedOver).count();
+        let entry = &mut self.0[place];
+        entry.request = request.clone();
+        (entry.confirmed_at, entry.pause) = (now, None);
+        if entry.reach == Reach::PassedOver {
+            entry.reach = Reach::Polling;
         }
+        let least = request.ticket.as_ref()?.sleep?;
+        if entry.reach != Reach::Unknown || now.since(entry.arrived) < ASLEEP_AFTER {
+            return None;
+        }
+        let many = u32::try_from(place + 1).unwrap_or(u32::MAX);
+        let pause = match left? {
+            left if in_front < WATCHERS => left.min(least),
+            _ => (least / SLEEPERS).saturating_mul(many).clamp(least, least * LONGEST_SLEEP),
+        };
+        entry.pause = Some(pause).filter(|pause| *pause > (entry.grant_ttl() / 3).min(Duration::from_secs(1)));
+        entry.pause
     }
 }
 
 impl Entry {
     fn grant_ttl(&self) -> Duration {
         self.request.ticket.as_ref().map_or(Duration::ZERO, |ticket| ticket.grant_ttl)
+    }
+
+    /// Returns whether it has missed three confirmations: its process is gone.
+    fn is_gone(&self, now: Timestamp) -> bool {
+        let pauses = self.pause.unwrap_or_default() * 3;
+        now.since(self.confirmed_at) > self.grant_ttl().max(pauses)
     }
 }
 
@@ -78,17 +113,37 @@ impl State {
             let AcquireRequest { claim, info, .. } = &entry.request;
             let mut waiter = Waiter::new(at + 1, claim.owner, now.since(entry.arrived));
             (waiter.info, waiter.mode) = (Some(info.clone()), Some(claim.mode));
-            waiter.confirmed = Some(now.since(entry.confirmed_at));
+            waiter.asleep = entry.pause.is_some();
+            waiter.confirmed = (!waiter.asleep).then(|| now.since(entry.confirmed_at));
             waiter
         };
         self.queues.get(key).iter().flat_map(|queue| &queue.0).enumerate().map(waiter).collect()
     }
 
-    pub(super) fn leave_queue(&mut self, key: &LockKey, owner: OwnerId) {
-        if let Some(queue) = self.queues.get_mut(key) {
-            queue.0.retain(|entry| entry.request.claim.owner != owner);
-            if queue.0.is_empty() {
-                self.queues.remove(key);
+    /// Returns whether the claim stood there.
+    pub(super) fn leave_queue(&mut self, key: &LockKey, owner: OwnerId) -> bool {
+        let Some(queue) = self.queues.get_mut(key) else { return false };
+        let before = queue.0.len();
+        queue.0.retain(|entry| entry.request.claim.owner != owner);
+        let left = queue.0.len();
+        if left == 0 {
+            self.queues.remove(key);
+        }
+        left < before
+    }
+
+    /// Has one of the first two who can be reached ask again, if it sleeps: the lock has another holder now, and whoever has
+    /// become one of the two does not know that it is to watch. The second, or if that cannot be told, the first.
+    pub(super) fn wake_watcher(&self, key: &LockKey) {
+        let Some(queue) = self.queues.get(key) else { return };
+        let reached = queue.0.iter().filter(|entry| entry.reach != Reach::PassedOver);
+        let watchers: Vec<&Entry> = reached.take(WATCHERS).collect();
+        for entry in watchers.into_iter().rev() {
+            let inbox = entry.request.ticket.as_ref().and_then(|ticket| self.inboxes.get(&ticket.inbox));
+            match inbox.filter(|inbox| inbox.is_open()) {
+                _ if entry.pause.is_none() => return,
+                Some(inbox) => return inbox.ask_again(entry.request.claim.owner),
+                None => {}
             }
         }
     }
@@ -97,9 +152,14 @@ impl State {
     /// batch that shares. The caller gets its grant in the reply instead.
     pub(super) fn move_on(&mut self, key: &LockKey, now: Timestamp, caller: Option<OwnerId>) -> Walked {
         let Some(mut queue) = self.queues.remove(key) else { return Walked::Through };
+        let before = queue.0.len();
         let walked = self.walk(key, &mut queue, now, caller);
-        if !queue.0.is_empty() {
+        let left = queue.0.len();
+        if left > 0 {
             self.queues.insert(key.clone(), queue);
+        }
+        if left < before {
+            self.wake_watcher(key);
         }
         walked
     }
@@ -111,8 +171,7 @@ impl State {
             if Some(entry.request.claim.owner) == caller {
                 return Walked::ToCaller;
             }
-            // The entry missed three confirmations: its process is gone.
-            if now.since(entry.confirmed_at) > entry.grant_ttl() {
+            if entry.is_gone(now) {
                 queue.0.remove(index);
                 continue;
             }
@@ -124,7 +183,7 @@ impl State {
             let mode = entry.request.claim.mode;
             if !self.fits(key, mode, now) {
                 // Only who can be told may make others wait. Whoever has missed a confirmation is looked for.
-                let missed = now.since(entry.confirmed_at) > entry.grant_ttl() * 2 / 5;
+                let missed = entry.pause.is_some() || now.since(entry.confirmed_at) > entry.grant_ttl() * 2 / 5;
                 if entry.reach == Reach::Unknown && missed && inbox.is_none() {
                     entry.reach = Reach::PassedOver;
                 }

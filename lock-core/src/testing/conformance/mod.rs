@@ -37,7 +37,7 @@ pub mod rules {
     pub use crate::testing::conformance::modes::{
         downgrade, downgraded, permits_in_use, readers_and_writers, shared_leases, shared_limits, shared_phase,
     };
-    pub use crate::testing::conformance::queue::stopped_waiters;
+    pub use crate::testing::conformance::queue::{sleeping_waiters, stopped_waiters};
     pub use crate::testing::conformance::sharing::{exclusion, fairness, handoff, mixed_terms};
     pub use crate::testing::conformance::waiting::{abandoned_places, budget, cancellation, patience, turn};
 }
@@ -68,7 +68,7 @@ macro_rules! conformance_tests {
     ($store:path) => {
         $crate::conformance_tests! { @each $store, check_store:
             all_or_nothing batches blocked_holders downgrade floors identity inspection last_runs leases shared_leases
-            shared_limits shared_phase stopped_waiters
+            shared_limits shared_phase sleeping_waiters stopped_waiters
         }
         $crate::conformance_tests! { @each $store, check_managers:
             abandoned_places budget cancellation deadlocks downgraded endings exclusion fairness fixed_lease handoff

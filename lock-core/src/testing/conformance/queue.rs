@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::manager::LockManager;
 use crate::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Ticket};
 use crate::testing::conformance::contract::{ask, granted};
-use crate::testing::conformance::tools::{MS, SECOND, give_back, key, pause, soon, take};
+use crate::testing::conformance::tools::{MS, SECOND, give_back, key, now, pause, soon, take};
 use crate::testing::{EventLog, inbox};
 use crate::types::key::LockKey;
 
@@ -86,6 +86,71 @@ pub async fn stopped_waiters(store: impl LockBackend) {
         assert_eq!(next, Some(living.owner), "a waiter that nobody confirmed was granted the lock");
         let grant = soon("the waiter is told of its grant", reports.next_grant()).await;
         assert_eq!(grant.map(|grant| grant.claim.owner), Some(living.owner));
+    };
+    tokio::select! {
+        () = rule => {}
+        error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
+    }
+}
+
+/// Keeps the places of claims that sleep, for as long as it lets them, and grants to them all the same. Whoever has just come
+/// stays awake. A store that lets nobody sleep passes.
+pub async fn sleeping_waiters(store: impl LockBackend) {
+    if !store.capabilities().queue {
+        return;
+    }
+    let store = Arc::new(store);
+    let (inbox, mut reports) = inbox(EventLog::default());
+    let rule = async {
+        soon("the store takes grants", async {
+            while !inbox.is_open() {
+                pause(5 * MS).await;
+            }
+        })
+        .await;
+        let key = key("sleeping waiters");
+        let claim = || Claim::new(key.clone(), 60 * SECOND);
+        let (holder, sleeper, second) = (claim(), claim(), claim());
+        let queued = |claim: &Claim| {
+            let mut request = ask(claim);
+            let mut ticket = Ticket::new(Arc::clone(inbox.id()), 1, GRANT_TTL);
+            ticket.sleep = Some(10 * SECOND);
+            request.ticket = Some(ticket);
+            request
+        };
+        granted(&*store, &ask(&holder)).await;
+        // A store may let a claim sleep that has waited for three seconds.
+        let began = now();
+        let slept = soon("the claim sleeps, or may not", async {
+            loop {
+                match store.try_acquire(&queued(&sleeper)).await {
+                    Ok(Attempt::Asleep { pause: slept, .. }) => break Some(slept),
+                    Ok(Attempt::Held { .. } | Attempt::Queued { .. }) if now().since(began) < 4 * SECOND => {
+                        pause(200 * MS).await;
+                    }
+                    Ok(Attempt::Queued { .. }) => break None,
+                    attempt => panic!("who waits must be queued: {attempt:?}"),
+                }
+            }
+        })
+        .await;
+        let Some(slept) = slept else {
+            let _ = (store.withdraw(&sleeper).await, store.release(&Release::new(holder)).await);
+            return;
+        };
+        assert!(slept <= 10 * SECOND, "the first in the queue asks before its time: {slept:?}");
+        let attempt = store.try_acquire(&queued(&second)).await;
+        assert!(matches!(attempt, Ok(Attempt::Queued { .. })), "whoever has just come stays awake: {attempt:?}");
+        pause(GRANT_TTL * 4).await;
+        assert_eq!(store.release(&Release::new(holder)).await, Ok(Freed::Released));
+        let next = store.holder(&key).await.ok().flatten().and_then(|holder| holder.owner);
+        assert_eq!(next, Some(sleeper.owner), "a claim that sleeps keeps its place");
+        let grant = soon("the sleeper is told of its grant", reports.next_grant()).await;
+        assert_eq!(grant.map(|grant| grant.claim.owner), Some(sleeper.owner));
+        // Its own request confirms the grant, or finds that it is over.
+        let attempt = store.try_acquire(&queued(&sleeper)).await;
+        assert!(matches!(attempt, Ok(Attempt::Granted { .. } | Attempt::Queued { .. })), "{attempt:?}");
+        let _ = (store.release(&Release::new(sleeper)).await, store.withdraw(&second).await);
     };
     tokio::select! {
         () = rule => {}

@@ -26,19 +26,19 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
         ("local more = not value and select(3, take_out('-inf', now))", "local more = false"),
         ("local refused = select(3, take_out('-inf', now))\n    if refused then\n      return false", "local refused\n    if refused then\n      return false"),
     ]),
-    ("nobody passes a writer that can be told", &[("return 'blocked', value, used\n        end", "end")]),
+    ("nobody passes a writer that can be told", &[("return 'blocked', value, used, other\n        end", "end")]),
     ("newcomers look whether somebody waits", &[("last[2] and byte(last[2]) == 45 then", "last[2] then")]),
     ("newcomers stay behind who is blocked", &[
         ("if ended ~= 'blocked' and fits(value, used, units, limit) then", "if fits(value, used, units, limit) then"),
     ]),
     ("a batch does not end with its first", &[
-        ("value, used, batch = new_value, new_used, true", "return 'blocked', new_value, new_used"),
+        ("value, used, batch, other = new_value, new_used, true, true", "return 'blocked', new_value, new_used, true"),
     ]),
     ("whoever is granted in the reply brings its batch along", &[
-        ("walk('', now, value, used)\n      return (wanted()", "return (wanted()"),
+        ("walk('', now, value, used)\n      if before then", "if before then"),
     ]),
     ("whoever leaves moves the queue on", &[
-        ("walk('', now, value, used)\n    return refused and 'e'", "return refused and 'e'"),
+        ("walk('', now, value, used)\n    if keep > 0 or not freed then", "if keep > 0 or not freed then"),
     ]),
     ("whoever leaves looks whether somebody waits", &[
         ("-last[#last] <= now or longest", "longest"),

@@ -67,14 +67,16 @@ pub struct Waiter {
     /// How long it has been in the queue, by the store's clock.
     pub waiting_for: Duration,
     /// How long ago it last confirmed that it still waits. A waiter that has missed three
-    /// confirmations is passed over.
+    /// confirmations is passed over. `None` if it sleeps.
     pub confirmed: Option<Duration>,
+    /// Whether it has waited for so long that it confirms its place seldom, and need not yet.
+    pub asleep: bool,
 }
 
 impl Waiter {
     /// Describes a waiter by its place.
     #[must_use]
     pub fn new(position: usize, owner: OwnerId, waiting_for: Duration) -> Self {
-        Self { position, owner, info: None, mode: None, waiting_for, confirmed: None }
+        Self { position, owner, info: None, mode: None, waiting_for, confirmed: None, asleep: false }
     }
 }

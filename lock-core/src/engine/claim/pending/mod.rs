@@ -21,6 +21,10 @@ use crate::types::system::clock::Timestamp;
 /// that died meanwhile holds the others up for no longer than this.
 pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
 
+/// For how long a claim may sleep at a time that has waited for long: it neither confirms its place nor asks, and a lock that
+/// nobody hands on may stay free for so long.
+const SLEEP: Duration = Duration::from_secs(10);
+
 /// A claim and everything that is known of it.
 pub(crate) struct PendingClaim {
     pub(super) engine: Arc<Engine>,
@@ -44,6 +48,10 @@ pub(crate) struct PendingClaim {
     confirmed: Timestamp,
     /// How often the node had had another history before the newest send.
     failovers: u64,
+    /// Whether the caller holds another lock meanwhile.
+    pub(super) holds_others: bool,
+    /// Whether the store has told of a grant that the next answer confirms.
+    pub(super) told: bool,
 }
 
 /// A command on its way to the store.
@@ -77,6 +85,8 @@ pub(crate) enum ClaimAnswer {
     Taken {
         holder: Holder,
         queued: bool,
+        /// For how long it need not ask.
+        pause: Option<Duration>,
     },
     /// The lock is taken; the holder is given if the store named it. The claim must be sent again, prepared to wait.
     Contended(Option<Holder>),
@@ -111,6 +121,8 @@ impl PendingClaim {
             may_have_queued: false,
             confirmed: Timestamp::from_nanos(0),
             failovers: engine.failovers(&spec.events.key),
+            holds_others: false,
+            told: false,
         }
     }
 
@@ -197,9 +209,10 @@ impl PendingClaim {
         sent_at: Timestamp,
         floor: FencingToken,
     ) -> ClaimAnswer {
-        let queued = matches!(attempt, Attempt::Queued { .. });
+        let queued = matches!(attempt, Attempt::Queued { .. } | Attempt::Asleep { .. });
         // Once queued, a claim stays queued: it keeps its place also while grants cannot be heard and it asks for no place.
         self.queued |= queued;
+        self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
             Attempt::Granted { token } => {
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
@@ -219,8 +232,9 @@ impl PendingClaim {
                 let wanted = wanted || self.listener.is_none();
                 ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
             }
-            Attempt::Held { holder } | Attempt::Queued { holder } => ClaimAnswer::Taken { holder, queued },
-            Attempt::Contended => ClaimAnswer::Taken { holder: Holder::unseen(), queued },
+            Attempt::Held { holder } | Attempt::Queued { holder } => ClaimAnswer::Taken { holder, queued, pause: None },
+            Attempt::Asleep { holder, pause } => ClaimAnswer::Taken { holder, queued, pause: Some(pause) },
+            Attempt::Contended => ClaimAnswer::Taken { holder: Holder::unseen(), queued, pause: None },
         }
     }
 
@@ -249,7 +263,10 @@ impl PendingClaim {
         let (may_queue, tentative) = (may_wait && !request.tentative, request.tentative);
         if may_queue {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
-            request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl));
+            let mut ticket = Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl);
+            // Whoever waits while it holds another lock looks for deadlocks, as fast as it can.
+            ticket.sleep = (!self.holds_others).then_some(SLEEP);
+            request.ticket = Some(ticket);
             if self.listener.is_none() {
                 self.listener = Some(engine.grants.listen(self.claim.owner));
             }
@@ -294,8 +311,9 @@ impl PendingClaim {
             if self.claim.durability != Durability::Master
                 || deadline_of(stamp, granted_for).since(now) <= granted_for / 3
             {
-                // Not confirmed, or too little is left to rely on. Asking again confirms and raises the lease, if it is
-                // still ours.
+                // Not confirmed, or too little is left to rely on, as after a sleep. Asking again confirms and raises the lease,
+                // if it is still ours.
+                self.told = true;
                 return Ok(None);
             }
             // The lock came through the queue, so others have waited, and may still.

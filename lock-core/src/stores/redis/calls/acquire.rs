@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::contract::backend::{AcquireRequest, Attempt, AttemptAll, BoxFuture, Release};
@@ -167,7 +168,9 @@ impl Node {
     ) -> Result<Attempt> {
         if self.is_heard(request) {
             let attempt = self.acquire(request, before, way).await?;
-            if let (Attempt::Queued { .. }, Some(ticket), false) = (&attempt, &request.ticket, way.asking) {
+            if let (Attempt::Queued { .. } | Attempt::Asleep { .. }, Some(ticket), false) =
+                (&attempt, &request.ticket, way.asking)
+            {
                 self.slot_inboxes.open(&ticket.inbox, slot_of(&request.claim.key));
             }
             return Ok(attempt);
@@ -260,6 +263,11 @@ impl Node {
                 Acquired::Queued(holder) => {
                     self.collisions.note_holder(&request.claim.key, &holder, received);
                     Ok(Attempt::Queued { holder })
+                }
+                Acquired::Asleep(holder, pause) => {
+                    self.collisions.note_holder(&request.claim.key, &holder, received);
+                    self.asleep_until.fetch_max(received.after(pause).as_nanos(), Ordering::Relaxed);
+                    Ok(Attempt::Asleep { holder, pause })
                 }
                 Acquired::Shared { token, wanted } => {
                     self.confirmed(Attempt::Shared { token, wanted }, connection, request, begun).await

@@ -51,7 +51,8 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
         let micros = (now as f64 - arrived).max(0.0);
         let waiting_for = Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default();
         let mut waiter = Waiter::new(at + 1, OwnerId::from_hex(&owner)?, waiting_for);
-        waiter.confirmed = entry.as_ref().map(|(_, at)| Duration::from_micros(now.saturating_sub(*at)));
+        waiter.asleep = entry.as_ref().is_some_and(|(_, confirmed)| *confirmed > now);
+        waiter.confirmed = entry.as_ref().and_then(|(_, at)| now.checked_sub(*at)).map(Duration::from_micros);
         (waiter.mode, waiter.info) = (value::mode(&text), entry.map(|(info, _)| info));
         Some(waiter)
     };

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError};
@@ -25,8 +25,11 @@ use crate::types::system::backoff::Backoff;
 use crate::types::system::clock::Clock;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How long the connection may take to prove that it is alive, after a renewal without an answer.
+/// How long the connection may take to prove that it is alive, after a renewal without an answer, and while claims sleep.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often it must prove that while claims sleep, who ask for nothing that could stay unanswered.
+const PROOF_EVERY: Duration = Duration::from_secs(5);
 
 /// The pauses before the server is asked again for what it refused: the first, and the longest.
 const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
@@ -99,11 +102,20 @@ impl ChangeListener {
         Unanswered(Some(self))
     }
 
-    /// Checks that the connection is alive after each renewal that got no answer. Ends when it is
-    /// not.
-    pub(crate) async fn prove_alive(&self) {
+    /// Checks that the connection is alive after each renewal that got no answer, and now and then while claims sleep. Ends when
+    /// it is not. `asleep_until` is when the last of them asks again.
+    pub(crate) async fn prove_alive(&self, asleep_until: &AtomicU64) {
+        let clock = Clock::system();
         loop {
-            self.doubted.notified().await;
+            let soon = clock.now().after(PROOF_EVERY);
+            tokio::select! {
+                () = self.doubted.notified() => {}
+                () = clock.sleep_until(soon) => {
+                    if asleep_until.load(Ordering::Relaxed) < clock.now().as_nanos() {
+                        continue;
+                    }
+                }
+            }
             let ping = redis::cmd("PING");
             #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
             let proof = tokio::time::timeout(PROOF_WITHIN, self.link.send(&ping)).await;

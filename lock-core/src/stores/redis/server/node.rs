@@ -81,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) redirections: Redirections,
     /// Whether there is reason to think that it is no longer a master, or gone.
     suspect: AtomicBool,
+    /// Until when claims of our processes sleep there, and rely on being told.
+    pub(crate) asleep_until: AtomicU64,
     /// The number of the credentials with which its connections were last logged in, if they can expire.
     pub(crate) logged_in: AtomicU64,
     /// Whether it did not let us in the last time.
@@ -125,6 +127,7 @@ impl Node {
             cluster,
             redirections: Redirections::default(),
             suspect: AtomicBool::new(false),
+            asleep_until: AtomicU64::new(0),
             logged_in: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             hearing: Mutex::default(),

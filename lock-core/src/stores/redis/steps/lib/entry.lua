@@ -39,6 +39,8 @@ local function unpack_entry(owner, text, now)
     confirmed = confirmed,
     -- Whether three confirmations are missing: its process is gone.
     gone = now - confirmed > grant_ttl * 1000,
+    -- Whether it asks seldom.
+    asleep = now - confirmed < 0,
     reach = reach,
     grant_ttl = grant_ttl,
     units = units,

@@ -23,6 +23,7 @@ local function free(head, keep)
     return phases().free(owner, keep, time())
   end
   local waiting = call('EXISTS', QUEUE) == 1
+  local place = waiting and pcall('ZRANK', QUEUE, owner)
   local refused = waiting and leave(owner)
   local freed = is_of(value, owner)
   if freed then
@@ -32,6 +33,10 @@ local function free(head, keep)
       local kept = pcall('SET', LOCK, string.rep('0', 32) .. string.sub(value, 33), 'PX', keep)
       if failed(kept) then
         call('PEXPIRE', LOCK, keep)
+      end
+      if waiting then
+        -- That may be sooner than those who wait for the end of the lease know.
+        wake_watcher(time())
       end
       return 1
     end
@@ -44,11 +49,15 @@ local function free(head, keep)
   -- A K that is free without this release is passed on too: the claim that would have done so is dead, or its answer was lost.
   if waiting and (freed or not value) then
     local now = time()
+    local behind = 0
     if left_free(freed and value, now) == 0 then
-      move_on('', now)
-    else
-      call_next(now)
+      behind = select(2, move_on('', now))
     end
+    if behind then
+      call_next(now, behind)
+    end
+  elseif type(place) == 'number' and place < WATCHERS then
+    wake_watcher(time())
   end
   return freed and 1 or 0
 end

@@ -25,7 +25,8 @@ local function grant(owner, ttl, floor, tail, now)
 end
 
 -- Grants a free K to the first in the queue that can be reached. Returns 'caller' if that is the
--- caller, who is granted in the reply instead, 'granted' if K has a new owner, or false.
+-- caller, who is granted in the reply instead, 'granted' if K has a new owner, or false: then also behind how many in the queue
+-- somebody may be who was not reached, if that is so.
 --
 -- A waiter gets K before it is told, because a message can be taken back by nobody: it must be true when it is heard. If nobody
 -- hears it, K is freed again in the same step, and the next one is tried.
@@ -53,16 +54,17 @@ local function move_on(caller, now)
         leave(owner)
       elseif not token then
         -- Memory is full, say. K stays free, and the queue as it is.
-        return false
+        return false, 0
       elseif not tell_granted(owner, entry, token) and entry.reach ~= '2' and not failed(pcall('DEL', LOCK)) then
         -- Nobody listens.
         pass_over(owner, entry)
       else
         leave(owner)
+        wake_watcher(now)
         return 'granted'
       end
     end
   end
-  return false
+  return false, owners[WALK] and WALK
 end
 

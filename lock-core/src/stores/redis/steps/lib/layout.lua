@@ -9,7 +9,8 @@
 --          the waiters of K: by owner, all that a grant needs, a hash of
 --          `inbox|stamp|confirmed|reach|grant_ttl|floor|ttl|host|pid|site|lock name`,
 --          with `s units/limit|` before the floor for a claim that shares K
---          reach is 0 at first, 1 once passed over, 2 when it asked again after that;
+--          reach is 0 at first, 1 once passed over, 2 when it asked again after that; confirmed lies ahead of the time if
+--          the claim sleeps: so far that it is gone after three of its pauses;
 --          and by the name `others`, `window|foreign`: until when K is left free, and until when a client of
 --          another library is expected, both server us
 --          the clock: a stream, of which only the ids matter
@@ -32,6 +33,14 @@ local HOUR = 3600000
 local DAY = 86400000
 -- Nothing outlives its processes: a queue that nobody confirms goes away, ms.
 local QUEUE_KEPT = 30000
+
+-- Whoever has stood in the queue for so long, us, may sleep: it asks seldom, and confirms a grant. So many of those who can be
+-- reached are in front of one that does not watch the lock, and so many share one time to ask: the p-th asks every p-th part of
+-- it. Nobody sleeps for more than so many of those times.
+local ASLEEP_AFTER = 3000000
+local WATCHERS = 2
+local SLEEPERS = 20
+local LONGEST_SLEEP = 30
 
 -- The greatest id of the clock of which a token of 63 bits can be made, and the greatest number behind it in a phase.
 local LAST_MS = 8796093022206
@@ -73,8 +82,8 @@ local ENTRY = '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|([s%d/]-)|?(%d+%-%d+)|(.*)$'
 -- The same of a claim that wants K for itself, for who has no time to look at anything else: without reach and mode, and with
 -- the floor in two numbers.
 local ENTRY_ALONE = '^([^|]*)|(%d+)|(%d+)|%d|(%d+)|(%d+)-(%d+)|(.*)$'
--- A ticket: stamp, grant_ttl, inbox.
-local TICKET = '^(%d+)|(%d+)|(.*)$'
+-- A ticket: stamp, grant_ttl, inbox; then for how long the claim may sleep at a time, ms, if it may.
+local TICKET = '^(%d+)|(%d+)|([^|]*)|?(%d*)$'
 -- A mode that shares: units, limit.
 local SHARING = '^s(%d+)/(%d+)$'
 

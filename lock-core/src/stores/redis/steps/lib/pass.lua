@@ -17,7 +17,7 @@ local function pass_on(lock, queue, clock, head, value)
   if value.err or sub(value, 1, 33) ~= head then
     return
   end
-  local first = pcall('ZRANGE', queue, 0, 0)
+  local first = pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
   if first.err then
     return
   end
@@ -38,7 +38,8 @@ local function pass_on(lock, queue, clock, head, value)
   local inbox, stamp, confirmed, grant_ttl, floor_ms, floor_seq, tail = match(entry, ENTRY_ALONE)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  if not inbox or now - confirmed > grant_ttl * 1000 then
+  -- Behind one that has waited for long somebody may sleep who must be woken.
+  if not inbox or now - confirmed > grant_ttl * 1000 or now - first[2] >= ASLEEP_AFTER then
     return
   end
   -- The time since when K passes on has sixteen digits. A name of as many is taken for it only if that makes no

@@ -70,9 +70,55 @@ local function sweep(now)
   end
 end
 
+-- Returns for how long a claim in the queue may sleep, ms, or nothing; and for how long anybody there may. `since` is its place,
+-- `value` what lies at K, or false: nobody sleeps in front of a K that is free.
+--
+-- The first two of those who can be reached watch the lock: they ask when the lease in their way would end. The others ask
+-- the more seldom the more stand in front of them.
+local function sleep_of(owner, ticket, since, value, now)
+  local _, grant_ttl, _, least = string.match(ticket, TICKET)
+  least = tonumber(least)
+  if not least or not value or now - since < ASLEEP_AFTER then
+    return
+  end
+  local rank, sharing, all = pcall('ZRANK', QUEUE, owner), pcall('ZCOUNT', QUEUE, '-inf', '(0'), pcall('ZCARD', QUEUE)
+  if type(rank) ~= 'number' or type(sharing) ~= 'number' or type(all) ~= 'number' then
+    return
+  end
+  local before, reached = rank - sharing, 0
+  if before > 0 then
+    local owners = call('ZRANGE', QUEUE, sharing, sharing + math.min(before, WALK) - 1)
+    for _, entry in ipairs(pcall('HMGET', WAITERS, unpack(owners))) do
+      if entry and string.match(entry, '^[^|]*|%d+|%d+|(%d)') ~= '1' then
+        reached = reached + 1
+      end
+    end
+  end
+  local pause
+  if reached >= WATCHERS then
+    pause = math.max(least, (before + 1) * least / SLEEPERS)
+  elseif string.byte(value, 33) == BAR then
+    pause = tonumber(time_left())
+    if sharing > 0 then
+      -- Of those who share K, the one whose lease ends first.
+      local first = call('ZRANGE', QUEUE, sharing - 1, sharing - 1, 'WITHSCORES')
+      pause = math.min(pause, -first[2] - math.floor(now / 1000))
+    end
+    pause = math.min(pause, least)
+  else
+    -- It polls.
+    return
+  end
+  if pause > math.min(grant_ttl / 3, 1000) then
+    local longest = math.max(least, math.min(all * least / SLEEPERS, least * LONGEST_SLEEP))
+    return math.floor(math.min(pause, longest)), longest
+  end
+end
+
 -- Puts a claim at the tail, or confirms its place, in a queue that lasts so long, ms, if nobody confirms it. `known` is as in
--- entry.lua. Returns what was refused, if anything.
-local function enter(owner, ticket, known, tail, now, lasts)
+-- entry.lua, `value` what lies at K, or false. Returns what was refused, if anything; and for how long the claim sleeps, ms, if it
+-- does.
+local function enter(owner, ticket, known, tail, now, lasts, value)
   local before, place = pcall('HGET', WAITERS, owner), pcall('ZSCORE', QUEUE, owner)
   if failed(before) then
     return refusal(before, WAITERS)
@@ -80,13 +126,20 @@ local function enter(owner, ticket, known, tail, now, lasts)
   if failed(place) then
     return refusal(place, QUEUE)
   end
-  local reach, score = '0', nil
+  local reach, score, confirmed, sleep, longest = '0', nil, now, nil, nil
   -- Nobody who shares K asks for a place: what a negative score is of is over.
   if before and place and tonumber(place) >= 0 then
     reach = string.match(before, '^[^|]*|[^|]*|[^|]*|(%d)') or '0'
     -- It asked again after it was passed over: it lives, and will learn of a grant by asking.
     if reach == '1' then
       reach = '2'
+    elseif reach == '0' and now - place >= ASLEEP_AFTER then
+      sleep, longest = sleep_of(owner, ticket, place, value, now)
+    end
+    if sleep then
+      -- It is gone when it has missed three of its pauses.
+      confirmed = math.max(now, now + (3 * sleep - string.match(ticket, '^%d+|(%d+)')) * 1000)
+      lasts = math.max(lasts, 3 * longest)
     end
   else
     sweep(now)
@@ -95,7 +148,7 @@ local function enter(owner, ticket, known, tail, now, lasts)
     score = last > now + DAY * 1000 and now or math.max(now, last + 1)
   end
   -- The entry first: a place of which nothing is known is taken out by whoever looks at it.
-  local refused = put(lasts, 'HSET', WAITERS, owner, pack_entry(ticket, text(now), reach, known, tail))
+  local refused = put(lasts, 'HSET', WAITERS, owner, pack_entry(ticket, text(confirmed), reach, known, tail))
   if not refused and score then
     refused = put(lasts, 'ZADD', QUEUE, score, owner)
     if refused then
@@ -105,6 +158,6 @@ local function enter(owner, ticket, known, tail, now, lasts)
     local raised = pcall('PEXPIRE', QUEUE, text(lasts))
     refused = failed(raised) and refusal(raised, QUEUE)
   end
-  return refused
+  return refused, sleep and text(sleep)
 end
 

@@ -37,10 +37,10 @@ local function tell_granted(owner, entry, token)
   return tell(entry.inbox, table.concat({ owner, token, entry.grant_ttl, entry.stamp, LOCK }, '|'))
 end
 
--- Has the first in the queue that can be reached ask again: K is free, and nobody else would tell.
-local function call_next(now)
+-- Has the first in the queue that can be reached ask again, behind so many: K is free, and nobody else would tell.
+local function call_next(now, behind)
   -- What a phase left there has a negative score.
-  local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK)
+  local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', behind, WALK)
   for _, owner in ipairs(failed(owners) and {} or owners) do
     local entry, message = read_entry(owner, now), owner .. '|again'
     local heard = entry and (tell_in_slot(entry.inbox, message) or pcall('PUBLISH', entry.inbox, message))
@@ -50,3 +50,26 @@ local function call_next(now)
   end
 end
 
+
+-- Has one of the first two who can be reached ask again, if it sleeps: K has another holder now, and whoever has become one of the
+-- two does not know that it is to watch. The second, or if that cannot be told, the first.
+local function wake_watcher(now)
+  local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK, 'WITHSCORES')
+  -- Nobody sleeps behind one that came not long ago.
+  if failed(owners) or not owners[2] or now - owners[2] < ASLEEP_AFTER then
+    return
+  end
+  local watchers = {}
+  for at = 1, #owners, 2 do
+    local entry = read_entry(owners[at], now)
+    if entry and entry.reach ~= '1' and #watchers < WATCHERS then
+      table.insert(watchers, 1, { owners[at], entry })
+    end
+  end
+  for _, watcher in ipairs(watchers) do
+    local owner, entry = unpack(watcher)
+    if not entry.asleep or tell(entry.inbox, owner .. '|again') then
+      return
+    end
+  end
+end

@@ -7,7 +7,8 @@
 -- ARGV[3]  deadline, server time in us: later than this the caller may be gone
 -- ARGV[4]  the rest of the value: `ttl|host|pid|site|lock name`
 -- ARGV[5]  ticket: `stamp|grant_ttl|inbox`, the stamp of this request, echoed by a grant, for how long
---          the queue grants the lock, ms, and whom to tell; empty not to queue
+--          the queue grants the lock, ms, and whom to tell; then `|` and for how long the claim may sleep at a time,
+--          ms, if it may; empty not to queue
 -- ARGV[6]  floor: the token must exceed it
 -- ARGV[7]  owner of a claim that ends; not there if none does
 --
@@ -16,6 +17,7 @@
 --          `h` PTTL `|` value  K is somebody else's; at most 512 bytes of its value
 --          `q` PTTL `|` value  the same, and the claim stands in the queue
 --                              in both, an empty value: K is left free so long, for clients of other libraries
+--          `z` ms `|` PTTL `|` value  the same as `q`, and the claim sleeps: it need not ask for so long
 --          `s`                 the deadline has passed, nothing was done
 --          `c`                 the floor lies too far ahead of the server's time
 --          `t` name            this key is of another type, nothing was done
@@ -70,6 +72,7 @@ local function acquire(now)
       local token, refused = grant(owner, ttl, floor, tail, now)
       if token and waiting then
         leave(owner)
+        wake_watcher(now)
       end
       return token and 'g' .. token or refused
     end
@@ -79,11 +82,11 @@ local function acquire(now)
   end
   local state = 'h'
   if ticket ~= '' then
-    local refused = enter(owner, ticket, floor, tail, now, QUEUE_KEPT)
+    local refused, sleep = enter(owner, ticket, floor, tail, now, QUEUE_KEPT, value)
     if refused then
       return refused
     end
-    state = 'q'
+    state = sleep and 'z' .. sleep .. '|' or 'q'
   end
   if not value then
     return state .. text(math.ceil(free_for / 1000)) .. '|'

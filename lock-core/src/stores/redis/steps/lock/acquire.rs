@@ -1,6 +1,7 @@
 //! `acquire.lua`: takes a lock that others may want, confirms it, or queues for it.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::Value;
 
@@ -56,9 +57,11 @@ impl Acquire<'_> {
     }
 }
 
-/// Writes a ticket as `stamp|grant_ttl|inbox`.
+/// Writes a ticket as `stamp|grant_ttl|inbox`, or `stamp|grant_ttl|inbox|sleep`.
 fn ticket(ticket: &Ticket) -> String {
-    format!("{}|{}|{INBOX}{}", ticket.stamp, value::millis(ticket.grant_ttl), ticket.inbox)
+    let Ticket { stamp, grant_ttl, inbox, sleep } = ticket;
+    let sleep = sleep.map_or_else(String::new, |sleep| format!("|{}", value::millis(sleep)));
+    format!("{stamp}|{}|{INBOX}{inbox}{sleep}", value::millis(*grant_ttl))
 }
 
 /// What the script answers.
@@ -72,6 +75,8 @@ pub(crate) enum Acquired {
     },
     Held(Holder),
     Queued(Holder),
+    /// The same, and the claim need not ask for so long.
+    Asleep(Holder, Duration),
     Stale,
     /// No token can exceed the floor.
     FloorAhead,
@@ -96,6 +101,11 @@ impl Acquired {
             b'j' | b'w' => Some(Self::Shared { token: token_of_phase(rest)?, wanted: *kind == b'w' }),
             b'h' => Some(Self::Held(steps::held(rest)?)),
             b'q' => Some(Self::Queued(steps::held(rest)?)),
+            b'z' => {
+                let bar = rest.iter().position(|byte| *byte == b'|')?;
+                let sleep = std::str::from_utf8(&rest[..bar]).ok()?.parse().ok()?;
+                Some(Self::Asleep(steps::held(&rest[bar + 1..])?, Duration::from_millis(sleep)))
+            }
             b's' if rest.is_empty() => Some(Self::Stale),
             b'c' if rest.is_empty() => Some(Self::FloorAhead),
             b't' => Some(Self::Mistyped(std::str::from_utf8(rest).ok()?.to_owned())),

@@ -36,6 +36,7 @@ local function take_or_wait(claim, now, value, used, moved, more)
         local token, refused = grant(owner, ttl, floor, tail, now)
         if token then
           leave(owner)
+          wake_watcher(now)
         end
         return token and 'g' .. token or refused
       end
@@ -58,6 +59,9 @@ local function take_or_wait(claim, now, value, used, moved, more)
       end
       -- Those behind it may fit too: the batch does not end with the one that asked.
       walk('', now, value, used)
+      if before then
+        wake_watcher(now)
+      end
       return (wanted() and 'w' or 'j') .. token
     end
   else
@@ -75,14 +79,14 @@ local function take_or_wait(claim, now, value, used, moved, more)
   local state = 'h'
   if ticket ~= '' then
     local first = used and not wanted()
-    local refused = enter(owner, ticket, known, tail, now, must_last(now))
+    local refused, sleep = enter(owner, ticket, known, tail, now, must_last(now), value)
     if refused then
       return refused
     end
     if first then
       tell_wanted()
     end
-    state = 'q'
+    state = sleep and 'z' .. sleep .. '|' or 'q'
   end
   return state .. time_left() .. '|' .. (value or '')
 end
@@ -149,6 +153,10 @@ return {
       refused = leave(owner)
     end
     walk('', now, value, used)
+    if keep > 0 or not freed then
+      -- What it leaves may end before the leases of the others; or it watched K.
+      wake_watcher(now)
+    end
     return refused and 'e' .. refused.err or freed and 1 or 0
   end,
 

@@ -56,24 +56,25 @@ end
 -- Grants to those who wait, in order of arrival, for as long as the next one fits: one for itself, or a batch that
 -- shares. Returns 'caller' if the caller is next, who is granted in the reply instead, 'blocked' if somebody is
 -- for whom K is not free, 'more' if what is left of an earlier phase is too much for one script, or false; then K's value
--- and the units in use.
-local function walk(caller, now, value, used)
+-- and the units in use; and whether the queue is another than before.
+local function walk_on(caller, now, value, used)
   local more = not value and select(3, take_out('-inf', now))
   if more then
-    return more == 's' and 'more', value, used
+    return more == 's' and 'more', value, used, false
   end
   local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK + 1, 'WITHSCORES')
   if failed(owners) then
-    return false, value, used
+    return false, value, used, false
   end
-  local batch = false
+  local batch, other = false, false
   for at = 1, math.min(#owners, 2 * WALK), 2 do
     local owner = owners[at]
     local entry = read_entry(owner, now)
     if owner == caller then
-      return 'caller', value, used
+      return 'caller', value, used, other
     elseif not entry or entry.gone then
       leave(owner)
+      other = true
     else
       local units, limit, grant_ttl = entry.units, entry.limit, entry.grant_ttl
       if not fits(value, used, units, limit) then
@@ -85,7 +86,7 @@ local function walk(caller, now, value, used)
           reach = '1'
         end
         if reach ~= '1' then
-          return 'blocked', value, used
+          return 'blocked', value, used, other
         end
       else
         local token, new_value, new_used
@@ -99,7 +100,7 @@ local function walk(caller, now, value, used)
           leave(owner)
         elseif not token then
           -- Memory is full, say. K stays as it is, and so does the queue.
-          return false, value, used
+          return false, value, used, other
         else
           local heard, undone = tell_granted(owner, entry, token) or entry.reach == '2', nil
           if not heard and value then
@@ -119,16 +120,26 @@ local function walk(caller, now, value, used)
           if undone then
             pass_over(owner, entry)
           elseif units then
-            value, used, batch = new_value, new_used, true
+            value, used, batch, other = new_value, new_used, true, true
           else
             leave(owner)
-            return 'blocked', read_lock(), nil
+            return 'blocked', read_lock(), nil, true
           end
         end
       end
     end
   end
   -- What remains of a batch is the next move's work, and is not passed by whoever asks now.
-  return batch and #owners > 2 * WALK and 'blocked', value, used
+  return batch and #owners > 2 * WALK and 'blocked', value, used, other
 end
 
+
+-- The same, and wakes those who watch K from now on.
+local function walk(caller, now, value, used)
+  local ended, other
+  ended, value, used, other = walk_on(caller, now, value, used)
+  if other then
+    wake_watcher(now)
+  end
+  return ended, value, used
+end

@@ -1,0 +1,263 @@
+//! What goes wrong while claims sleep.
+
+use std::time::Duration;
+
+use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
+use tokio::task::JoinSet;
+
+use super::{age, all_asleep, asleep, entries, now, queue_up, wait_for_k};
+use crate::support::{LONG, MS, SECOND, Scratch, Worker, eventually, locks, take, warm};
+
+/// A process that takes leases of three seconds.
+async fn process(server: &RedisServer, scratch: &Scratch) -> Worker {
+    let (url, history) = (server.url(), scratch.path("history"));
+    let mut worker = Worker::start("hold", &[("url", &url), ("history", &history), ("ttl_ms", "3000")]);
+    assert_eq!(worker.next().await, "ready");
+    worker
+}
+
+/// A process that waits for `k` behind so many others.
+async fn waiting(server: &RedisServer, scratch: &Scratch, behind: usize) -> Worker {
+    let mut worker = process(server, scratch).await;
+    worker.send("acquire k").await;
+    eventually("it queues", || entries(server).len() == behind + 1).await;
+    worker
+}
+
+#[tokio::test]
+#[limit]
+async fn one_that_was_frozen_in_its_sleep_does_not_enter_when_its_grant_is_over() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let (one, two) = (locks(&server), locks(&server));
+    for locks in [&one, &two] {
+        locks.observe(scratch.recorder());
+    }
+    let guard = take(&one, "k").await;
+    let mut frozen = waiting(&server, &scratch, 0).await;
+    let next = tokio::spawn(async move { two.lock("k").await.unwrap() });
+    all_asleep(&server, 2).await;
+    frozen.stop();
+    scratch.recorder().release(guard.key(), guard.token());
+    let released = Stopwatch::start();
+    guard.release().await.unwrap();
+    let holder = one.holder("k").await.unwrap().expect("the lock passes on in the release");
+    assert_eq!(holder.info.map(|info| info.pid), Some(frozen.pid()), "its connection lives, so it is granted");
+    let second = next.await.unwrap();
+    // The other one was woken, and asked when the grant ended.
+    released.assert_within(3 * SECOND + SECOND, "the turn after one that nobody took");
+    frozen.resume();
+    tokio::time::sleep(SECOND).await;
+    second.ensure_held().unwrap();
+    scratch.recorder().release(second.key(), second.token());
+    second.release().await.unwrap();
+    assert!(frozen.next().await.starts_with("held "));
+    assert_eq!(frozen.order("release").await, "Released");
+    frozen.ended().await;
+    assert_eq!(scratch.verdict().violations, []);
+}
+
+/// The holder is killed, and so many of those who sleep behind it.
+async fn after_deaths(killed: usize, within: Duration) {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let mut holder = process(&server, &scratch).await;
+    assert!(holder.order("acquire k").await.starts_with("held "));
+    let mut dying = Vec::new();
+    for behind in 0..killed {
+        dying.push(waiting(&server, &scratch, behind).await);
+    }
+    let last = locks(&server);
+    let next = tokio::spawn(async move { last.lock("k").with_wait(LONG).await.unwrap() });
+    all_asleep(&server, killed + 1).await;
+    for worker in dying.iter_mut().chain([&mut holder]) {
+        worker.kill().await;
+    }
+    let killed_at = Stopwatch::start();
+    let guard = next.await.unwrap();
+    killed_at.assert_within(within, "the next turn");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn a_dead_holder_costs_its_lease() {
+    after_deaths(0, 3 * SECOND + 500 * MS).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn a_dead_holder_and_a_dead_head_cost_no_more() {
+    after_deaths(1, 3 * SECOND + 500 * MS).await;
+}
+
+#[tokio::test]
+#[limit]
+async fn whoever_stands_behind_three_deaths_looks_within_ten_seconds() {
+    after_deaths(2, 3 * SECOND + 10 * SECOND).await;
+}
+
+/// The stamps of all claims.
+fn stamps(server: &RedisServer) -> Vec<String> {
+    let mut stamps: Vec<String> = entries(server).into_iter().map(|entry| entry[1].clone()).collect();
+    stamps.sort_unstable();
+    stamps
+}
+
+#[tokio::test]
+#[limit]
+async fn who_could_not_hear_for_a_while_asks_at_once() {
+    let server = RedisServer::start();
+    let guard = locks(&server).lock("k").with_ttl(LONG).await.unwrap();
+    let mut tasks = JoinSet::new();
+    queue_up(&server, &mut tasks, 5).await;
+    all_asleep(&server, 5).await;
+    let before = stamps(&server);
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let cut = Stopwatch::start();
+    eventually("all ask again", || stamps(&server).iter().all(|stamp| !before.contains(stamp))).await;
+    cut.assert_within(3 * SECOND, "the next word of those who were cut off");
+    assert_eq!(entries(&server).len(), 5, "all keep their places");
+    guard.release().await.unwrap();
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+}
+
+#[tokio::test]
+#[limit]
+async fn nobody_sleeps_who_may_not_listen_any_more() {
+    let server = RedisServer::start();
+    server.command(&["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all"]);
+    let guard = locks(&server).lock("k").with_ttl(LONG).await.unwrap();
+    let deaf = warm(&format!("redis://deaf:secret@127.0.0.1:{}", server.port())).await;
+    let next = tokio::spawn(async move { deaf.lock("k").with_wait(LONG).await.unwrap() });
+    all_asleep(&server, 1).await;
+    server.command(&["ACL", "SETUSER", "deaf", "-subscribe"]);
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    // Longer than the time after which it polls.
+    tokio::time::sleep(2 * SECOND).await;
+    let released = Stopwatch::start();
+    guard.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    released.assert_within(SECOND, "the turn of one that polls");
+}
+
+#[tokio::test]
+#[limit]
+async fn a_queue_that_is_lost_is_entered_again_at_once() {
+    let server = RedisServer::start();
+    let guard = take(&locks(&server), "k").await;
+    let mut tasks = JoinSet::new();
+    for name in 0..50 {
+        wait_for_k(&mut tasks, locks(&server), name);
+    }
+    all_asleep(&server, 50).await;
+    let lost = Stopwatch::start();
+    server.command(&["FLUSHALL"]);
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    lost.assert_within(5 * SECOND, "fifty turns after everything was lost");
+    drop(guard);
+}
+
+/// The connection that listens is dead, and nothing says so.
+#[tokio::test]
+#[limit]
+async fn a_listener_that_is_cut_in_silence_is_found_out_while_claims_sleep() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let guard = locks(&server).lock("k").with_ttl(LONG).await.unwrap();
+    let behind = warm(&proxy.url()).await;
+    let next = tokio::spawn(async move { behind.lock("k").with_wait(LONG).await.unwrap() });
+    all_asleep(&server, 1).await;
+    let inbox = entries(&server).remove(0).remove(0);
+    let listening = || server.command(&["PUBSUB", "NUMSUB", &inbox]);
+    let before = listening();
+    proxy.strand_connections();
+    let cut = Stopwatch::start();
+    eventually("it listens over another connection too", || listening() != before).await;
+    cut.assert_within(8 * SECOND, "finding out that nothing can be heard");
+    guard.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+}
+
+/// Given up while it sleeps, while its grant is on its way, while it is confirmed, and by a time-out.
+#[tokio::test]
+#[limit]
+async fn one_that_is_given_up_in_its_sleep_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    let holder = locks(&server);
+    let proxy = FaultProxy::start(server.port());
+    let sleeper = warm(&proxy.url()).await;
+    for round in 0_u64..8 {
+        let guard = take(&holder, "k").await;
+        let locks = sleeper.clone();
+        let next = tokio::spawn(async move { locks.lock("k").with_wait(LONG).await.map(drop) });
+        all_asleep(&server, 1).await;
+        match round {
+            0 => {}
+            // Its confirmation arrives, and the answer to it does not.
+            1 => {
+                proxy.drop_replies(2);
+                guard.release().await.unwrap();
+                tokio::time::sleep(20 * MS).await;
+            }
+            _ => {
+                tokio::spawn(guard.release());
+                tokio::time::sleep(round as u32 * MS / 2).await;
+            }
+        }
+        next.abort();
+        let _ = next.await;
+        proxy.resume();
+        if round == 0 {
+            eventually("its place is left", || entries(&server).is_empty()).await;
+            take_after_release(&server).await;
+        }
+        eventually("nothing stays", || server.command(&["EXISTS", "k", "{k}@queue", "{k}@waiters"]) == Reply::Int(0))
+            .await;
+    }
+}
+
+/// The lock is freed by its deletion, and works.
+async fn take_after_release(server: &RedisServer) {
+    server.command(&["DEL", "k"]);
+    take(&locks(server), "k").await.release().await.unwrap();
+}
+
+#[tokio::test]
+#[limit]
+async fn a_time_out_in_its_sleep_is_kept_and_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    let guard = locks(&server).lock("k").with_ttl(LONG).await.unwrap();
+    let other = locks(&server);
+    let waited = Stopwatch::start();
+    let next = tokio::spawn(async move { other.lock("k").with_wait(5 * SECOND).await.map(drop) });
+    all_asleep(&server, 1).await;
+    let error = next.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), lock_core::LockErrorKind::Timeout);
+    waited.assert_within(6 * SECOND, "a wait of five seconds");
+    eventually("its place is left", || entries(&server).is_empty()).await;
+    guard.release().await.unwrap();
+    assert_eq!(server.command(&["EXISTS", "k", "{k}@queue", "{k}@waiters"]), Reply::Int(0));
+}
+
+/// What an older version does to one that sleeps: it knows nothing of sleep, and reads its entry all the same.
+#[tokio::test]
+#[limit]
+async fn an_entry_of_one_that_sleeps_is_what_every_version_reads() {
+    let server = RedisServer::start();
+    let guard = locks(&server).lock("k").with_ttl(LONG).await.unwrap();
+    let other = locks(&server);
+    let next = tokio::spawn(async move { other.lock("k").with_wait(LONG).await.unwrap() });
+    all_asleep(&server, 1).await;
+    let entry = entries(&server).remove(0);
+    // inbox, stamp, confirmed, reach, grant_ttl, floor, ttl, host, pid, site, name
+    assert_eq!((entry.len(), &*entry[3], &*entry[4]), (11, "0", "3000"));
+    let ahead = entry[2].parse::<i64>().unwrap() - now(&server);
+    assert!((1..=27_000_000).contains(&ahead), "three pauses, less the lease of a grant: {ahead}");
+    age(&server);
+    assert_eq!(asleep(&server), 1);
+    guard.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+}
