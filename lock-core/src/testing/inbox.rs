@@ -57,8 +57,6 @@ pub enum Report {
     Revoked(OwnerId),
     /// The connection was reopened.
     Reconnected,
-    /// Grants do not arrive any more.
-    Deaf,
 }
 
 impl Reports {
@@ -68,7 +66,11 @@ impl Reports {
     ///
     /// Dropping the future loses no report.
     pub async fn next(&mut self) -> Option<Report> {
-        self.0.recv().await.map(Report::from)
+        loop {
+            if let Some(report) = Report::of(self.0.recv().await?) {
+                return Some(report);
+            }
+        }
     }
 
     /// Waits for the next grant, and skips all other reports. `None` once the inbox is gone.
@@ -86,20 +88,22 @@ impl Reports {
 
     /// Returns the next report if it is there already.
     pub fn try_next(&mut self) -> Option<Report> {
-        self.0.try_recv().ok().map(Report::from)
+        std::iter::from_fn(|| self.0.try_recv().ok()).find_map(Report::of)
     }
 }
 
-impl From<Message> for Report {
-    fn from(message: Message) -> Self {
-        match message {
+impl Report {
+    /// Returns what a test sees of a message.
+    fn of(message: Message) -> Option<Self> {
+        Some(match message {
             Message::Granted(grant) => Self::Granted(grant),
             Message::AskAgain(owner) => Self::AskAgain(owner),
             Message::Suspect(key) => Self::Suspect(key),
             Message::Wanted(owner) => Self::Wanted(owner),
             Message::Revoked { owner, .. } => Self::Revoked(owner),
             Message::Reconnected => Self::Reconnected,
-            Message::Deaf => Self::Deaf,
-        }
+            // That the inbox is closed is seen by itself.
+            Message::Deaf => return None,
+        })
     }
 }

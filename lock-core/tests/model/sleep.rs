@@ -144,7 +144,7 @@ fn without_any_one_rule_of_sleep_something_goes_wrong() {
             ),
             (
                 Rule::DeafAreWoken,
-                Scenario { horizon: 3, faults: Faults { inbox: 1, ..none }, ..two },
+                Scenario { horizon: 0, attempts: 2, faults: Faults { inbox: 1, stranger: 1, ..none }, ..two },
                 Wrong::Starvation,
             ),
         ],
