@@ -86,8 +86,6 @@ pub(crate) enum Rule {
     WatchersAreWoken,
     /// Whoever watches a lock asks when the lease in the way would end.
     WatchersAskAtTheEnd,
-    /// Whoever could not hear for a while asks again when it can.
-    DeafAreWoken,
 
     /// Whoever gives a connection up has it killed before anything is undone on another.
     KilledBeforeUndo,

@@ -59,9 +59,7 @@ impl State {
     pub(crate) fn mend_inbox(&mut self, scenario: &Scenario, process: usize) {
         self.processes[process].hears = true;
         for key in 0..scenario.keys {
-            if scenario.keeps(Rule::DeafAreWoken) {
-                self.wake(At { process, key });
-            }
+            self.wake(At { process, key });
         }
     }
 }
@@ -140,11 +138,6 @@ fn without_any_one_rule_of_sleep_something_goes_wrong() {
             (
                 Rule::WatchersAskAtTheEnd,
                 Scenario { horizon: 3, faults: Faults { death: 1, ..none }, ..two },
-                Wrong::Starvation,
-            ),
-            (
-                Rule::DeafAreWoken,
-                Scenario { horizon: 0, attempts: 2, faults: Faults { inbox: 1, stranger: 1, ..none }, ..two },
                 Wrong::Starvation,
             ),
         ],
