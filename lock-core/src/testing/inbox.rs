@@ -66,11 +66,7 @@ impl Reports {
     ///
     /// Dropping the future loses no report.
     pub async fn next(&mut self) -> Option<Report> {
-        loop {
-            if let Some(report) = Report::of(self.0.recv().await?) {
-                return Some(report);
-            }
-        }
+        self.0.recv().await.map(Report::from)
     }
 
     /// Waits for the next grant, and skips all other reports. `None` once the inbox is gone.
@@ -88,22 +84,19 @@ impl Reports {
 
     /// Returns the next report if it is there already.
     pub fn try_next(&mut self) -> Option<Report> {
-        std::iter::from_fn(|| self.0.try_recv().ok()).find_map(Report::of)
+        self.0.try_recv().ok().map(Report::from)
     }
 }
 
-impl Report {
-    /// Returns what a test sees of a message.
-    fn of(message: Message) -> Option<Self> {
-        Some(match message {
+impl From<Message> for Report {
+    fn from(message: Message) -> Self {
+        match message {
             Message::Granted(grant) => Self::Granted(grant),
             Message::AskAgain(owner) => Self::AskAgain(owner),
             Message::Suspect(key) => Self::Suspect(key),
             Message::Wanted(owner) => Self::Wanted(owner),
             Message::Revoked { owner, .. } => Self::Revoked(owner),
             Message::Reconnected => Self::Reconnected,
-            // That the inbox is closed is seen by itself.
-            Message::Deaf => return None,
-        })
+        }
     }
 }

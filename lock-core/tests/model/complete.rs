@@ -26,6 +26,7 @@ pub(crate) fn scenario() -> Scenario {
         shares: false,
         sleeps: false,
         finds_stalls: false,
+        followed: 61,
         states: 40_000,
     }
 }

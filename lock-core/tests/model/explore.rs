@@ -15,9 +15,6 @@ pub(crate) struct Found {
     pub(crate) trace: Vec<String>,
 }
 
-/// One state in so many is followed to its end, to see whether everybody is served.
-const FOLLOWED: usize = 61;
-
 pub(crate) fn explore(scenario: &Scenario) -> Found {
     let start = State::start(scenario);
     // How each state was reached: from which, and by which of its steps.
@@ -25,7 +22,7 @@ pub(crate) fn explore(scenario: &Scenario) -> Found {
     let mut seen = HashSet::from([digest(&start)]);
     let mut queue = VecDeque::from([(0, start)]);
     while let Some((number, state)) = queue.pop_front() {
-        if number % FOLLOWED == 0 && !state.completes(scenario) {
+        if number % scenario.followed == 0 && !state.completes(scenario) {
             return found(scenario, Some(Wrong::Starvation), &ways, number);
         }
         for (index, step) in state.steps(scenario).into_iter().enumerate() {

@@ -86,6 +86,8 @@ pub(crate) enum Rule {
     WatchersAreWoken,
     /// Whoever watches a lock asks when the lease in the way would end.
     WatchersAskAtTheEnd,
+    /// Whoever could not hear for a while asks again when it can.
+    DeafAreWoken,
 
     /// Whoever gives a connection up has it killed before anything is undone on another.
     KilledBeforeUndo,
@@ -245,6 +247,8 @@ pub(crate) struct Scenario {
     /// Whether a claim that asks a second time sleeps from then on: it asks only if it watches the lock.
     pub(crate) sleeps: bool,
     pub(crate) finds_stalls: bool,
+    /// One state in so many is followed to its end, to see whether everybody is served.
+    pub(crate) followed: usize,
     /// How many states are looked at.
     pub(crate) states: usize,
 }

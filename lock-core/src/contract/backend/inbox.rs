@@ -44,8 +44,6 @@ pub(crate) enum Message {
     Revoked { owner: OwnerId, actor: String, reason: String },
     /// The connection was reopened: nothing pushed before can be relied on.
     Reconnected,
-    /// Grants do not arrive any more.
-    Deaf,
 }
 
 impl Inbox {
@@ -71,9 +69,7 @@ impl Inbox {
 
     /// Says whether grants reach this inbox from now on. While they do not, callers poll.
     pub fn set_open(&self, open: bool) {
-        if self.open.swap(open, Ordering::AcqRel) && !open {
-            let _ = self.sender.send(Message::Deaf);
-        }
+        self.open.store(open, Ordering::Release);
     }
 
     /// Returns whether grants reach this inbox.

@@ -1,8 +1,8 @@
 //! What the keeper does about the store's own reports, and about leases to renew.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::contract::backend::Message;
@@ -12,9 +12,6 @@ use crate::engine::keeper::Keeper;
 use crate::engine::lease::Lease;
 use crate::engine::watch::watchdog;
 use crate::types::error::LossReason;
-
-/// How long grants may fail to arrive before those who sleep are woken, who then poll.
-const DEAF_FOR: Duration = Duration::from_secs(1);
 
 /// How far apart batches start when very many leases are verified at once: the store has other clients
 /// to serve.
@@ -79,16 +76,6 @@ impl Keeper {
                     );
                     watchdog::end(&engine, &lease, LossReason::Revoked);
                 }
-            }
-            // Mostly it is opened again at once, and then everybody is woken anyway.
-            Message::Deaf => {
-                let (engine, timer, inbox) = (Weak::clone(&self.engine), Arc::clone(&self.timer), self.inbox.clone());
-                self.tasks.spawn(async move {
-                    timer.sleep_until(timer.clock.now().after(DEAF_FOR)).await;
-                    if let Some(engine) = engine.upgrade().filter(|_| !inbox.is_open()) {
-                        engine.grants.verify_all();
-                    }
-                });
             }
             Message::Reconnected => {
                 if let Some(engine) = self.engine.upgrade() {
