@@ -107,8 +107,8 @@ impl Inbox {
         let _ = self.sender.send(Message::Revoked { owner, actor, reason });
     }
 
-    /// Reports that the connection was reopened, or that all keys may have changed: every lease is
-    /// then verified at once.
+    /// Reports that the connection was reopened, or cannot be, or that all keys may have changed: every lease is
+    /// then verified at once, and every claim that waits asks again.
     pub fn reconnected(&self) {
         let _ = self.sender.send(Message::Reconnected);
     }

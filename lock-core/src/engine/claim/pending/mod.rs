@@ -21,8 +21,8 @@ use crate::types::system::clock::Timestamp;
 /// that died meanwhile holds the others up for no longer than this.
 pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
 
-/// For how long a claim may sleep at a time that has waited for long: it neither confirms its place nor asks, and a lock that
-/// nobody hands on may stay free for so long.
+/// For how long a claim may sleep at a time that has waited for long: it neither confirms its place nor asks. The store has the
+/// first two of a queue ask sooner; a lock that nobody hands on may stay free for so long if both are dead.
 const SLEEP: Duration = Duration::from_secs(10);
 
 /// A claim and everything that is known of it.

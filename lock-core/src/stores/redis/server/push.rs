@@ -23,7 +23,7 @@ impl Node {
     pub(crate) async fn listen(&self, inbox: &Inbox) {
         let clock = Clock::system();
         let channel = keys::inbox_channel(inbox.id());
-        let (mut was_open, mut missed, mut backoff) = (None, false, BACKOFF);
+        let (mut was_open, mut missed, mut deaf, mut backoff) = (None, false, false, BACKOFF);
         loop {
             let mut retirements = self.pool.retirements();
             let begun = clock.now();
@@ -40,6 +40,7 @@ impl Node {
                     let opened = Opened::new(&self.listeners, link, listening.tracks);
                     let _hearing = self.hears(inbox);
                     let before = was_open.replace(opened.listener.link.generation);
+                    deaf = false;
                     if std::mem::replace(&mut missed, true) {
                         // Some grants and changes may have been missed, and nothing says which.
                         inbox.reconnected();
@@ -57,6 +58,10 @@ impl Node {
                 }
                 Err(error) => {
                     missed = true;
+                    if was_open.is_some() && !std::mem::replace(&mut deaf, true) {
+                        // Claims that sleep rely on being told. From now on they poll.
+                        inbox.reconnected();
+                    }
                     if error.kind() == LockErrorKind::Misconfigured {
                         self.listeners.refuse();
                     }

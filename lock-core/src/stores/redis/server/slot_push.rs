@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    /// Gives up a slot that is not here any more. Whoever waits there asks again within a second, wherever it is then.
+    /// Gives up a slot that is not here any more. Whoever waits there is told at the inbox of the process, wherever the slot is then.
     fn leave(&self, slots: &Slots, slot: u16) {
         if slots.remove(slot)
             && let Some(cluster) = &self.cluster

@@ -83,7 +83,7 @@ local function walk_on(caller, now, value, used)
         local since, reach = now - entry.confirmed, entry.reach
         if reach == '0' and (since > grant_ttl * 400 or since < 0) and not listens(entry.inbox, 'NUMSUB') then
           pass_over(owner, entry)
-          reach = '1'
+          reach, other = '1', true
         end
         if reach ~= '1' then
           return 'blocked', value, used, other

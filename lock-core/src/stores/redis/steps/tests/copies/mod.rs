@@ -30,7 +30,8 @@ const WITHOUT: [(&str, &str); 7] = [
 const LESS: [(&str, &str); 2] = [("read", "shared, a lease is over"), ("read", "all leases are over")];
 
 /// What a fast path may do wrong.
-const WRONG: [(&str, &str); 6] = [
+const WRONG: [(&str, &str); 7] = [
+    (" or now - first[2] >= 3000000", ""),
     ("' .. tail .. passing", "' .. tail"),
     ("pcall('ZREM', queue, owner, heir)\n", "pcall('ZREM', queue, owner)\n"),
     ("string.format('shared%026d', used + units)", "string.format('shared%026d', used)"),

@@ -36,6 +36,13 @@ local function waits(owner, inbox, mode)
   server.call('HSET', WAITERS, owner, (entry(inbox, mode)))
 end
 
+-- The same since a while ago.
+local function sleeps(owner, inbox, mode)
+  server.call('ZADD', QUEUE, number(moment_ms * 1000 - 5000000), owner)
+  local known = string.gsub(entry(inbox, mode), number(moment_ms * 1000), number(moment_ms * 1000 + 27000000))
+  server.call('HSET', WAITERS, owner, known)
+end
+
 local function shares(owner, units, left)
   server.call('ZADD', QUEUE, number(-(moment_ms + left)), owner)
   server.call('HSET', WAITERS, owner, (entry('', 's' .. units .. '/4')))
@@ -53,6 +60,9 @@ local states = {
   ['mine, one waits'] = function() alone(ME) waits(OTHER, LISTENS, '') end,
   ['mine, one waits who is away'] = function() alone(ME) waits(OTHER, AWAY, '') end,
   ['mine, a reader waits'] = function() alone(ME) waits(OTHER, LISTENS, 's1/4') waits(THIRD, AWAY, 's1/4') end,
+  ['mine, sleepers wait'] = function() alone(ME) sleeps(OTHER, LISTENS, '') sleeps(THIRD, LISTENS, '') end,
+  ['held, I sleep'] = function() alone(THIRD) sleeps(ME, LISTENS, '') sleeps(OTHER, LISTENS, '') end,
+  ['shared by all, sleepers wait'] = function() phase(4) shares(ME, 4, 60000) sleeps(OTHER, LISTENS, 's4/4') sleeps(THIRD, LISTENS, '') end,
   ['held'] = function() alone(OTHER) end,
   ['held, I wait'] = function() alone(OTHER) waits(ME, LISTENS, '') end,
   ['held, I wait to read'] = function() alone(OTHER) waits(ME, LISTENS, 's1/4') end,

@@ -27,7 +27,11 @@ fn claim(key: &str, letter: &str, mode: Mode) -> Claim {
 
 fn request(key: &str, letter: &str, mode: Mode, waits: bool) -> AcquireRequest {
     let mut request = AcquireRequest::new(claim(key, letter, mode), HolderInfo::new("h", 1, "s"));
-    request.ticket = waits.then(|| Ticket::new("listens".into(), 9, LEASE));
+    request.ticket = waits.then(|| {
+        let mut ticket = Ticket::new("listens".into(), 9, LEASE);
+        ticket.sleep = Some(LEASE / 2);
+        ticket
+    });
     request
 }
 
