@@ -210,7 +210,7 @@ async fn one_that_is_given_up_in_its_sleep_leaves_nothing_behind() {
     let holder = locks(&server);
     let proxy = FaultProxy::start(server.port());
     let sleeper = warm(&proxy.url()).await;
-    for round in 0_u64..8 {
+    for round in 0_u32..8 {
         let guard = take(&holder, "k").await;
         let locks = sleeper.clone();
         let next = tokio::spawn(async move { locks.lock("k").with_wait(LONG).await.map(drop) });
@@ -225,7 +225,7 @@ async fn one_that_is_given_up_in_its_sleep_leaves_nothing_behind() {
             }
             _ => {
                 tokio::spawn(guard.release());
-                tokio::time::sleep(round as u32 * MS / 2).await;
+                tokio::time::sleep(round * MS / 2).await;
             }
         }
         next.abort();
