@@ -62,8 +62,11 @@ local function wake_watcher(now)
   local watchers = {}
   for at = 1, #owners, 2 do
     local entry = read_entry(owners[at], now)
-    if entry and entry.reach ~= '1' and #watchers < WATCHERS then
+    if entry and entry.reach ~= '1' then
       table.insert(watchers, 1, { owners[at], entry })
+    end
+    if #watchers == WATCHERS then
+      break
     end
   end
   for _, watcher in ipairs(watchers) do
