@@ -1,6 +1,7 @@
 //! Waits that last: whoever has waited for seconds sleeps, asks seldom, and is served all the same.
 
 mod faults;
+mod masters;
 
 use std::time::Duration;
 
@@ -29,6 +30,13 @@ fn entries(server: &RedisServer) -> Vec<Vec<String>> {
     let fields = entries.iter().map(|entry| entry.split('|').map(str::to_owned).collect::<Vec<_>>());
     // What is known of foreign clients is none.
     fields.filter(|fields| fields.len() > 2).collect()
+}
+
+/// The stamps of all claims.
+fn stamps(server: &RedisServer) -> Vec<String> {
+    let mut stamps: Vec<String> = entries(server).into_iter().map(|entry| entry[1].clone()).collect();
+    stamps.sort_unstable();
+    stamps
 }
 
 /// Makes everybody in the queue of `k` look as if it had come long ago.

@@ -278,9 +278,9 @@ async fn the_keeper_reconnects_and_says_so() {
         }
     };
     assert_eq!(told(2).await, ["up", "volatile-lru"]);
+    assert_eq!(reports.try_next(), None, "the first connection is not a reconnection");
     server.kill();
     assert_eq!(told(3).await[2..], ["down"]);
-    assert_eq!(reports.try_next(), None, "the first connection is not a reconnection");
     server.restart();
     assert_eq!(reports.next().await, Some(Report::Reconnected));
     // Without its data it is as good as another server.

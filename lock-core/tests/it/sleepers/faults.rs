@@ -6,7 +6,7 @@ use lock_core::Renew;
 use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use tokio::task::JoinSet;
 
-use super::{age, all_asleep, asleep, entries, now, queue_up, wait_for_k};
+use super::{age, all_asleep, asleep, entries, now, queue_up, stamps, wait_for_k};
 use crate::support::{LONG, MS, SECOND, Scratch, Worker, eventually, locks, take, warm};
 
 /// A process that takes leases of three seconds.
@@ -94,13 +94,6 @@ async fn a_dead_holder_and_a_dead_head_cost_no_more() {
 #[limit]
 async fn whoever_stands_behind_three_deaths_looks_within_ten_seconds() {
     after_deaths(2, 3 * SECOND + 10 * SECOND).await;
-}
-
-/// The stamps of all claims.
-fn stamps(server: &RedisServer) -> Vec<String> {
-    let mut stamps: Vec<String> = entries(server).into_iter().map(|entry| entry[1].clone()).collect();
-    stamps.sort_unstable();
-    stamps
 }
 
 #[tokio::test]

@@ -25,6 +25,9 @@ const AT_MOST_EVERY: Duration = Duration::from_millis(100);
 /// How far apart they are at most while a master is in doubt, and otherwise.
 const AT_LEAST_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 
+/// How far apart they are at most while claims sleep: a master of before, which serves on as a replica, tells them nothing.
+const WHILE_ASLEEP: Duration = Duration::from_secs(5);
+
 /// How many looks leave out the masters in doubt, of which an answer may never come, for each that asks them.
 const LEFT_OUT: usize = 8;
 
@@ -256,7 +259,19 @@ impl Cluster {
             tokio::select! {
                 () = self.common.trouble() => {}
                 _ = changes.changed() => {}
-                () = clock.sleep_until(again) => {}
+                () = self.look_is_due(&clock, again) => {}
+            }
+        }
+    }
+
+    /// Waits until that time, or until claims sleep that must hear of another master.
+    async fn look_is_due(&self, clock: &Clock, again: Timestamp) {
+        loop {
+            clock.sleep_until(again.min(clock.now().after(WHILE_ASLEEP))).await;
+            let now = clock.now();
+            let relied_on = |node: &Arc<Node>| node.asleep_until.load(Ordering::Relaxed) > now.as_nanos();
+            if now >= again || self.table.masters().iter().any(|lane| self.table.node(*lane).is_some_and(relied_on)) {
+                return;
             }
         }
     }
