@@ -85,13 +85,18 @@ local function sleep_of(owner, ticket, since, value, now)
   if type(rank) ~= 'number' or type(sharing) ~= 'number' or type(all) ~= 'number' then
     return
   end
-  local before, reached = rank - sharing, 0
-  if before > 0 then
-    local owners = call('ZRANGE', QUEUE, sharing, sharing + math.min(before, WALK) - 1)
-    for _, entry in ipairs(pcall('HMGET', WAITERS, unpack(owners))) do
-      if entry and string.match(entry, '^[^|]*|%d+|%d+|(%d)') ~= '1' then
-        reached = reached + 1
+  local before, reached, looked = rank - sharing, 0, 0
+  -- Nearly always the first two can be reached.
+  for _, upto in ipairs({ WATCHERS, WALK }) do
+    upto = math.min(before, upto)
+    if reached < WATCHERS and looked < upto then
+      local owners = call('ZRANGE', QUEUE, sharing + looked, sharing + upto - 1)
+      for _, entry in ipairs(pcall('HMGET', WAITERS, unpack(owners))) do
+        if entry and string.match(entry, '^[^|]*|%d+|%d+|(%d)') ~= '1' then
+          reached = reached + 1
+        end
       end
+      looked = upto
     end
   end
   local pause
