@@ -51,7 +51,7 @@ done
 
 echo "# Servers
 
-What \`sh scripts/test-matrix.sh\` printed: in each cell how many of the tests of a feature passed on that server, of how many. What differs from
+Made by \`sh scripts/test-matrix.sh\`: in each cell how many of the tests of a feature passed on that server, of how many. What differs from
 version to version: [Operations](../operations.md#redis-settings). On 6.2 the tests of what came with 7.0 fail: losses that are noticed at once, grants in a
 cluster that go to those who wait, and renewals that too few replicas refuse; its build here has no TLS.
 "
@@ -75,7 +75,7 @@ ended=0
 for server; do
     failed=$(sed -n 's/ FAILED$//p' "$folder/$server.log")
     for test in $failed; do
-        [ "$ended" -ne 0 ] || printf '\nFailed, twice:\n\n'
+        [ "$ended" -ne 0 ] || printf '\nFailed, also by themselves:\n\n'
         echo "- $server: \`$test\`"
         ended=1
     done
