@@ -52,7 +52,7 @@ class Pod:
             while at < end:
                 hold = Hold(lock, at, at + chance.uniform(*held))
                 if sticks and lock == "shop:report" and hold.end > STUCK_FROM:
-                    hold = Hold(lock, max(at, STUCK_FROM), END * 2)
+                    hold = Hold(lock, STUCK_FROM, END * 2)
                 # A shutdown frees what is held; a killed process frees nothing.
                 hold.end = min(hold.end, end)
                 self.holds.append(hold)
