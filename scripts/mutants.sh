@@ -5,7 +5,7 @@
 #   sh scripts/mutants.sh             all
 #   sh scripts/mutants.sh NAME…       these
 #
-# LOCK_MUTANT_MINUTES says for how long faults strike each (0.5), LOCK_TEST_SEED with which seed. Works on a copy of what is committed.
+# LOCK_MUTANT_MINUTES says for how long faults strike each (1.5), LOCK_TEST_SEED with which seed. Works on a copy of what is committed.
 set -eu
 cd "$(dirname "$0")/.."
 sh scripts/need-redis.sh
@@ -29,7 +29,7 @@ for name; do
     fi
     words=$(sed -n '1s/^Run: //p' "$patch")
     ended=0
-    (cd "$tree" && eval "\"$CARGO_TARGET_DIR/debug/lock-proof\" $words --minutes ${LOCK_MUTANT_MINUTES:-0.5} --seed ${LOCK_TEST_SEED:-26}" \
+    (cd "$tree" && eval "\"$CARGO_TARGET_DIR/debug/lock-proof\" $words --minutes ${LOCK_MUTANT_MINUTES:-1.5} --seed ${LOCK_TEST_SEED:-26}" \
         >"../$name.log" 2>&1) || ended=$?
     # 1 is a verdict; a program that stops for another reason has judged nothing.
     if [ "$ended" -eq 1 ]; then
