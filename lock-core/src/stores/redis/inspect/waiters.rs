@@ -15,6 +15,9 @@ use crate::types::owner::OwnerId;
 /// The most waiters that are listed for one key.
 const MAX_LISTED: isize = 1000;
 
+/// The estimate of the server's time is better than this.
+const ESTIMATE: Duration = Duration::from_secs(1);
+
 const LIST: &str = "list the waiters";
 
 /// The command that counts the waiters of a key. A missing queue is empty.
@@ -51,16 +54,38 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
         let micros = (now as f64 - arrived).max(0.0);
         let waiting_for = Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default();
         let mut waiter = Waiter::new(at + 1, OwnerId::from_hex(&owner)?, waiting_for);
-        waiter.asleep = entry.as_ref().is_some_and(|(_, confirmed)| *confirmed > now);
-        waiter.confirmed = entry.as_ref().and_then(|(_, at)| now.checked_sub(*at)).map(Duration::from_micros);
+        (waiter.asleep, waiter.confirmed) = entry.as_ref().map_or((false, None), |(_, at)| confirmed(*at, now));
         (waiter.mode, waiter.info) = (value::mode(&text), entry.map(|(info, _)| info));
         Some(waiter)
     };
     Ok(queue.into_iter().zip(entries).enumerate().filter_map(read).collect())
 }
 
+/// Returns whether a waiter sleeps, and how long ago it confirmed its place if it does not.
+///
+/// A sleeper confirms it for seconds ahead. The present is an estimate, which a confirmation of this moment may be ahead of.
+fn confirmed(at: u64, now: u64) -> (bool, Option<Duration>) {
+    let asleep = Duration::from_micros(at.saturating_sub(now)) > ESTIMATE;
+    (asleep, (!asleep).then(|| Duration::from_micros(now.saturating_sub(at))))
+}
+
 pub(super) async fn ask(servers: &Servers, what: &'static str, command: Cmd) -> Result<Answer> {
     let store = servers.reachable().await?;
     let answers = servers.ask(&store, what, &[command]).await?;
     answers.into_iter().next().ok_or_else(|| store.unreadable(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::confirmed;
+
+    #[test]
+    fn who_has_confirmed_its_place_a_moment_ahead_of_the_estimate_does_not_sleep() {
+        let second = 1_000_000;
+        assert_eq!(confirmed(second, 3 * second), (false, Some(Duration::from_secs(2))));
+        assert_eq!(confirmed(second + 1, second), (false, Some(Duration::ZERO)));
+        assert_eq!(confirmed(4 * second, second), (true, None));
+    }
 }
