@@ -51,10 +51,8 @@ done
 
 echo "# Servers
 
-Made by \`sh scripts/test-matrix.sh\`: in each cell how many of the tests of a feature passed on that server, of how many. What differs from
-version to version: [Operations](../operations.md#redis-settings). On 6.2 the tests of what came with 7.0 fail: losses that are noticed at once, grants in a
-cluster that go to those who wait, and renewals that too few replicas refuse.
-The builds of all but Redis 7.0 have no TLS, without which the tests of it fail.
+Printed by \`sh scripts/test-matrix.sh\`: in each cell how many of the tests of a feature passed on that server, of how many. What failed ran once more, by itself, and
+then counts. What differs from version to version: [Operations](../operations.md#redis-settings). A build without TLS fails the tests of TLS.
 "
 head='|' rule='|---|'
 for server; do
