@@ -40,7 +40,7 @@ RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}"
 export RUST_TEST_THREADS
 
 step "tests"
-cargo test --locked --workspace --all-features
+sh scripts/run-tests.sh --workspace
 
 if [ "$fast" = no ]; then
     # Nobody needs Java to work here: without it a sentence says what to install, and the rest goes on.

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Runs all tests of the workspace. What fails beside the others is run once more, alone: a fault fails again, and ends
+# this with an error; a test that passes alone is named at the end, for somebody to look at.
+# More than three such tests are an error at once: that is no chance any more.
+#
+#   sh scripts/run-tests.sh [arguments of cargo test]
+set -eu
+cd "$(dirname "$0")/.."
+
+most=3
+log=$(mktemp)
+trap 'rm -f "$log" "$log".*' EXIT
+
+# Keeps what the command prints, and its exit status, which a pipe alone would hide.
+run() {
+    { status=0; "$@" 2>&1 || status=$?; echo "$status" > "$log.status"; } | tee "$log"
+    return "$(cat "$log.status")"
+}
+
+if run cargo test --locked --all-features --no-fail-fast "$@"; then
+    exit 0
+fi
+
+# Each line: a program of tests that failed as cargo names it, a tab, and a test of it, or nothing where it names none.
+awk '
+    /^ +Running |^ +Doc-tests / { listing = 0; count = 0; next }
+    /^failures:$/ { listing = 1; next }
+    listing && /^    / { names[++count] = substr($0, 5); next }
+    { listing = 0 }
+    /^error: .*to rerun pass `/ {
+        split($0, quoted, "`")
+        if (count == 0) print quoted[2] "\t"
+        for (at = 1; at <= count; at++) print quoted[2] "\t" names[at]
+        count = 0
+    }
+' "$log" > "$log.failed"
+
+failed=$(wc -l < "$log.failed")
+if [ "$failed" = 0 ] || [ "$failed" -gt "$most" ]; then
+    echo "error: $failed tests failed; from 1 to $most are run again alone" >&2
+    exit 1
+fi
+
+printf '\n== once more, alone: what failed beside the others\n'
+tab=$(printf '\t')
+while IFS=$tab read -r program name; do
+    set --
+    [ -z "$name" ] || set -- --exact --test-threads 1 "$name"
+    # What names a program has no blanks of its own.
+    # shellcheck disable=SC2086
+    run cargo test --locked --all-features $program -- "$@" < /dev/null
+    if [ -n "$name" ] && ! grep -q '^test result: ok\. 1 passed' "$log"; then
+        echo "error: '$name' was not found again" >&2
+        exit 1
+    fi
+done < "$log.failed"
+
+printf '\n== failed beside the others and passed alone; please look at them\n'
+cat "$log.failed"
