@@ -335,7 +335,7 @@ async fn a_stalled_server_executes_no_set_of_a_caller_that_has_gone() {
     locks.lock_all(KEYS).await.unwrap().release().await.unwrap();
     for round in 0..6_u32 {
         server.pause();
-        let acquire = locks.lock_all(KEYS).with_ttl(6 * SECOND).acquire();
+        let acquire = locks.lock_all(KEYS).with_ttl(30 * SECOND).acquire();
         // At moments around the command's timeout of 1 s.
         assert!(tokio::time::timeout((50 + 250 * round) * MS, acquire).await.is_err());
         server.resume();

@@ -78,10 +78,10 @@ async fn the_scripts_keep_the_rules() {
 const AT_ONCE: usize = 4;
 
 /// Each mutant has this long to be noticed.
-const PATIENCE: u32 = 120;
+const PATIENCE: u32 = 300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[limit(900)]
+#[limit(1800)]
 async fn a_script_without_one_of_its_rules_is_noticed() {
     assert_eq!(mutants::unknown(), [""; 0], "no script says this any more");
     let (seed, only) = (seed(), std::env::var("LOCK_CHECK_MUTANT").ok());
