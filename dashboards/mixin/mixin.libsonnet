@@ -27,7 +27,7 @@
     longWaitSeconds: "600",
     // The share of commands that may fail, for five minutes
     errorShare: "0.05",
-    // The share of failing commands that wakes a person, after two minutes
+    // The share of failing commands of one kind that wakes a person, after two minutes
     errorSharePage: "0.5",
     // How long nine of ten commands may take
     slowStoreSeconds: "0.5",
@@ -41,6 +41,8 @@
     selected: if c.selector == '' then '' else '{' + c.selector + '}',
     also: if c.selector == '' then '' else ', ' + c.selector,
     twoLooks: '%ds' % (std.parseInt(c.scrapeSeconds) * 5 / 2),
+    fourLooks: '%ds' % (std.parseInt(c.scrapeSeconds) * 4),
+    aWhile: '%ds' % std.max(60, std.parseInt(c.scrapeSeconds) * 4),
   } + c,
   // Values go into quoted strings.
   local quoted(value) = local json = std.escapeStringJson(value); std.substr(json, 1, std.length(json) - 2),

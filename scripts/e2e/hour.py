@@ -82,7 +82,7 @@ class Pod:
         yield "backend_connected", {"node": STORE}, 0 if away else 1
         uptime = at - self.start
         down = max(0, min(at, OUTAGE[1]) - max(self.start, OUTAGE[0]))
-        yield "backend_errors_total", {"node": STORE, "kind": "unavailable"}, 3 * int(down)
+        yield "backend_errors_total", {"op": "acquire", "node": STORE, "kind": "unavailable"}, 3 * int(down)
         yield "backend_command_seconds_count", {"node": STORE, "op": "acquire"}, 20 * int(uptime)
         for lock in TAKEN_BY[self.job]:
             site = f"{self.job}::run"

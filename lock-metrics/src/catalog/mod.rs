@@ -207,7 +207,7 @@ pub(crate) static BACKEND_ERRORS: Metric = Metric::new(
     "distributed_lock_backend_errors_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node", "kind"],
+    &["op", "node", "kind"],
     "Commands to the store that failed.",
 );
 pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(

@@ -53,7 +53,7 @@ impl Core {
                 let mut node = self.locked_node(node);
                 node.commands[op].record_duration(catalog::COMMAND.buckets(), *elapsed);
                 if let Some(error) = error {
-                    node.errors.count(place(&ERROR_KINDS, error_kind(error)));
+                    node.errors[op].count(place(&ERROR_KINDS, error_kind(error)));
                 }
             }
             Notice::Connection { node, up } => {

@@ -9,8 +9,8 @@ use crate::words::labels;
 pub(crate) struct Node {
     /// By [`labels::OPS`].
     pub(crate) commands: [Histogram<COMMAND_BUCKETS>; labels::OPS.len()],
-    /// By [`labels::ERROR_KINDS`].
-    pub(crate) errors: Counter<{ labels::ERROR_KINDS.len() }>,
+    /// By [`labels::OPS`] and [`labels::ERROR_KINDS`].
+    pub(crate) errors: [Counter<{ labels::ERROR_KINDS.len() }>; labels::OPS.len()],
     /// Unknown until the watchdog reports it: a false 0 would be a false alarm.
     pub(crate) connected: Option<bool>,
     /// The index of its policy in [`labels::POLICIES`], if it may evict.

@@ -277,8 +277,9 @@ fn notices() {
     assert_eq!(scrape.moved(LOCK), ["fencing_regressions_total{} 1", "unlocked_runs_total{} 1"]);
     assert_eq!(scrape.get("fencing_rejections_total", &[]), 1.0);
     assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("node", node)]), 1.0);
-    assert_eq!(scrape.get("backend_errors_total", &[("node", node), ("kind", "unavailable")]), 1.0);
-    assert_eq!(scrape.get("backend_errors_total", &[("node", node), ("kind", "misconfigured")]), 0.0);
+    let errors = |op, kind| scrape.get("backend_errors_total", &[("op", op), ("node", node), ("kind", kind)]);
+    assert_eq!([errors("renew", "unavailable"), errors("renew", "misconfigured")], [1.0, 0.0]);
+    assert_eq!(errors("acquire", "unavailable"), 0.0, "another kind of command");
     // No event about the connection was sent, so no state is exported.
     assert_eq!(scrape.find("backend_connected", &[("node", node)]), None);
     observer.on_notice(&Notice::Connection { node, up: true });

@@ -40,6 +40,17 @@ pub(crate) fn twice(gauge: &str, condition: &str) -> String {
     format!("changes((timestamp({gauge}) and {condition})[<<twoLooks>>:5s]) > 0")
 }
 
+/// What a process tells of a series, or told before the last scrape, if only that one failed. What a process told that is gone, or
+/// whose scrapes go on failing, is not remembered: it may have changed since, and nobody would say so.
+pub(crate) fn remembered(series: &str) -> String {
+    let failed = "count_over_time(<<up>>[<<twoLooks>>]) - sum_over_time(<<up>>[<<twoLooks>>])";
+    format!(
+        "({series} or (last_over_time({series}[<<twoLooks>>]) and on ({PROCESS}) {} \
+         and on ({PROCESS}) (min by ({PROCESS}) ({failed}) <= 1)))",
+        down()
+    )
+}
+
 /// The processes whose last scrapes failed.
 pub(crate) fn down() -> String {
     format!("(max by ({PROCESS}) (<<up>>) == 0)")

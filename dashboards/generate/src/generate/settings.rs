@@ -47,7 +47,11 @@ pub(crate) const TABLE: &[Setting] = &[
     setting("manyWaiters", "10", "how many callers may wait for one lock for five minutes"),
     setting("longWaitSeconds", "600", "for how long one caller may wait"),
     setting("errorShare", "0.05", "the share of commands that may fail, for five minutes"),
-    setting("errorSharePage", "0.5", "the share of failing commands that wakes a person, after two minutes"),
+    setting(
+        "errorSharePage",
+        "0.5",
+        "the share of failing commands of one kind that wakes a person, after two minutes",
+    ),
     setting("slowStoreSeconds", "0.5", "how long nine of ten commands may take"),
     setting("leaderChanges", "4", "how often an election may change its leader in 15 minutes"),
     setting("slowWaits", "0.01", "the share of waits over 250 ms that a month may have"),
@@ -64,6 +68,10 @@ const DERIVED: &[(&str, &str)] = &[
     ("also", "if c.selector == '' then '' else ', ' + c.selector"),
     // A window that has two scrapes, whatever falls between.
     ("twoLooks", "'%ds' % (std.parseInt(c.scrapeSeconds) * 5 / 2)"),
+    // The same where one scrape in between has failed.
+    ("fourLooks", "'%ds' % (std.parseInt(c.scrapeSeconds) * 4)"),
+    // The same, and long enough for what happens only once in a minute.
+    ("aWhile", "'%ds' % std.max(60, std.parseInt(c.scrapeSeconds) * 4)"),
 ];
 
 /// The settings of one run of the generator.
@@ -145,8 +153,15 @@ impl Settings {
             "" => (String::new(), String::new()),
             selector => (format!("{{{selector}}}"), format!(", {selector}")),
         };
-        let looks = format!("{}s", self.scrape_seconds().unwrap_or(60) * 5 / 2);
-        let derived = [("selected", selected), ("also", also), ("twoLooks", looks)];
+        let scrape = self.scrape_seconds().unwrap_or(60);
+        let seconds = |seconds: u32| format!("{seconds}s");
+        let derived = [
+            ("selected", selected),
+            ("also", also),
+            ("twoLooks", seconds(scrape * 5 / 2)),
+            ("fourLooks", seconds(scrape * 4)),
+            ("aWhile", seconds((scrape * 4).max(60))),
+        ];
         let mut filled = text.to_owned();
         for (name, value) in derived.iter().chain(&self.values) {
             let quoted = serde_json::Value::from(value.as_str()).to_string();

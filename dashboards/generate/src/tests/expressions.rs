@@ -47,7 +47,9 @@ fn totals_are_only_looked_at_as_rates_and_only_they_are() {
             let is_rate = ["rate", "irate", "increase"].contains(&inside);
             // A total by itself means something only beside the age of its process.
             let is_young = expr.contains(" - distributed_lock_start_timestamp_seconds");
-            assert!(labels::series(name).unwrap().is_total == is_rate || is_young, "{name} in {expr}");
+            // Or where it says whether its growth is still told.
+            let is_told = expr.contains(&format!("irate({name}[240s]) and ({name} or "));
+            assert!(labels::series(name).unwrap().is_total == is_rate || is_young || is_told, "{name} in {expr}");
             let wants_range = is_rate || inside == "deriv" || inside.ends_with("_over_time");
             assert_eq!(range.is_some(), wants_range, "{name} in {expr}");
         });

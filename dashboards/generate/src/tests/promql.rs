@@ -51,7 +51,7 @@ pub(crate) enum Side {
     Right,
 }
 
-const FUNCTIONS: [&str; 17] = [
+const FUNCTIONS: [&str; 18] = [
     "abs",
     "changes",
     "count_over_time",
@@ -66,6 +66,7 @@ const FUNCTIONS: [&str; 17] = [
     "min_over_time",
     "rate",
     "round",
+    "sum_over_time",
     "time",
     "timestamp",
     "vector",

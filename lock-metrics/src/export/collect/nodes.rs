@@ -27,8 +27,10 @@ impl Core {
             if !is_used(node) {
                 return;
             }
-            for (kind, total) in labels::ERROR_KINDS.iter().zip(node.errors.iter()) {
-                sink.counter(&catalog::BACKEND_ERRORS, &[name, kind], total);
+            for (op, errors) in labels::OPS.iter().zip(&node.errors) {
+                for (kind, total) in labels::ERROR_KINDS.iter().zip(errors.iter()) {
+                    sink.counter(&catalog::BACKEND_ERRORS, &[op, name, kind], total);
+                }
             }
         });
         each(&mut |name, node| {

@@ -1,7 +1,7 @@
 //! Alerts on the infrastructure that the locks and these alerts depend on.
 
 use super::{AT_STAKE, happened, share_out_of_reach, share_without_it};
-use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth};
+use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth, remembered};
 use crate::generate::recording::INSPECTORS;
 use crate::generate::rule::{Alert, Severity};
 
@@ -23,15 +23,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
              and no new one is granted. {AT_STAKE}Look at the store and the way to it: `lockctl topology` says what each server answers."
         )),
         // One that does not answer at all has the alert above, whichever of the two would come first.
-        failing_commands("LockStoreRefuses", Severity::Critical, "<<twoLooks>>", "<<errorSharePage>>", &answers)
-            .after("2m")
-            .says(&format!(
-                "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
-                 {{{{ $labels.node }}}} fail, for two minutes. {KINDS}{AT_STAKE}No lock is granted, and held ones are lost when their leases end. The \
-                 store is full (INFO memory: raise maxmemory, or find what fills it), refuses writes (a replica, a full disk, too few \
-                 replicas: `lockctl topology`), or its users were changed (ACL LOG): the runbook has the command for each."
-            )),
-        failing_commands("LockStoreErrors", Severity::Warning, "5m", "<<errorShare>>", "").after("5m").says(&format!(
+        refuses(&answers),
+        failing_commands().after("5m").says(&format!(
             "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
              {{{{ $labels.node }}}} fail. {KINDS}Acquires fail and renewals come late at every call site that uses it. The panel \
              \"Failed commands\" shows when it began.",
@@ -162,17 +155,21 @@ pub(crate) fn alerts() -> Vec<Alert> {
 
 fn quorum() -> Alert {
     let by = format!("{SERVICE}, node");
+    let counted = remembered("@quorum_members{state=\"counted\"}");
+    let majority = remembered("@quorum_majority");
+    let missing = remembered("@quorum_members{state=~\"away|excluded\"}");
     Alert::new(
         "LockQuorumDegraded",
         Severity::Critical,
         // With all members up, one that all must grant is as it should be.
         &format!(
-            "(min by ({by}) (@quorum_members{{state=\"counted\"}}) <= on ({by}) max by ({by}) (@quorum_majority)) \
-             and on ({by}) (max by ({by}) (@quorum_members{{state=~\"away|excluded\"}}) > 0)"
+            "(min by ({by}) ({counted}) <= on ({by}) max by ({by}) ({majority})) \
+             and on ({by}) (max by ({by}) ({missing}) > 0)"
         ),
         "Only {{ $value | humanize }} members of the quorum {{ $labels.node }} count: one more failure, and no lock is granted",
     )
     .after("2m")
+    .keep("1m")
     .says(&format!(
         "A process of {{{{ $labels.job }}}} finds that only {{{{ $value | humanize }}}} members of the quorum {{{{ $labels.node }}}} \
          count. When no majority counts, no lock is granted and those that are held end with their leases. {AT_STAKE}Bring the others \
@@ -185,10 +182,11 @@ fn disagreement() -> Alert {
     Alert::new(
         "LockMembersDisagree",
         Severity::Critical,
-        &format!("max by ({by}) (@quorum_members{{state=\"disagrees\"}}) > 0"),
+        &format!("max by ({by}) ({}) > 0", remembered("@quorum_members{state=\"disagrees\"}")),
         "{{ $labels.job }} names other members of its quorum than processes before it, and gets no lock",
     )
     .after("2m")
+    .keep("1m")
     .says(
         "{{ $value | humanize }} members of the quorum {{ $labels.node }} also serve a quorum of other members. Two majorities \
          could miss each other, so {{ $labels.job }} is refused every lock. `lockctl topology` says which lists each member \
@@ -214,19 +212,61 @@ fn member_away() -> Alert {
 }
 
 /// What fails in each kind, for the text of an alert.
-const KINDS: &str = "{{ range query (printf \"sum by (kind) (rate(@backend_errors_total{node=%q, job=%q}[5m])) > 0\" $labels.node \
-                     $labels.job) | sortByLabel \"kind\" }}{{ .Labels.kind }}: {{ .Value | humanize }} a second; {{ end }}";
+const KINDS: &str = "{{ range query (printf \"sum by (op, kind) (rate(@backend_errors_total{node=%q, job=%q}[5m])) > 0\" $labels.node \
+                     $labels.job) | sortByLabel \"op\" }}{{ .Labels.op }}, {{ .Labels.kind }}: {{ .Value | humanize }} a second; {{ end }}";
+
+/// Judged for each kind of command: a fleet that mostly renews does not hide that nothing is released. And by the process in the
+/// middle: what failed during a failover was tried again and again, and counts for more than all that went well around it.
+fn refuses(answers: &str) -> Alert {
+    let by = format!("{SERVICE}, node");
+    let (kind, process) = (format!("{by}, op"), format!("{PROCESS}, node, op"));
+    let (errors, commands) = ("@backend_errors_total", "@backend_command_seconds_count");
+    let last = |total: &str| format!("sum by ({process}) (irate({total}[<<fourLooks>>]) and {})", remembered(total));
+    let between_two_looks = format!(
+        "quantile by ({kind}) (0.5, {} / on ({process}) ({} > 0)) > <<errorSharePage>>",
+        last(errors),
+        last(commands)
+    );
+    // Where there was none between two looks, nobody knows that they go well again: errors in two whiles, one after the other, are
+    // no failover.
+    let grown = |total: &str, before: &str| format!("sum by ({kind}) (rate({total}[<<aWhile>>]{before}))");
+    let share = |before: &str| {
+        format!("({} / on ({kind}) ({} > 0) > <<errorSharePage>>)", grown(errors, before), grown(commands, before))
+    };
+    let seldom = format!(
+        "({} and on ({kind}) {} unless on ({kind}) ({} > 0))",
+        share(""),
+        share(" offset <<aWhile>>"),
+        format_args!("sum by ({kind}) ({})", last(commands)),
+    );
+    let enough = format!("(sum by ({kind}) (increase({errors}[5m])) > 4.5)");
+    Alert::new(
+        "LockStoreRefuses",
+        Severity::Critical,
+        &format!("max by ({by}) ((({between_two_looks}) or {seldom}) and on ({kind}) {enough}){answers}"),
+        "{{ $value | humanizePercentage }} of the commands of one kind to {{ $labels.node }} fail",
+    )
+    .after("2m")
+    .keep("1m")
+    .says(&format!(
+        "In half of the processes of {{{{ $labels.job }}}}, {{{{ $value | humanizePercentage }}}} or more of the commands of one kind to \
+         the lock store {{{{ $labels.node }}}} fail, for two minutes. {KINDS}{AT_STAKE}What cannot be acquired is not granted; what cannot be \
+         renewed or released ends with its lease. The store is full (INFO memory: raise maxmemory, or find what fills it), refuses \
+         writes (a replica, a full disk, too few replicas: `lockctl topology`), or its users were changed (ACL LOG): the runbook has the \
+         command for each."
+    ))
+}
 
 /// A single command that fails is no share.
-fn failing_commands(name: &'static str, severity: Severity, window: &str, share: &str, unless: &str) -> Alert {
+fn failing_commands() -> Alert {
     let by = format!("{SERVICE}, node");
-    let errors = |how: &str| format!("sum by ({by}) ({how}(@backend_errors_total[{window}]))");
+    let errors = |how: &str| format!("sum by ({by}) ({how}(@backend_errors_total[5m]))");
     Alert::new(
-        name,
-        severity,
+        "LockStoreErrors",
+        Severity::Warning,
         &format!(
-            "({} / on ({by}) (sum by ({by}) (rate(@backend_command_seconds_count[{window}])) > 0) > {share}) \
-             and on ({by}) ({} > 4.5){unless}",
+            "({} / on ({by}) (sum by ({by}) (rate(@backend_command_seconds_count[5m])) > 0) > <<errorShare>>) \
+             and on ({by}) ({} > 4.5)",
             errors("rate"),
             errors("increase"),
         ),

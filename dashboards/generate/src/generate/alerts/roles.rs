@@ -1,7 +1,9 @@
 //! Alerts on elections, jobs, and numbers that processes must agree about.
 
 use super::{SITES, where_its_store_answers};
-use crate::generate::names::{LOCK, PROCESS, SERVICE, STORE, age_of_process, down, growth, once, store_now};
+use crate::generate::names::{
+    LOCK, PROCESS, SERVICE, STORE, age_of_process, down, growth, once, remembered, store_now,
+};
 use crate::generate::recording::{JOB_PERIOD, LAST_SUCCESS};
 use crate::generate::rule::{Alert, Severity};
 
@@ -43,21 +45,21 @@ fn elections() -> String {
 
 /// A leader may be one whose scrapes fail, or one that nobody scrapes: the store knows it.
 fn no_leader() -> Alert {
-    let led = once("@leader", "");
+    let (led, led_before) = (once(&remembered("@leader"), ""), once("@leader", ""));
     let silent = format!(
         "(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})",
         down()
     );
     // Who cannot ask the store cannot lead, and the store has its own alert: one that can would lead.
     let could = where_its_store_answers(
-        &format!("(max by ({PROCESS}, store, lock) (@candidates) > 0)"),
+        &format!("(max by ({PROCESS}, store, lock) ({}) > 0)", remembered("@candidates")),
         &str::to_owned,
         &str::to_owned,
     );
     let held = format!("max by ({LOCK}) (@inspector_held)");
     let missing = format!("{} - on ({LOCK}) {led}", elections());
     // A process may stand twice for one election: fewer are led than before, or none.
-    let fewer = format!("{led} == 0 or {led} < on ({LOCK}) max_over_time(({led})[6h:5m])");
+    let fewer = format!("{led} == 0 or {led} < on ({LOCK}) max_over_time(({led_before})[6h:5m])");
     Alert::new(
         "LockNoLeader",
         Severity::Critical,
@@ -69,6 +71,7 @@ fn no_leader() -> Alert {
         "Nobody leads {{ $labels.lock }}, although processes stand for it",
     )
     .after("2m")
+    .keep("1m")
     .says(&format!(
         "Processes that stand for the election {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} are scraped, and for two minutes \
          {{{{ $value | humanize }}}} of the elections of this name had no leader. Call sites that stand for it:{SITES} \

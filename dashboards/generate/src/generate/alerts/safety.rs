@@ -1,7 +1,7 @@
 //! Alerts on dangers to data.
 
 use super::{HOLDING, SITES, WAITING, happened, where_its_store_answers, with_node};
-use crate::generate::names::{LOCK, PROCESS, SERVICE};
+use crate::generate::names::{LOCK, PROCESS, SERVICE, STORE, remembered, twice};
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
@@ -84,20 +84,7 @@ fn lost() -> Vec<Alert> {
              without it, as their code allows when the store is away. They are at:{SITES} Check what two of them at once \
              may have done, and why the store was away."
         )),
-        Alert::new(
-            "LockKeyWithoutTtl",
-            Severity::Critical,
-            &format!("max by ({LOCK}) (@inspector_keys_without_ttl) > 0"),
-            "{{ $value | humanize }} keys of {{ $labels.lock }} have no lease and are never freed",
-        )
-        // A holder that lives gives a key its lease back within a third of its ttl.
-        .after("2m")
-        .says(&format!(
-            "Keys of the lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} have no time to live. This library always sets one, so \
-             another program wrote them or took it away. `lockctl list --prefix` with what these keys begin with names them and, if it \
-             is one of ours, the holder's call site. Held by: {HOLDING}Waiting: {WAITING}They block every caller until somebody frees \
-             them, as the runbook says."
-        )),
+        never_freed(),
         Alert::new(
             "LockReleaseAbandoned",
             Severity::Warning,
@@ -110,6 +97,32 @@ fn lost() -> Vec<Alert> {
              the connection to the store."
         )),
     ]
+}
+
+/// The store has such a key, whoever told it: when an inspector has ended, and the next one has told nothing yet, what two looks
+/// have shown is still so.
+fn never_freed() -> Alert {
+    let keys = "@inspector_keys_without_ttl";
+    let shown = format!("max by ({LOCK}) ({})", twice(keys, &format!("({keys} > 0)")));
+    Alert::new(
+        "LockKeyWithoutTtl",
+        Severity::Critical,
+        &format!(
+            "max by ({LOCK}) ({}) > 0 \
+             or (max by ({LOCK}) (last_over_time({keys}[<<twoLooks>>])) > 0 and on ({LOCK}) {shown} unless on ({STORE}) {keys})",
+            remembered(keys)
+        ),
+        "{{ $value | humanize }} keys of {{ $labels.lock }} have no lease and are never freed",
+    )
+    // A holder that lives gives a key its lease back within a third of its ttl.
+    .after("2m")
+    .keep("1m")
+    .says(&format!(
+        "Keys of the lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} have no time to live. This library always sets one, so \
+         another program wrote them or took it away. `lockctl list --prefix` with what these keys begin with names them and, if it \
+         is one of ours, the holder's call site. Held by: {HOLDING}Waiting: {WAITING}They block every caller until somebody frees \
+         them, as the runbook says."
+    ))
 }
 
 /// Alerts on damage that will happen unless somebody acts.
