@@ -7,6 +7,8 @@
 #   sh scripts/real-hour.sh                          # the hour, then the faults with the delays of the rules as they are
 #   LOCK_HOUR_MINUTES=1 sh scripts/real-hour.sh      # a minute, then the faults with delays of seconds: under four minutes
 #   LOCK_HOUR_MINUTES=0 sh scripts/real-hour.sh      # the faults alone
+#
+# Its folder is kept if it fails.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,7 +16,17 @@ sh scripts/need-observability.sh
 cargo build --locked -q --workspace --all-features --bin lock-dashboards --bin lockctl --example member
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+end() {
+    status=$?
+    if [ "$status" -eq 0 ]; then
+        rm -rf "$work"
+    else
+        echo "kept: $work, with the logs, the rules, and what Prometheus saw: prometheus --config.file=$work/prometheus.yml" \
+            "--storage.tsdb.path=$work/prometheus" >&2
+    fi
+    exit "$status"
+}
+trap end EXIT
 trap 'exit 130' INT TERM
 target=${CARGO_TARGET_DIR:-target}
 python3 scripts/e2e/real_hour.py --work "$work" --member "$target/debug/examples/member" --lockctl "$target/debug/lockctl" \

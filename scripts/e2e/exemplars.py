@@ -38,7 +38,7 @@ def run(options):
     check(found[0]["seriesLabels"]["lock"] == live["lock"], f"at its lock: {found[0]}")
     ids = {one["labels"]["trace_id"] for series in exemplars() for one in series["exemplars"]}
     check(all(re.fullmatch("[0-9a-f]{32}", one) for one in ids), f"ids are as tracing systems write them: {ids}")
-    check(number(server, "min(up)") == 1 and number(server, "sum(distributed_lock_acquisitions_total)") > 0, "Prometheus reads OpenMetrics")
+    wait_for("a scrape of OpenMetrics", lambda: number(server, "min(up)") == 1 and number(server, "sum(distributed_lock_acquisitions_total)") > 0)
     say(f"{len(ids)} waits lead to their traces in Prometheus; the live view links to that of {live['key']}")
 
 

@@ -102,7 +102,9 @@ class Fleet:
         environment = {"LOCK_IDLE": "1"} if idle else {}
         member = e2e.start(name, [self.options.member, port, name], self.options, stdin=subprocess.PIPE, LOCK_URL=urls, **environment)
         member.port, member.instance = port, f"127.0.0.1:{port}"
-        wait_for(name, lambda: fetch(f"http://127.0.0.1:{port}/metrics"))
+        # Ready is what has reached its stores: one that is scraped before tells of none.
+        connected = r"(?m)^distributed_lock_backend_connected\{.*\} 1(?:\.0)?$"
+        wait_for(name, lambda: len(re.findall(connected, fetch(f"http://127.0.0.1:{port}/metrics"))) >= len(stores))
         self.members[name] = member
         self.scrape(name, member.instance)
         return member

@@ -221,9 +221,10 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--rules", required=True)
     arguments.add_argument("--to", required=True)
-    arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    # Another hour each time finds what nobody thought of, and tells nothing of the change that it is run for: --seed says which.
+    arguments.add_argument("--seed", type=int, default=1)
     options = arguments.parse_args()
-    print(f"to repeat this hour: --seed {options.seed}", flush=True)
+    print(f"the hour of --seed {options.seed}", flush=True)
     rules = [os.path.abspath(f"{options.rules}/{name}") for name in ["alerts.yml", "recording_rules.yml"]]
     checks = []
     for expr, at, expected in expectations():

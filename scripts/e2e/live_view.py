@@ -9,8 +9,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
+import time
 import urllib.request
+
+# For a browser on a machine that does much else.
+PATIENCE = 120
 
 # The screens on which the page is read: a phone, a small laptop, and a monitor. Each is a frame of that size in a page: a window of
 # the full Chromium is never narrower than 500 pixels, and a frame is as narrow as it is told, in any browser.
@@ -79,31 +85,47 @@ def open_page(address, work):
         raise RuntimeError("no Chromium; scripts/need-observability.sh installs one")
     # Without its sandbox, which needs more rights than a container has: it opens nothing but our own pages.
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-               "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={work}/browser", "--window-size=1280,800",
-               "--dump-dom", address]
-    with open(f"{work}/browser.log", "ab") as log:
-        # On a busy machine a browser may fail to start once; twice is a fault.
-        for last in (False, True):
+               "--disable-background-networking", "--hide-scrollbars", "--window-size=1280,800"]
+    why = []
+    # On a busy machine a browser may fail to start, or hang; three times is a fault.
+    for _ in range(3):
+        # One that was killed leaves its lock behind in its folder.
+        with tempfile.TemporaryDirectory(dir=work, ignore_cleanup_errors=True) as folder, open(f"{work}/browser.log", "ab") as log:
+            child = subprocess.Popen([*command, f"--user-data-dir={folder}", "--dump-dom", address], stdout=subprocess.PIPE, stderr=log,
+                                     env={**os.environ, "HOME": work}, start_new_session=True)
             try:
-                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, timeout=40, check=False,
-                                      env={**os.environ, "HOME": work})
+                text, _ = child.communicate(timeout=PATIENCE)
+                why.append(f"ended with {child.returncode} and {len(text)} bytes")
             except subprocess.TimeoutExpired:
-                if last:
-                    raise
-                continue
-            if done.returncode == 0 and done.stdout:
-                return Page(done.stdout.decode())
-    raise RuntimeError(f"{browser} ended with {done.returncode}")
+                text = None
+                why.append(f"was not done after {PATIENCE} s")
+            finally:
+                end_all_of(child)
+            if text and child.returncode == 0:
+                return Page(text.decode())
+    raise RuntimeError(f"{browser}: {', '.join(why)}")
+
+
+def end_all_of(child):
+    """Ends a browser with the processes that it started: they are a group of their own."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
 
 
 def check(address, work, stuck, site, hostile, expect):
     """Looks at the page as somebody on call does. `expect` takes whether something holds, and what."""
-    # Those who wait give up and come again; one look may fall between.
-    for _ in range(5):
+    # Those who wait give up and come again, and who has the other key lets go of it now and then: one look may fall between.
+    until = time.time() + PATIENCE
+    while True:
         page = open_page(address, work)
         about = [row for row in page.rows if row[0]["data-key"] == stuck]
-        if len(about) > 1:
+        rows = [text for row, text in page.rows if row["data-key"] == hostile]
+        if len(about) > 1 and rows or time.time() > until:
             break
+    expect(about, f"the stuck lock is on the page: {page.rows}")
     expect(page.rows[:len(about)] == about, f"what hurts most is on top: {page.rows}")
     (top, text), *waiting = about
     expect(top["data-state"] == "stuck" and site in text and stuck in text, f"the stuck lock names key and call site: {top} {text}")
@@ -111,7 +133,6 @@ def check(address, work, stuck, site, hostile, expect):
            f"those who wait are below it and say for whom: {waiting}")
     expect(page.title.startswith("(1 stuck)"), f"the title counts what is stuck: {page.title}")
 
-    rows = [text for row, text in page.rows if row["data-key"] == hostile]
     expect(rows and hostile in rows[0], f"the key that contains HTML is shown as it is: {rows}")
     expect(not page.elements & {"img", "script"}, f"it makes no element: {page.elements}")
     # The same key in a page that does not escape it does run, so this browser would have shown it.
@@ -124,7 +145,7 @@ def check(address, work, stuck, site, hostile, expect):
 def check_on_screens(address, work, expect):
     """Looks at the page on screens of several sizes: nothing is cut off, call sites are whole, and the worst lock is read without
     moving the page."""
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
         page = answer.read().decode()
     # Without what forbids scripts, and without reloading.
     page = re.sub(r'<meta http-equiv="[^>]*>', "", page) + MEASURE

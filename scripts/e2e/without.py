@@ -49,7 +49,7 @@ PARTS = [
     ("that it may have gone well since", REFUSES, without(r" unless on \([^()]*op\) \(sum by \([^()]*op\) \(sum by .*?> 0\)(?=\)\) and on)")),
     ("that processes count, whatever they tried again", REFUSES, without(r"quantile by (\([^()]*\)) \(0\.5, ", r"max by \1 (")),
     ("that those that are gone do not", REFUSES, without(r"(irate\([^()]*\)) and \(.*?<= 1\)\)\)", r"\1")),
-    ("that a scrape between two may fail", REFUSES, without(r"(irate\([^()]*)240s", r"\g<1>100s")),
+    ("that a scrape between two may fail", REFUSES, without(r"(irate\([^()]*)240s", r"\g<1>150s")),
     ("that a few commands are no share", REFUSES, without(r" and on \([^()]*op\) \(sum by \([^()]*op\) \(increase\([^()]*\)\) > 4\.5\)")),
 ]
 

@@ -39,6 +39,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub(crate) stuck_for: Duration,
 
+    /// Release the stuck lock when a line comes on the input, instead of after a time
+    #[arg(long)]
+    pub(crate) until_told: bool,
+
     /// The age at which a hold counts as stuck
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) stuck_after: Duration,

@@ -7,10 +7,11 @@ use lock_core::{LockManager, lock_key};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::scenes::{PATIENCE, TTL, expected, hold_for};
+use crate::scenes::{PATIENCE, STEADY_TTL, TTL, expected, hold_for};
 
 const JOB_EVERY: Duration = Duration::from_secs(4);
-const TERM: Duration = Duration::from_secs(10);
+/// An election that changes its leader more often is one that alerts tell of.
+const TERM: Duration = Duration::from_secs(300);
 const STRIPES: u32 = 16;
 
 /// Starts every scene, once in each of two processes, as the store sees it.
@@ -53,7 +54,8 @@ async fn fill_carts(locks: LockManager, run: u32) -> Result<()> {
 /// One of the two leads for a while, then the other.
 async fn schedule(locks: LockManager, run: u32) -> Result<()> {
     loop {
-        locks.elect(lock_key!("demo:leader:schedule:<run>")).with_ttl(TTL).run(async |_| sleep(TERM).await).await?;
+        let election = locks.elect(lock_key!("demo:leader:schedule:<run>")).with_ttl(STEADY_TTL);
+        expected(election.run(async |_| sleep(TERM).await).await)?;
         sleep(Duration::from_millis(100)).await;
     }
 }

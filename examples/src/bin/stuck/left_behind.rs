@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use lock_core::{LockManager, Renew};
-use redis::AsyncCommands as _;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands as _, AsyncConnectionConfig};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
@@ -15,6 +16,7 @@ use crate::guide::Keys;
 
 const LABEL: &str = "demo:orphaned:export:<run>";
 const READY: &str = "the lock is taken";
+const STORE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Creates the orphan, and the lock that never expires.
 pub(crate) async fn leave_behind(args: &Args, locks: &LockManager, keys: &Keys) -> Result<()> {
@@ -63,7 +65,11 @@ pub(crate) async fn clean_up(args: &Args, keys: &Keys) -> Result<()> {
     Ok(())
 }
 
-async fn connection(args: &Args) -> Result<redis::aio::MultiplexedConnection> {
+/// Connects as another program does that knows nothing of locks, and has more patience than half a second.
+pub(crate) async fn connection(args: &Args) -> Result<MultiplexedConnection> {
     let client = redis::Client::open(args.store.as_str()).context("cannot read the URL of the store")?;
-    Ok(client.get_multiplexed_async_connection().await?)
+    let patience = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(STORE_PATIENCE))
+        .set_response_timeout(Some(STORE_PATIENCE));
+    Ok(client.get_multiplexed_async_connection_with_config(&patience).await?)
 }

@@ -77,7 +77,7 @@ async fn run(args: &Args) -> Result<()> {
     inspector.stop().await;
     let mut clean = true;
     for manager in [locks, others] {
-        clean &= manager.shutdown(Duration::from_secs(5)).await.is_clean();
+        clean &= manager.shutdown(Duration::from_secs(20)).await.is_clean();
     }
     left_behind::clean_up(args, &keys).await?;
     println!("stopped; every lock given back: {clean}");

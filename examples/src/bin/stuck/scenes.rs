@@ -1,20 +1,23 @@
 //! The problems of the locks, each played by a task.
 
 use std::time::Duration;
+use std::{io, thread};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use lock_core::{LockError, LockErrorKind, LockManager, LockRequest, lock_key};
 use redis::AsyncCommands as _;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::args::Args;
 use crate::guide::Keys;
+use crate::left_behind::connection;
 
 /// Short, so that a lost lock is noticed while somebody watches.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
-/// Long, so that what is to be stuck is not lost when the machine stands still.
-const STEADY_TTL: Duration = Duration::from_secs(15);
+/// Long, so that what is to be stuck, or to lead, is not lost when the machine stands still.
+pub(crate) const STEADY_TTL: Duration = Duration::from_secs(60);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The name of the lock whose key is user input.
@@ -49,9 +52,9 @@ async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()>
     loop {
         let request = locks.lock(lock_key!("demo:stuck:books:<run>")).with_stuck_after(args.stuck_after);
         let guard = request.with_ttl(STEADY_TTL).with_wait(Duration::from_secs(60)).await?;
-        println!("took {}, and will not let go of it for {:.0?}", guard.key(), args.stuck_for);
+        println!("took {}, and does not let go of it", guard.key());
         tokio::select! {
-            () = sleep(args.stuck_for) => {}
+            () = long_enough(&args) => {}
             reason = guard.lost() => println!("lost the stuck lock: {reason:?}"),
         }
         // A lock that was lost, perhaps because somebody forced it, cannot be released.
@@ -61,6 +64,19 @@ async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()>
             println!("released {key}");
         }
         sleep(args.rest).await;
+    }
+}
+
+/// Waits until the stuck lock is to be released.
+async fn long_enough(args: &Args) {
+    if !args.until_told {
+        return sleep(args.stuck_for).await;
+    }
+    let (tell, told) = oneshot::channel();
+    // No task of the runtime, which would not end before a line has come.
+    thread::spawn(move || io::stdin().lines().next().and_then(Result::ok).map(|_| tell.send(())));
+    if told.await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -76,14 +92,12 @@ async fn write_invoices(args: Args, locks: LockManager, run: u32) -> Result<()> 
 /// A holder whose lock is taken away. It stops as soon as it notices.
 async fn import(locks: LockManager, run: u32) -> Result<()> {
     loop {
-        let guard = locks.lock(lock_key!("demo:lost:import:<run>")).with_ttl(TTL).with_wait(PATIENCE).await?;
-        tokio::select! {
-            () = sleep(Duration::from_secs(20)) => {
-                if guard.ensure_held().is_ok() {
-                    guard.release().await?;
-                }
-            }
-            reason = guard.lost() => println!("lost {}: {reason:?}; the work stopped", guard.key()),
+        match locks.lock(lock_key!("demo:lost:import:<run>")).with_ttl(TTL).with_wait(PATIENCE).await {
+            Ok(guard) => tokio::select! {
+                () = sleep(Duration::from_secs(20)) => expected(guard.release().await.map(drop))?,
+                reason = guard.lost() => println!("lost {}: {reason:?}; the work stopped", guard.key()),
+            },
+            Err(error) => expected(Err(error))?,
         }
         sleep(Duration::from_millis(500)).await;
     }
@@ -91,11 +105,16 @@ async fn import(locks: LockManager, run: u32) -> Result<()> {
 
 /// Deletes the key of a lock: no program should do this, but an operator in a hurry does.
 async fn take_away(args: Args, key: String) -> Result<()> {
-    let client = redis::Client::open(args.store.as_str()).context("cannot read the URL of the store")?;
     loop {
         sleep(args.lose_every).await;
-        let mut connection = client.get_multiplexed_async_connection().await?;
-        let _: u32 = connection.del(&key).await?;
+        let deleted = match connection(&args).await {
+            Ok(mut connection) => connection.del::<_, u32>(&key).await.map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        // Of a store that is away for a moment nobody takes anything. The next time is soon.
+        if let Err(error) = deleted {
+            println!("did not take {key} away: {error:#}");
+        }
     }
 }
 
