@@ -80,6 +80,13 @@ impl Bench {
         Pace { window: self.pace.window * self.scale.pick(2, 3, 1), ..self.pace }
     }
 
+    /// Says on the error output what is done now: a row takes minutes.
+    pub(crate) fn progress(&self, what: &str) {
+        if self.scale != Scale::Smoke {
+            eprintln!("lock-bench: {what}");
+        }
+    }
+
     /// Returns the proxy in front of the server.
     pub(crate) fn proxy(&mut self) -> Result<&Proxy> {
         if self.proxy.is_none() {

@@ -8,9 +8,9 @@ use clap::{Parser, Subcommand};
 use crate::bench::{Bench, Scale};
 use crate::job::Job;
 use crate::report::Report;
-use crate::row::{ROWS, Row, drops, memory, watchdog};
+use crate::row::{FLEETS, ROWS, Row, crowd, drops, fleets, memory, watchdog};
 use crate::wire::{hear, say};
-use crate::{Result, keeper, load, proxy};
+use crate::{Result, files, keeper, load, proxy};
 
 /// Measures the lock library beside plain Redis commands and other lock crates.
 ///
@@ -20,7 +20,7 @@ use crate::{Result, keeper, load, proxy};
 #[derive(Debug, Parser)]
 #[command(name = "lock-bench", version)]
 struct Arguments {
-    /// Take less than a minute: shorter windows, fewer rounds, smaller watchdog and growth
+    /// Take some two minutes: shorter windows, fewer rounds, smaller watchdog, growth and fleets
     #[arg(long)]
     quick: bool,
     /// As small as possible, for the test of this program
@@ -29,6 +29,9 @@ struct Arguments {
     /// Measure only this row; can be given more than once
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
+    /// Measure what many processes cost: the rows fleets, waits and candidates, less than five minutes
+    #[arg(long)]
+    fleets: bool,
     /// How many rounds [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
@@ -91,16 +94,19 @@ pub(crate) fn run() -> Result<()> {
 
 /// Does the job in the input.
 fn work() -> Result<()> {
+    files::allow_all();
     match hear()? {
         Job::Load(load) => load::run(&load),
         Job::Hold(hold) => watchdog::hold(&hold),
         Job::Drops(drops) => drops::drop_guards(&drops),
+        Job::Crowd(crowd) => crowd::wait(&crowd),
+        Job::Recover(recover) => fleets::recover(&recover),
         Job::Memory { cycles } => say(&serde_json::to_string(&memory::measure(cycles)?)?),
     }
 }
 
 fn measure(arguments: Arguments) -> Result<()> {
-    let rows = chosen(&arguments.rows)?;
+    let rows = chosen(&arguments.rows, arguments.fleets)?;
     let scale = match (arguments.smoke, arguments.quick) {
         (true, _) => Scale::Smoke,
         (_, true) => Scale::Quick,
@@ -112,6 +118,7 @@ fn measure(arguments: Arguments) -> Result<()> {
     let mut bench = Bench::start(arguments.redis_server, scale, arguments.rounds, arguments.instructions)?;
     let mut report = Report::begin(&mut bench)?;
     for row in rows {
+        bench.progress(row.name);
         let outcome = row.measure(&mut bench)?;
         report.add(row, outcome);
     }
@@ -122,10 +129,31 @@ fn measure(arguments: Arguments) -> Result<()> {
     report.finish()
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Row>> {
+fn chosen(names: &[String], fleets: bool) -> Result<Vec<&'static Row>> {
+    let of_fleets = FLEETS.iter().filter(|_| fleets).map(|name| (*name).to_owned());
+    let names: Vec<String> = names.iter().cloned().chain(of_fleets).collect();
     if let Some(unknown) = names.iter().find(|name| ROWS.iter().all(|row| row.name != **name)) {
         let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         return Err(format!("there is no row {unknown:?}; the rows are {}", known.join(", ")).into());
     }
     Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chosen;
+    use crate::row::ROWS;
+
+    #[test]
+    fn rows_are_chosen_by_name_and_those_of_fleets_by_one_word() {
+        let names = |names: &[&str], fleets| -> Vec<&str> {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&names, fleets).unwrap().iter().map(|row| row.name).collect()
+        };
+        assert_eq!(names(&[], false).len(), ROWS.len());
+        assert_eq!(names(&["many"], false), ["many"]);
+        assert_eq!(names(&[], true), ["fleets", "waits", "candidates"]);
+        assert_eq!(names(&["many", "waits"], true), ["many", "fleets", "waits", "candidates"]);
+        assert!(chosen(&["no-such-row".to_owned()], true).is_err());
+    }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Sample {
     /// Processor time of all processes, per acquisition.
     pub(crate) client_us: Option<f64>,
     pub(crate) server_us: Option<f64>,
+    /// The server's time in scripts, as it counts it, per acquisition.
+    pub(crate) scripts_us: Option<f64>,
     pub(crate) errors: u64,
     pub(crate) error: Option<String>,
 }
@@ -42,7 +44,7 @@ pub(crate) fn run(servers: &mut [Server], port: u16, kind: Kind, work: Work, pac
         child.tell(&go)?;
     }
     std::thread::sleep(clock::until(go.from));
-    let before = server::cpu(servers)?;
+    let (scripts, before) = (server::scripts(servers)?, server::cpu(servers)?);
     let readers: Vec<_> = children.into_iter().map(|child| std::thread::spawn(move || child.account())).collect();
     while clock::now() < go.to && !readers.iter().all(std::thread::JoinHandle::is_finished) {
         std::thread::sleep(clock::until(go.to).min(Duration::from_millis(if work.times.is_some() {
@@ -51,7 +53,7 @@ pub(crate) fn run(servers: &mut [Server], port: u16, kind: Kind, work: Work, pac
             10_000
         })));
     }
-    let after = server::cpu(servers)?;
+    let (after, scripts) = (server::cpu(servers)?, server::scripts(servers)? - scripts);
 
     let (mut account, mut records) = (Account::default(), Vec::new());
     for reader in readers {
@@ -64,12 +66,14 @@ pub(crate) fn run(servers: &mut [Server], port: u16, kind: Kind, work: Work, pac
     }
     let first = servers.first_mut().ok_or("a store has no server")?;
     let round_trip = clock::as_nanos(first.round_trip()?);
-    let window = Window { from: go.from, to: go.to, tasks: work.waiters(), tasks_per_process: work.tasks, round_trip };
+    let tasks_per_process = if work.apart { 1 } else { work.tasks };
+    let window = Window { from: go.from, to: go.to, tasks: work.waiters(), tasks_per_process, round_trip };
     let found = examine(records, &account.open, window);
     let count = found.acquisitions as f64;
     Ok(Sample {
         client_us: ratio(account.cpu as f64 / 1e3, count),
         server_us: ratio(after - before, count).filter(|_| kind != Kind::Local),
+        scripts_us: ratio(scripts, count).filter(|_| kind != Kind::Local),
         errors: account.errors,
         error: account.error,
         found,

@@ -1,7 +1,7 @@
 //! A process that starts servers and stops them when the benchmark ends, however it ends.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,14 @@ impl From<&RedisServer> for Running {
 
 /// The process. It stops its servers when this is dropped, and when the benchmark is killed.
 #[derive(Debug)]
-pub(crate) struct Keeper(Child);
+pub(crate) struct Keeper {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+/// What the keeper of a single server can be told.
+const KILL: &str = "kill";
+const RESTART: &str = "restart";
 
 impl Keeper {
     /// Starts servers on free ports. Returns them in the order of their formation.
@@ -51,19 +58,41 @@ impl Keeper {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().ok_or("the servers' keeper has no output")?).read_line(&mut line)?;
-        let keeper = Self(process);
-        let running = serde_json::from_str(&line).map_err(|_| "no server could be started, see above")?;
+        let output = BufReader::new(process.stdout.take().ok_or("the servers' keeper has no output")?);
+        let mut keeper = Self { process, output };
+        let running = serde_json::from_str(&keeper.line()?).map_err(|_| "no server could be started, see above")?;
         Ok((keeper, running))
+    }
+
+    /// Ends the only server at once.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.tell(KILL)
+    }
+
+    /// Starts the only server again, empty, on the port that it had, and waits until it answers.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.tell(RESTART)
+    }
+
+    /// Has the keeper do something, and waits until it is done.
+    fn tell(&mut self, what: &str) -> Result<()> {
+        let input = self.process.stdin.as_mut().ok_or("the servers' keeper has no input")?;
+        writeln!(input, "{what}")?;
+        if self.line()?.trim_end() == what { Ok(()) } else { Err("the server's keeper failed, see above".into()) }
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line)
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
         // Its input ends.
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
     }
 }
 
@@ -74,13 +103,28 @@ pub(crate) fn run(program: &str, formation: &str) -> Result<()> {
     let settings =
         server.with("maxmemory-policy", "noeviction").with("slowlog-log-slower-than", "-1").with("loglevel", "warning");
     match serde_json::from_str(formation)? {
-        Formation::Alone => until_the_end([&settings.start()].into_iter()),
+        Formation::Alone => obey(settings.start()),
         Formation::Watched => {
             let all = RedisSentinels::builder().with_servers(settings).with_sentinels(sentinel).start();
             until_the_end(all.servers().iter().chain(all.sentinels()))
         }
         Formation::Cluster(masters) => until_the_end(RedisCluster::with(settings, masters).masters().iter()),
     }
+}
+
+/// Runs a server, and does with it what the input says, until that ends.
+fn obey(mut server: RedisServer) -> Result<()> {
+    println!("{}", serde_json::to_string(&[Running::from(&server)])?);
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        match line.as_str() {
+            KILL => server.kill(),
+            RESTART => server.restart(),
+            _ => return Err(format!("the keeper of a server does not know {line:?}").into()),
+        }
+        println!("{line}");
+    }
+    Ok(())
 }
 
 fn until_the_end<'a>(servers: impl Iterator<Item = &'a RedisServer>) -> Result<()> {

@@ -38,14 +38,16 @@ pub(crate) struct Load {
     pub(crate) wants: Wants,
     /// Whether to use two worker threads instead of the calling thread.
     pub(crate) multi_thread: bool,
+    /// Whether each task has a manager of its own.
+    pub(crate) apart: bool,
     /// How often each task acquires before it ends; otherwise it goes on to the end of the window.
     pub(crate) times: Option<u64>,
 }
 
 impl Load {
     pub(crate) fn new(port: u16, kind: Kind, work: Work, first_task: u32) -> Self {
-        let Work { tasks, keys_per_task, hold_us, wants, multi_thread, times, .. } = work;
-        Self { kind, port, tasks, first_task, keys_per_task, hold_us, wants, multi_thread, times }
+        let Work { tasks, keys_per_task, hold_us, wants, multi_thread, apart, times, .. } = work;
+        Self { kind, port, tasks, first_task, keys_per_task, hold_us, wants, multi_thread, apart, times }
     }
 }
 
@@ -71,25 +73,32 @@ pub(crate) fn run(load: &Load) -> Result<()> {
     };
     let port = load.port;
     match load.kind {
-        Kind::Raw { nodelay } => race(&runtime, runtime.block_on(Raw::connect(port, nodelay))?, load),
-        Kind::Rslock { retry_ms } => race(&runtime, Rslock::new(port, retry_ms), load),
-        Kind::Local => race(&runtime, Local::default(), load),
-        Kind::Ours { background } => {
-            race(&runtime, runtime.block_on(Ours::connect(Store::Server(port), background))?, load)
-        }
-        Kind::Over(store) => race(&runtime, runtime.block_on(Ours::connect(store, false))?, load),
+        Kind::Raw { nodelay } => race(&runtime, &[runtime.block_on(Raw::connect(port, nodelay))?], load),
+        Kind::Rslock { retry_ms } => race(&runtime, &[Rslock::new(port, retry_ms)], load),
+        Kind::Local => race(&runtime, &[Local::default()], load),
+        Kind::Ours { background } => race(&runtime, &ours(&runtime, Store::Server(port), background, load)?, load),
+        Kind::Over(store) => race(&runtime, &ours(&runtime, store, false, load)?, load),
     }
 }
 
-fn race<C: Contestant>(runtime: &Runtime, contestant: C, load: &Load) -> Result<()> {
+/// Connects one manager, or one for each task.
+fn ours(runtime: &Runtime, store: Store, background: bool, load: &Load) -> Result<Vec<Ours>> {
+    let count = if load.apart { load.tasks } else { 1 };
+    (0..count).map(|_| runtime.block_on(Ours::connect(store, background))).collect()
+}
+
+/// Runs the tasks, which take turns in choosing a contestant: there is one, or one for each.
+fn race<C: Contestant>(runtime: &Runtime, contestants: &[C], load: &Load) -> Result<()> {
     // Scripts are loaded and connections opened before the clock starts.
-    runtime.block_on(async {
-        let (held, _) = contestant.acquire(&format!("bench:{}:ready", load.first_task), Access::Alone).await?;
-        contestant.release(held).await
-    })?;
+    for (number, contestant) in (load.first_task..).zip(contestants) {
+        runtime.block_on(async {
+            let (held, _) = contestant.acquire(&format!("bench:{number}:ready"), Access::Alone).await?;
+            contestant.release(held).await
+        })?;
+    }
     say("ready")?;
     let go: Go = hear()?;
-    let (account, logs) = runtime.block_on(measure(contestant, load, go))?;
+    let (account, logs) = runtime.block_on(measure(contestants, load, go))?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     serde_json::to_writer(&mut out, &account)?;
     out.write_all(b"\n")?;
@@ -122,9 +131,9 @@ impl Notes {
     }
 }
 
-async fn measure<C: Contestant>(contestant: C, load: &Load, go: Go) -> Result<(Account, Vec<Log>)> {
+async fn measure<C: Contestant>(contestants: &[C], load: &Load, go: Go) -> Result<(Account, Vec<Log>)> {
     let mut tasks = Vec::new();
-    for index in 0..load.tasks {
+    for (index, contestant) in (0..load.tasks).zip(contestants.iter().cycle()) {
         let notes = Arc::new(Notes::default());
         let work = work(contestant.clone(), load.clone(), index, Arc::clone(&notes), go.to);
         tasks.push((notes, tokio::spawn(work)));

@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod clock;
 mod contestant;
+mod files;
 mod fleet;
 mod instructions;
 mod job;

@@ -87,6 +87,27 @@ impl Server {
         if keys.is_empty() { Ok(()) } else { Ok(redis::cmd("UNLINK").arg(keys).exec(&mut self.control)?) }
     }
 
+    /// Returns the time that the server has spent in scripts so far, µs.
+    fn scripts(&mut self) -> Result<f64> {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut self.control)?;
+        Ok(time_of_scripts(&stats) as f64)
+    }
+
+    /// Returns how many clients are connected, this one among them.
+    pub(crate) fn clients(&mut self) -> Result<usize> {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut self.control)?;
+        Ok(list.lines().count())
+    }
+
+    /// Returns how many claims stand in queues.
+    pub(crate) fn waiting(&mut self, queues: &[String]) -> Result<u64> {
+        let mut all = redis::pipe();
+        for queue in queues {
+            all.cmd("ZCARD").arg(queue);
+        }
+        Ok(all.query::<Vec<u64>>(&mut self.control)?.iter().sum())
+    }
+
     /// Returns the processor time that the server has used so far, µs.
     pub(crate) fn cpu(&mut self) -> Result<f64> {
         let info: String = redis::cmd("INFO").arg("cpu").query(&mut self.control)?;
@@ -100,7 +121,37 @@ impl Server {
     }
 }
 
+/// Adds up the time of all scripts in what `INFO commandstats` says, µs: that of what they call is in it.
+fn time_of_scripts(stats: &str) -> u64 {
+    let micros = |line: &str| {
+        let (name, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+        let is_script = ["eval", "evalsha", "fcall"].contains(&name);
+        let micros = fields.split(',').find_map(|field| field.strip_prefix("usec="))?;
+        micros.parse::<u64>().ok().filter(|_| is_script)
+    };
+    stats.lines().filter_map(micros).sum()
+}
+
+/// Returns the time that several servers have spent in scripts so far, together, µs.
+pub(crate) fn scripts(servers: &mut [Server]) -> Result<f64> {
+    servers.iter_mut().map(Server::scripts).sum()
+}
+
 /// Returns the processor time that several servers have used so far, together, µs.
 pub(crate) fn cpu(servers: &mut [Server]) -> Result<f64> {
     servers.iter_mut().map(Server::cpu).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time_of_scripts;
+
+    #[test]
+    fn the_time_of_scripts_alone_is_added_up() {
+        let stats = "# Commandstats\r\ncmdstat_evalsha:calls=2,usec=70,usec_per_call=35.00,rejected_calls=0\r\n\
+                     cmdstat_get:calls=9,usec=900,usec_per_call=100.00\r\ncmdstat_eval:calls=1,usec=5,usec_per_call=5.00\r\n\
+                     cmdstat_evalsha_ro:calls=1,usec=1000,usec_per_call=1000.00\r\n";
+        assert_eq!(time_of_scripts(stats), 75);
+        assert_eq!(time_of_scripts("# Commandstats\r\n"), 0);
+    }
 }

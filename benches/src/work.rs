@@ -14,6 +14,8 @@ pub(crate) struct Work {
     pub(crate) hold_us: u64,
     pub(crate) wants: Wants,
     pub(crate) multi_thread: bool,
+    /// Whether each task has a manager of its own, with connections of its own, as if it were a process.
+    pub(crate) apart: bool,
     pub(crate) times: Option<u64>,
 }
 
@@ -22,7 +24,7 @@ impl Work {
     pub(crate) fn distinct(tasks: u32) -> Self {
         let keys_per_task = (1024 / tasks).max(16);
         let wants = Wants::Alone;
-        Self { processes: 1, tasks, keys_per_task, hold_us: 0, wants, multi_thread: false, times: None }
+        Self { processes: 1, tasks, keys_per_task, hold_us: 0, wants, multi_thread: false, apart: false, times: None }
     }
 
     /// Processes whose tasks all want the same key.
@@ -40,6 +42,10 @@ impl Work {
 
     pub(crate) fn multi_thread(self) -> Self {
         Self { multi_thread: true, ..self }
+    }
+
+    pub(crate) fn apart(self) -> Self {
+        Self { apart: true, ..self }
     }
 
     pub(crate) fn waiters(&self) -> u32 {

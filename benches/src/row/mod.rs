@@ -1,12 +1,15 @@
 //! The rows: what is measured, and the targets.
 
+pub(crate) mod crowd;
 mod distinct;
 pub(crate) mod drops;
+pub(crate) mod fleets;
 mod growth;
 mod hot;
 pub(crate) mod memory;
 mod shared;
 mod stores;
+mod waits;
 pub(crate) mod watchdog;
 
 use crate::Result;
@@ -29,7 +32,7 @@ impl Row {
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 12] = [
+pub(crate) const ROWS: [Row; 15] = [
     Row { name: "idle", about: "latency: 1 task, distinct keys", run: distinct::idle },
     Row { name: "many", about: "throughput: many tasks, distinct keys", run: distinct::many },
     Row { name: "hot", about: "one hot key: 1 process of 64 tasks, hold 0", run: hot::process },
@@ -54,7 +57,17 @@ pub(crate) const ROWS: [Row; 12] = [
         run: memory::run,
     },
     Row { name: "growth", about: "few and many keys, few and many waiters", run: growth::run },
+    Row {
+        name: "fleets",
+        about: "one hot key: 10, 100 and 1,000 managers with connections of their own, and a server that goes away",
+        run: fleets::run,
+    },
+    Row { name: "waits", about: "400 managers that wait for each of 20 locks, one for 20,000", run: waits::locks },
+    Row { name: "candidates", about: "2,000 managers that stand for one election", run: waits::candidates },
 ];
+
+/// The rows of `--fleets`.
+pub(crate) const FLEETS: [&str; 3] = ["fleets", "waits", "candidates"];
 
 const PLAIN: Kind = Kind::Raw { nodelay: false };
 const US: Kind = Kind::Ours { background: false };

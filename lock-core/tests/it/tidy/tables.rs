@@ -303,7 +303,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: BENCH,
         within: "",
         modules: &[
-            &["clock", "contestant", "keeper", "stats"],
+            &["clock", "contestant", "files", "keeper", "stats"],
             &["proxy", "record", "server", "spy", "wire", "work"],
             &["load", "site"],
             &["job"],
@@ -322,7 +322,10 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: BENCH,
         within: "row",
-        modules: &[&["distinct", "drops", "growth", "hot", "memory", "shared", "stores", "watchdog"]],
+        modules: &[
+            &["crowd"],
+            &["distinct", "drops", "fleets", "growth", "hot", "memory", "shared", "stores", "waits", "watchdog"],
+        ],
     },
     Layers {
         source: BENCH,

@@ -1,0 +1,201 @@
+//! Many managers in one process, each with connections of its own as a process has; and what it costs that all of them wait.
+
+use std::future::{Future, pending};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_core::{LockManager, Wait};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::bench::Bench;
+use crate::job::{Crowd, Hold, Job, Wanted};
+use crate::spy::Spy;
+use crate::wire::{Go, hear, say};
+use crate::worker::Worker;
+use crate::{Result, clock, server};
+
+/// The lease of what all wait for, ms.
+const TTL_MS: u64 = 30_000;
+/// What all candidates want.
+const ROLE: &str = "bench:lead";
+/// How long it may take until all stand in the queue.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// For how long each part is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stages {
+    /// All are connected, and nobody waits.
+    pub(super) rest: Duration,
+    /// All wait, and nothing is measured yet: who waits for long asks less.
+    pub(super) settle: Duration,
+    pub(super) waiting: Duration,
+    /// The same, while the commands are counted, which slows the server.
+    pub(super) counted: Duration,
+}
+
+/// What was used, % of one core.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) server: f64,
+    /// The part of it that the server spent in scripts, as it counts that.
+    pub(super) scripts: f64,
+    pub(super) clients: f64,
+}
+
+/// What a crowd costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs {
+    pub(super) rest: Load,
+    pub(super) waiting: Load,
+    /// Those that clients send, a second.
+    pub(super) commands: f64,
+    /// Of each manager.
+    pub(super) connections: f64,
+    /// Resident memory for each wait, with the task of its caller.
+    pub(super) bytes: f64,
+    /// Waits that ended, although nothing was released.
+    pub(super) ended: u64,
+}
+
+/// Has a crowd wait. If it waits for locks, another process holds them.
+pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result<Costs> {
+    bench.server().flush()?;
+    let (mut _holder, port) = (None, bench.port());
+    let (queues, waits) = match crowd.wanted {
+        Wanted::Locks(locks) => {
+            let mut holder = Worker::start(&Job::Hold(Hold { port, locks, ttl_ms: TTL_MS }))?;
+            holder.wait_ready()?;
+            _holder = Some(holder);
+            ((0..locks).map(|lock| queue_of(&format!("bench:held:{lock}"))).collect(), crowd.managers * locks)
+        }
+        Wanted::Leadership => (vec![queue_of(ROLE)], crowd.managers - 1),
+    };
+    let before = bench.server().clients()?;
+    bench.progress(&format!("{} managers connect", crowd.managers));
+    let mut worker = Worker::start(&Job::Crowd(crowd))?;
+    worker.wait_ready()?;
+    let connections = bench.server().clients()?.saturating_sub(before) as f64 / f64::from(crowd.managers);
+    let (rest, idle) = window(bench, &mut worker, stages.rest)?;
+
+    bench.progress(&format!("{waits} waits begin"));
+    let begun = Instant::now();
+    loop {
+        let standing = bench.server().waiting(&queues)?;
+        if standing == u64::from(waits) {
+            break;
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("only {standing} of {waits} waits stand in a queue").into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bench.progress(&format!("all wait; measured after {} s", stages.settle.as_secs()));
+    std::thread::sleep(stages.settle);
+    let (waiting, spent) = window(bench, &mut worker, stages.waiting)?;
+    let from = clock::now();
+    let commands = Spy::open(port)?.count(from, from + clock::as_nanos(stages.counted));
+    Ok(Costs {
+        rest,
+        waiting,
+        commands: commands as f64 / stages.counted.as_secs_f64(),
+        connections,
+        bytes: spent.bytes.saturating_sub(idle.bytes) as f64 / f64::from(waits),
+        ended: spent.ended,
+    })
+}
+
+/// Measures for a while what server and clients use.
+fn window(bench: &mut Bench, worker: &mut Worker, length: Duration) -> Result<(Load, Spent)> {
+    let from = clock::now() + clock::as_nanos(Duration::from_millis(20));
+    let go = Go { from, to: from + clock::as_nanos(length) };
+    worker.tell(&go)?;
+    std::thread::sleep(clock::until(go.from));
+    let (scripts, before) = (server::scripts(&mut bench.site.servers)?, bench.server().cpu()?);
+    std::thread::sleep(clock::until(go.to));
+    let (used, scripts) = (bench.server().cpu()? - before, server::scripts(&mut bench.site.servers)? - scripts);
+    let spent: Spent = worker.answer()?;
+    let percent = |micros: f64| micros / 1e6 / length.as_secs_f64() * 100.0;
+    let clients = percent(spent.cpu as f64 / 1e3);
+    Ok((Load { server: percent(used), scripts: percent(scripts), clients }, spent))
+}
+
+fn queue_of(key: &str) -> String {
+    format!("{{{key}}}@queue")
+}
+
+/// What a process used in one window.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Spent {
+    /// Processor time, ns.
+    cpu: u64,
+    /// Resident memory at the end.
+    bytes: u64,
+    /// How many waits had ended until then.
+    ended: u64,
+}
+
+/// Waits, in a process of its own: at first only connected, then for good.
+pub(crate) fn wait(crowd: &Crowd) -> Result<()> {
+    let runtime = runtime()?;
+    let managers = runtime.block_on(connect(crowd.port, crowd.managers))?;
+    say("ready")?;
+    let ended = Arc::new(AtomicU64::new(0));
+    spend(&ended)?;
+    for locks in &managers {
+        match crowd.wanted {
+            Wanted::Locks(count) => {
+                for lock in 0..count {
+                    let request = locks.lock(format!("bench:held:{lock}"));
+                    let wait = async move { request.acquire().await.is_ok() };
+                    runtime.spawn(to_the_end(wait, Arc::clone(&ended)));
+                }
+            }
+            Wanted::Leadership => {
+                let election = locks.elect(ROLE);
+                let stand = async move { election.run(async move |_term| pending::<()>().await).await.is_ok() };
+                runtime.spawn(to_the_end(stand, Arc::clone(&ended)));
+            }
+        }
+    }
+    spend(&ended)?;
+    // All wait on while commands are counted, until the benchmark ends this process.
+    std::io::stdin().read_line(&mut String::new())?;
+    std::process::exit(0)
+}
+
+async fn to_the_end(wait: impl Future<Output = bool>, ended: Arc<AtomicU64>) {
+    let _ = wait.await;
+    ended.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Tells what this process uses in the window that it hears of.
+fn spend(ended: &AtomicU64) -> Result<()> {
+    let go: Go = hear()?;
+    std::thread::sleep(clock::until(go.from));
+    let cpu = clock::cpu();
+    std::thread::sleep(clock::until(go.to));
+    let cpu = clock::cpu() - cpu;
+    say(&serde_json::to_string(&Spent { cpu, bytes: clock::resident()?, ended: ended.load(Ordering::Relaxed) })?)
+}
+
+/// Makes a runtime for the tasks of a whole crowd.
+pub(super) fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+/// Connects managers with all defaults, but that they wait for ever. Each has taken a lock, so all of its connections are open.
+pub(super) async fn connect(port: u16, count: u32) -> Result<Vec<LockManager>> {
+    if lock_metrics::installed().is_none() {
+        lock_metrics::install()?;
+    }
+    let mut managers = Vec::new();
+    for number in 0..count {
+        let locks = LockManager::builder_for(&format!("redis://127.0.0.1:{port}"))?.with_wait(Wait::Forever).build()?;
+        locks.ping().await?;
+        locks.lock(format!("bench:{number}:ready")).await?.release().await?;
+        managers.push(locks);
+    }
+    Ok(managers)
+}

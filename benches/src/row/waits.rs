@@ -1,0 +1,67 @@
+//! Who waits for long: what that costs the server and the clients.
+
+use std::time::Duration;
+
+use crate::Result;
+use crate::bench::Bench;
+use crate::job::{Crowd, Wanted};
+use crate::outcome::{Figure, Outcome, Target};
+use crate::row::crowd::{Costs, Stages, measure};
+
+/// Twenty locks are held and many processes wait for each; then one process waits for many.
+pub(super) fn locks(bench: &mut Bench) -> Result<Outcome> {
+    let (managers, locks) = bench.scale.pick((400, 20), (100, 20), (3, 2));
+    let waits = bench.scale.pick(20_000, 2_000, 20);
+    // The hundredth in a queue asks every fifty seconds, so it takes a while until the rate is what it stays.
+    let (port, stages) = (bench.port(), stages(bench, [4, 60, 25]));
+    let mut outcome = Outcome::default();
+    let many = measure(bench, Crowd { port, managers, wanted: Wanted::Locks(locks) }, stages)?;
+    add(&mut outcome, &format!("{managers} × {locks}"), many, [2.0, 4.0]);
+
+    // At rest, each of the locks that are held is renewed once.
+    let stages = self::stages(bench, [10, 12, 15]);
+    let one = measure(bench, Crowd { port, managers: 1, wanted: Wanted::Locks(waits) }, stages)?;
+    add(&mut outcome, &format!("1 × {waits}"), one, [4.0, 4.0]);
+    outcome.figures.push(Figure::new(format!("1 × {waits}: memory a wait"), "B", vec![one.bytes]));
+    outcome.targets.push(Target::at_most(format!("1 × {waits}: memory a wait, B"), Some(one.bytes), 4096.0));
+    Ok(outcome)
+}
+
+/// One leads, all others stand for the same election.
+pub(super) fn candidates(bench: &mut Bench) -> Result<Outcome> {
+    let managers = bench.scale.pick(2_000, 200, 3);
+    let (port, stages) = (bench.port(), stages(bench, [4, 20, 15]));
+    let mut outcome = Outcome::default();
+    let costs = measure(bench, Crowd { port, managers, wanted: Wanted::Leadership }, stages)?;
+    add(&mut outcome, &format!("{managers} × 1"), costs, [1.0]);
+    Ok(outcome)
+}
+
+/// Returns how long a crowd is at rest, then waits unmeasured, then measured: in a full run so many seconds.
+fn stages(bench: &Bench, [rest, settle, waiting]: [u64; 3]) -> Stages {
+    let millis = |full: u64, quick, smoke| Duration::from_millis(bench.scale.pick(full * 1_000, quick, smoke));
+    Stages {
+        rest: millis(rest, 1_000, 50),
+        settle: millis(settle, 4_000, 0),
+        waiting: millis(waiting, 3_000, 100),
+        counted: millis(5, 1_000, 100),
+    }
+}
+
+/// Adds what a crowd cost, with the most that its server may use, and its clients, % of one core.
+fn add<const N: usize>(outcome: &mut Outcome, who: &str, costs: Costs, most: [f64; N]) {
+    let Costs { rest, waiting, commands, connections, ended, .. } = costs;
+    let mut figure =
+        |what: &str, unit, value| outcome.figures.push(Figure::new(format!("{who}: {what}"), unit, vec![value]));
+    figure("connections of a manager", "", connections);
+    figure("server at rest, of one core", "%", rest.server);
+    figure("server, of one core", "%", waiting.server);
+    figure("of that in scripts", "%", waiting.scripts);
+    figure("clients at rest, of one core", "%", rest.clients);
+    figure("clients, of one core", "%", waiting.clients);
+    figure("commands a second", "", commands);
+    for ((side, value), most) in [("server", waiting.server), ("clients", waiting.clients)].into_iter().zip(most) {
+        outcome.targets.push(Target::at_most(format!("{who}: {side}, % of one core"), Some(value), most));
+    }
+    *outcome.faults.entry("waits that ended").or_default() += ended;
+}
