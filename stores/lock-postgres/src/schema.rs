@@ -20,10 +20,10 @@ pub(crate) fn sql(schema: &str) -> String {
 pub(crate) async fn check(session: &Session, settings: &Settings, may_make: bool) -> Result<()> {
     match version(session, &settings.schema).await {
         Err(error) if may_make && settings.migrate && error.kind() == LockErrorKind::Misconfigured => {
-            if exists(session, &settings.schema).await? {
-                return Err(error);
+            // Another process may have made it since the version was asked for.
+            if !exists(session, &settings.schema).await? {
+                make(session, &settings.schema).await?;
             }
-            make(session, &settings.schema).await?;
             version(session, &settings.schema).await
         }
         known => known,

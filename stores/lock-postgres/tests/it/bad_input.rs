@@ -58,6 +58,29 @@ fn a_schema_that_is_missing_or_of_another_version_is_named() {
     });
 }
 
+/// Between the look for the schema and the look again another process may have made it.
+#[test]
+#[limit]
+fn whoever_comes_while_another_makes_the_schema_finds_it() {
+    on_runtime(async {
+        let server = server();
+        for _ in 0..12 {
+            // One after the other, so that some come at the very moment of its commit.
+            let first = |number: u64| {
+                let store = PostgresStore::new(&server.url()).unwrap();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(7 * number)).await;
+                    granted(&store, &claim(&format!("first {number}"), LONG)).await
+                })
+            };
+            for one in (0..16).map(first).collect::<Vec<_>>() {
+                one.await.unwrap();
+            }
+            server.run("DROP SCHEMA lock_core CASCADE");
+        }
+    });
+}
+
 #[test]
 #[limit]
 fn a_user_needs_the_functions_and_nothing_else() {
