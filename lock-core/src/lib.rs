@@ -72,6 +72,7 @@ pub use api::guard::LockGuard;
 pub use api::job::Job;
 pub use api::lock::LockRequest;
 pub use api::manager::{LockManager, LockManagerBuilder};
+pub use api::once::OnceFor;
 pub use api::overriding::{Overriding, overriding};
 pub use api::shutdown::ShutdownReport;
 pub use api::striped::{AnyStripe, Striped};
@@ -80,10 +81,10 @@ pub use api::web::{LockLayer, LockService, ProblemResponse, Refuse};
 pub use attribute::site::{Site, sites};
 pub use contract::backend;
 pub use contract::backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, EntryState,
-    FleetHolder, Freed, Grant, Inbox, Inspector, JobRecord, JobRecords, JobRun, LockBackend, LockEntry, MemberList,
-    NodeReport, QuorumMember, Release, Renewal, Revocation, RevokeFrom, ScanPage, ScanPosition, SharedClaims,
-    SyncReport, Ticket, Vote, Waiter,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, DoneMark, DoneMarks,
+    EntryState, FleetHolder, Freed, Grant, Inbox, Inspector, JobRecord, JobRecords, JobRun, JobVersion, LockBackend,
+    LockEntry, MAX_VERSION_BYTES, MemberList, NodeReport, QuorumMember, Release, Renewal, Revocation, RevokeFrom,
+    ScanPage, ScanPosition, SharedClaims, SyncReport, Ticket, Vote, Waiter,
 };
 pub use contract::event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,

@@ -75,6 +75,11 @@ impl LockGuard {
         std::iter::once(&self.first).chain(&self.more)
     }
 
+    /// The only hold, or the first of several.
+    pub(crate) fn first(&self) -> &OwnedHold {
+        &self.first
+    }
+
     /// The context of code that runs under this guard.
     pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
         Frame::around(self.first.engine().identity(), self.owned().map(|owned| Arc::clone(&owned.hold)))

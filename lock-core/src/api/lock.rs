@@ -45,8 +45,8 @@ use crate::types::system::clock::wall_clock;
 #[must_use = "nothing is locked until the request is awaited"]
 #[derive(Debug)]
 pub struct LockRequest {
-    manager: LockManager,
-    keys: Result<RequestedKeys>,
+    pub(super) manager: LockManager,
+    pub(super) keys: Result<RequestedKeys>,
     options: LockOptions,
     label: Option<LockLabel>,
     site: Option<&'static str>,

@@ -9,6 +9,7 @@ pub mod inspect;
 pub(crate) mod job;
 pub(crate) mod lock;
 pub(crate) mod manager;
+pub(crate) mod once;
 pub(crate) mod overriding;
 pub(crate) mod protect;
 pub(crate) mod shutdown;

@@ -47,6 +47,7 @@ mod modes;
 mod modes_on_redis;
 #[cfg(feature = "redis")]
 mod observers;
+mod once;
 mod order;
 #[cfg(feature = "redis")]
 mod other_language;

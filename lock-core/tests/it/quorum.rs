@@ -8,6 +8,7 @@ mod jobs;
 mod late;
 #[cfg(feature = "redis")]
 mod losses;
+mod marks;
 mod members;
 mod network;
 #[cfg(feature = "redis")]

@@ -69,6 +69,16 @@ CREATE TABLE lock_core.job (
   until timestamptz NOT NULL
 );
 
+-- For which versions the work under a lock is done. Without an end it is done until somebody says otherwise.
+CREATE TABLE lock_core.done (
+  key text COLLATE "C" NOT NULL,
+  version text COLLATE "C" NOT NULL,
+  about text NOT NULL,
+  at timestamptz NOT NULL,
+  until timestamptz,
+  PRIMARY KEY (key, version)
+);
+
 -- What the holder of a lock waits for.
 CREATE TABLE lock_core.blocked (
   key text COLLATE "C" PRIMARY KEY,
@@ -373,6 +383,48 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM lock_core.job j WHERE j.key = k AND j.until > clock_timestamp()
 $$;
 
+-- Writes that the work under a lock is done for a version, if this owner has the lock: nobody else has it before this commits. Returns
+-- whether it had. Kept until somebody forgets it, if no time is given.
+CREATE FUNCTION lock_core.mark_done_v1(k text, o uuid, v text, keep bigint, durably text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  l record;
+  moment timestamptz;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  SELECT * INTO l FROM lock_core.lock WHERE key = k AND owner = o FOR NO KEY UPDATE;
+  moment := clock_timestamp();
+  IF l.key IS NULL OR l.until <= moment THEN
+    RETURN false;
+  END IF;
+  INSERT INTO lock_core.done (key, version, about, at, until) VALUES (k, v, l.about, moment, moment + keep * interval '1 ms')
+    ON CONFLICT (key, version) DO UPDATE SET about = EXCLUDED.about, at = EXCLUDED.at, until = EXCLUDED.until;
+  RETURN true;
+END $$;
+
+-- Says for which versions the work under these locks is done: for one version, or for all, the first ten thousand.
+CREATE FUNCTION lock_core.done_v1(keys text[], v text)
+RETURNS TABLE (key text, version text, about text, ago_ms bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT d.key, d.version, d.about, floor(extract(epoch FROM clock_timestamp() - d.at) * 1000)::bigint
+    FROM lock_core.done d
+    WHERE d.key = ANY (keys) AND (v IS NULL OR d.version = v) AND (d.until IS NULL OR d.until > clock_timestamp())
+    ORDER BY d.key, d.version LIMIT 10000
+$$;
+
+-- Forgets that it is done. Returns whether it was.
+CREATE FUNCTION lock_core.forget_done_v1(k text, v text, durably text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  was boolean;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  DELETE FROM lock_core.done WHERE key = k AND version = v RETURNING until IS NULL OR until > clock_timestamp() INTO was;
+  RETURN coalesce(was, false);
+END $$;
+
 -- Keeps what a holder waits for, for three seconds, or with a null owner no longer.
 CREATE FUNCTION lock_core.set_blocked_v1(k text, o uuid, t bigint, s bigint, other text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -423,6 +475,7 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   DELETE FROM lock_core.waiter WHERE confirmed < clock_timestamp() - interval '10 minutes';
   DELETE FROM lock_core.job WHERE until < clock_timestamp();
+  DELETE FROM lock_core.done WHERE until < clock_timestamp();
   DELETE FROM lock_core.blocked WHERE until < clock_timestamp();
   FOR k IN SELECT l.key FROM lock_core.lock l
       WHERE l.until < clock_timestamp() - interval '10 minutes' AND l.token <= highest
@@ -468,7 +521,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY k.key COLLATE "C"
 $$;
 
--- Looks at the next keys of locks and jobs, in their order: of those that begin with `prefix`, the first `amount` after `last`.
+-- Looks at the next keys of locks, jobs and what is done, in their order: of those that begin with `prefix`, the first `amount` after `last`.
 CREATE FUNCTION lock_core.scan_v1(prefix text, last text, amount int) RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT key FROM (
@@ -477,6 +530,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UNION
     (SELECT j.key FROM lock_core.job j WHERE j.key >= prefix COLLATE "C" AND j.key > coalesce(last, '') COLLATE "C"
       ORDER BY j.key LIMIT amount)
+    UNION
+    (SELECT DISTINCT d.key FROM lock_core.done d WHERE d.key >= prefix COLLATE "C" AND d.key > coalesce(last, '') COLLATE "C"
+      ORDER BY d.key LIMIT amount)
   ) found WHERE starts_with(key, prefix) ORDER BY key COLLATE "C" LIMIT amount
 $$;
 

@@ -2,6 +2,7 @@
 
 mod beside;
 pub(crate) mod inspect;
+pub(crate) mod marks;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -76,6 +77,9 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
             Call::Blocked(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Holder(one) => drop(one.answer.send(Err(error.clone()))),
             Call::LastRun(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::Done(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::MarkDone(one) => drop(one.answer.send(Err(error.clone()))),
+            Call::ForgetDone(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Scan(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Entry(one) => drop(one.answer.send(Err(error.clone()))),
             Call::Waiters(one) => drop(one.answer.send(Err(error.clone()))),
@@ -112,6 +116,17 @@ pub(crate) async fn send(shared: &Shared, session: &Session, batch: Batch) -> Se
             Call::Blocked(one) => drop(one.answer.send(beside::blocked(shared, session, &one.question).await)),
             Call::Holder(one) => drop(one.answer.send(holder(shared, session, &one.question).await)),
             Call::LastRun(one) => drop(one.answer.send(beside::last_run(shared, session, &one.question).await)),
+            Call::Done(one) => drop(one.answer.send(marks::done(shared, session, &one.question).await)),
+            Call::MarkDone(one) => {
+                let answer = marks::mark(shared, session, &one.question).await;
+                answer.as_ref().err().into_iter().for_each(&mut look);
+                drop(one.answer.send(answer));
+            }
+            Call::ForgetDone(one) => {
+                let answer = marks::forget(shared, session, &one.question).await;
+                answer.as_ref().err().into_iter().for_each(&mut look);
+                drop(one.answer.send(answer));
+            }
             Call::Scan(one) => drop(one.answer.send(inspect::scan(shared, session, &one.question).await)),
             Call::Entry(one) => drop(one.answer.send(inspect::entry(shared, session, &one.question).await)),
             Call::Waiters(one) => drop(one.answer.send(inspect::waiters(shared, session, &one.question).await)),

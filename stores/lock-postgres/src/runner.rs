@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, Clock, Freed, Holder, JobRecord, LockEntry, LockError,
-    LockKey, Release, Renewal, Result, Revocation, ScanPage, Timestamp, Waiter,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, Clock, DoneMark, Freed, Holder, JobRecord, JobVersion,
+    LockEntry, LockError, LockKey, Release, Renewal, Result, Revocation, ScanPage, Timestamp, Waiter,
 };
 use tokio::sync::{Notify, oneshot};
 
-use crate::calls::{self, inspect};
+use crate::calls::{self, inspect, marks};
 use crate::session::Session;
 use crate::url::Settings;
 
@@ -36,6 +36,9 @@ pub(crate) enum Call {
     Blocked(Asked<LockKey, Result<Option<Blocked>>>),
     Holder(Asked<LockKey, Result<Option<Holder>>>),
     LastRun(Asked<LockKey, Result<Option<JobRecord>>>),
+    Done(Asked<(LockKey, JobVersion), Result<Option<DoneMark>>>),
+    MarkDone(Asked<marks::Mark, Result<bool>>),
+    ForgetDone(Asked<(LockKey, JobVersion), Result<bool>>),
     Scan(Asked<inspect::Step, Result<ScanPage>>),
     Entry(Asked<LockKey, Result<Option<LockEntry>>>),
     Waiters(Asked<LockKey, Result<Vec<Waiter>>>),
@@ -60,6 +63,7 @@ impl Batch {
             Call::Blocked(_)
                 | Call::Holder(_)
                 | Call::LastRun(_)
+                | Call::ForgetDone(_)
                 | Call::Scan(_)
                 | Call::Entry(_)
                 | Call::Waiters(_)

@@ -1,10 +1,12 @@
 //! The contract of a store, over the calls.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Holder, Inbox, Inspector,
-    JobRecord, JobRecords, LockBackend, LockError, LockKey, Release, Renewal, Result,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, DoneMark, DoneMarks, Freed,
+    Holder, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, Release, Renewal,
+    Result,
 };
 
 use crate::listen;
@@ -151,6 +153,10 @@ impl LockBackend for PostgresStore {
         Some(self)
     }
 
+    fn marks(&self) -> Option<&impl DoneMarks> {
+        Some(self)
+    }
+
     fn inspector(&self) -> Option<&impl Inspector> {
         Some(self)
     }
@@ -169,5 +175,19 @@ impl BlockedNotes for PostgresStore {
 impl JobRecords for PostgresStore {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         self.ask(key.clone(), Call::LastRun, Err).await
+    }
+}
+
+impl DoneMarks for PostgresStore {
+    async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
+        self.ask((key.clone(), version.clone()), Call::Done, Err).await
+    }
+
+    async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
+        self.ask((claim.clone(), version.clone(), keep), Call::MarkDone, Err).await
+    }
+
+    async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
+        self.ask((key.clone(), version.clone()), Call::ForgetDone, Err).await
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use crate::api::inspect::FleetReader;
-use crate::contract::backend::{EntryState, JobRecord, LockEntry, ScanPosition};
+use crate::contract::backend::{DoneMark, EntryState, JobRecord, JobVersion, LockEntry, ScanPosition};
 use crate::types::error::Result;
 use crate::types::key::LockKey;
 use crate::types::system::clock::Clock;
@@ -109,6 +109,8 @@ pub struct Scan<'a> {
     given: HashSet<LockKey>,
     /// The jobs found so far.
     jobs: BTreeMap<LockKey, JobRecord>,
+    /// What is done, as far as it was found.
+    done: BTreeMap<(LockKey, JobVersion), DoneMark>,
     /// The number of left-out strings that look like locks of other clients, and one of them.
     left_out: (u64, Option<LockKey>),
     /// The names of the servers read so far.
@@ -129,6 +131,7 @@ impl<'a> Scan<'a> {
             truncated: false,
             given: HashSet::new(),
             jobs: BTreeMap::new(),
+            done: BTreeMap::new(),
             left_out: (0, None),
             read: BTreeSet::new(),
         }
@@ -164,6 +167,7 @@ impl<'a> Scan<'a> {
         self.visited += page.visited;
         self.read.insert(page.node);
         self.jobs.extend(page.jobs);
+        self.done.extend(page.done.into_iter().map(|(key, mark)| ((key, mark.version.clone()), mark)));
         let mut entries = Vec::new();
         for entry in page.entries {
             if !self.is_wanted(&entry) {
@@ -191,6 +195,11 @@ impl<'a> Scan<'a> {
     /// while nobody runs them.
     pub fn jobs(&self) -> impl Iterator<Item = (&LockKey, &JobRecord)> {
         self.jobs.iter()
+    }
+
+    /// Returns the marks found so far of what is done for which version, by the key of the lock.
+    pub fn done(&self) -> impl Iterator<Item = (&LockKey, &DoneMark)> {
+        self.done.iter().map(|((key, _), mark)| (key, mark))
     }
 
     /// Returns about how many strings were left out so far that look like locks of other clients, and one

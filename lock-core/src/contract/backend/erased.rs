@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, FleetHolder, Freed,
-    Inbox, Inspector, JobRecord, JobRecords, LockBackend, LockEntry, MemberList, QuorumMember, Release, Renewal,
-    Revocation, ScanPage, ScanPosition, SharedClaims, SyncReport, Vote, Waiter,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, DoneMark, DoneMarks,
+    FleetHolder, Freed, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend, LockEntry, MemberList,
+    QuorumMember, Release, Renewal, Revocation, ScanPage, ScanPosition, SharedClaims, SyncReport, Vote, Waiter,
 };
 use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
@@ -114,6 +114,11 @@ twin! {
     jobs: JobRecords {
         async fn last_run(key: LockKey => &key) -> Result<Option<JobRecord>>;
     }
+    marks: DoneMarks {
+        async fn done(key: LockKey => &key, version: JobVersion => &version) -> Result<Option<DoneMark>>;
+        async fn mark_done(claim: Claim => &claim, version: JobVersion => &version, keep: Option<Duration> => keep) -> Result<bool>;
+        async fn forget_done(key: LockKey => &key, version: JobVersion => &version) -> Result<bool>;
+    }
     inspector: Inspector {
         async fn scan(prefix: String => &prefix, limit: u32 => limit, after: Option<ScanPosition> => after.as_ref()) -> Result<ScanPage>;
         async fn entry(key: LockKey => &key) -> Result<Option<LockEntry>>;
@@ -179,6 +184,21 @@ impl<B: LockBackend> JobRecords for Absent<'_, B> {
     }
 }
 
+/// Unknown is not *not done*.
+impl<B: LockBackend> DoneMarks for Absent<'_, B> {
+    async fn done(&self, _: &LockKey, _: &JobVersion) -> Result<Option<DoneMark>> {
+        Err(self.keeps_no_marks())
+    }
+
+    async fn mark_done(&self, _: &Claim, _: &JobVersion, _: Option<Duration>) -> Result<bool> {
+        Err(self.keeps_no_marks())
+    }
+
+    async fn forget_done(&self, _: &LockKey, _: &JobVersion) -> Result<bool> {
+        Err(self.keeps_no_marks())
+    }
+}
+
 impl<B: LockBackend> Inspector for Absent<'_, B> {
     async fn scan(&self, _: &str, _: u32, _: Option<&ScanPosition>) -> Result<ScanPage> {
         Err(self.tells_nothing())
@@ -198,6 +218,13 @@ impl<B: LockBackend> Inspector for Absent<'_, B> {
 }
 
 impl<B: LockBackend> Absent<'_, B> {
+    fn keeps_no_marks(&self) -> LockError {
+        LockError::misconfigured(format!(
+            "a store of the kind {} does not keep marks of what was done for which version yet; use another store",
+            self.0.kind(),
+        ))
+    }
+
     /// Unknown is not *free*, nor *nobody*.
     fn tells_nothing(&self) -> LockError {
         LockError::misconfigured(format!("a store of the kind {} does not tell who holds its locks", self.0.kind()))

@@ -7,6 +7,7 @@
 mod answers;
 mod any;
 mod blocked;
+mod done;
 mod driven;
 mod erased;
 mod inbox;
@@ -29,6 +30,7 @@ use crate::types::system::clock::Clock;
 pub use answers::{Attempt, AttemptAll, Freed, Renewal};
 pub use any::AnyBackend;
 pub use blocked::{Blocked, BlockedNotes};
+pub use done::{DoneMark, DoneMarks, JobVersion, MAX_VERSION_BYTES};
 pub(crate) use driven::drive_again;
 use erased::Absent;
 pub(crate) use erased::{BoxFuture, DynBackend};
@@ -56,7 +58,7 @@ pub use vote::{MemberList, NodeReport, QuorumMember, SyncReport, Vote};
 ///
 /// A store that takes, renews and frees locks is complete. What else it may do comes in parts, each a trait of its own
 /// that the store returns from here if it has it: [`SharedClaims`], [`QuorumMember`], [`BlockedNotes`], [`JobRecords`],
-/// [`Inspector`].
+/// [`DoneMarks`], [`Inspector`].
 ///
 #[doc = include_str!("example.md")]
 #[diagnostic::on_unimplemented(
@@ -211,6 +213,11 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
 
     /// Returns the part that remembers the runs of jobs, if the store has it.
     fn jobs(&self) -> Option<&impl JobRecords> {
+        None::<&Absent<'_, Self>>
+    }
+
+    /// Returns the part that keeps marks of what is done, if the store has it.
+    fn marks(&self) -> Option<&impl DoneMarks> {
         None::<&Absent<'_, Self>>
     }
 

@@ -20,6 +20,7 @@ impl Inspector for MemoryStore {
         if last.is_none() {
             let below = state.jobs.keys().filter(|key| key.as_str().starts_with(prefix));
             page.jobs = below.filter_map(|key| Some((key.clone(), state.last_run(key, now)?))).collect();
+            page.done = state.all_done(prefix, now);
         }
         let is_next = |key: &&LockKey| key.as_str().starts_with(prefix) && last.is_none_or(|last| *key > last);
         let mut keys: Vec<&LockKey> = state.locks.keys().chain(state.phases.keys()).filter(is_next).collect();

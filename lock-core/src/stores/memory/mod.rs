@@ -1,6 +1,7 @@
 //! The in-process store: always compiled, and the executable specification of every other store.
 
 mod blocked;
+mod done;
 #[cfg(feature = "test-util")]
 mod faults;
 mod inspect;
@@ -15,7 +16,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::contract::backend::{AcquireRequest, Attempt, AttemptAll, Claim, Freed, Inbox, Release, Renewal};
+use crate::contract::backend::{
+    AcquireRequest, Attempt, AttemptAll, Claim, Freed, Inbox, JobVersion, Release, Renewal,
+};
 use crate::stores::memory::member::Membership;
 use crate::stores::memory::phase::Phase;
 use crate::stores::memory::queue::{Queue, Walked};
@@ -64,6 +67,8 @@ struct State {
     queues: HashMap<LockKey, Queue>,
     /// What is remembered of jobs.
     jobs: HashMap<LockKey, job::Remembered>,
+    /// What is done for which version.
+    done: HashMap<LockKey, HashMap<JobVersion, done::Marked>>,
     /// The processes that can receive grants.
     inboxes: HashMap<Arc<str>, Inbox>,
     /// The clock from which tokens are drawn, as milliseconds and 13 bits of sequence. One clock serves

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Freed, Inbox, Inspector,
-    JobRecord, JobRecords, LockBackend, MemberList, QuorumMember, Release, Renewal, SharedClaims, Vote,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, DoneMark, DoneMarks, Freed, Inbox,
+    Inspector, JobRecord, JobRecords, JobVersion, LockBackend, MemberList, QuorumMember, Release, Renewal,
+    SharedClaims, Vote,
 };
 use crate::stores::memory::{MemoryStore, check_floor};
 use crate::types::error::{LockError, Result};
@@ -87,6 +88,10 @@ impl LockBackend for MemoryStore {
         Some(self)
     }
 
+    fn marks(&self) -> Option<&impl DoneMarks> {
+        Some(self)
+    }
+
     fn inspector(&self) -> Option<&impl Inspector> {
         Some(self)
     }
@@ -139,6 +144,23 @@ impl JobRecords for MemoryStore {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let now = self.now();
         Ok(self.command()?.last_run(key, now))
+    }
+}
+
+impl DoneMarks for MemoryStore {
+    async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
+        let now = self.now();
+        Ok(self.command()?.done(key, version, now))
+    }
+
+    async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
+        let now = self.now();
+        Ok(self.command()?.mark_done(claim, version, keep, now))
+    }
+
+    async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
+        let now = self.now();
+        Ok(self.command()?.forget_done(key, version, now))
     }
 }
 

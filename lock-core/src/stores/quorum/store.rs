@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, JobRecord, JobRecords, LockBackend, NodeReport,
-    Release, Renewal, SyncReport, drive_again,
+    AcquireRequest, Attempt, Capabilities, Claim, DoneMark, DoneMarks, Freed, Inbox, JobRecord, JobRecords, JobVersion,
+    LockBackend, NodeReport, Release, Renewal, SyncReport, drive_again,
 };
 use crate::stores::quorum::members::failovers;
 use crate::stores::quorum::members::refreshed_every;
 use crate::stores::quorum::run::{Home, Rest};
 use crate::stores::quorum::shared::Shared;
-use crate::stores::quorum::{Quorum, acquire, queries, release, repair, report};
+use crate::stores::quorum::{Quorum, acquire, marks, queries, release, repair, report};
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::owner::Holder;
@@ -108,6 +108,24 @@ impl LockBackend for Quorum {
 
     fn jobs(&self) -> Option<&impl JobRecords> {
         Some(self)
+    }
+
+    fn marks(&self) -> Option<&impl DoneMarks> {
+        Some(self)
+    }
+}
+
+impl DoneMarks for Quorum {
+    async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
+        self.run(marks::done(Arc::clone(&self.shared), key.clone(), version.clone())).await?
+    }
+
+    async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
+        self.run(marks::mark(Arc::clone(&self.shared), claim.clone(), version.clone(), keep)).await?
+    }
+
+    async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
+        self.run(marks::forget(Arc::clone(&self.shared), key.clone(), version.clone())).await?
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::contract::backend::{AcquireRequest, Claim, Inbox, Renewal};
+use crate::contract::backend::{AcquireRequest, Claim, Inbox, JobVersion, Renewal};
 use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::calls::wrong_type::FindOtherType;
 use crate::stores::redis::cluster::Cluster;
@@ -119,7 +119,7 @@ impl Masters {
         };
         match answer {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(Box::pin(self.explain(error, operation.lock())).await),
+            Err(error) => Err(Box::pin(self.explain(error, operation.lock(), operation.version())).await),
         }
     }
 
@@ -134,7 +134,7 @@ impl Masters {
             Err(error) => Box::pin(self.redirected(error)).await,
         };
         for key in keys {
-            error = Box::pin(self.name_the_type(error, key)).await;
+            error = Box::pin(self.name_the_type(error, key, None)).await;
         }
         Err(error)
     }
@@ -154,7 +154,7 @@ impl Masters {
                 let mut renewals = node.renew(claims).await;
                 for (renewal, claim) in renewals.iter_mut().zip(claims) {
                     if let Err(error) = renewal {
-                        *error = Box::pin(self.explain(error.clone(), &claim.key)).await;
+                        *error = Box::pin(self.explain(error.clone(), &claim.key, None)).await;
                     }
                 }
                 renewals
@@ -165,9 +165,9 @@ impl Masters {
 
     /// Says of a failure which key it is about, of which type that is if it is another one, and what to write if the URL names
     /// one node of a cluster.
-    async fn explain(&self, error: LockError, key: &LockKey) -> LockError {
+    async fn explain(&self, error: LockError, key: &LockKey, version: Option<&JobVersion>) -> LockError {
         let error = self.redirected(error).await;
-        self.name_the_type(error, key).await.with_key(key)
+        self.name_the_type(error, key, version).await.with_key(key)
     }
 
     /// Explains a redirection that is not followed.
@@ -176,11 +176,11 @@ impl Masters {
     }
 
     /// Names the key that is of another type, if an error is about one.
-    async fn name_the_type(&self, error: LockError, key: &LockKey) -> LockError {
+    async fn name_the_type(&self, error: LockError, key: &LockKey, version: Option<&JobVersion>) -> LockError {
         if !WrongType::is_of(&error) {
             return error;
         }
         // It is gone meanwhile, or the user may not ask.
-        self.attempt(&FindOtherType(key)).await.ok().flatten().unwrap_or(error)
+        self.attempt(&FindOtherType(key, version)).await.ok().flatten().unwrap_or(error)
     }
 }

@@ -21,8 +21,8 @@ use std::fmt;
 use std::future::Future;
 
 use crate::contract::backend::{
-    AcquireRequest, Attempt, AttemptAll, BlockedNotes, Capabilities, Claim, Freed, Inbox, JobRecords, LockBackend,
-    QuorumMember, Release, Renewal, SharedClaims,
+    AcquireRequest, Attempt, AttemptAll, BlockedNotes, Capabilities, Claim, DoneMarks, Freed, Inbox, JobRecords,
+    LockBackend, QuorumMember, Release, Renewal, SharedClaims,
 };
 use crate::stores::redis::calls::acquire::{Requeue, TryAcquire, TryAcquireAll};
 use crate::stores::redis::calls::release::{End, Free};
@@ -242,6 +242,10 @@ impl LockBackend for RedisStore {
     }
 
     fn jobs(&self) -> Option<&impl JobRecords> {
+        Some(self)
+    }
+
+    fn marks(&self) -> Option<&impl DoneMarks> {
         Some(self)
     }
 

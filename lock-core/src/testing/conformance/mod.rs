@@ -6,6 +6,7 @@
 mod all;
 mod blocked;
 mod contract;
+mod done;
 mod holding;
 mod inspecting;
 mod jobs;
@@ -31,6 +32,7 @@ pub mod rules {
     pub use crate::testing::conformance::all::{all_or_nothing, overlapping_sets};
     pub use crate::testing::conformance::blocked::{blocked_holders, deadlocks};
     pub use crate::testing::conformance::contract::{batches, floors, identity, leases};
+    pub use crate::testing::conformance::done::{marks, once_for, once_for_after_a_loss};
     pub use crate::testing::conformance::holding::{endings, fixed_lease, in_background, limits, refusals, renewal};
     pub use crate::testing::conformance::inspecting::{inspection, revocation};
     pub use crate::testing::conformance::jobs::{last_runs, periods};
@@ -67,12 +69,12 @@ pub mod rules {
 macro_rules! conformance_tests {
     ($store:path) => {
         $crate::conformance_tests! { @each $store, check_store:
-            all_or_nothing batches blocked_holders downgrade floors identity inspection last_runs leases shared_leases
+            all_or_nothing batches blocked_holders downgrade floors identity inspection last_runs leases marks shared_leases
             shared_limits shared_phase sleeping_waiters stopped_waiters
         }
         $crate::conformance_tests! { @each $store, check_managers:
             abandoned_places budget cancellation deadlocks downgraded endings exclusion fairness fixed_lease handoff
-            in_background limits mixed_terms overlapping_sets patience periods permits_in_use readers_and_writers
+            in_background limits mixed_terms once_for once_for_after_a_loss overlapping_sets patience periods permits_in_use readers_and_writers
             refusals renewal revocation turn
         }
     };

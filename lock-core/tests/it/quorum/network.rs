@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, FencingToken, Freed, Holder, Inbox, JobRecord,
-    JobRecords, LockBackend, LockError, LockKey, LockManager, MemberList, MemoryStore, Quorum, QuorumMember, Release,
-    Renewal, Result, Vote,
+    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, DoneMark, DoneMarks, FencingToken, Freed, Holder,
+    Inbox, JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, LockManager, MemberList, MemoryStore,
+    Quorum, QuorumMember, Release, Renewal, Result, Vote,
 };
 
 /// What happens to commands on their way to a member.
@@ -145,8 +145,26 @@ impl LockBackend for Member {
         Some(self)
     }
 
+    fn marks(&self) -> Option<&impl DoneMarks> {
+        Some(self)
+    }
+
     fn jobs(&self) -> Option<&impl JobRecords> {
         Some(self)
+    }
+}
+
+impl DoneMarks for Member {
+    async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
+        self.pass(self.store.done(key, version), Err).await
+    }
+
+    async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
+        self.pass(self.store.mark_done(claim, version, keep), Err).await
+    }
+
+    async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
+        self.pass(self.store.forget_done(key, version), Err).await
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lock_core::inspect::FleetReader;
 use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
 use lock_core::{
-    AcquireRequest, BlockedNotes, Claim, HolderInfo, JobRecords, LockBackend, LockError, LockErrorKind, LockKey,
-    LockManager, Mode, RedisStore, Release, SharedClaims, Ticket,
+    AcquireRequest, BlockedNotes, Claim, DoneMarks, HolderInfo, JobRecords, JobVersion, LockBackend, LockError,
+    LockErrorKind, LockKey, LockManager, Mode, RedisStore, Release, SharedClaims, Ticket,
 };
 
 /// Asks a store for everything that it does with one lock, and returns what it was refused.
@@ -83,6 +83,42 @@ async fn the_key_of_another_type_is_named_with_its_type() {
             assert_eq!(server.command(&["LLEN", name]), Reply::Int(1), "what somebody else wrote is theirs");
         }
     }
+}
+
+/// What lies in place of a mark is neither *done* nor *not done*, and stays as it is.
+#[tokio::test]
+#[limit]
+async fn what_lies_in_place_of_a_mark_is_named() {
+    let server = RedisServer::start();
+    let (store, key) = (RedisStore::new(&server.url()).unwrap(), LockKey::new("k").unwrap());
+    let (name, version) = ("{k}@done:v42", JobVersion::new("v42").unwrap());
+    let claim = Claim::new(key.clone(), Duration::from_secs(60));
+    let granted = store.try_acquire(&AcquireRequest::new(claim.clone(), HolderInfo::new("h", 1, "s"))).await;
+    granted.unwrap();
+    for (write, says) in [
+        (&["RPUSH", name, "x"][..], "\"{k}@done:v42\" holds a list, where the lock \"k\" has a string"),
+        (&["SET", name, "done"], "\"{k}@done:v42\" holds a string that is no mark"),
+        (&["SET", name, "1|2|3|nobody"], "\"{k}@done:v42\" holds a string that is no mark"),
+    ] {
+        server.command(&["DEL", name]);
+        server.command(write);
+        let before = server.command(&["DUMP", name]);
+        for error in [
+            store.done(&key, &version).await.unwrap_err(),
+            store.mark_done(&claim, &version, None).await.unwrap_err(),
+            store.forget_done(&key, &version).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        assert_eq!(server.command(&["DUMP", name]), before, "what somebody else wrote is theirs");
+        assert_eq!(
+            FleetReader::new(&server.url()).unwrap().entry(&key).await.unwrap().unwrap().holder.owner,
+            Some(claim.owner)
+        );
+    }
+    let error = LockManager::connect(&server.url()).await.unwrap().lock(name).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{error}");
 }
 
 #[tokio::test]

@@ -78,7 +78,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["guard"],
             &["protect"],
             &["lock manager"],
-            &["connect", "election", "global", "job", "overriding", "shutdown", "striped", "web"],
+            &["connect", "election", "global", "job", "once", "overriding", "shutdown", "striped", "web"],
             &["inspect"],
         ],
     },
@@ -152,7 +152,7 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[
             &["durability", "elsewhere", "run"],
             &["renew", "vote", "wrong_type"],
-            &["share"],
+            &["done", "share"],
             &["release"],
             &["acquire"],
         ],
@@ -165,7 +165,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: CORE,
         within: "stores::redis::inspect",
-        modules: &[&["servers"], &["jobs", "topology", "waiters"], &["holders", "scan"], &["release"]],
+        modules: &[&["servers"], &["jobs", "marks", "topology", "waiters"], &["holders", "scan"], &["release"]],
     },
     Layers {
         source: CORE,
@@ -175,7 +175,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["members"],
             &["shared"],
             &["queries", "report", "run"],
-            &["release"],
+            &["marks", "release"],
             &["repair"],
             &["acquire"],
             &["store"],

@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use crate::about;
 use crate::calls::beside::job;
-use crate::calls::{read_holder, time};
+use crate::calls::{marks, read_holder, time};
 use crate::runner::Shared;
 use crate::session::Session;
 
@@ -42,6 +42,10 @@ pub(super) async fn scan(shared: &Shared, session: &Session, (prefix, limit, las
             page.jobs.push((key.clone(), record));
         }
         page.entries.extend(entry_of(&row, &key));
+    }
+    for row in marks::read(shared, session, &keys, None).await? {
+        let Ok(key) = LockKey::new(row.get::<_, &str>("key")) else { continue };
+        page.done.push((key.clone(), marks::mark_of(&row, &key)?));
     }
     Ok(page)
 }

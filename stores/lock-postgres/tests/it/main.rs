@@ -4,6 +4,7 @@
 mod bad_input;
 mod conformance;
 mod inspect;
+mod marks;
 mod pin;
 mod pooled;
 mod queue;

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::contract::backend::{JobRecord, LockEntry};
+use crate::contract::backend::{DoneMark, JobRecord, LockEntry};
 use crate::types::key::LockKey;
 
 /// What one step of a walk found. Made by [`Inspector::scan`](crate::Inspector::scan).
@@ -25,6 +25,8 @@ pub struct ScanPage {
     pub entries: Vec<LockEntry>,
     /// What is remembered of jobs, by the key of their lock, also while nobody runs them.
     pub jobs: Vec<(LockKey, JobRecord)>,
+    /// What is marked as done for a version, by the key of the lock.
+    pub done: Vec<(LockKey, DoneMark)>,
     /// The name of the server that was read, without credentials.
     pub node: String,
     /// About how many keys were looked at.
@@ -37,7 +39,7 @@ impl ScanPage {
     /// Begins an empty page, the last one.
     #[must_use]
     pub fn new(node: impl Into<String>) -> Self {
-        Self { entries: Vec::new(), jobs: Vec::new(), node: node.into(), visited: 0, next: None }
+        Self { entries: Vec::new(), jobs: Vec::new(), done: Vec::new(), node: node.into(), visited: 0, next: None }
     }
 }
 

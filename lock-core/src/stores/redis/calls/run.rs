@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::contract::backend::BoxFuture;
+use crate::contract::backend::{BoxFuture, JobVersion};
 use crate::stores::redis::keys::{CLOCK, clock_of};
 use crate::stores::redis::server::node::{Node, Way};
 use crate::stores::redis::steps::script::Eval;
@@ -25,6 +25,11 @@ pub(crate) trait Operation: Send + Sync {
 
     /// The lock that it is about.
     fn lock(&self) -> &LockKey;
+
+    /// The version that it is about, if it is.
+    fn version(&self) -> Option<&JobVersion> {
+        None
+    }
 
     /// How long it may take, where it follows the lock from master to master.
     fn within(&self) -> Duration;
@@ -44,6 +49,10 @@ impl<S: Step> Operation for S {
 
     fn lock(&self) -> &LockKey {
         Step::lock(self)
+    }
+
+    fn version(&self) -> Option<&JobVersion> {
+        Step::version(self)
     }
 
     fn within(&self) -> Duration {
@@ -68,6 +77,7 @@ impl Node {
         match step.read(&answer) {
             Ok(answer) => Ok((answer, connection)),
             Err(Unread::Nonsense) => Err(self.unreadable(S::OP)),
+            Err(Unread::Refused(error)) => Err(error.with_key(step.lock())),
             Err(Unread::Failed(text)) => Err(self.script_failed(S::OP, &text).with_key(step.lock())),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::contract::backend::JobVersion;
 use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::keys::{BIRTH, CLOCK, Keys, MEMBERS};
 use crate::stores::redis::server::node::{Node, Way};
@@ -11,8 +12,8 @@ use crate::stores::redis::steps::step::READ_WITHIN;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 
-/// Looks for a key of a lock that holds something else, and describes it.
-pub(crate) struct FindOtherType<'a>(pub(crate) &'a LockKey);
+/// Looks for a key of a lock, or of the mark of this version, that holds something else, and describes it.
+pub(crate) struct FindOtherType<'a>(pub(crate) &'a LockKey, pub(crate) Option<&'a JobVersion>);
 
 impl Operation for FindOtherType<'_> {
     type Answer = Option<LockError>;
@@ -27,7 +28,7 @@ impl Operation for FindOtherType<'_> {
 
     async fn at(&self, node: &Node, _: Way) -> Result<Option<LockError>> {
         let op = "look at the keys of a lock";
-        let parts = parts(&Keys::of(self.0)?);
+        let parts = parts(&Keys::of(self.0)?, self.1);
         let mut asking = redis::pipe();
         for part in &parts {
             asking.cmd("TYPE").arg(&part.name);
@@ -52,9 +53,9 @@ struct Part {
 }
 
 /// Lists the keys that the steps of a lock touch.
-fn parts(keys: &Keys) -> Vec<Part> {
+fn parts(keys: &Keys, version: Option<&JobVersion>) -> Vec<Part> {
     let part = |name: &str, expected, purpose| Part { name: name.to_owned(), expected, purpose };
-    vec![
+    let mut parts = vec![
         part(keys.lock(), "string", None),
         part(keys.queue(), "zset", Some("the queue")),
         part(keys.waiters(), "hash", Some("those who wait for or share the lock")),
@@ -65,7 +66,11 @@ fn parts(keys: &Keys) -> Vec<Part> {
         part(CLOCK, "stream", Some("the clock of the fencing tokens")),
         part(BIRTH, "string", Some("since when the server has kept its data")),
         part(MEMBERS, "hash", Some("the lists of a quorum's members")),
-    ]
+    ];
+    parts.extend(
+        version.map(|version| part(&keys.done(version), "string", Some("that its work is done for a version"))),
+    );
+    parts
 }
 
 impl Part {

@@ -5,6 +5,7 @@
 
 mod holders;
 mod jobs;
+mod marks;
 mod release;
 mod scan;
 pub(super) mod servers;
@@ -102,7 +103,7 @@ impl Servers {
             told => return told,
         };
         let Ok(keeper) = self.keeper_of(key).await else { return Err(error) };
-        let found = within(&keeper, "say what lies there", FindOtherType(key).at(&keeper, Way::default())).await;
+        let found = within(&keeper, "say what lies there", FindOtherType(key, None).at(&keeper, Way::default())).await;
         Err(found.ok().flatten().unwrap_or(error))
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::contract::backend::{ScanPage, ScanPosition};
-use crate::stores::redis::inspect::jobs;
+use crate::contract::backend::{JobVersion, ScanPage, ScanPosition};
 use crate::stores::redis::inspect::servers::{Fleet, Servers, within};
+use crate::stores::redis::inspect::{jobs, marks};
 use crate::stores::redis::keys;
 use crate::stores::redis::place::slots::Topology;
 use crate::stores::redis::server::node::Node;
@@ -47,13 +47,15 @@ impl Servers {
             None => self.begin().await?,
         };
         let Position { server, cursor, cluster } = at;
-        let Names { next, locks, jobs } = within(&server, "scan", names(&server, cursor, prefix, limit)).await?;
+        let Names { next, locks, jobs, marks } = within(&server, "scan", names(&server, cursor, prefix, limit)).await?;
         let below = |names: Vec<LockKey>| -> Vec<LockKey> {
             names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect()
         };
         let mut page = ScanPage::new(server.pool.node());
         page.entries = self.read(&server, &below(locks)).await?.into_iter().filter_map(super::Found::entry).collect();
         page.jobs = jobs::read(self, &server, &below(jobs)).await?;
+        let marks = marks.into_iter().filter(|(lock, _)| lock.as_str().starts_with(prefix)).collect::<Vec<_>>();
+        page.done = marks::read(self, &server, &marks).await?;
         page.visited = u64::from(limit);
         page.next = match cluster {
             cluster if next > 0 => Some(Position { server, cursor: next, cluster }),
@@ -112,6 +114,8 @@ struct Names {
     locks: Vec<LockKey>,
     /// The keys of the locks of jobs whose records lie there.
     jobs: Vec<LockKey>,
+    /// The keys of the locks, and the versions, of the marks that lie there.
+    marks: Vec<(LockKey, JobVersion)>,
 }
 
 /// Reads an answer of SCAN. Keys that no lock can have are left out.
@@ -119,11 +123,15 @@ fn read(answer: Value) -> Option<Names> {
     let Value::Array(parts) = answer else { return None };
     let Ok([Value::BulkString(cursor), Value::Array(found)]) = <[Value; 2]>::try_from(parts) else { return None };
     let next = std::str::from_utf8(&cursor).ok()?.parse().ok()?;
-    let mut names = Names { next, locks: Vec::new(), jobs: Vec::new() };
+    let mut names = Names { next, locks: Vec::new(), jobs: Vec::new(), marks: Vec::new() };
     for name in found {
         let Value::BulkString(name) = name else { continue };
         let Ok(name) = String::from_utf8(name) else { continue };
-        if let Some(lock) = keys::lock_of_job(&name) {
+        // First: a version may end as other names do.
+        if let Some((lock, version)) = keys::marks::lock_of_mark(&name) {
+            let lock = LockKey::new(lock).ok().filter(|lock| !keys::is_reserved(lock.as_str()));
+            names.marks.extend(lock.zip(JobVersion::new(version).ok()));
+        } else if let Some(lock) = keys::lock_of_job(&name) {
             names.jobs.extend(LockKey::new(lock).ok());
         } else if !keys::is_reserved(&name) {
             names.locks.extend(LockKey::new(name).ok());
@@ -162,10 +170,13 @@ mod tests {
     #[test]
     fn only_names_of_locks_are_taken() {
         let long = "x".repeat(600);
-        let names = [&b"a"[..], b"{a}@queue", b"x:@queue", b"{b}@job", b"\xff\xfe", long.as_bytes()].map(text).to_vec();
-        let Names { next, locks, jobs } = read(Value::Array(vec![text(b"17"), Value::Array(names)])).unwrap();
+        let names =
+            [&b"a"[..], b"{a}@queue", b"x:@queue", b"{b}@job", b"\xff\xfe", long.as_bytes(), b"{c}@done:v}@job"];
+        let names = names.map(text).to_vec();
+        let Names { next, locks, jobs, marks } = read(Value::Array(vec![text(b"17"), Value::Array(names)])).unwrap();
         assert_eq!((next, locks.len(), locks[0].as_str()), (17, 1, "a"));
         assert_eq!((jobs.len(), jobs[0].as_str()), (1, "b"));
+        assert_eq!((marks.len(), marks[0].0.as_str(), marks[0].1.as_str()), (1, "c", "v}@job"));
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! `distributed-lock:members`.
 //!
 //! What the holder of a lock waits for is kept as `@blocked`, for seconds. The last run of a job that runs at most once
-//! in a period is kept as `@job`, for ten periods and at most a week more than one.
+//! in a period is kept as `@job`, for ten periods and at most a week more than one. That its work is done for a version is
+//! kept as `@done:` with the version behind it, for 400 days.
 //!
 //! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
 //! patterns of an ACL must therefore allow both `~lock:*` and `~{lock:*`. The names of the queue and
@@ -24,13 +25,16 @@
 //! cluster each slot has its own, `distributed-lock:clock:{n}`, n being a number that hashes to the slot.
 
 pub(crate) mod hash_slot;
+pub(crate) mod marks;
 
 use std::borrow::Cow;
 use std::io::Write as _;
 
 use redis::{RedisWrite, ToRedisArgs};
 
+use crate::contract::backend::JobVersion;
 use crate::stores::redis::keys::hash_slot::{hash_tag, number_in, slot, slot_of};
+use crate::stores::redis::keys::marks::{DONE, split_at_done};
 use crate::stores::redis::value::write_number;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
@@ -96,6 +100,12 @@ impl Keys {
             return Err(LockError::invalid_key(format!(
                 "names that end in \":@{name}\" or \"}}@{name}\" are where the data of other locks lies; \
                  choose another ending",
+            )));
+        }
+        if split_at_done(lock).is_some() {
+            return Err(LockError::invalid_key(format!(
+                "names with \":@{DONE}\" or \"}}@{DONE}\" in them are where it lies for which version the work under other locks \
+                 is done; choose another name",
             )));
         }
         Ok(())
@@ -168,6 +178,11 @@ impl Keys {
         self.beside(JOB)
     }
 
+    /// The mark that the work is done for a version.
+    pub(crate) fn done(&self, version: &JobVersion) -> String {
+        self.beside(DONE) + version.as_str()
+    }
+
     fn beside(&self, name: &str) -> String {
         let [open, close] = around(self.lock());
         [open, self.lock(), close, name].concat()
@@ -224,7 +239,7 @@ pub(crate) fn clock_of_slot(of: u16) -> String {
 
 /// Returns whether data of another lock lies at this key, or a clock, so that no lock can.
 pub(crate) fn is_reserved(key: &str) -> bool {
-    is_of_server(key) || COMPANIONS.into_iter().any(|name| is_companion(key, name))
+    is_of_server(key) || split_at_done(key).is_some() || COMPANIONS.into_iter().any(|name| is_companion(key, name))
 }
 
 /// Returns the lock of the job whose record lies at a key.

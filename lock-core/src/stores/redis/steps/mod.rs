@@ -19,6 +19,9 @@ use crate::stores::redis::value;
 
 #[cfg(test)]
 pub(crate) use beside::blocked::{ReadBlocked, WriteBlocked};
+#[cfg(feature = "inspect")]
+pub(crate) use beside::done::read_mark;
+pub(crate) use beside::done::{ReadDone, RemoveDone, WriteDone};
 pub(crate) use beside::job::NoteRun;
 #[cfg(test)]
 pub(crate) use beside::job::ReadLastRun;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::contract::backend::JobVersion;
 use crate::stores::redis::keys::Keys;
 use crate::stores::redis::steps::script::Eval;
+use crate::types::error::LockError;
 use crate::types::key::LockKey;
 
 /// How long a step that only reads may take.
@@ -26,6 +28,11 @@ pub(crate) trait Step: Send + Sync {
         READ_WITHIN
     }
 
+    /// The version that it is about, if it is.
+    fn version(&self) -> Option<&JobVersion> {
+        None
+    }
+
     /// The call. All of its keys are in the slot of the lock, as `clock` is.
     fn call(&self, keys: &Keys, clock: &str) -> Eval;
 
@@ -43,4 +50,6 @@ pub(crate) enum Unread {
     Nonsense,
     /// It is the text of an error.
     Failed(String),
+    /// It says that this cannot be done.
+    Refused(LockError),
 }

@@ -4,7 +4,7 @@
 --
 -- Returns  what the step answered; what it raised; how many commands it called; whether it did not end; the keys without an
 --          expiry; what is left of my lease and that of another, before and after, ms; the units that are in use as the
---          lock says, and those of the holders
+--          lock says, and those of the holders; whether it is marked as done
 --
 -- Atomic, because the step is.
 
@@ -35,5 +35,5 @@ if string.sub(value, 1, 6) == 'shared' then
 end
 return {
   answer, raised, calls, runaway and 1 or 0, everlasting,
-  { mine_before, left_of(ME) }, { others_before, left_of(OTHER) }, { used, units },
+  { mine_before, left_of(ME) }, { others_before, left_of(OTHER) }, { used, units }, server.call('EXISTS', '{k}@done:v42'),
 }

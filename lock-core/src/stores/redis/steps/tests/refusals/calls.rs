@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::contract::backend::{AcquireRequest, Blocked, Claim, JobRun, MemberList, Ticket};
+use crate::contract::backend::{AcquireRequest, Blocked, Claim, JobRun, JobVersion, MemberList, Ticket};
 use crate::stores::redis::clock::Draw;
 use crate::stores::redis::keys::{CLOCK, Keys};
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::step::Step as _;
 use crate::stores::redis::steps::tests::refusals::{Aim, KEPT, LEASE, LONGER};
 use crate::stores::redis::steps::{
-    Acquire, AcquireAll, Holding, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadHolder, ReadLastRun, WriteBlocked,
-    free_one, release, remember, renew, share, vote, vouch,
+    Acquire, AcquireAll, Holding, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadDone, ReadHolder, ReadLastRun,
+    RemoveDone, WriteBlocked, WriteDone, free_one, release, remember, renew, share, vote, vouch,
 };
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
@@ -115,5 +115,10 @@ pub(in crate::stores::redis::steps::tests) fn steps() -> Vec<(&'static str, Aim,
     steps.push(("clear blocked", Aim::Other, WriteBlocked(&alone.key, None).call(&keys, CLOCK)));
     steps.push(("note a run", Aim::Other, NoteRun(&alone, JobRun::new(LEASE, true)).call(&keys, CLOCK)));
     steps.push(("last run", Aim::Other, ReadLastRun(&alone.key).call(&keys, CLOCK)));
+    let version = JobVersion::new("v42").unwrap();
+    let mark = WriteDone { claim: &alone, version: &version, keep: LEASE };
+    steps.push(("mark what is done", Aim::Mark, mark.call(&keys, CLOCK)));
+    steps.push(("what is done", Aim::Other, ReadDone(&alone.key, &version).call(&keys, CLOCK)));
+    steps.push(("forget what is done", Aim::Other, RemoveDone(&alone.key, &version).call(&keys, CLOCK)));
     steps
 }

@@ -46,6 +46,8 @@ pub(super) enum Aim {
     Release,
     /// The same, by a script that knows only locks that are not shared.
     FreeOne,
+    /// To mark what is done, while I have the lock.
+    Mark,
     Other,
 }
 
@@ -115,6 +117,7 @@ struct Outcome {
     others: [i64; 2],
     used: i64,
     units: i64,
+    marked: bool,
 }
 
 fn int(value: &Value) -> i64 {
@@ -147,6 +150,7 @@ impl Outcome {
             others: pair(&parts[6]),
             used,
             units,
+            marked: int(&parts[8]) == 1,
         }
     }
 
@@ -217,6 +221,8 @@ impl Outcome {
             {
                 Some("released, but held".to_owned())
             }
+            Aim::Mark if self.marked != has("1") => Some("marked, and nobody knows, or the other way round".to_owned()),
+            Aim::Mark if self.marked && (before == 0 || !alone) => Some("marked by who has no lock".to_owned()),
             _ => None,
         }
     }

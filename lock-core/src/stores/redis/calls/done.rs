@@ -1,0 +1,83 @@
+//! What is done for which version.
+
+use std::time::Duration;
+
+use crate::contract::backend::{Claim, DoneMark, DoneMarks, JobVersion};
+use crate::stores::redis::RedisStore;
+use crate::stores::redis::calls::run::Operation;
+use crate::stores::redis::server::node::{Node, Way};
+use crate::stores::redis::steps::step::{READ_WITHIN, Step};
+use crate::stores::redis::steps::{ReadDone, RemoveDone, WriteDone};
+use crate::types::error::Result;
+use crate::types::key::LockKey;
+use crate::types::options::command_timeout;
+
+impl DoneMarks for RedisStore {
+    async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
+        self.run(Look(ReadDone(key, version))).await
+    }
+
+    async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
+        self.run(Mark(WriteDone { claim, version, keep: keep.unwrap_or(DoneMark::KEPT) })).await
+    }
+
+    async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
+        self.run(RemoveDone(key, version)).await
+    }
+}
+
+/// Looks for a mark. A server that is no master any more does not know that there is none.
+struct Look<'a>(ReadDone<'a>);
+
+impl Operation for Look<'_> {
+    type Answer = Option<DoneMark>;
+
+    fn lock(&self) -> &LockKey {
+        Step::lock(&self.0)
+    }
+
+    fn version(&self) -> Option<&JobVersion> {
+        Step::version(&self.0)
+    }
+
+    fn within(&self) -> Duration {
+        READ_WITHIN
+    }
+
+    async fn at(&self, node: &Node, way: Way) -> Result<Option<DoneMark>> {
+        let (mark, connection) = node.step(&self.0, way).await?;
+        if mark.is_none() {
+            node.check_master(&connection.link, ReadDone::OP).await?;
+        }
+        Ok(mark)
+    }
+}
+
+/// Writes a mark, and waits until it has arrived where the claim must.
+struct Mark<'a>(WriteDone<'a>);
+
+impl Operation for Mark<'_> {
+    type Answer = bool;
+
+    fn lock(&self) -> &LockKey {
+        Step::lock(&self.0)
+    }
+
+    fn version(&self) -> Option<&JobVersion> {
+        Step::version(&self.0)
+    }
+
+    fn within(&self) -> Duration {
+        command_timeout(self.0.claim.ttl)
+    }
+
+    async fn at(&self, node: &Node, way: Way) -> Result<bool> {
+        let (had_it, connection) = node.step(&self.0, way).await?;
+        if had_it {
+            node.confirm(&connection.link, self.0.claim, command_timeout(self.0.claim.ttl)).await?;
+        } else {
+            node.check_master(&connection.link, WriteDone::OP).await?;
+        }
+        Ok(had_it)
+    }
+}

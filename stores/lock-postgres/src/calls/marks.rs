@@ -1,0 +1,79 @@
+//! What is done for which version.
+
+use std::time::Duration;
+
+use lock_core::{Claim, DoneMark, JobVersion, LockError, LockKey, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::about;
+use crate::calls::{millis, time};
+use crate::runner::Shared;
+use crate::session::Session;
+
+/// A mark to write: who has the lock, for which version, and for how long.
+pub(crate) type Mark = (Claim, JobVersion, Option<Duration>);
+
+/// Says whether it is done.
+pub(super) async fn done(
+    shared: &Shared,
+    session: &Session,
+    (key, version): &(LockKey, JobVersion),
+) -> Result<Option<DoneMark>> {
+    let rows = read(shared, session, &[key.as_str().to_owned()], Some(version)).await?;
+    rows.first().map(|row| mark_of(row, key)).transpose()
+}
+
+/// Reads the rows of all versions, or of one.
+pub(super) async fn read(
+    shared: &Shared,
+    session: &Session,
+    keys: &[String],
+    version: Option<&JobVersion>,
+) -> Result<Vec<Row>> {
+    let text = format!("SELECT * FROM {}.done_v1($1, $2)", shared.settings.schema);
+    session.ask(&text, &[(&keys, Type::TEXT_ARRAY), (&version.map(JobVersion::as_str), Type::TEXT)]).await
+}
+
+pub(super) fn mark_of(row: &Row, key: &LockKey) -> Result<DoneMark> {
+    let version = JobVersion::new(row.get::<_, &str>("version"));
+    let (Ok(version), Some(by)) = (version, about::read(row.get("about"))) else {
+        return Err(LockError::misconfigured(
+            "what the database says to be done under this lock was not written by a lock store; delete that row of the table done",
+        )
+        .with_key(key));
+    };
+    Ok(DoneMark::new(version, by, time(row.get("ago_ms"))))
+}
+
+/// Writes that it is done.
+pub(super) async fn mark(shared: &Shared, session: &Session, (claim, version, keep): &Mark) -> Result<bool> {
+    let text = format!("SELECT {}.mark_done_v1($1, $2::text::uuid, $3, $4, $5)", shared.settings.schema);
+    let rows = session
+        .ask(
+            &text,
+            &[
+                (&claim.key.as_str(), Type::TEXT),
+                (&claim.owner.to_hex(), Type::TEXT),
+                (&version.as_str(), Type::TEXT),
+                (&keep.map(millis), Type::INT8),
+                (&shared.settings.commit, Type::TEXT),
+            ],
+        )
+        .await?;
+    whether(&rows, &claim.key)
+}
+
+/// Forgets that it is done.
+pub(super) async fn forget(shared: &Shared, session: &Session, (key, version): &(LockKey, JobVersion)) -> Result<bool> {
+    let text = format!("SELECT {}.forget_done_v1($1, $2, $3)", shared.settings.schema);
+    let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+        [(&key.as_str(), Type::TEXT), (&version.as_str(), Type::TEXT), (&shared.settings.commit, Type::TEXT)];
+    let rows = session.ask(&text, &values).await?;
+    whether(&rows, key)
+}
+
+fn whether(rows: &[Row], key: &LockKey) -> Result<bool> {
+    let row = rows.first().ok_or_else(|| LockError::unavailable("PostgreSQL gave no answer").with_key(key))?;
+    Ok(row.get(0))
+}

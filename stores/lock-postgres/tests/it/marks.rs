@@ -1,0 +1,73 @@
+//! What is done once for a version is a row that stays.
+
+use std::time::Duration;
+
+use lock_core::testing::{PostgresServer, limit};
+use lock_core::{DoneMarks, JobVersion, LockBackend, LockErrorKind, LockKey, LockManager, MAX_VERSION_BYTES, Release};
+use lock_postgres::PostgresStore;
+
+use crate::support::{LONG, claim, granted, on_runtime};
+
+fn version(text: &str) -> JobVersion {
+    JobVersion::new(text).unwrap()
+}
+
+#[test]
+#[limit]
+fn it_is_done_until_it_is_forgotten_or_its_time_is_over() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let holder = claim("migrate", LONG);
+        granted(&store, &holder).await;
+        assert_eq!(store.mark_done(&holder, &version("v1"), None).await, Ok(true));
+        assert_eq!(store.mark_done(&holder, &version("v2"), Some(Duration::from_secs(3600))).await, Ok(true));
+        store.release(&Release::new(holder.clone())).await.unwrap();
+        let kept = "SELECT version || ' ' || coalesce(round(extract(epoch FROM until - at))::text, 'for ever') \
+                    FROM lock_core.done ORDER BY version";
+        assert_eq!(server.run(kept), "v1 for ever\nv2 3600");
+        // Years later, when the lock itself has long been swept out.
+        server.run("UPDATE lock_core.done SET at = at - interval '9 years', until = until - interval '9 years'");
+        server.run("UPDATE lock_core.lock SET until = until - interval '9 years'");
+        server.run("SELECT lock_core.sweep_v1(coalesce(lock_core.sweep_begin_v1(), 0))");
+        assert_eq!(server.run("SELECT version FROM lock_core.done"), "v1");
+        assert_eq!(server.run("SELECT count(*) FROM lock_core.lock"), "0");
+        let mark = store.done(&holder.key, &version("v1")).await.unwrap().unwrap();
+        assert!(mark.ago > Duration::from_secs(8 * 365 * 24 * 3600), "{mark:?}");
+        assert_eq!(store.done(&holder.key, &version("v2")).await, Ok(None));
+    });
+}
+
+#[test]
+#[limit]
+fn the_longest_names_are_kept_and_what_nobody_of_ours_wrote_is_named() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let (long, holder) = (version(&"é".repeat(MAX_VERSION_BYTES / 2)), claim(&"ü".repeat(256), LONG));
+        granted(&store, &holder).await;
+        assert_eq!(store.mark_done(&holder, &long, None).await, Ok(true));
+        assert!(store.done(&holder.key, &long).await.unwrap().is_some());
+        server.run("INSERT INTO lock_core.done VALUES ('migrate', 'v1', 'by hand', now())");
+        let error = store.done(&LockKey::new("migrate").unwrap(), &version("v1")).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("was not written by a lock store") && error.to_string().contains("migrate"));
+    });
+}
+
+/// A database whose functions were made before there were marks, and a user who may not call them.
+#[test]
+#[limit]
+fn without_the_functions_it_is_unknown_whether_it_is_done() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        drop(locks.lock("before").await.unwrap());
+        server.run("DROP FUNCTION lock_core.done_v1(text[], text)");
+        let error =
+            locks.lock("migrate").once_for("v1").run(async |_| Ok::<_, lock_core::LockError>(())).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("unknown whether the work is done"), "{error}");
+        drop(locks.lock("after").await.unwrap());
+    });
+}
