@@ -2,7 +2,7 @@
 //!
 //! It reads the store and contacts no process. Text from outside is made safe for a terminal before it is printed.
 //! Three commands are exceptions: `why` asks the live views it is given, `run` takes a lock itself, and runs a command
-//! under it, and `dashboards` writes files and asks nobody.
+//! under it, and `dashboards` writes files and asks nobody. `release` and `forget` change what the store says.
 
 mod args;
 mod audit;
@@ -25,7 +25,7 @@ use lock_core::{LockError, LockErrorKind, LockKey};
 use lock_postgres as _; // enters the scheme
 
 use crate::args::{Action, Args, generate};
-use crate::commands::{contention, dashboards, jobs, leader, locks, quorum, release, topology, watch, why};
+use crate::commands::{contention, dashboards, forget, jobs, leader, locks, quorum, release, topology, watch, why};
 use crate::end::{End, Failure, SET_IT, complain};
 use crate::output::Output;
 
@@ -116,6 +116,7 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::Sync { key } => return quorum::sync(url, key, out).await,
         Action::Quorum { action } => return quorum::act(url, action, out).await,
         Action::Topology => return topology::topology(url, out).await,
+        Action::Forget { key, version } => return forget::forget(url, key, version, out).await,
         _ => FleetReader::members(url).map_err(Failure::Url)?,
     };
     if let Action::Contention { views, scope } = &action {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lock_core::{LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
+use lock_core::{JobVersion, LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
 
 use lock_core::text::{self, visible};
 
@@ -16,6 +16,10 @@ pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 pub(crate) fn key(text: &str) -> Result<LockKey, String> {
     LockKey::new(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn version(text: &str) -> Result<JobVersion, String> {
+    JobVersion::new(text).map_err(|error| error.to_string())
 }
 
 /// Returns a key of a namespace as it is in Redis. Lists show this form; a command accepts both.

@@ -39,8 +39,10 @@ pub(super) const RUN: &str = "\
 Exit codes:
   the command's own, or 128 + n if signal n ended it; and
   75  busy: the lock stayed taken, and the command was not run
+  0   also: it was done before (--once-for), or the lock was taken (--on-busy skip); the command was not run
   76  lost: the lock was lost while the command ran, and the command was stopped
-  69  the store could not be reached, or refused; the command was not run
+  69  the store could not be reached, or refused; the command was not run, or has ended well and may not be
+      marked as done (--once-for)
   126, 127  the command cannot be executed, or is not there
   2   the command line makes no sense
 
@@ -56,4 +58,5 @@ killed with it, and if it is stopped for longer than the lease, the group is end
 
 Examples:
   lockctl run cron:report --on-busy skip --min-hold 50s -- ./report.sh    on each host at the same minute: one runs it
+  lockctl run migrate:orders --once-for v42 --wait 10m -- ./migrate up    in each start of the service: one runs it, once
   lockctl run migrate --wait forever -- sh -c 'migrate up && migrate check'";

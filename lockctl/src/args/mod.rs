@@ -3,17 +3,17 @@
 pub(crate) mod address;
 pub(crate) mod generate;
 mod help;
+#[cfg(unix)]
+mod run;
 mod shown;
 
 use std::env::VarError;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use lock_core::{LockError, LockKey, OwnerId, Wait};
+use lock_core::{JobVersion, LockError, LockKey, OwnerId};
 
 use crate::args::address::Address;
 use crate::args::help::{MORE, RUN};
@@ -21,6 +21,9 @@ use crate::args::shown::without_credentials;
 use crate::end::End;
 use crate::output::Output;
 use crate::values;
+
+#[cfg(unix)]
+pub(crate) use run::{OnBusy, Run};
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
@@ -116,7 +119,20 @@ pub(crate) enum Action {
     ///
     /// A job is overdue when a run that succeeds has been missing for more than a tenth of its period. The store remembers a
     /// job for ten periods after its last run, at most a week longer than one.
+    ///
+    /// Below them: what is done once for a version, when and by whom. `forget` has it done again.
     Jobs(Scope),
+    /// Forget that the work under a lock is done for a version, as `run --once-for` has marked it, so that it is done again
+    ///
+    /// A command that runs now is not stopped, and marks it again when it ends well. An audit event says on standard error who did it.
+    Forget {
+        /// The key, as in Redis
+        #[arg(value_parser = values::key)]
+        key: LockKey,
+        /// The version
+        #[arg(value_parser = values::version)]
+        version: JobVersion,
+    },
     /// List who has a lock and who waits for it in the server's queue, first come first
     ///
     /// A quorum keeps no queue: its members say who has the lock.
@@ -225,73 +241,6 @@ pub(crate) struct Expected {
     /// For a lock of another library: its value, as `show` printed it; `hex:…` where it is no plain text
     #[arg(long = "expect-value", value_name = "VALUE", value_parser = values::value)]
     pub(crate) value: Option<values::Bytes>,
-}
-
-/// What to run, and how.
-#[cfg(unix)]
-#[derive(Debug, clap::Args)]
-pub(crate) struct Run {
-    /// The key, as in Redis
-    #[arg(value_parser = values::key)]
-    pub(crate) key: LockKey,
-
-    /// How long others wait after this host has died; the lease is renewed while the command runs
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::ttl)]
-    pub(crate) ttl: Duration,
-
-    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`; with `--on-busy skip` none, unless it is given
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "5s",
-        default_value_if("on_busy", "skip", "none"),
-        value_parser = values::wait
-    )]
-    pub(crate) wait: Wait,
-
-    /// Do not wait: the same as `--wait none`
-    #[arg(short = 'n', long, conflicts_with = "wait")]
-    pub(crate) nonblock: bool,
-
-    /// Share the lock with others that take it so, as readers do
-    #[arg(short = 's', long)]
-    pub(crate) shared: bool,
-
-    /// What to do if it stays taken: `fail` with code 75, or `skip` the command with code 0
-    #[arg(long, value_name = "WHAT", default_value = "fail", value_enum)]
-    pub(crate) on_busy: OnBusy,
-
-    /// Stop the command after this time, as if the lock had been lost
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub(crate) max_hold: Option<Duration>,
-
-    /// Keep the lock taken for at least this time, however soon the command ends: for jobs whose hosts disagree about the time
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub(crate) min_hold: Option<Duration>,
-
-    /// Have alerts call the run stuck when it is older than this; default: never, for a command takes as long as it takes
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub(crate) stuck_after: Option<Duration>,
-
-    /// How long the command may take to end after TERM, before it is killed
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
-    pub(crate) grace: Duration,
-
-    /// Leave the command in this process group, so that it can read from the terminal; what it starts itself is then not ended with it
-    #[arg(long)]
-    pub(crate) foreground: bool,
-
-    /// The command with its arguments
-    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// What to do if the lock stays taken.
-#[cfg(unix)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum OnBusy {
-    Fail,
-    Skip,
 }
 
 /// Which locks to look for.

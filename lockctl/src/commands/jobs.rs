@@ -1,4 +1,4 @@
-//! The jobs that run at most once in a period: which are overdue, and who ran each last.
+//! The jobs that run at most once in a period: which are overdue, and who ran each last. And what is done once for a version.
 
 use lock_core::LockError;
 use lock_core::inspect::FleetReader;
@@ -6,22 +6,28 @@ use serde_json::json;
 
 use crate::args::{Scope, Wanted};
 use crate::end::{End, Failure};
-use crate::listing::{Listing, job, scan};
+use crate::listing::{Listing, done, job, scan};
 use crate::members::{Members, Question};
 use crate::output::Output;
 
 pub(crate) async fn jobs(fleet: &FleetReader, scope: &Scope, out: &mut Output) -> Result<End, Failure> {
     let listing = scan(fleet, scope).await?;
     if out.is_json() {
-        out.document(
-            &json!({ "server": fleet.node(), "truncated": listing.truncated, "jobs": job::many_json(&listing) }),
-        )?;
+        out.document(&json!({
+            "server": fleet.node(),
+            "truncated": listing.truncated,
+            "jobs": job::many_json(&listing),
+            "done": done::many_json(&listing),
+        }))?;
         return Ok(End::Ok);
     }
     if !listing.jobs.is_empty() {
         out.line(&job::table(&listing))?;
     }
     out.line(&job::summary(&listing.node(fleet), &listing))?;
+    if let Some(table) = done::table(&listing) {
+        out.line(&format!("\n{table}"))?;
+    }
     Ok(End::Ok)
 }
 
@@ -39,6 +45,7 @@ pub(crate) async fn jobs_of_quorum(members: &Members, scope: &Scope, out: &mut O
             "members": view.nodes.iter().zip(&view.said).map(member).collect::<Vec<_>>(),
             "truncated": listing.truncated,
             "jobs": job::many_json(&listing),
+            "done": done::many_json(&listing),
         }))?;
         return Ok(end);
     }
@@ -50,5 +57,8 @@ pub(crate) async fn jobs_of_quorum(members: &Members, scope: &Scope, out: &mut O
         text.push_str("; members that gave no answer may know of later runs");
     }
     out.line(&(text + &view.silent()))?;
+    if let Some(table) = done::table(&listing) {
+        out.line(&format!("\n{table}"))?;
+    }
     Ok(end)
 }

@@ -1,11 +1,12 @@
 //! What a scan found.
 
+pub(crate) mod done;
 pub(crate) mod job;
 
 use std::cmp::Reverse;
 
 use lock_core::inspect::{EntryState, FleetHolder, FleetReader, LockEntry, ScanOptions};
-use lock_core::{JobRecord, LockError, LockKey};
+use lock_core::{DoneMark, JobRecord, LockError, LockKey};
 use serde_json::{Value, json};
 
 use crate::args::Scope;
@@ -18,6 +19,8 @@ pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
     /// What is remembered of jobs, by the key of their lock: the latest first, then those that failed last.
     pub(crate) jobs: Vec<(LockKey, JobRecord)>,
+    /// What is done for which version, by the key of the lock.
+    pub(crate) done: Vec<(LockKey, DoneMark)>,
     pub(crate) truncated: bool,
     /// How many strings look like locks of other clients but were not requested, and one of them.
     pub(crate) left_out: (u64, Option<LockKey>),
@@ -40,7 +43,8 @@ pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, 
     let (left_out, example) = scan.left_out();
     let left_out = (left_out, example.cloned());
     let jobs = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
-    let mut listing = Listing { entries, jobs, truncated: scan.is_truncated(), left_out, servers };
+    let done = scan.done().map(|(key, mark)| (key.clone(), mark.clone())).collect();
+    let mut listing = Listing { entries, jobs, done, truncated: scan.is_truncated(), left_out, servers };
     listing.sort_jobs();
     Ok(listing)
 }

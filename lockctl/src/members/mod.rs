@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
-use lock_core::{JobRecord, LockError, LockKey};
+use lock_core::{DoneMark, JobRecord, JobVersion, LockError, LockKey};
 use tokio::task::JoinSet;
 
 use crate::args::Wanted;
@@ -156,10 +156,19 @@ impl View {
                 *newest = record;
             }
         }
+        // One member that has a mark is enough, as for whoever asks whether it is done.
+        let mut done: BTreeMap<(&LockKey, &JobVersion), &DoneMark> = BTreeMap::new();
+        for (key, mark) in self.said.iter().flatten().flat_map(|listing| &listing.done) {
+            let oldest = done.entry((key, &mark.version)).or_insert(mark);
+            if mark.ago > oldest.ago {
+                *oldest = mark;
+            }
+        }
         let held = self.joints().into_iter().filter(|joint| joint.verdict == Verdict::Majority);
         let mut listing = Listing {
             entries: held.map(|joint| joint.whole()).collect(),
             jobs: jobs.into_iter().map(|(key, record)| (key.clone(), record.clone())).collect(),
+            done: done.into_iter().map(|((key, _), mark)| (key.clone(), mark.clone())).collect(),
             truncated: self.is_truncated(),
             ..Listing::default()
         };

@@ -6,7 +6,8 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::{
-    LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, LossReason, ReleaseOutcome, Wait,
+    JobVersion, LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, LossReason,
+    ReleaseOutcome, Wait,
 };
 use rustix::process::Signal;
 use tokio::process::Child;
@@ -18,7 +19,7 @@ use crate::run::command::{self, Target};
 use crate::run::sentinel::Sentinel;
 use crate::run::signals::Signals;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, UNAVAILABLE};
-use lock_core::text::visible;
+use lock_core::text::{human, visible};
 
 /// How long remaining processes may take to end after they were killed, and how long the release
 /// may take.
@@ -65,10 +66,11 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
     let taken = tokio::select! {
         biased;
         signal = signals.next() => return killed_by(signal.as_raw()),
-        taken = take(locks, wanted) => taken,
+        taken = take_to_do(locks, wanted) => taken,
     };
     let guard = match taken {
-        Ok(guard) => guard,
+        Ok(Some(guard)) => guard,
+        Ok(None) => return 0,
         Err(error) => return refused(&error, wanted.on_busy),
     };
     let code = match start(wanted, &guard) {
@@ -78,9 +80,58 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
             NOT_EXECUTABLE
         }
     };
+    let code = match &wanted.once_for {
+        Some(version) if code == 0 => marked(&guard, version).await,
+        _ => code,
+    };
     let code = release(guard, code).await;
     locks.shutdown(PATIENCE).await;
     code
+}
+
+/// Takes the lock, unless the command is done for its version, before or while the lock is waited for.
+async fn take_to_do(locks: &LockManager, wanted: &Run) -> Result<Option<LockGuard>, LockError> {
+    let Some(version) = &wanted.once_for else { return take(locks, wanted).await.map(Some) };
+    match done(locks, wanted, version).await {
+        Ok(true) => return Ok(None),
+        Ok(false) => {}
+        // The wait covers that too, and under the lock it is asked again.
+        Err(error) if error.is_transient() => {}
+        Err(error) => return Err(error),
+    }
+    let guard = take(locks, wanted).await?;
+    match done(locks, wanted, version).await {
+        Ok(false) => Ok(Some(guard)),
+        known => {
+            // An error is told by what is returned; the lock ends with its lease.
+            let _ = guard.release().await;
+            known.map(|_| None)
+        }
+    }
+}
+
+/// Asks whether the command is done for a version, and says so.
+async fn done(locks: &LockManager, wanted: &Run, version: &JobVersion) -> Result<bool, LockError> {
+    let Some(mark) = locks.done(key(locks, wanted), version.as_str()).await? else { return Ok(false) };
+    complain(&visible(&format!(
+        "{} is done for {version}, since {} by {}; the command was not run",
+        wanted.key,
+        human(mark.ago),
+        mark.by,
+    )));
+    Ok(true)
+}
+
+/// Marks the command as done. Returns the code with which this ends.
+async fn marked(guard: &LockGuard, version: &JobVersion) -> u8 {
+    let Err(error) = guard.mark_done(version, None).await else { return 0 };
+    complain(&error.to_string());
+    if error.kind() == LockErrorKind::Lost { LOST } else { UNAVAILABLE }
+}
+
+/// Returns the key of the lock: the manager adds the namespace, and it may have been given with it.
+fn key(locks: &LockManager, wanted: &Run) -> String {
+    wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned()
 }
 
 async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError> {
@@ -90,8 +141,7 @@ async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError>
     if let Some(age) = wanted.stuck_after {
         site += &format!(" (stuck after {}s)", age.as_secs().max(1));
     }
-    // The manager adds the namespace, and the key may have been given with it.
-    let key = wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned();
+    let key = key(locks, wanted);
     let wait = if wanted.nonblock { Wait::None } else { wanted.wait };
     // The key is its own family: each command that is run so is a lock of its own in metrics.
     let label = LockLabel::new(key.clone());

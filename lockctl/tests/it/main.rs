@@ -10,6 +10,8 @@ mod jobs;
 mod members;
 #[cfg(unix)]
 mod mistakes;
+#[cfg(target_os = "linux")]
+mod once;
 mod others;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -343,6 +345,11 @@ fn the_command_line_explains_itself() {
         &["run", "k", "--ttl", "10", "--", "true"],
         &["run", "k", "--ttl", "10ms", "--", "true"],
         &["run", "k", "--wait", "never", "--", "true"],
+        &["run", "k", "--once-for", "", "--", "true"],
+        &["run", "k", "--once-for", "v1", "--shared", "--", "true"],
+        &["run", "k", "--once-for", "v1", "--min-hold", "1s", "--", "true"],
+        &["forget", "k"],
+        &["forget", "k", ""],
         &["run", "k", "--url", "memory://", "--", "true"],
     ] {
         let ended: Ended = lockctl(&server, wrong);

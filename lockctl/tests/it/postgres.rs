@@ -92,6 +92,12 @@ async fn locks_in_a_database_are_shown_explained_and_taken_away() {
     let jobs = ctl(&["jobs"]);
     jobs.assert_code(0);
     assert!(jobs.stdout.contains("cron:report") && jobs.stdout.contains("1 job on "), "{jobs:?}");
+    let migrate = ["run", "migrate:orders", "--once-for", "v42", "--", "echo", "migrated"];
+    assert_eq!([ctl(&migrate).stdout, ctl(&migrate).stdout], ["migrated\n", ""], "once for its version");
+    let jobs = ctl(&["jobs", "--prefix", "migrate"]);
+    assert!(jobs.stdout.contains("v42") && jobs.stdout.contains("lockctl run echo"), "{jobs:?}");
+    ctl(&["forget", "migrate:orders", "v42"]).assert_code(0);
+    assert_eq!(ctl(&migrate).stdout, "migrated\n");
     let topology = ctl(&["topology"]);
     assert!(topology.code != Some(0) && topology.stderr.contains("PostgreSQL"), "{topology:?}");
 }

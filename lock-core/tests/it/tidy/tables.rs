@@ -249,13 +249,13 @@ pub(super) const TABLES: &[Layers] = &[
             &["main"],
         ],
     },
-    Layers { source: LOCKCTL, within: "args", modules: &[&["address", "generate", "help", "shown"]] },
+    Layers { source: LOCKCTL, within: "args", modules: &[&["address", "generate", "help", "run", "shown"]] },
     Layers { source: LOCKCTL, within: "members", modules: &[&["joint"], &["page"]] },
     Layers {
         source: LOCKCTL,
         within: "commands",
         modules: &[
-            &["dashboards", "jobs", "leader", "locks", "release", "topology", "watch"],
+            &["dashboards", "forget", "jobs", "leader", "locks", "release", "topology", "watch"],
             &["why"],
             &["contention", "quorum"],
         ],

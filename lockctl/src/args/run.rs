@@ -1,0 +1,78 @@
+//! The command line of `lockctl run`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use lock_core::{JobVersion, LockKey, Wait};
+
+use crate::values;
+
+/// What to run, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The key, as in Redis
+    #[arg(value_parser = values::key)]
+    pub(crate) key: LockKey,
+
+    /// How long others wait after this host has died; the lease is renewed while the command runs
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::ttl)]
+    pub(crate) ttl: Duration,
+
+    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`; with `--on-busy skip` none, unless it is given
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "5s",
+        default_value_if("on_busy", "skip", "none"),
+        value_parser = values::wait
+    )]
+    pub(crate) wait: Wait,
+
+    /// Do not wait: the same as `--wait none`
+    #[arg(short = 'n', long, conflicts_with = "wait")]
+    pub(crate) nonblock: bool,
+
+    /// Share the lock with others that take it so, as readers do
+    #[arg(short = 's', long)]
+    pub(crate) shared: bool,
+
+    /// Run the command once for this version: not if it is done before, by whoever, which is code 0 too; it is done when the command
+    /// has ended with code 0
+    #[arg(long, value_name = "VERSION", value_parser = values::version, conflicts_with_all = ["shared", "min_hold"])]
+    pub(crate) once_for: Option<JobVersion>,
+
+    /// What to do if it stays taken: `fail` with code 75, or `skip` the command with code 0
+    #[arg(long, value_name = "WHAT", default_value = "fail", value_enum)]
+    pub(crate) on_busy: OnBusy,
+
+    /// Stop the command after this time, as if the lock had been lost
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// Keep the lock taken for at least this time, however soon the command ends: for jobs whose hosts disagree about the time
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) min_hold: Option<Duration>,
+
+    /// Have alerts call the run stuck when it is older than this; default: never, for a command takes as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) stuck_after: Option<Duration>,
+
+    /// How long the command may take to end after TERM, before it is killed
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
+    pub(crate) grace: Duration,
+
+    /// Leave the command in this process group, so that it can read from the terminal; what it starts itself is then not ended with it
+    #[arg(long)]
+    pub(crate) foreground: bool,
+
+    /// The command with its arguments
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What to do if the lock stays taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnBusy {
+    Fail,
+    Skip,
+}
