@@ -221,6 +221,11 @@ pub fn once_at(request: LockRequest, time: impl Into<SystemTime>) -> LockRequest
     request.for_job_at(time.into())
 }
 
+/// Makes it the request of what is done once for a version.
+pub fn once_for(request: LockRequest) -> LockRequest {
+    request.for_a_job(None)
+}
+
 /// Counts a run whose process died.
 pub fn even_if_crashed(request: LockRequest) -> LockRequest {
     request.kept_if_crashed()

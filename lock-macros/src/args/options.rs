@@ -117,6 +117,19 @@ options! {
         excludes once_at: "once_every counts from the start of a run, and once_at names the run; drop one of them";
     "once_at": once_at = expression => Expr,
         ["expression of type `SystemTime`", "–", "a job that runs once for the time of its schedule, however late it starts"];
+    "once_for": once_for = expression => Expr,
+        ["expression of a text", "–", "work that the whole fleet does once for this version: one call does it, the others wait, and whoever \
+         comes later skips it; it is done when the body returns no `Err`"],
+        excludes keys: "what is done once for a version has one lock; write key = …",
+        excludes mode: "what is done once for a version is done in one place; drop mode",
+        excludes permits: "what is done once for a version is done in one place; drop permits",
+        excludes stripes: "ids that share a stripe would share what is done; drop stripes",
+        excludes at_most_every: "once_for is done once for ever, and at_most_every again and again; drop one of them",
+        excludes once_every: "once_for is done once for ever, and once_every again and again; drop one of them",
+        excludes once_at: "once_for names what is done by a version, and once_at by a time; drop one of them",
+        excludes when: "without the lock nobody knows whether it is done; drop when",
+        excludes on_error if Action::runs_unlocked: "without the lock nobody knows whether it is done; drop on_error",
+        excludes on_lost if Action::ignores: "what was done without the lock is not done; drop on_lost";
     "retry_failed": retry_failed = flag => bool,
         ["flag", "off", "a job that returned `Err` or panicked has not run"];
     "run_once_even_if": run_once_even_if = run_once_even_if => (),

@@ -100,6 +100,10 @@ impl Action {
         matches!(self, Self::RunUnlocked)
     }
 
+    pub(super) fn ignores(&self) -> bool {
+        matches!(self, Self::Ignore)
+    }
+
     /// Whether the error itself can be returned.
     pub(crate) fn returns_error(&self) -> bool {
         matches!(self, Self::Error | Self::Cancel | Self::RunUnlocked)

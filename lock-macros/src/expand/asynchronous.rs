@@ -31,14 +31,24 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
         Action::Ignore | Action::Error => quote_spanned!(span=> #private::run_to_end(&__guard, #inner).await),
         _ => quote_spanned!(span=> #private::drive(&__guard, #inner).await),
     };
+    let output = match on_lost {
+        Action::Ignore | Action::Error => quote_spanned!(span=> ::core::option::Option::Some(&*__out)),
+        _ => quote_spanned!(span=> __out.as_deref().ok()),
+    };
+    let release = parts.release(&output, true);
+    // What is marked is decided by the output, before that is joined.
+    let (before, left) = match parts.args.once_for {
+        Some(_) => (quote_spanned!(span=> let __left = #release;), quote_spanned!(span=> __left)),
+        None => (TokenStream::new(), release.clone()),
+    };
     let end = match on_lost {
         Action::Ignore if never => quote_spanned!(span=> *__out),
         Action::Ignore => quote_spanned!(span=>
-            let _ = #private::release(__guard).await;
+            let _ = #release;
             *__out
         ),
         Action::Error => quote_spanned!(span=>
-            match #private::release(__guard).await {
+            match #release {
                 ::core::result::Result::Ok(()) => *__out,
                 ::core::result::Result::Err(__error) => #answer,
             }
@@ -52,15 +62,12 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
         _ => quote_spanned!(span=>
             // This also runs after a loss: at the end of a max_hold, only the release frees the
             // key.
-            match #private::join_outcome(__out, #private::release(__guard).await) {
+            #before
+            match #private::join_outcome(__out, #left) {
                 ::core::result::Result::Ok(__out) => __out,
                 ::core::result::Result::Err(__error) => #answer,
             }
         ),
-    };
-    let output = match on_lost {
-        Action::Ignore | Action::Error => quote_spanned!(span=> ::core::option::Option::Some(&*__out)),
-        _ => quote_spanned!(span=> __out.as_deref().ok()),
     };
     let (min_hold_off, min_hold_on) = (parts.min_hold_off(), parts.min_hold_on(&output));
     let job_ended = parts.job_ended(&output);

@@ -5,7 +5,8 @@ use quote::quote_spanned;
 use syn::Type;
 
 use super::parts::Parts;
-use super::refusal::refusal;
+use super::refusal::{answer, refusal};
+use crate::args::Action;
 
 /// The statements from the site registry to the guard. A refusal returns.
 pub(super) fn enter(parts: &Parts<'_>, awaiting: bool) -> TokenStream {
@@ -39,6 +40,23 @@ pub(super) fn enter(parts: &Parts<'_>, awaiting: bool) -> TokenStream {
         Type::Never(_) => refusal,
         _ => quote_spanned!(span=> return #refusal),
     };
+    if let Some(version) = parts.version() {
+        let skipped = answer(parts, &Action::Skip);
+        let enter = match awaiting {
+            true => quote_spanned!(span=> #private::enter_once(__request, &__version).await),
+            false => quote_spanned!(span=> #private::enter_once_blocking(__request, &__version)),
+        };
+        return quote_spanned!(span=>
+            let __site = #site;
+            let __version = #version;
+            let __request = #request;
+            let __guard = match #enter {
+                ::core::result::Result::Ok(::core::option::Option::Some(__guard)) => __guard,
+                ::core::result::Result::Ok(::core::option::Option::None) => return #skipped,
+                ::core::result::Result::Err(__error) => #refusal,
+            };
+        );
+    }
     quote_spanned!(span=>
         let __site = #site;
         let __request = #request;

@@ -183,6 +183,9 @@ impl<'a> Parts<'a> {
         if let Some(Arg { value: period, .. }) = &args.once_every {
             request = quote_spanned!(span=> #private::once_every(#request, #period));
         }
+        if args.once_for.is_some() {
+            request = quote_spanned!(span=> #private::once_for(#request));
+        }
         if let Some(Arg { value: time, .. }) = &args.once_at {
             let at = span.located_at(time.span());
             request = quote_spanned!(at=> #private::once_at(#request, #time));
@@ -248,12 +251,39 @@ impl<'a> Parts<'a> {
     pub(super) fn job_ended(&self, output: &TokenStream) -> Option<TokenStream> {
         let private = self.private();
         let span = Span::mixed_site();
-        self.args.job().map(|_| {
+        let runs = self.args.job().is_some() || self.args.once_for.is_some();
+        runs.then(|| {
             quote_spanned!(span=> {
                 #[allow(unused_imports)]
                 use #private::NeverFails as _;
                 #private::job_ended(&__guard, #output.map(|__out| #private::Ended(__out).failed()));
             })
+        })
+    }
+
+    /// The version that the body is run once for, if it is.
+    pub(super) fn version(&self) -> Option<TokenStream> {
+        let private = self.private();
+        self.args.once_for.as_ref().map(|Arg { value, .. }| {
+            let at = Span::mixed_site().located_at(value.span());
+            quote_spanned!(at=> #private::version(&(#value)))
+        })
+    }
+
+    /// The end of the lock, as a `Result<(), LockError>`. `output` gives `Option<&Ret>`.
+    pub(super) fn release(&self, output: &TokenStream, awaiting: bool) -> TokenStream {
+        let (span, private) = (Span::mixed_site(), self.private());
+        let end = match (self.args.once_for.is_some(), awaiting) {
+            (false, true) => return quote_spanned!(span=> #private::release(__guard).await),
+            (false, false) => return quote_spanned!(span=> #private::release_blocking(__guard)),
+            (true, true) => quote_spanned!(span=> #private::end_once(__guard, &__version, __succeeded).await),
+            (true, false) => quote_spanned!(span=> #private::end_once_blocking(__guard, &__version, __succeeded)),
+        };
+        quote_spanned!(span=> {
+            #[allow(unused_imports)]
+            use #private::NeverFails as _;
+            let __succeeded = #output.is_some_and(|__out| !#private::Ended(__out).failed());
+            #end
         })
     }
 

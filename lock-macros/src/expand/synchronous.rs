@@ -29,20 +29,21 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     let run = quote_spanned!(span=> #private::call(&__guard, move || -> #returned #user_body));
     let on_lost = parts.on_lost(Action::Error);
     let answer = answer(parts, &on_lost);
+    let output = quote_spanned!(span=> ::core::option::Option::Some(&__out));
+    let release = parts.release(&output, false);
     let end = match on_lost {
         Action::Ignore => quote_spanned!(span=>
-            let _ = #private::release_blocking(__guard);
+            let _ = #release;
             __out
         ),
         _ => quote_spanned!(span=>
-            match #private::release_blocking(__guard) {
+            match #release {
                 ::core::result::Result::Ok(()) => __out,
                 ::core::result::Result::Err(__error) => #answer,
             }
         ),
     };
     let min_hold_off = parts.min_hold_off();
-    let output = quote_spanned!(span=> ::core::option::Option::Some(&__out));
     let (min_hold_on, job_ended) = (parts.min_hold_on(&output), parts.job_ended(&output));
     if never {
         return quote_spanned!(span=> { #enter #name_guard #run });

@@ -14,6 +14,7 @@ mod loss;
 mod matrix;
 mod mistakes;
 mod modes;
+mod once;
 mod options;
 mod order;
 mod overrides;

@@ -83,7 +83,7 @@ pub(super) const TABLES: &[Layers] = &[
         ],
     },
     Layers { source: CORE, within: "api::inspect", modules: &[&["scan", "topology"]] },
-    Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "request"]] },
+    Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "once", "request"]] },
     Layers {
         source: CORE,
         within: "testing",

@@ -1,0 +1,71 @@
+//! What is done once for a version.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::api::guard::LockGuard;
+use crate::api::lock::LockRequest;
+use crate::api::once::{OnceFor, end, end_blocking};
+use crate::contract::backend::JobVersion;
+use crate::types::error::Result;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What `once_for = …` takes.
+#[diagnostic::on_unimplemented(
+    message = "`once_for` needs a text, and this is a `{Self}`",
+    label = "not the name of a version",
+    note = "write a text such as once_for = \"v42\", or once_for = env!(\"CARGO_PKG_VERSION\"), or format!(\"{{number}}\")"
+)]
+pub trait VersionValue {
+    /// Returns it.
+    fn text(&self) -> &str;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: AsRef<str> + ?Sized> VersionValue for T {
+    fn text(&self) -> &str {
+        self.as_ref()
+    }
+}
+
+/// Takes what `once_for = …` names.
+///
+/// # Errors
+///
+/// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a version that is empty or too long.
+pub fn version<T: VersionValue + ?Sized>(value: &T) -> Result<JobVersion> {
+    JobVersion::new(value.text())
+}
+
+/// Acquires, unless it is done.
+#[must_use]
+pub fn enter_once(request: Result<LockRequest>, version: &Result<JobVersion>) -> Boxed<Result<Option<LockGuard>>> {
+    let version = version.clone();
+    Box::pin(async move { Ok(OnceFor::of(request?, version).start().await?.map(|(guard, _)| guard)) })
+}
+
+/// As [`enter_once`], blocking.
+///
+/// # Errors
+///
+/// As [`OnceFor::run_blocking`].
+pub fn enter_once_blocking(request: Result<LockRequest>, version: &Result<JobVersion>) -> Result<Option<LockGuard>> {
+    Ok(OnceFor::of(request?, version.clone()).start_blocking()?.map(|(guard, _)| guard))
+}
+
+/// Marks what has succeeded, and releases.
+#[must_use]
+pub fn end_once(guard: LockGuard, version: &Result<JobVersion>, succeeded: bool) -> Boxed<Result<()>> {
+    let version = version.clone();
+    Box::pin(async move { end(guard, &version?, None, succeeded).await })
+}
+
+/// As [`end_once`], blocking.
+///
+/// # Errors
+///
+/// As [`OnceFor::run_blocking`].
+pub fn end_once_blocking(guard: LockGuard, version: &Result<JobVersion>, succeeded: bool) -> Result<()> {
+    end_blocking(guard, version.as_ref().map_err(Clone::clone)?, None, succeeded)
+}
