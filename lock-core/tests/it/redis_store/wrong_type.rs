@@ -99,6 +99,7 @@ async fn what_lies_in_place_of_a_mark_is_named() {
         (&["RPUSH", name, "x"][..], "\"{k}@done:v42\" holds a list, where the lock \"k\" has a string"),
         (&["SET", name, "done"], "\"{k}@done:v42\" holds a string that is no mark"),
         (&["SET", name, "1|2|3|nobody"], "\"{k}@done:v42\" holds a string that is no mark"),
+        (&["SET", name, ""], "\"{k}@done:v42\" holds a string that is no mark"),
     ] {
         server.command(&["DEL", name]);
         server.command(write);

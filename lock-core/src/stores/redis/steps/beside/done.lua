@@ -13,7 +13,11 @@
 --
 -- Atomic, because the lease may pass to another between looking who has the lock and writing that its work is done.
 
-local mark = redis.call('GET', KEYS[1])
+-- No mark is longer, and what somebody else has put there may be as long as they like.
+local mark = redis.call('GETRANGE', KEYS[1], 0, 1023)
+if mark == '' and redis.call('EXISTS', KEYS[1]) == 0 then
+  mark = false
+end
 if mark and not string.find(mark, '^%d+|%d+|%d+|[^|]*|%d+|') then
   return mark
 end
