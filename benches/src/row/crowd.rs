@@ -39,7 +39,7 @@ pub(super) struct Stages {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) server: f64,
-    /// The part of it that the server spent in scripts, as it counts that.
+    /// How long the server was inside scripts, by the clock: on a busy machine that is more than its processor time.
     pub(super) scripts: f64,
     pub(super) clients: f64,
 }

@@ -56,7 +56,7 @@ fn add<const N: usize>(outcome: &mut Outcome, who: &str, costs: Costs, most: [f6
     figure("connections of a manager", "", connections);
     figure("server at rest, of one core", "%", rest.server);
     figure("server, of one core", "%", waiting.server);
-    figure("of that in scripts", "%", waiting.scripts);
+    figure("time inside scripts", "%", waiting.scripts);
     figure("clients at rest, of one core", "%", rest.clients);
     figure("clients, of one core", "%", waiting.clients);
     figure("commands a second", "", commands);
