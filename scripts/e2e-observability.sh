@@ -2,7 +2,7 @@
 # Watches locks go wrong, with a real Redis, Prometheus, Alertmanager and Chromium: alerts fire while the lock is still held,
 # name its holder, reach a webhook, and end; every query of every dashboard has something to show; a browser shows the live view
 # as it should; what should be silent is.
-# Takes about three minutes, and longer on a busy machine: nothing in it ends because a time is over. Uses free ports and a temporary
+# Takes about five minutes, and longer on a busy machine: nothing in it ends because a time is over. Uses free ports and a temporary
 # folder, and ends only what it started.
 #
 #   sh scripts/e2e-observability.sh

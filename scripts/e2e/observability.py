@@ -236,8 +236,9 @@ def check_queries(options, server, lock, site):
         """What a panel shows by now: a single look may fall between two waits, or on a scrape that failed."""
         wait_for(what, lambda: is_so(server.query(expr)))
 
-    def of_locks(result):
-        return {one["metric"]["lock"]: float(one["value"][1]) for one in result}
+    def above(least, result):
+        """The locks of which a row says more: of one there may be several, each for another call site."""
+        return {one["metric"]["lock"] for one in result if float(one["value"][1]) > least}
 
     shows("one lock is stuck", on_call("Stuck now"), lambda found: found and value(found) == 1)
     wait_for("two wait at least", lambda: (number(server, "sum(distributed_lock_waiters)") or 0) >= 2)
@@ -248,10 +249,10 @@ def check_queries(options, server, lock, site):
     ages = "sum by (lock, site) (time() - (distributed_lock_site_oldest_hold_start_timestamp_seconds > 0))"
     oldest = wait_for("the table of holds", lambda: sorted(server.query(ages), key=lambda one: -float(one["value"][1])))[0]
     check((oldest["metric"]["lock"], oldest["metric"]["site"]) == (lock, site), f"the table names the holder first: {oldest}")
-    shows("the contended lock is contended", on_call("Contended share"), lambda found: of_locks(found).get(CONTENDED, 0) > 0.3)
+    shows("the contended lock is contended", on_call("Contended share"), lambda found: CONTENDED in above(0.3, found))
     # The stuck one and the contended one, each as a share of the time.
     shows("those who make others wait are named", on_call("Who makes them wait"),
-          lambda found: all(of_locks(found).get(one, 0) > 0.5 for one in [lock, CONTENDED]))
+          lambda found: {lock, CONTENDED} <= above(0.5, found))
     fleet = {panel: expr for (dashboard, panel), expr in asked.items() if dashboard == "Locks: fleet"}
     shows("one key has no lease", fleet["Keys without a lease"], lambda found: found and value(found) == 1)
     # A lock that changes hands between the scan and the scrape looks like one of them, for a moment.
