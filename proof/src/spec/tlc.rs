@@ -62,7 +62,8 @@ impl Tlc {
     pub(super) fn check(&self, spec: &Path, target: &Path, row: &Row, place: &str) -> Result<Report, String> {
         let folder = target.join(row.file());
         let failed = |error: std::io::Error| format!("TLC cannot look at {}: {error}", row.title());
-        fs::create_dir_all(&folder).map_err(failed)?;
+        // TLC unpacks the modules it comes with where temporary files lie: runs side by side would read them half written.
+        fs::create_dir_all(folder.join("library")).map_err(failed)?;
         // TLC looks for all files beside the module.
         let module = format!("{}.tla", row.module);
         fs::copy(spec.join(&module), folder.join(&module)).map_err(failed)?;
@@ -70,7 +71,7 @@ impl Tlc {
         let mut tlc = Command::new("java")
             // Most runs are over before a better compiler has paid for itself.
             .args(if row.longer { &["-Xmx6g"][..] } else { &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"] })
-            .arg("-cp")
+            .args(["-Djava.io.tmpdir=library", "-cp"])
             .arg(&self.jar)
             .args(["tlc2.TLC", "-nowarning", "-workers", "1"])
             .args(if self.coverage { &["-coverage", "60"][..] } else { &[] })
