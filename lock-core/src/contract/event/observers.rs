@@ -34,6 +34,8 @@ struct Lasting {
     replicas: Option<(u32, u32)>,
     /// Its id, its version, and how it is found.
     server: Option<(Box<str>, Box<str>, &'static str)>,
+    /// How many of its slots are open.
+    slots_open: Option<u32>,
     /// The node behind the store of this name, in which locks may be taken.
     store_at: Option<Box<str>>,
 }
@@ -61,13 +63,14 @@ impl Observers {
                 let lasting = self.lasting();
                 (lasting.clone(), self.changes.load(Ordering::Relaxed))
             };
-            for Lasting { node, up, policy, replicas, server, store_at } in &lasting {
+            for Lasting { node, up, policy, replicas, server, slots_open, store_at } in &lasting {
                 let state = [
                     store_at.as_deref().map(|at| Notice::Store { store: node, node: at }),
                     up.map(|up| Notice::Connection { node, up }),
                     policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
                     replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
                     server.as_ref().map(|(id, version, kind)| Notice::Server { node, id, version, kind }),
+                    slots_open.map(|slots| Notice::SlotsOpen { node, slots }),
                 ];
                 for notice in state.iter().flatten() {
                     shielded(|| told.on_notice(notice));
@@ -110,6 +113,8 @@ impl Observers {
         | Notice::EvictionPolicy { node, .. }
         | Notice::Replication { node, .. }
         | Notice::Server { node, .. }
+        | Notice::SlotsOpen { node, .. }
+        | Notice::NodeLeft { node }
         | Notice::Store { store: node, .. }) = notice
         else {
             return;
@@ -129,6 +134,12 @@ impl Observers {
             }
             Notice::Server { id, version, kind, .. } => {
                 lasting[at].server = Some(((*id).into(), (*version).into(), kind));
+            }
+            Notice::SlotsOpen { slots, .. } => lasting[at].slots_open = Some(*slots),
+            // A store may have the name of a node, and stays.
+            Notice::NodeLeft { node } => {
+                lasting[at] =
+                    Lasting { node: (*node).into(), store_at: lasting[at].store_at.take(), ..Lasting::default() };
             }
             Notice::Store { node, .. } => lasting[at].store_at = Some((*node).into()),
             _ => {}
@@ -203,6 +214,7 @@ mod tests {
                 Notice::EvictionPolicy { node, policy } => format!("{node} {policy}"),
                 Notice::Store { store, node } => format!("{store} is a store at {node}"),
                 Notice::Server { node, id, .. } => format!("{node} is {id}"),
+                Notice::SlotsOpen { node, slots } => format!("{node} has {slots} open"),
                 _ => "another".to_owned(),
             };
             self.0.lock().unwrap().push(note);
@@ -221,9 +233,12 @@ mod tests {
         observers.tell(&Notice::Connection { node: "b", up: false });
         observers.tell(&Notice::Store { store: "b", node: "a" });
         observers.tell(&Notice::Server { node: "a", id: "one", version: "redis 8.0.2", kind: "server" });
+        observers.tell(&Notice::SlotsOpen { node: "a", slots: 1 });
+        observers.tell(&Notice::Connection { node: "left", up: true });
+        observers.tell(&Notice::NodeLeft { node: "left" });
         let late = Notes::default();
         observers.add(Arc::new(late.clone()));
-        let told = ["a true", "a allkeys-lru", "a is one", "b is a store at a", "b false"];
+        let told = ["a true", "a allkeys-lru", "a is one", "a has 1 open", "b is a store at a", "b false"];
         assert_eq!(*late.0.lock().unwrap(), told);
         observers.tell(&Notice::Connection { node: "b", up: true });
         assert_eq!(late.0.lock().unwrap().last().unwrap(), "b true");

@@ -308,6 +308,10 @@ async fn a_slot_that_is_left_open_is_told_of_by_both_of_its_masters() {
         take(&locks, &cluster.key_on(1, "lock:")).await.release().await.unwrap();
         let told = || open.0.lock().unwrap().clone();
         eventually("every master has told", || told().len() == 3).await;
+        // They tell again in a minute.
+        let late = OpenSlots::default();
+        locks.observe(late.clone());
+        assert_eq!(*late.0.lock().unwrap(), told());
         cluster.masters().iter().map(|master| told()[&format!("127.0.0.1:{}", master.port())]).collect::<Vec<u32>>()
     };
     assert_eq!(heard().await, [0, 0, 0]);
