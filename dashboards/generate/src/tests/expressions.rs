@@ -74,6 +74,21 @@ fn bucket_bounds_exist_and_are_no_integers() {
     assert!(seen > 0);
 }
 
+/// As `promql/regexp` of pint asks for.
+#[test]
+#[limit]
+fn a_pattern_in_a_rule_is_more_than_a_word() {
+    let mut seen = 0;
+    for rule in rules() {
+        for matcher in filled(rule.expr()).split("~\"").skip(1) {
+            let (pattern, _) = matcher.split_once('"').unwrap();
+            assert!(pattern.contains(|mark: char| "|.*+?[".contains(mark)), "{pattern:?} is a plain word: write = or !=");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
+}
+
 #[test]
 #[limit]
 fn every_metric_is_looked_at_somewhere() {
