@@ -4,6 +4,7 @@ Called by scripts/dashboard-pictures.sh. Shares its servers with observability.p
 """
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -14,7 +15,7 @@ import observability as e2e
 
 # How much of the incident a picture shows, and how finely.
 SECONDS, STEP = 90, 1
-LOCKS = {"one-lock": "demo:stuck:books:<run>"}
+CHOSEN = {"one-lock": {"lock": "demo:stuck:books:<run>"}}
 
 
 def incident(options):
@@ -48,15 +49,22 @@ def write(options, server):
             dashboard = json.load(text)
         # With every row open.
         dashboard["panels"] = [one for panel in dashboard["panels"] for one in [panel, *panel.pop("panels", [])]]
+        # Every lock, store and process, but for the lock that a page is about.
+        chosen = {variable["name"]: ".*" for variable in dashboard["templating"]["list"]} | CHOSEN.get(file, {})
         for panel in dashboard["panels"]:
-            panel["data"] = [ask(server, target, file, end) for target in panel.get("targets", [])]
+            panel["data"] = [ask(server, target, chosen, end) for target in panel.get("targets", [])]
+        shown = [any(panel["data"]) for panel in dashboard["panels"] if panel.get("targets")]
+        assert sum(shown) > len(shown) / 2, f"{file}: only {sum(shown)} of {len(shown)} panels have data"
         with open(f"{options.work}/{file}.data.json", "w", encoding="utf-8") as text:
             json.dump(dashboard, text)
 
 
-def ask(server, target, file, end):
-    expr = target["expr"].replace("$__rate_interval", "10s").replace("$lock", LOCKS.get(file, ".+"))
-    expr = expr.replace("$job", ".+").replace("$instance", ".+").replace("$cluster", ".*").replace("$namespace", ".*")
+def ask(server, target, chosen, end):
+    expr = target["expr"].replace("$__rate_interval", "10s")
+    # The longest name first: one may begin with another.
+    for name in sorted(chosen, key=len, reverse=True):
+        expr = expr.replace(f"${name}", chosen[name])
+    assert not re.search(r"\$[a-z_]", expr), f"a variable without a value in {expr}"
     if target["instant"]:
         return server.query(expr)
     query = {"query": expr, "start": end - SECONDS + 5, "end": end, "step": STEP}

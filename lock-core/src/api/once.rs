@@ -61,17 +61,9 @@ pub struct OnceFor {
     keep: Option<Duration>,
 }
 
-/// What came of asking for the lock.
-enum Entered {
-    /// The work was done before the lock was asked for.
-    Done,
-    /// It was done while the lock was waited for.
-    Meanwhile(LockGuard),
-    /// It is not done.
-    ToDo(LockGuard, JobVersion),
-    /// Whether it is done could not be read.
-    Unknown(LockGuard, LockError),
-}
+/// What the lock was taken for: the version that is to be done, `None` if it was done while the lock was waited for, or why that could
+/// not be read.
+type ToDo = Result<Option<JobVersion>>;
 
 impl OnceFor {
     pub(crate) fn of(request: LockRequest, version: Result<JobVersion>) -> Self {
@@ -144,15 +136,13 @@ impl OnceFor {
 
     /// Takes the lock, unless the work is done, before or while the lock is waited for.
     pub(crate) async fn start(self) -> Result<Option<(LockGuard, JobVersion)>> {
-        let (guard, known) = match self.enter(Caller::Async).await? {
-            Entered::Done => return Ok(None),
-            Entered::ToDo(guard, version) => return Ok(Some((guard, version))),
-            Entered::Meanwhile(guard) => (guard, Ok(None)),
-            Entered::Unknown(guard, error) => (guard, Err(error)),
-        };
+        let Some((guard, to_do)) = self.enter(Caller::Async).await? else { return Ok(None) };
+        if let Ok(Some(version)) = to_do {
+            return Ok(Some((guard, version)));
+        }
         // What is known stays so, if the lock was lost that this caller took to see it.
         let _ = protect::release(guard).await;
-        known
+        to_do.map(|_| None)
     }
 
     /// As [`start`](Self::start), blocking.
@@ -160,18 +150,16 @@ impl OnceFor {
         if !self.request.manager.engine().serves_blocking_callers() {
             return Err(LockError::driven_here("once_for(…).run(…).await"));
         }
-        let (guard, known) = match block_on(self.enter(Caller::Blocking))? {
-            Entered::Done => return Ok(None),
-            Entered::ToDo(guard, version) => return Ok(Some((guard, version))),
-            Entered::Meanwhile(guard) => (guard, Ok(None)),
-            Entered::Unknown(guard, error) => (guard, Err(error)),
-        };
+        let Some((guard, to_do)) = block_on(self.enter(Caller::Blocking))? else { return Ok(None) };
+        if let Ok(Some(version)) = to_do {
+            return Ok(Some((guard, version)));
+        }
         let _ = protect::release_blocking(guard);
-        known
+        to_do.map(|_| None)
     }
 
-    /// Looks, takes the lock, and looks again: the work may have been done meanwhile.
-    async fn enter(self, caller: Caller) -> Result<Entered> {
+    /// Looks, takes the lock unless the work is done, and looks again: it may have been done meanwhile.
+    async fn enter(self, caller: Caller) -> Result<Option<(LockGuard, ToDo)>> {
         let manager = self.request.manager.clone();
         let key = match &self.request.keys {
             Ok(RequestedKeys::One(key)) => key.clone(),
@@ -184,7 +172,7 @@ impl OnceFor {
         };
         let version = self.version.map_err(|error| error.with_key(&key))?;
         match look(&manager, &key, &version, caller).await {
-            Ok(Some(_)) => return Ok(Entered::Done),
+            Ok(Some(_)) => return Ok(None),
             Ok(None) => {}
             // Whoever waits for the lock waits for the store too. It is read again under the lock.
             Err(error) if error.is_transient() => {}
@@ -194,18 +182,15 @@ impl OnceFor {
         let engine = manager.engine_here()?;
         let bound = manager.options().command_timeout();
         let ask = |backend: Arc<dyn DynBackend>| backend.done(key.clone(), version.clone());
-        Ok(match repeated(engine, &guard, ("done", bound), caller, ask).await {
-            Ok(None) => Entered::ToDo(guard, version),
-            Ok(Some(_)) => {
-                // This caller has done nothing that the lock is to be kept for.
-                guard.set_min_hold(false);
-                Entered::Meanwhile(guard)
-            }
-            Err(error) => {
-                guard.set_min_hold(false);
-                Entered::Unknown(guard, unknown(&error, &version).with_key(&key))
-            }
-        })
+        let to_do = match repeated(engine, &guard, ("done", bound), caller, ask).await {
+            Ok(mark) => Ok(mark.is_none().then_some(version)),
+            Err(error) => Err(unknown(&error, &version).with_key(&key)),
+        };
+        if !matches!(to_do, Ok(Some(_))) {
+            // This caller has done nothing that the lock is to be kept for.
+            guard.set_min_hold(false);
+        }
+        Ok(Some((guard, to_do)))
     }
 }
 

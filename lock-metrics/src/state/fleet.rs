@@ -11,6 +11,7 @@ use crate::words::labels::MODES;
 use crate::words::time::Moment;
 
 /// The number of distinct lock names that one process keeps apart in one store: it is the fleet's, not one service's.
+#[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
 pub(crate) const MAX_FLEET_LOCKS: usize = 2_000;
 /// How many keys with a queue are kept for the live view; of more, the rest is unknown.
 const MAX_QUEUES: usize = 10_000;
@@ -84,6 +85,7 @@ impl Fleet {
 
 impl FleetLock {
     /// Returns it as it is exported when nothing of it is found any more.
+    #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
     pub(crate) fn emptied(&self) -> Self {
         let (held, job_overdue) = (self.held.map(|held| held.map(|_| 0)), self.job_overdue.map(|_| Duration::ZERO));
         Self { held, job_overdue, ..Self::default() }

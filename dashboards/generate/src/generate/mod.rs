@@ -2,21 +2,18 @@
 
 mod alerts;
 mod dashboard;
-mod details;
-mod fleet;
 pub(crate) mod names;
-mod on_call;
-mod one_lock;
 mod packaging;
+mod pages;
 mod panel;
 mod recording;
-mod roles;
 mod rule;
 pub(crate) mod settings;
 
 use serde_json::{Value, json};
 
 pub(crate) use dashboard::Dashboard;
+pub(crate) use pages::all as dashboards;
 #[cfg(test)]
 pub(crate) use rule::Rule;
 pub(crate) use settings::Settings;
@@ -60,10 +57,6 @@ fn written(settings: &Settings) -> Vec<Written> {
     all.push(of_rules("alerts.yml", &alerts::groups()));
     all.push(of_rules("recording_rules.yml", &recording::groups()));
     all
-}
-
-pub(crate) fn dashboards() -> Vec<Dashboard> {
-    vec![on_call::dashboard(), one_lock::dashboard(), fleet::dashboard(), details::dashboard()]
 }
 
 /// Every rule, as the settings are by default.

@@ -82,7 +82,10 @@ fn a_pattern_in_a_rule_is_more_than_a_word() {
     for rule in rules() {
         for matcher in filled(rule.expr()).split("~\"").skip(1) {
             let (pattern, _) = matcher.split_once('"').unwrap();
-            assert!(pattern.contains(|mark: char| "|.*+?[".contains(mark)), "{pattern:?} is a plain word: write = or !=");
+            assert!(
+                pattern.contains(|mark: char| "|.*+?[".contains(mark)),
+                "{pattern:?} is a plain word: write = or !="
+            );
             seen += 1;
         }
     }

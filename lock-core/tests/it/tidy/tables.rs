@@ -123,7 +123,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: CORE,
         within: "stores::redis::wire",
         modules: &[
-            &["credentials", "inline_task", "introduction", "link", "url"],
+            &["credentials", "inline_task", "link", "url"],
             &["exchange", "settings", "unsettled"],
             &["batch", "certificates", "connect"],
             &["coalesce", "greeting"],
@@ -294,9 +294,8 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[
             &["names", "settings"],
             &["panel", "rule"],
-            &["dashboard", "recording", "roles"],
-            &["alerts", "on_call", "packaging"],
-            &["details", "fleet", "one_lock"],
+            &["dashboard", "recording"],
+            &["alerts", "packaging", "pages"],
         ],
     },
     Layers {

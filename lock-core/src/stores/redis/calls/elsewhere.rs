@@ -4,7 +4,7 @@ use redis::RedisError;
 
 use crate::stores::redis::place::redirect::Refusal;
 use crate::stores::redis::server::node::Node;
-use crate::stores::redis::wire::introduction::Introduction;
+use crate::stores::redis::wire::greeting::Introduction;
 use crate::stores::redis::wire::link::Link;
 use crate::types::error::{LockError, Result};
 

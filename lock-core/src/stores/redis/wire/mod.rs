@@ -8,7 +8,6 @@ pub(crate) mod credentials;
 pub(crate) mod exchange;
 pub(crate) mod greeting;
 pub(crate) mod inline_task;
-pub(crate) mod introduction;
 pub(crate) mod link;
 pub(crate) mod settings;
 pub(crate) mod unsettled;

@@ -1,9 +1,9 @@
 //! *One lock*: the same questions, about the lock that is chosen at the top.
 
-use super::dashboard::Dashboard;
-use super::names::{age, growth};
-use super::on_call::LEASE_LEFT;
-use super::panel::{Kind, Panel, Unit};
+use crate::generate::dashboard::Dashboard;
+use crate::generate::names::{age, growth};
+use crate::generate::pages::on_call::LEASE_LEFT;
+use crate::generate::panel::{Kind, Panel, Unit};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {

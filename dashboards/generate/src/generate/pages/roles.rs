@@ -1,7 +1,7 @@
 //! *On call*, the row of what has a role: leaders, jobs, permits, stripes, and locks inside locks.
 
-use super::names::store_now;
-use super::panel::{Kind, Panel, Unit};
+use crate::generate::names::store_now;
+use crate::generate::panel::{Kind, Panel, Unit};
 
 pub(super) fn roles() -> Vec<Panel> {
     let table =

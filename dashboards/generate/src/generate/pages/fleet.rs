@@ -1,9 +1,9 @@
 //! *Fleet*: what the store holds, whichever process holds the locks. From the fleet inspector.
 
-use super::dashboard::Dashboard;
-use super::names::age_in_fleet;
-use super::on_call::without_a_holder;
-use super::panel::{Kind, Panel, Unit};
+use crate::generate::dashboard::Dashboard;
+use crate::generate::names::age_in_fleet;
+use crate::generate::pages::on_call::without_a_holder;
+use crate::generate::panel::{Kind, Panel, Unit};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {

@@ -1,9 +1,9 @@
 //! *Locks: on call*: what a person asks at night, in the order of the questions.
 
-use super::dashboard::Dashboard;
-use super::names::{LOCK, PROCESS, age, growth, once};
-use super::panel::{Kind, Panel, Unit};
-use super::roles::roles;
+use crate::generate::dashboard::Dashboard;
+use crate::generate::names::{LOCK, PROCESS, age, growth, once};
+use crate::generate::pages::roles::roles;
+use crate::generate::panel::{Kind, Panel, Unit};
 
 /// Age of the oldest hold of each call site.
 fn held_for() -> String {

@@ -1,9 +1,9 @@
 //! *Locks: details*: the second page. How long things take, how safe they are, and what locks depend on.
 
-use super::dashboard::Dashboard;
-use super::names::{age, growth};
-use super::on_call::{LEASE_LEFT, within_the_hour};
-use super::panel::{Kind, Panel, Unit};
+use crate::generate::dashboard::Dashboard;
+use crate::generate::names::{age, growth};
+use crate::generate::pages::on_call::{LEASE_LEFT, within_the_hour};
+use crate::generate::panel::{Kind, Panel, Unit};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
